@@ -1,0 +1,91 @@
+"""``BackingQueue``: where the messages of one queue rest.
+
+A queue (room ``queues``) decides *who* gets a message and *when*; its backing decides
+*where* the message is meanwhile.  Everything comes in batches, in queue order.  A
+backing numbers messages with ``seq_id``: growing by one at each publish, never used
+twice while the queue exists, not even across a crash.
+
+A message is in exactly one of three states here:
+
+    ready     can be fetched
+    pending   was fetched and not yet acknowledged or requeued
+    gone      acknowledged or dropped; ``SETTLED`` is set on it
+
+The object handed out by ``fetch`` is the token for ``ack`` and ``requeue``.
+"""
+
+from mypy_extensions import i64, trait
+
+from penstock.core.message import Message
+
+
+@trait
+class BackingQueue:
+    """The promise of every backing (memory, variable queue, priorities, mirrors)."""
+
+    def publish(self, messages: list[Message], now_ms: i64) -> None:
+        """Append; sets ``seq_id`` and ``enqueued_at_ms``; persistent ones are written.
+
+        Written is not safe: the message log's position tells when it is on disk.
+        """
+        raise NotImplementedError
+
+    def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """Take from the head: ready becomes pending.
+
+        At least one message comes when there is one, even if it is over ``max_bytes``.
+        """
+        raise NotImplementedError
+
+    def ack(self, messages: list[Message]) -> None:
+        """Pending becomes gone, for good."""
+        raise NotImplementedError
+
+    def requeue(self, messages: list[Message]) -> None:
+        """Pending becomes ready again at its original place, marked redelivered."""
+        raise NotImplementedError
+
+    def expire(self, now_ms: i64) -> i64:
+        """Drop ready messages whose time has come; returns how many."""
+        raise NotImplementedError
+
+    def next_expiry_ms(self) -> i64:
+        """When ``expire`` should be called next; 0 = no message here will expire."""
+        raise NotImplementedError
+
+    def purge(self) -> i64:
+        """Drop all ready messages, leave pending ones; returns how many."""
+        raise NotImplementedError
+
+    def delete(self) -> None:
+        """The queue is gone: forget everything, on disk too."""
+        raise NotImplementedError
+
+    def ready_count(self) -> i64:
+        raise NotImplementedError
+
+    def ready_bytes(self) -> i64:
+        """Sum of the contents of ready messages."""
+        raise NotImplementedError
+
+    def next_seq_id(self) -> i64:
+        """The number the next published message will get."""
+        raise NotImplementedError
+
+    def floor_seq_id(self) -> i64:
+        """No ready message has a smaller number; equals ``next_seq_id`` when empty."""
+        raise NotImplementedError
+
+    def read_range(
+        self, start: i64, end: i64, max_messages: i64, max_bytes: i64
+    ) -> list[Message]:
+        """Ready messages with start <= seq_id < end, in order, without taking them."""
+        raise NotImplementedError
+
+    def drop_below(self, seq_id: i64) -> i64:
+        """Acknowledge every ready message numbered below ``seq_id``; returns how many."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Assert the numbered invariants of this backing; O(n), for tests."""
+        raise NotImplementedError

@@ -1,0 +1,61 @@
+"""The one tree of errors that rooms raise at each other: kinds, never codes.
+
+``wire.amqp.errors`` has the one table that turns a kind into an AMQP reply code;
+``management`` turns it into an HTTP status.  The message of an error is the text a
+client may read after the code's name (``NOT_FOUND - no queue 'x' in vhost '/'``).
+
+Whose fault it is decides the class: a peer's mistake is a ``BrokerError``; ours is
+an ``AssertionError`` and ends that session only; the disk's is ``Corrupt``.
+"""
+
+
+class PenstockError(Exception):
+    """Everything the broker raises on purpose."""
+
+
+class BrokerError(PenstockError):
+    """A request that cannot be granted; closes the channel unless a kind says more."""
+
+
+class NotFound(BrokerError):
+    """The exchange, queue or virtual host does not exist (AMQP 404)."""
+
+
+class AccessRefused(BrokerError):
+    """The user may not do this (AMQP 403)."""
+
+
+class ResourceLocked(BrokerError):
+    """The queue belongs to another connection (AMQP 405)."""
+
+
+class PreconditionFailed(BrokerError):
+    """Arguments or state contradict the request (AMQP 406)."""
+
+
+class ConnectionError_(BrokerError):
+    """A request so wrong that the whole connection is closed."""
+
+
+class NotAllowed(ConnectionError_):
+    """Forbidden whatever the permissions (AMQP 530)."""
+
+
+class CommandInvalid(ConnectionError_):
+    """A known thing was asked in a way that makes no sense (AMQP 503)."""
+
+
+class NotImplementedYet(ConnectionError_):
+    """A feature RabbitMQ has and this release refuses (AMQP 540)."""
+
+
+class SettingInvalid(PenstockError):
+    """A configuration value is unknown, mistyped or out of bounds."""
+
+
+class DataDirLocked(PenstockError):
+    """Another process uses the data directory."""
+
+
+class Corrupt(PenstockError):
+    """Bytes on disk that no crash can explain; the text names file, offset and length."""

@@ -1,0 +1,86 @@
+"""The message, as every room of the broker knows it.
+
+A message rests in the broker in the form in which it travelled: its *content* is
+the AMQP content header frame followed by its body frames, untouched.  Delivering
+it is copying those bytes behind a new ``basic.deliver``; nothing of the body or the
+properties is decoded unless a feature needs it.  Its *address* is the pair
+(exchange, routing key) in the form both ``basic.publish`` and ``basic.deliver``
+spell it: two short strings, one after the other.
+
+One ``Message`` object is one message **in one queue**: a fan-out makes one object
+per queue, and they share ``content`` and ``address``.  The object is also the token
+by which a delivery is settled: who holds it may give it back to the queue.
+
+Millions of these may rest in memory, so the compiled class is invisible to the
+garbage collector (``acyclic``): it must only ever refer to ``bytes`` and integers.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+PERSISTENT: Final = 1
+"""The publisher asked for delivery mode 2."""
+REDELIVERED: Final = 2
+"""The message was handed to a consumer before, or may have been."""
+LOGGED: Final = 4
+"""The message log holds a record of this message in this queue."""
+SETTLED: Final = 8
+"""Acknowledged, dropped or dead: the queue has forgotten it."""
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Message:
+    """One message in one queue.
+
+    ``seq_id``          position in its queue; grows by one, is never reused
+    ``content``         header frame and body frames, as published
+    ``address``         short string exchange, short string routing key
+    ``flags``           PERSISTENT | REDELIVERED | LOGGED | SETTLED
+    ``expires_at_ms``   wall clock, 0 = never
+    ``enqueued_at_ms``  wall clock when the queue took it
+    ``file_no``         message log file that holds its record, 0 = none
+    """
+
+    __slots__ = (
+        "address",
+        "content",
+        "enqueued_at_ms",
+        "expires_at_ms",
+        "file_no",
+        "flags",
+        "seq_id",
+    )
+
+    def __init__(self, content: bytes, address: bytes, flags: i64, expires_at_ms: i64) -> None:
+        self.content: bytes = content
+        self.address: bytes = address
+        self.flags: i64 = flags
+        self.expires_at_ms: i64 = expires_at_ms
+        self.seq_id: i64 = -1
+        self.enqueued_at_ms: i64 = 0
+        self.file_no: i64 = 0
+
+    def copy_for_queue(self) -> "Message":
+        """The same message for one more queue: shares the bytes, has its own place."""
+        return Message(self.content, self.address, self.flags & PERSISTENT, self.expires_at_ms)
+
+
+@final
+class Address:
+    """Where a publisher sends: parsed once, remembered by the bytes that spelled it.
+
+    ``route`` is a memo of the broker (what routing found, and its permission check),
+    valid while ``route_epoch`` is the virtual host's epoch; nobody else reads it.
+    """
+
+    __slots__ = ("exchange", "mandatory", "route", "route_epoch", "routing_key", "wire")
+
+    def __init__(self, exchange: str, routing_key: str, wire: bytes, mandatory: bool) -> None:
+        self.exchange: str = exchange
+        self.routing_key: str = routing_key
+        self.wire: bytes = wire
+        self.mandatory: bool = mandatory
+        self.route: object = None
+        self.route_epoch: i64 = -1
