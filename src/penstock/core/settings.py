@@ -1,0 +1,404 @@
+"""Every setting of the broker, declared once.
+
+In come up to three raw sources, out goes one ``Settings``:
+
+    defaults  <  configuration file (TOML)  <  environment  <  flags
+
+A declaration is a class attribute of ``Settings``: its name is the key in the file, and
+``PENSTOCK_`` + the name in capitals the environment variable, and ``--the-name`` with
+dashes the flag; type, default, bounds and sentence stand beside it.  The command line, the
+reference page and the checks are all made from these lines, so none of them can forget one.
+
+Rules:
+- A key that does not exist stops the start and names the nearest one that does.  A
+  misspelt setting that is silently ignored is the worst default there is.
+- The environment belongs to others too: Kubernetes sets ``PENSTOCK_PORT`` in every
+  container beside a service called penstock.  A foreign ``PENSTOCK_`` name is refused only
+  when it looks like a misspelt setting; otherwise it is reported in ``ignored_environment``.
+- Whatever is wrong, the message says where it came from, what it was and what is allowed.
+- Nobody keeps a global ``Settings``: who needs a value gets it in its constructor.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.core.errors import SettingInvalid
+
+Value = int | str | tuple[str, ...]
+
+ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
+OTHER_VARIABLES: Final[Mapping[str, str]] = {
+    "PENSTOCK_CONFIG": "configuration file, as `--config`",
+    "PENSTOCK_URL": "management URL for `penstock queues` and its neighbours",
+    "PENSTOCK_USER": "user for `penstock queues` and its neighbours",
+    "PENSTOCK_PASSWORD": "password for `penstock queues` and its neighbours",
+    "PENSTOCK_PURE": "`1` runs the interpreted files although compiled ones exist",
+    "PENSTOCK_REQUIRE_COMPILED": "`1` refuses to run without the compiled files",
+    "PENSTOCK_NO_COMPILE": "`1` at build time: do not compile",
+}
+"""Variables with our prefix that are no settings, and what they are."""
+
+NAME_MAX_BYTES: Final = 255
+"""A short string on the wire: user and virtual host names must fit one."""
+_KUBERNETES: Final = re.compile(r"PENSTOCK_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
+_LOOKS_MISSPELT: Final = 0.75
+_IS_NEAR: Final = 0.5
+
+
+class Setting:
+    """One declared setting; the kinds below add type, bounds and a typed ``__get__``."""
+
+    unit = ""
+
+    def __init__(self, default: Value, doc: str) -> None:
+        self.default = default
+        self.doc = doc
+        self.key = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.key = name
+
+    @property
+    def environment_name(self) -> str:
+        return ENVIRONMENT_PREFIX + self.key.upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.key.replace("_", "-")
+
+    def type_name(self) -> str:
+        raise NotImplementedError
+
+    def allowed(self) -> str:
+        """What may be written, as the end of 'allowed: ...'."""
+        raise NotImplementedError
+
+    def from_text(self, text: str) -> Value | None:
+        """The value an environment variable or flag spells; None = not of this type."""
+        raise NotImplementedError
+
+    def from_toml(self, raw: object) -> Value | None:
+        """The value a TOML file holds; None = not of this type."""
+        raise NotImplementedError
+
+    def within_bounds(self, value: Value) -> bool:
+        raise NotImplementedError
+
+
+class Integer(Setting):
+    """A whole number; the unit is the last word of the key."""
+
+    def __init__(self, default: int, minimum: int, maximum: int, doc: str, unit: str = "") -> None:
+        super().__init__(default, doc)
+        self.minimum = minimum
+        self.maximum = maximum
+        self.unit = unit
+
+    def __get__(self, settings: "Settings", owner: type) -> int:
+        value = settings.value_of(self.key)
+        assert isinstance(value, int)
+        return value
+
+    def type_name(self) -> str:
+        return "integer"
+
+    def allowed(self) -> str:
+        return f"a whole number from {self.minimum} to {self.maximum}"
+
+    def from_text(self, text: str) -> int | None:
+        return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
+
+    def from_toml(self, raw: object) -> int | None:
+        return raw if isinstance(raw, int) and not isinstance(raw, bool) else None
+
+    def within_bounds(self, value: Value) -> bool:
+        return isinstance(value, int) and self.minimum <= value <= self.maximum
+
+
+class Text(Setting):
+    """A string of ``min_bytes`` to ``max_bytes`` in UTF-8, or one of ``choices``."""
+
+    def __init__(
+        self,
+        default: str,
+        doc: str,
+        min_bytes: int = 1,
+        max_bytes: int = 4096,
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(default, doc)
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.choices = choices
+
+    def __get__(self, settings: "Settings", owner: type) -> str:
+        value = settings.value_of(self.key)
+        assert isinstance(value, str)
+        return value
+
+    def type_name(self) -> str:
+        return "one of a few words" if self.choices else "text"
+
+    def allowed(self) -> str:
+        if self.choices:
+            return ", ".join(self.choices)
+        return f"text of {self.min_bytes} to {self.max_bytes} bytes without NUL"
+
+    def from_text(self, text: str) -> str | None:
+        return text
+
+    def from_toml(self, raw: object) -> str | None:
+        return raw if isinstance(raw, str) else None
+
+    def within_bounds(self, value: Value) -> bool:
+        if not isinstance(value, str) or "\0" in value:
+            return False
+        if self.choices:
+            return value in self.choices
+        size_bytes = len(value.encode("utf-8", "surrogateescape"))
+        return self.min_bytes <= size_bytes <= self.max_bytes
+
+
+class NameList(Setting):
+    """A list of names: an array in the file, separated by commas elsewhere."""
+
+    def __init__(self, default: tuple[str, ...], doc: str) -> None:
+        super().__init__(default, doc)
+
+    def __get__(self, settings: "Settings", owner: type) -> tuple[str, ...]:
+        value = settings.value_of(self.key)
+        assert isinstance(value, tuple)
+        return value
+
+    def type_name(self) -> str:
+        return "list of names"
+
+    def allowed(self) -> str:
+        return (
+            f"names of 1 to {NAME_MAX_BYTES} bytes, an array in the file,"
+            " separated by commas elsewhere; empty for none"
+        )
+
+    def from_text(self, text: str) -> tuple[str, ...] | None:
+        return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+
+    def from_toml(self, raw: object) -> tuple[str, ...] | None:
+        if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
+            return None
+        return tuple(raw)
+
+    def within_bounds(self, value: Value) -> bool:
+        return isinstance(value, tuple) and all(
+            1 <= len(name.encode("utf-8", "surrogateescape")) <= NAME_MAX_BYTES for name in value
+        )
+
+
+class Settings:
+    """One value per setting, checked; made by ``load_settings`` and never changed."""
+
+    data_dir = Text(
+        "",
+        "Directory of everything the broker keeps. Empty: `$STATE_DIRECTORY` if set, else"
+        " `/var/lib/penstock` if writable, else `~/.local/share/penstock`.",
+        min_bytes=0,
+    )
+    bind = Text(
+        "127.0.0.1",
+        "Address the listeners bind to; `0.0.0.0` opens them to the network.",
+        max_bytes=NAME_MAX_BYTES,
+    )
+    amqp_port = Integer(
+        5672,
+        0,
+        65535,
+        "TCP port for AMQP clients; 0 takes a free one and the start screen says it.",
+    )
+    http_port = Integer(
+        15672, 0, 65535, "TCP port of the management API; 0 takes a free one, as above."
+    )
+    default_user = Text(
+        "guest",
+        "Administrator created when the data directory is new.",
+        max_bytes=NAME_MAX_BYTES,
+    )
+    default_pass = Text(
+        "guest",
+        "Password of that user. The environment or the file hides it better than a flag.",
+        max_bytes=NAME_MAX_BYTES,
+    )
+    default_vhost = Text(
+        "/",
+        "Virtual host created when the data directory is new.",
+        max_bytes=NAME_MAX_BYTES,
+    )
+    loopback_users = NameList(
+        ("guest",), "Users that may log in only from this machine. Empty lifts the rule."
+    )
+    heartbeat_s = Integer(
+        60,
+        0,
+        65535,
+        "Heartbeat the broker suggests to clients; 0 suggests none.",
+        unit="s",
+    )
+    handshake_timeout_ms = Integer(
+        10_000,
+        100,
+        3_600_000,
+        "Time a new connection has to log in and open its virtual host.",
+        unit="ms",
+    )
+    frame_max = Integer(
+        131_072,
+        4096,
+        134_217_728,
+        "Largest frame the broker offers and accepts, its 8 bytes of frame included.",
+        unit="bytes",
+    )
+    channel_max = Integer(2047, 1, 65535, "Channels a connection may open.")
+    max_message_size_bytes = Integer(
+        134_217_728,
+        1,
+        536_870_912,
+        "Largest message body; a larger one closes the channel with 406.",
+        unit="bytes",
+    )
+    log_file_size_limit_bytes = Integer(
+        16_777_216,
+        4096,
+        2_147_483_647,
+        "Size at which the message log goes on in a new file.",
+        unit="bytes",
+    )
+    log_level = Text(
+        "info",
+        "Least important line that is logged.",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_format = Text("text", "Form of the log lines on standard error.", choices=("text", "json"))
+
+    def __init__(self, values: Mapping[str, Value], sources: Mapping[str, str]) -> None:
+        self._values = {key: values.get(key, DECLARED[key].default) for key in DECLARED}
+        self._sources = dict(sources)
+        self.ignored_environment: tuple[str, ...] = ()
+
+    def value_of(self, key: str) -> Value:
+        return self._values[key]
+
+    def source_of(self, key: str) -> str:
+        """Where the value came from: default, file, environment or flag."""
+        return self._sources.get(key, "default")
+
+    def with_data_dir(self, data_dir: str) -> "Settings":
+        """The same settings with the data directory chosen (what 'empty' means is the caller's)."""
+        changed = Settings({**self._values, "data_dir": data_dir}, self._sources)
+        changed.ignored_environment = self.ignored_environment
+        return changed
+
+
+DECLARED: Final[Mapping[str, Setting]] = {
+    key: declared for key, declared in vars(Settings).items() if isinstance(declared, Setting)
+}
+"""Every setting by its key, in the order of declaration."""
+
+
+def load_settings(
+    file_text: str | None, environment: Mapping[str, str], flags: Mapping[str, str]
+) -> Settings:
+    """Merge and check the sources; raises ``SettingInvalid`` for the first fault found."""
+    values: dict[str, Value] = {}
+    sources: dict[str, str] = {}
+    for key, raw in _parse_file(file_text or "").items():
+        setting = _declared(key, "file", key)
+        values[key] = _checked(setting, "file", key, raw, setting.from_toml(raw))
+        sources[key] = "file"
+    ignored = []
+    for name in sorted(environment):
+        key = _set_by_variable(name)
+        if key:
+            setting = DECLARED[key]
+            text = environment[name]
+            values[key] = _checked(setting, "environment", name, text, setting.from_text(text))
+            sources[key] = "environment"
+        elif _is_foreign(name):
+            ignored.append(name)
+    for key, text in flags.items():
+        flag = "--" + key.replace("_", "-")
+        setting = _declared(key, "flag", flag)
+        values[key] = _checked(setting, "flag", flag, text, setting.from_text(text))
+        sources[key] = "flag"
+    settings = Settings(values, sources)
+    settings.ignored_environment = tuple(ignored)
+    return settings
+
+
+def _parse_file(text: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingInvalid(f"the configuration file is not TOML: {error}") from error
+
+
+def _declared(key: str, source: str, spelling: str) -> Setting:
+    setting = DECLARED.get(key)
+    if setting is None:
+        spelt = _flag_of if source == "flag" else _key_of
+        raise _unknown(source, spelling, key, spelt)
+    return setting
+
+
+def _key_of(setting: Setting) -> str:
+    return setting.key
+
+
+def _flag_of(setting: Setting) -> str:
+    return setting.flag
+
+
+def _variable_of(setting: Setting) -> str:
+    return setting.environment_name
+
+
+def _unknown(
+    source: str, spelling: str, key: str, spelt: Callable[[Setting], str]
+) -> SettingInvalid:
+    normal = key.lower().replace("-", "_")
+    near = difflib.get_close_matches(normal, DECLARED, n=1, cutoff=_IS_NEAR)
+    advice = f"did you mean {spelt(DECLARED[near[0]])!r}?" if near else _all_spelt(spelt)
+    return SettingInvalid(f"{source}: there is no setting {spelling!r}; {advice}")
+
+
+def _all_spelt(spelt: Callable[[Setting], str]) -> str:
+    return "there are " + ", ".join(spelt(setting) for setting in DECLARED.values())
+
+
+def _set_by_variable(name: str) -> str:
+    """The key a variable sets, "" if it sets none; refuses what looks like a slip."""
+    if not name.startswith(ENVIRONMENT_PREFIX) or name in OTHER_VARIABLES:
+        return ""
+    key = name[len(ENVIRONMENT_PREFIX) :].lower()
+    if key in DECLARED and name == DECLARED[key].environment_name:
+        return key
+    if _is_foreign(name) and difflib.get_close_matches(key, DECLARED, n=1, cutoff=_LOOKS_MISSPELT):
+        raise _unknown("environment", name, key, _variable_of)
+    return ""
+
+
+def _is_foreign(name: str) -> bool:
+    return (
+        name.startswith(ENVIRONMENT_PREFIX)
+        and name not in OTHER_VARIABLES
+        and not _KUBERNETES.fullmatch(name)
+    )
+
+
+def _checked(
+    setting: Setting, source: str, spelling: str, raw: object, value: Value | None
+) -> Value:
+    if value is None or not setting.within_bounds(value):
+        shown = "(hidden)" if setting.key == "default_pass" else repr(raw)
+        raise SettingInvalid(f"{source}: {spelling} = {shown}; allowed: {setting.allowed()}")
+    return value

@@ -1,0 +1,184 @@
+"""Settings: one declaration per key, four sources, and errors that say what to do."""
+
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import SettingInvalid
+from penstock.core.settings import (
+    DECLARED,
+    OTHER_VARIABLES,
+    Integer,
+    NameList,
+    Setting,
+    Settings,
+    Text,
+    Value,
+    load_settings,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("file", "environment", "flag")
+PLAIN = st.text("abcdefgh-/._é", min_size=1, max_size=20)
+
+
+def value_of_kind(setting: Setting) -> st.SearchStrategy[Value]:
+    if isinstance(setting, Integer):
+        return st.integers(setting.minimum, setting.maximum)
+    if isinstance(setting, NameList):
+        return st.lists(PLAIN, max_size=3).map(tuple)
+    assert isinstance(setting, Text)
+    return st.sampled_from(setting.choices) if setting.choices else PLAIN
+
+
+def as_toml(value: Value) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(f'"{name}"' for name in value) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def as_text(value: Value) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+@st.composite
+def given_in_sources(draw: st.DrawFn) -> dict[str, dict[str, Value]]:
+    """For each source, the keys it sets and the values it gives them."""
+    return {
+        source: {
+            key: draw(value_of_kind(setting))
+            for key, setting in DECLARED.items()
+            if draw(st.booleans())
+        }
+        for source in SOURCES
+    }
+
+
+@given(given_in_sources())
+def test_later_source_wins_for_every_key(given_values: dict[str, dict[str, Value]]) -> None:
+    settings = load_settings(
+        "\n".join(f"{key} = {as_toml(value)}" for key, value in given_values["file"].items()),
+        {
+            DECLARED[key].environment_name: as_text(value)
+            for key, value in given_values["environment"].items()
+        },
+        {key: as_text(value) for key, value in given_values["flag"].items()},
+    )
+    for key, setting in DECLARED.items():
+        expected, source = setting.default, "default"
+        for name in SOURCES:
+            if key in given_values[name]:
+                expected, source = given_values[name][key], name
+        assert getattr(settings, key) == expected
+        assert settings.source_of(key) == source
+
+
+def test_defaults_obey_their_own_bounds() -> None:
+    settings = load_settings(None, {}, {})
+    for key, setting in DECLARED.items():
+        assert getattr(settings, key) == setting.default
+        assert setting.within_bounds(setting.default), key
+
+
+@pytest.mark.parametrize("key", DECLARED)
+def test_every_key_has_all_its_faces(key: str) -> None:
+    setting = DECLARED[key]
+    assert setting.key == key
+    assert setting.environment_name == "PENSTOCK_" + key.upper()
+    assert setting.flag == "--" + key.replace("_", "-")
+    assert setting.doc.endswith(".")
+    assert setting.environment_name not in OTHER_VARIABLES
+    if isinstance(setting, Integer) and setting.unit and key != "frame_max":
+        assert key.endswith("_" + setting.unit), "units stand last in the name"
+
+
+@pytest.mark.parametrize(
+    ("file_text", "environment", "flags", "words"),
+    [
+        ("amqp_prt = 1", {}, {}, ["file", "'amqp_prt'", "'amqp_port'"]),
+        ("", {"PENSTOCK_AMPQ_PORT": "1"}, {}, ["environment", "'PENSTOCK_AMQP_PORT'"]),
+        ("", {"PENSTOCK_amqp_port": "1"}, {}, ["environment", "'PENSTOCK_AMQP_PORT'"]),
+        ("", {}, {"frame_maxx": "1"}, ["flag", "'--frame-maxx'", "'--frame-max'"]),
+        ("[server]\nport = 1", {}, {}, ["file", "'server'", "amqp_port, http_port"]),
+        ("amqp_port = true", {}, {}, ["file", "amqp_port = True", "from 0 to 65535"]),
+        ('amqp_port = "5672"', {}, {}, ["file", "'5672'", "a whole number"]),
+        ("amqp_port = 65536", {}, {}, ["file", "65536", "65535"]),
+        ("bind = 1", {}, {}, ["file", "bind = 1", "text"]),
+        ('bind = ""', {}, {}, ["file", "1 to 255 bytes"]),
+        ('loopback_users = "guest"', {}, {}, ["file", "array in the file"]),
+        ("loopback_users = [1]", {}, {}, ["file", "array in the file"]),
+        ("", {"PENSTOCK_LOOPBACK_USERS": "a,,b"}, {}, ["environment", "'a,,b'"]),
+        ("", {"PENSTOCK_FRAME_MAX": "4095"}, {}, ["PENSTOCK_FRAME_MAX = '4095'", "4096"]),
+        ("", {"PENSTOCK_HTTP_PORT": "1e3"}, {}, ["environment", "whole number"]),
+        ("", {"PENSTOCK_HTTP_PORT": "٣"}, {}, ["environment", "whole number"]),
+        ("", {"PENSTOCK_HTTP_PORT": ""}, {}, ["environment", "whole number"]),
+        ("", {}, {"log_level": "loud"}, ["flag", "--log-level", "debug, info, warning, error"]),
+        ("", {}, {"bind": "a\0b"}, ["flag", "NUL"]),
+        ("amqp_port = ", {}, {}, ["not TOML", "Invalid value"]),
+    ],
+)
+def test_what_is_wrong_is_said(
+    file_text: str, environment: dict[str, str], flags: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(SettingInvalid) as caught:
+        load_settings(file_text, environment, flags)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_password_is_not_repeated_in_the_error() -> None:
+    with pytest.raises(SettingInvalid) as caught:
+        load_settings("", {"PENSTOCK_DEFAULT_PASS": "s3cret" * 60}, {})
+    assert "s3cret" not in str(caught.value)
+    assert "PENSTOCK_DEFAULT_PASS" in str(caught.value)
+
+
+def test_a_wrong_lower_source_is_refused_even_when_overridden() -> None:
+    with pytest.raises(SettingInvalid, match="file: amqp_port"):
+        load_settings("amqp_port = -1", {}, {"amqp_port": "5"})
+
+
+def test_foreign_variables_are_left_alone_and_reported() -> None:
+    kubernetes = {
+        "PENSTOCK_PORT": "tcp://10.0.0.1:5672",
+        "PENSTOCK_PORT_5672_TCP_ADDR": "10.0.0.1",
+        "PENSTOCK_SERVICE_HOST": "10.0.0.1",
+        "PENSTOCK_SERVICE_PORT_AMQP": "5672",
+    }
+    known = dict.fromkeys(OTHER_VARIABLES, "x")
+    settings = load_settings(None, {**kubernetes, **known, "PENSTOCK_COLOUR": "x", "PATH": "/"}, {})
+    assert settings.ignored_environment == ("PENSTOCK_COLOUR",)
+    assert settings.amqp_port == 5672
+
+
+def test_choosing_the_data_dir_changes_nothing_else() -> None:
+    before = load_settings("frame_max = 8192", {"PENSTOCK_COLOUR": ""}, {"bind": "::1"})
+    after = before.with_data_dir("/somewhere")
+    assert after.data_dir == "/somewhere"
+    assert before.data_dir == ""
+    for key in DECLARED.keys() - {"data_dir"}:
+        assert getattr(after, key) == getattr(before, key)
+        assert after.source_of(key) == before.source_of(key)
+    assert after.ignored_environment == before.ignored_environment
+
+
+def test_settings_are_typed() -> None:
+    settings: Settings = load_settings(None, {}, {})
+    port: int = settings.amqp_port
+    users: tuple[str, ...] = settings.loopback_users
+    assert (port, users) == (5672, ("guest",))
+
+
+def test_the_reference_page_is_fresh_and_its_example_loads() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "gen_settings_doc.py"))
+    assert tool["main"](["--check"]) == 0, "run python tools/gen_settings_doc.py"
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
+    assert load_settings(example, {}, {}).bind == tomllib.loads(example)["bind"] == "0.0.0.0"
+    for key, setting in DECLARED.items():
+        for face in (f"## {key}\n", setting.environment_name, setting.flag, setting.doc):
+            assert face in page
