@@ -1,0 +1,102 @@
+"""Fixtures and habits of the whole suite.
+
+``PENSTOCK_TEST_URL``  run the client tests against another broker (see helpers/live_broker)
+``PENSTOCK_NO_SKIP=1`` a skipped test is a failure: for machines that must have everything
+``--hypothesis-seed``  repeats the random choices; the one in use stands in the header
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.helpers import rabbit
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.live_broker import broker_for_tests
+
+hypothesis.settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+NO_SKIP = os.environ.get("PENSTOCK_NO_SKIP") == "1"
+
+
+# Before Hypothesis reads its option; workers of pytest-xdist inherit the value.
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    build = "interpreted" if os.environ.get("PENSTOCK_PURE") == "1" else "compiled where possible"
+    return [
+        f"penstock: {build}; broker under test: {os.environ.get('PENSTOCK_TEST_URL', 'penstock')}",
+        f"random: --hypothesis-seed={config.option.hypothesis_seed}",
+    ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if NO_SKIP and report.skipped and not hasattr(report, "wasxfail"):
+        report.longrepr = f"skipped, but PENSTOCK_NO_SKIP=1: {_reason(report.longrepr)}"
+        report.outcome = "failed"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if NO_SKIP and report.skipped:
+        report.longrepr = f"skipped, but PENSTOCK_NO_SKIP=1: {_reason(report.longrepr)}"
+        report.outcome = "failed"
+    return report
+
+
+def _reason(longrepr: object) -> object:
+    return longrepr[2] if isinstance(longrepr, tuple) else longrepr
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker process shared by the tests of one file; it must stop cleanly at the end."""
+    yield from _running(tmp_path_factory.mktemp("broker"))
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker process for one test, which may kill and restart it."""
+    if os.environ.get("PENSTOCK_TEST_URL", "").startswith("amqp"):
+        pytest.skip("this test kills its broker, and PENSTOCK_TEST_URL names a foreign one")
+    yield from _running(tmp_path / "broker")
+
+
+def _running(directory: Path) -> Iterator[BrokerProcess]:
+    under_test = broker_for_tests(directory)
+    if isinstance(under_test, rabbit.RabbitServer):
+        _require(rabbit.missing_reason())
+    with under_test as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rabbit_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rabbit.RabbitServer]:
+    """The real RabbitMQ, one node for the whole session."""
+    _require(rabbit.missing_reason())
+    with rabbit.RabbitServer(tmp_path_factory.mktemp("rabbitmq")) as running:
+        yield running
+
+
+def _require(missing: str | None) -> None:
+    if missing:
+        pytest.skip(missing)

@@ -1,0 +1,85 @@
+"""Penstock as a process: ``python -m penstock serve`` on free ports with a directory of its own.
+
+The start screen is the contract: the last line begins with ``ready in``, and from then on
+clients may connect.  ``broker_for_tests`` is the one place that decides which broker the
+tests talk to; ``PENSTOCK_TEST_URL`` names another one: an AMQP URL of a running broker, or
+the word ``rabbitmq`` for a private node of the RabbitMQ that is installed here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from tests.helpers.broker_process import (
+    BrokerFailed,
+    BrokerProcess,
+    ExternalBroker,
+    free_port,
+)
+from tests.helpers.rabbit import RabbitServer
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+READY_LINE = re.compile(r"^ready in ", re.MULTILINE)
+PASSED_ON = {"PENSTOCK_PURE", "PENSTOCK_REQUIRE_COMPILED"}
+
+
+class LiveBroker(BrokerProcess):
+    """One Penstock; ``arguments`` are added to its command line."""
+
+    name = "penstock"
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        arguments: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+        ready_timeout_s: float = 20.0,
+    ) -> None:
+        super().__init__(directory, ready_timeout_s)
+        self.http_port = free_port()
+        self.data_dir = self.directory / "data"
+        self._arguments = arguments
+        self._more_environment = environment or {}
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "penstock", "serve"),
+            *("--data-dir", str(self.data_dir), "--bind", "127.0.0.1"),
+            *("--amqp-port", str(self.amqp_port), "--http-port", str(self.http_port)),
+            *self._arguments,
+        ]
+
+    def environment(self) -> dict[str, str]:
+        """Settings of the caller's shell must not reach the broker; the build choice must."""
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("PENSTOCK_") or key in PASSED_ON
+        }
+        path = [str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return kept | {"PYTHONPATH": os.pathsep.join(path)} | self._more_environment
+
+    def is_ready(self) -> bool:
+        return READY_LINE.search(self.output()) is not None
+
+    def _judge_exit(self, code: int) -> None:
+        super()._judge_exit(code)
+        if "Traceback (most recent call last)" in self.output():
+            raise BrokerFailed(f"penstock reported an error of its own:\n{self.output()}")
+
+
+def broker_for_tests(directory: Path | None = None) -> BrokerProcess:
+    """The broker under test, not started yet."""
+    other = os.environ.get("PENSTOCK_TEST_URL", "")
+    if other == "rabbitmq":
+        return RabbitServer(directory)
+    if other:
+        return ExternalBroker(other)
+    return LiveBroker(directory)
