@@ -81,6 +81,18 @@ class MalformedArguments(kinds.PenstockError):
         self.method_key: int = method_key
 
 
+class MalformedTable(MalformedArguments):
+    """Arguments of the right shape with a field table inside that is none.
+
+    A case of its own because RabbitMQ answers it differently: it drops the connection
+    without a word.
+    """
+
+
+class MalformedText(MalformedArguments):
+    """A short string that is not UTF-8; told without naming the method."""
+
+
 class UnknownMethod(kinds.PenstockError):
     """A method frame whose class and method id no table here knows."""
 

@@ -19,8 +19,9 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
 
-from penstock.wire.amqp.errors import MalformedArguments as MalformedArguments
-from penstock.wire.amqp.errors import UnknownMethod as UnknownMethod
+from penstock.wire.amqp.errors import MalformedArguments as MalformedArguments  # noqa: PLC0414
+from penstock.wire.amqp.errors import MalformedTable, MalformedText
+from penstock.wire.amqp.errors import UnknownMethod as UnknownMethod  # noqa: PLC0414
 from penstock.wire.amqp.tables import (
     SHORT_STRING_MAX_BYTES,
     FieldReader,
@@ -309,7 +310,7 @@ class Method:
 def decode_method(payload: bytes) -> Method:
     """The method in the payload of a method frame."""
     if len(payload) < 4:
-        raise MalformedArguments(cannot_decode(payload))
+        raise MalformedArguments(f"type 1, all octets = {octets(payload)}: unknown_frame")
     key: i64 = i64(read_i32_be(payload, 0)) & 0xFFFFFFFF
     row = METHODS.get(key)
     if row is None:
@@ -318,15 +319,42 @@ def decode_method(payload: bytes) -> Method:
     try:
         fields = decode_fields(reader, row[1], key in LOOSE_METHODS)
     except MalformedArguments as malformed:
-        raise MalformedArguments(malformed.text, key) from None
+        raise why_malformed(payload, key, malformed) from None
     if reader.offset != reader.end:
-        raise MalformedArguments(cannot_decode(payload), key)
+        raise cannot_decode(payload, key)
     return Method(key, row[0], fields)
 
 
-def cannot_decode(payload: bytes) -> str:
-    """RabbitMQ's words for arguments of the wrong shape, with their bytes."""
-    return "cannot decode <<" + ",".join([str(octet) for octet in payload[4:]]) + ">>"
+def why_malformed(payload: bytes, key: int, malformed: MalformedArguments) -> Exception:
+    """RabbitMQ judges the shape of all arguments first, then texts, then tables."""
+    if not has_shape(payload, METHODS[key][1]):
+        return cannot_decode(payload, key)
+    if isinstance(malformed, MalformedText):
+        return malformed
+    return MalformedTable(malformed.text, key)
+
+
+def cannot_decode(payload: bytes, key: int) -> MalformedArguments:
+    return MalformedArguments(f"cannot decode {octets(payload[4:])}", key)
+
+
+def octets(data: bytes) -> str:
+    """Bytes as RabbitMQ prints them; so many as a reply text can hold."""
+    return "<<" + ",".join([str(octet) for octet in data[:256]]) + ">>"
+
+
+def has_shape(payload: bytes, fields: list[tuple[str, str]]) -> bool:
+    """True when the arguments are as long as their own length fields say."""
+    reader = FieldReader(payload, 4, len(payload))
+    try:
+        decode_fields(reader, [(name, SHAPES.get(kind, kind)) for name, kind in fields], True)
+    except MalformedArguments:
+        return False
+    return reader.offset == reader.end
+
+
+SHAPES: Final[dict[str, str]] = {"table": "longstr"}
+"""What a field looks like to someone who does not look into it."""
 
 
 def decode_fields(
@@ -432,14 +460,13 @@ SIZES: Final[dict[str, int]] = {
 
 
 def short_bytes(name: str, value: object) -> bytes:
-    """A reply text is ours and may be cut; a name cut short would be another name."""
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, str):
-        raise ValueError(f"{name} takes text, not {value!r}")
-    data = value.encode("utf-8", "surrogateescape")
+    """A reply text is ours and may be cut; a name cut short would be another name.
+
+    What was cut ends in dots, as in RabbitMQ.
+    """
+    data = long_bytes(name, value)
     if name == "reply_text" and len(data) > SHORT_STRING_MAX_BYTES:
-        return cut_text(data, SHORT_STRING_MAX_BYTES)
+        return cut_text(data, SHORT_STRING_MAX_BYTES - 3) + b"..."
     return data
 
 
@@ -455,4 +482,4 @@ def long_bytes(name: str, value: object) -> bytes:
         return value
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
-    raise ValueError(f"{name} takes bytes or text, not {value!r}")
+    raise ValueError(f"{name} takes text or bytes, not {value!r}")

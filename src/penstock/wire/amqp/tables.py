@@ -39,7 +39,7 @@ from librt.strings import (
 )
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.wire.amqp.errors import MalformedArguments
+from penstock.wire.amqp.errors import MalformedArguments, MalformedText
 
 DEPTH_MAX: Final = 128
 """Tables and arrays inside each other; no known client goes beyond five."""
@@ -139,7 +139,7 @@ class FieldReader:
         try:
             return self.short_bytes().decode("utf-8")
         except UnicodeDecodeError:
-            raise MalformedArguments("Malformed UTF-8 in shortstr") from None
+            raise MalformedText("Malformed UTF-8 in shortstr") from None
 
     def loose_string(self) -> str:
         """A short string of any bytes: what is not UTF-8 becomes surrogate escapes."""
