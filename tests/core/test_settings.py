@@ -97,7 +97,7 @@ def test_every_key_has_all_its_faces(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file_text", "environment", "flags", "words"),
+    "file_text, environment, flags, words",
     [
         ("amqp_prt = 1", {}, {}, ["file", "'amqp_prt'", "'amqp_port'"]),
         ("", {"PENSTOCK_AMPQ_PORT": "1"}, {}, ["environment", "'PENSTOCK_AMQP_PORT'"]),
@@ -118,7 +118,7 @@ def test_every_key_has_all_its_faces(key: str) -> None:
         ("", {"PENSTOCK_HTTP_PORT": ""}, {}, ["environment", "whole number"]),
         ("", {}, {"log_level": "loud"}, ["flag", "--log-level", "debug, info, warning, error"]),
         ("", {}, {"bind": "a\0b"}, ["flag", "NUL"]),
-        ("amqp_port = ", {}, {}, ["not TOML", "Invalid value"]),
+        ("amqp_port = ", {}, {}, ["file: not TOML", "Invalid value"]),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -135,6 +135,12 @@ def test_password_is_not_repeated_in_the_error() -> None:
         load_settings("", {"PENSTOCK_DEFAULT_PASS": "s3cret" * 60}, {})
     assert "s3cret" not in str(caught.value)
     assert "PENSTOCK_DEFAULT_PASS" in str(caught.value)
+
+
+def test_the_file_is_named_in_its_errors_and_remembered() -> None:
+    with pytest.raises(SettingInvalid, match=r"^file conf/p\.toml: bind = 1;"):
+        load_settings("bind = 1", {}, {}, "conf/p.toml")
+    assert load_settings("", {}, {}, "conf/p.toml").file_name == "conf/p.toml"
 
 
 def test_a_wrong_lower_source_is_refused_even_when_overridden() -> None:
@@ -157,8 +163,9 @@ def test_foreign_variables_are_left_alone_and_reported() -> None:
 
 def test_choosing_the_data_dir_changes_nothing_else() -> None:
     before = load_settings("frame_max = 8192", {"PENSTOCK_COLOUR": ""}, {"bind": "::1"})
-    after = before.with_data_dir("/somewhere")
+    after = before.with_data_dir("/somewhere", "a good place")
     assert after.data_dir == "/somewhere"
+    assert after.source_of("data_dir") == "a good place"
     assert before.data_dir == ""
     for key in DECLARED.keys() - {"data_dir"}:
         assert getattr(after, key) == getattr(before, key)

@@ -283,18 +283,22 @@ class Settings:
     def __init__(self, values: Mapping[str, Value], sources: Mapping[str, str]) -> None:
         self._values = {key: values.get(key, DECLARED[key].default) for key in DECLARED}
         self._sources = dict(sources)
+        self.file_name = ""
         self.ignored_environment: tuple[str, ...] = ()
 
     def value_of(self, key: str) -> Value:
         return self._values[key]
 
     def source_of(self, key: str) -> str:
-        """Where the value came from: default, file, environment or flag."""
+        """Where the value came from: default, file, environment, flag, or a reason in words."""
         return self._sources.get(key, "default")
 
-    def with_data_dir(self, data_dir: str) -> "Settings":
-        """The same settings with the data directory chosen (what 'empty' means is the caller's)."""
-        changed = Settings({**self._values, "data_dir": data_dir}, self._sources)
+    def with_data_dir(self, data_dir: str, reason: str) -> "Settings":
+        """The same settings, the data directory chosen by the caller for ``reason``."""
+        changed = Settings(
+            {**self._values, "data_dir": data_dir}, {**self._sources, "data_dir": reason}
+        )
+        changed.file_name = self.file_name
         changed.ignored_environment = self.ignored_environment
         return changed
 
@@ -306,15 +310,41 @@ DECLARED: Final[Mapping[str, Setting]] = {
 
 
 def load_settings(
-    file_text: str | None, environment: Mapping[str, str], flags: Mapping[str, str]
+    file_text: str | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, str],
+    file_name: str = "",
 ) -> Settings:
     """Merge and check the sources; raises ``SettingInvalid`` for the first fault found."""
-    values: dict[str, Value] = {}
-    sources: dict[str, str] = {}
-    for key, raw in _parse_file(file_text or "").items():
-        setting = _declared(key, "file", key)
-        values[key] = _checked(setting, "file", key, raw, setting.from_toml(raw))
-        sources[key] = "file"
+    from_file = _read_file(file_text or "", f"file {file_name}" if file_name else "file")
+    from_environment, ignored = _read_environment(environment)
+    from_flags = _read_flags(flags)
+    sources = {
+        **dict.fromkeys(from_file, "file"),
+        **dict.fromkeys(from_environment, "environment"),
+        **dict.fromkeys(from_flags, "flag"),
+    }
+    settings = Settings({**from_file, **from_environment, **from_flags}, sources)
+    settings.file_name = file_name
+    settings.ignored_environment = ignored
+    return settings
+
+
+def _read_file(text: str, where: str) -> dict[str, Value]:
+    try:
+        parsed: dict[str, object] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingInvalid(f"{where}: not TOML: {error}") from error
+    values = {}
+    for key, raw in parsed.items():
+        setting = _declared(key, where, key, _key_of)
+        values[key] = _checked(setting, where, key, raw, setting.from_toml(raw))
+    return values
+
+
+def _read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """What the variables set, and the names with our prefix that set nothing."""
+    values = {}
     ignored = []
     for name in sorted(environment):
         key = _set_by_variable(name)
@@ -322,30 +352,23 @@ def load_settings(
             setting = DECLARED[key]
             text = environment[name]
             values[key] = _checked(setting, "environment", name, text, setting.from_text(text))
-            sources[key] = "environment"
         elif _is_foreign(name):
             ignored.append(name)
+    return values, tuple(ignored)
+
+
+def _read_flags(flags: Mapping[str, str]) -> dict[str, Value]:
+    values = {}
     for key, text in flags.items():
         flag = "--" + key.replace("_", "-")
-        setting = _declared(key, "flag", flag)
+        setting = _declared(key, "flag", flag, _flag_of)
         values[key] = _checked(setting, "flag", flag, text, setting.from_text(text))
-        sources[key] = "flag"
-    settings = Settings(values, sources)
-    settings.ignored_environment = tuple(ignored)
-    return settings
+    return values
 
 
-def _parse_file(text: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingInvalid(f"the configuration file is not TOML: {error}") from error
-
-
-def _declared(key: str, source: str, spelling: str) -> Setting:
+def _declared(key: str, source: str, spelling: str, spelt: Callable[[Setting], str]) -> Setting:
     setting = DECLARED.get(key)
     if setting is None:
-        spelt = _flag_of if source == "flag" else _key_of
         raise _unknown(source, spelling, key, spelt)
     return setting
 

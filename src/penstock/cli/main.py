@@ -1,0 +1,130 @@
+"""The command group: a table of names, none of them imported before it is called.
+
+``penstock --help`` prints from the table alone; a test holds each sentence against the
+command's own help.  An error comes out as cause and fix, without a traceback unless
+``--debug`` is given, and with one of the exit codes the help names.
+"""
+
+import difflib
+import sys
+import traceback
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import click
+
+from penstock import __version__
+from penstock.cli.failure import Failure
+from penstock.core.errors import PenstockError
+
+
+class Entry(NamedTuple):
+    """Where a command lives and the one line the list of commands shows."""
+
+    target: str
+    section: str
+    help: str
+
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "serve": Entry("penstock.cli.serve:serve", "Broker", "Run a broker in the foreground."),
+    "version": Entry("penstock.cli.inspect:version", "Broker", "Say which build this is."),
+    "ping": Entry("penstock.cli.inspect:ping", "Look", "Ask a broker whether it is alive."),
+    "overview": Entry("penstock.cli.inspect:overview", "Look", "Show a broker's totals."),
+    "queues": Entry("penstock.cli.inspect:queues", "Look", "List queues."),
+    "exchanges": Entry("penstock.cli.inspect:exchanges", "Look", "List exchanges."),
+    "connections": Entry("penstock.cli.inspect:connections", "Look", "List connections."),
+    "bench": Entry("penstock.cli.bench:bench", "Work", "Drive any AMQP broker and measure it."),
+    "pipeline": Entry("penstock.cli.pipeline:pipeline", "Work", "Land queues in tables."),
+}
+ALIASES: Final[dict[str, str]] = {
+    "list-queues": "queues",
+    "list-exchanges": "exchanges",
+    "list-connections": "connections",
+}
+
+EPILOG: Final = """\b
+Exit codes:
+  0   done
+  1   failed: the line 'error:' says why, the line 'fix:' what to do
+  2   wrong usage or a wrong setting
+  69  no broker answers at that address
+
+\b
+Examples:
+  penstock serve --data-dir ./data
+  penstock queues -o json
+"""
+
+
+class LazyGroup(click.Group):
+    """Commands by name from ``COMMANDS``, imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(ALIASES.get(cmd_name, cmd_name))
+        if entry is None:
+            return None
+        module_name, attribute = entry.target.split(":")
+        command = getattr(import_module(module_name), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and name not in ALIASES and not name.startswith("-"):
+            near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
+            advice = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{advice}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, entry in COMMANDS.items():
+            sections.setdefault(entry.section, []).append((name, entry.help))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; whatever it raises leaves as cause and fix."""
+        debug = bool(ctx.params.get("debug"))
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort, click.UsageError, BrokenPipeError):
+            raise
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            raise _as_failure(error) from error
+
+
+def _as_failure(error: Exception) -> click.ClickException:
+    if isinstance(error, click.ClickException):
+        return error
+    if isinstance(error, PenstockError):
+        return Failure(str(error))
+    return Failure(
+        f"{type(error).__name__}: {error}",
+        "this is a fault of penstock; run it again with --debug after 'penstock' and report it",
+    )
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="penstock")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """A message broker that speaks AMQP 0-9-1, with Spark as its data pipeline."""
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(cli.main(prog_name="penstock"))

@@ -1,0 +1,151 @@
+"""``penstock serve``: settings in, a running broker out.
+
+Every setting of ``penstock.core.settings`` is a flag here, made from its declaration.
+This file reads the configuration file and the environment and chooses the data directory;
+then ``server.node.run`` takes over until the broker has stopped.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+
+from penstock.cli.failure import Failure, WrongSetting
+from penstock.core.errors import Corrupt, DataDirLocked, SettingInvalid
+from penstock.core.settings import DECLARED, Integer, Setting, Settings, Text, load_settings
+
+SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
+REFERENCE: Final = "`penstock serve --help` lists every setting"
+
+
+def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command`` one option per declared setting."""
+    for setting in reversed(list(DECLARED.values())):
+        command = click.option(
+            setting.flag, setting.key, default=None, metavar=_metavar(setting), help=_help(setting)
+        )(command)
+    return command
+
+
+def _metavar(setting: Setting) -> str:
+    if isinstance(setting, Integer):
+        return "NUMBER"
+    if isinstance(setting, Text):
+        return "|".join(setting.choices) if setting.choices else "TEXT"
+    return "NAME,NAME"
+
+
+def _help(setting: Setting) -> str:
+    default = setting.default
+    shown = ",".join(default) if isinstance(default, tuple) else str(default)
+    ending = f" [default: {shown}]" if shown else ""
+    return setting.doc.replace("`", "") + ending
+
+
+@click.command(
+    epilog="\b\nExample:\n  penstock serve --config penstock.toml --amqp-port 5673",
+    short_help="Run a broker in the foreground.",
+)
+@click.option(
+    "--config",
+    envvar="PENSTOCK_CONFIG",
+    metavar="FILE",
+    default=None,
+    help="TOML file of settings. [environment: PENSTOCK_CONFIG]",
+)
+@setting_flags
+@click.pass_context
+def serve(ctx: click.Context, /, config: str | None, **flags: str | None) -> None:
+    """Run a broker in the foreground until SIGTERM or Ctrl-C.
+
+    Each setting is also a key of the file (dashes become underscores) and an environment
+    variable (PENSTOCK_ and the key in capitals). Defaults < file < environment < flags.
+    """
+    given = {key: text for key, text in flags.items() if text is not None}
+    settings = read_settings(config, os.environ, given)
+    for name in settings.ignored_environment:
+        click.echo(f"warning: {name} is not a setting of penstock; ignored", err=True)
+    ctx.exit(run_broker(settings))
+
+
+def read_settings(
+    config: str | None, environment: Mapping[str, str], flags: Mapping[str, str]
+) -> Settings:
+    """All sources merged, the data directory chosen."""
+    text = None if config is None else _read_config(config)
+    try:
+        settings = load_settings(text, environment, flags, config or "")
+    except SettingInvalid as error:
+        raise WrongSetting(str(error), REFERENCE) from error
+    if settings.data_dir:
+        # The file has no shell that expands ~, and the broker may change its directory.
+        path = os.path.abspath(os.path.expanduser(settings.data_dir))
+        return settings.with_data_dir(path, settings.source_of("data_dir"))
+    return settings.with_data_dir(*choose_data_dir(environment))
+
+
+def _read_config(config: str) -> str:
+    try:
+        return Path(config).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise WrongSetting(
+            f"cannot read the configuration file {config}: {reason}",
+            "give --config (or PENSTOCK_CONFIG) a readable TOML file, or leave it away",
+        ) from error
+
+
+def choose_data_dir(
+    environment: Mapping[str, str], system_dir: str = SYSTEM_DATA_DIR
+) -> tuple[str, str]:
+    """The data directory nobody named, and why it is this one."""
+    given_by_systemd = environment.get("STATE_DIRECTORY", "").split(":")[0]
+    if given_by_systemd:
+        return given_by_systemd, "from $STATE_DIRECTORY"
+    existing = system_dir if os.path.isdir(system_dir) else os.path.dirname(system_dir)
+    if os.access(existing, os.W_OK | os.X_OK):
+        return system_dir, "default, writable"
+    home = environment.get("HOME", "")
+    if not home:
+        raise WrongSetting(
+            f"no data directory: {system_dir} is not writable and HOME is not set",
+            "give --data-dir",
+        )
+    own = os.path.join(home, ".local", "share", "penstock")
+    return own, f"default, since {system_dir} is not writable"
+
+
+def run_broker(settings: Settings) -> int:
+    """Hand over to the server; what stops a start is told as cause and fix."""
+    from penstock.server import node
+
+    try:
+        return node.run(settings)
+    except DataDirLocked as error:
+        raise Failure(str(error), "stop that process or give another --data-dir") from error
+    except Corrupt as error:
+        raise Failure(
+            str(error),
+            "nothing was changed; keep a copy of the data directory, then restore it from a"
+            " backup or move the named file away and accept the loss of what it held",
+        ) from error
+    except OSError as error:
+        raise _from_os(error, settings) from error
+
+
+def _from_os(error: OSError, settings: Settings) -> Failure:
+    cause = str(error)
+    if error.errno == errno.EADDRINUSE:
+        return Failure(cause, "stop the other listener or give --amqp-port / --http-port")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return Failure(cause, f"--bind {settings.bind} is no address of this machine")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return Failure(
+            cause, f"the broker must be able to write {settings.data_dir} and open its ports"
+        )
+    if error.errno == errno.ENOSPC:
+        return Failure(cause, f"make room on the disk of {settings.data_dir}")
+    return Failure(cause)
