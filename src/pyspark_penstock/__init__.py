@@ -1,0 +1,66 @@
+"""The Spark data source ``penstock``: a queue as a DataFrame, batch or stream.
+
+Spark finds it by itself: it imports every top-level module named ``pyspark_*`` and registers
+its ``DefaultSource``.  That happens in sessions that have nothing to do with Penstock, so this
+file imports little and never fails.  The package needs pyspark, pyarrow and the standard
+library, nothing else of Penstock, so that a cluster gets it as one small archive::
+
+    options     what the user may say, checked before anything runs
+    client      the range protocol of the broker, blocking, over one socket
+    properties  AMQP content header and field tables, read only
+    columns     blocks of messages become Arrow record batches
+    source      the batch and the stream reader that Spark calls
+
+Usage: ``spark.read.format("penstock").option("queue", "orders").load()``.
+"""
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """What ``format("penstock")`` means."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        from pyspark_penstock.options import parse_options
+
+        super().__init__(options)
+        self._settings = parse_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> "StructType":
+        from pyspark_penstock.columns import spark_schema
+
+        return spark_schema(self._settings.columns)
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        from pyspark_penstock.source import BatchReader
+
+        self._settings.check_for_batch()
+        self._check_schema(schema)
+        return BatchReader(self._settings)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
+        from pyspark_penstock.source import StreamReader
+
+        self._settings.check_for_stream()
+        self._check_schema(schema)
+        return StreamReader(self._settings)
+
+    def _check_schema(self, schema: "StructType") -> None:
+        if schema != self.schema():
+            raise ValueError(
+                "penstock: the schema is fixed, do not give one; choose with option 'columns' "
+                f"among {', '.join(self.schema().names)}"
+            )

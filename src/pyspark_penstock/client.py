@@ -1,0 +1,253 @@
+"""A blocking client of the broker's range protocol, over one socket.
+
+The protocol is described in the broker's ``penstock/wire/ranges.py``; this file repeats the
+little of it a reader needs, because it must run where only pyspark and pyarrow are installed
+(the broker's test suite holds the two against each other).
+
+Errors, by whose fault they are and what helps:
+
+    ConnectionLost  the broker cannot be reached or went away: try again
+    Refused         the broker said no; ``code`` says why (wire code of ERROR)
+"""
+
+import contextlib
+import socket
+import struct
+import sys
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple, Self
+
+from pyspark_penstock.options import Endpoint
+
+MAGIC = b"PSTK\x00\x00\x00\x01"
+
+OPEN, WAIT, PLAN, RANGE, ACK, CLOSE = 1, 2, 3, 4, 5, 6
+OPENED, HEAD, PLANNED, BLOCK, ACKED, CLOSED = 65, 66, 67, 68, 69, 70
+ERROR = 127
+
+BROWSE, READ, JOIN = 0, 1, 2
+
+MALFORMED, ACCESS_REFUSED, NOT_FOUND, LOCKED, FENCED, LEASE_GONE, REFUSED = 1, 2, 3, 4, 5, 6, 7
+
+CONNECT_TIMEOUT_S = 10.0
+REPLY_TIMEOUT_S = 30.0
+"""A broker that says nothing for so long is as good as gone."""
+
+FAREWELL_TIMEOUT_S = 2.0
+
+_HEAD = struct.Struct(">qqqq")
+_BLOCK = struct.Struct(">Iq")
+
+
+class ConnectionLost(ConnectionError):
+    """The broker cannot be reached, or the connection broke."""
+
+
+class Refused(Exception):
+    """The broker will not; trying again changes nothing unless ``code`` says so."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Head(NamedTuple):
+    """Where the queue begins and ends."""
+
+    floor: int
+    acked: int
+    next_seq: int
+    ready: int
+
+
+class Opened(NamedTuple):
+    incarnation: str
+    head: Head
+    token: int
+
+
+class Planned(NamedTuple):
+    end: int
+    messages: int
+    content_bytes: int
+
+
+class Block:
+    """Messages as columns; ``payload`` holds the bytes the lengths cut up."""
+
+    def __init__(self, payload: bytes) -> None:
+        if len(payload) < _BLOCK.size:
+            raise ConnectionLost("the broker sent a block that is cut short")
+        self.count, self.next_start = _BLOCK.unpack_from(payload)
+        at = _BLOCK.size
+        count: int = self.count
+        self.seq_ids = payload[at : at + 8 * count]
+        at += 8 * count
+        self.enqueued_at_ms = payload[at : at + 8 * count]
+        at += 8 * count
+        self.content_lengths = _numbers("I", payload[at : at + 4 * count])
+        at += 4 * count
+        self.address_lengths = _numbers("H", payload[at : at + 2 * count])
+        at += 2 * count
+        self.flags = payload[at : at + count]
+        at += count
+        self.addresses_at = at
+        self.contents_at = at + sum(self.address_lengths)
+        self.payload = payload
+        if self.contents_at + sum(self.content_lengths) != len(payload):
+            raise ConnectionLost("the broker sent a block that disagrees with its lengths")
+
+
+class RangeClient:
+    """One connection; connects and opens the queue when made."""
+
+    def __init__(
+        self, endpoint: Endpoint, queue: str, mode: int, token: int = 0, *, force: bool = False
+    ) -> None:
+        self._endpoint = endpoint
+        self._at_start = True
+        try:
+            self._socket = socket.create_connection(
+                (endpoint.host, endpoint.port), CONNECT_TIMEOUT_S
+            )
+        except OSError as error:
+            raise ConnectionLost(f"cannot connect to the broker at {endpoint}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
+            names = (endpoint.user, endpoint.password, endpoint.vhost, queue)
+            request = b"".join(_string(name) for name in names)
+            request += struct.pack(">BQB", mode, token, 1 if force else 0)
+            self._write(MAGIC + _frame(OPEN, request))
+            payload = self._reply(OPENED)
+        except BaseException:
+            self._socket.close()
+            raise
+        length = int.from_bytes(payload[:2], "big")
+        incarnation = payload[2 : 2 + length].decode()
+        head = Head._make(_HEAD.unpack_from(payload, 2 + length))
+        (token,) = struct.unpack_from(">Q", payload, 2 + length + _HEAD.size)
+        self.opened = Opened(incarnation, head, token)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self, start: int, timeout_ms: int) -> Head:
+        """The head, as soon as there is something at or after ``start``, or in time."""
+        self._write(_frame(WAIT, struct.pack(">qI", start, timeout_ms)))
+        return Head._make(_HEAD.unpack(self._reply(HEAD, REPLY_TIMEOUT_S + timeout_ms / 1000)))
+
+    def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> Planned:
+        """Where a slice that begins at ``start`` ends, within all three bounds."""
+        planned, count, size, more = start, 0, 0, True
+        while more and count < max_messages and size < max_bytes:
+            bounds = struct.pack(">qqqq", planned, end, max_messages - count, max_bytes - size)
+            self._write(_frame(PLAN, bounds))
+            planned, got, got_bytes, more = struct.unpack(">qqqB", self._reply(PLANNED))
+            if count and size + got_bytes > max_bytes:
+                break  # the one message too many is only planned when it is the first
+            count += got
+            size += got_bytes
+            start = planned
+        return Planned(start, count, size)
+
+    def blocks(self, start: int, end: int, max_bytes: int, *, with_body: bool) -> Iterator[Block]:
+        """All of a range.  The next block is on its way while the caller works on this one."""
+        if start >= end:
+            return
+        body = 1 if with_body else 0
+        self._write(_frame(RANGE, struct.pack(">qqIB", start, end, max_bytes, body)))
+        while True:
+            block = Block(self._reply(BLOCK))
+            last = block.next_start >= end
+            if not last:
+                following = struct.pack(">qqIB", block.next_start, end, max_bytes, body)
+                self._write(_frame(RANGE, following))
+            yield block
+            if last:
+                return
+
+    def ack(self, upto: int) -> int:
+        """Everything below ``upto`` is done with; returns how many messages that were."""
+        self._write(_frame(ACK, struct.pack(">q", upto)))
+        return int.from_bytes(self._reply(ACKED), "big", signed=True)
+
+    def close(self) -> None:
+        """Give the lease back and leave; never fails."""
+        with contextlib.suppress(OSError, Refused):
+            self._write(_frame(CLOSE, b""))
+            self._reply(CLOSED, FAREWELL_TIMEOUT_S)
+        self._socket.close()
+
+    def abandon(self) -> None:
+        """Leave without a word: the broker keeps the lease for a while."""
+        self._socket.close()
+
+    # -- bytes -----------------------------------------------------------------------------
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ConnectionLost(f"the broker at {self._endpoint} is gone: {error}") from error
+
+    def _reply(self, kind: int, timeout_s: float = REPLY_TIMEOUT_S) -> bytes:
+        """The payload of the next frame, which must be of this kind."""
+        self._socket.settimeout(timeout_s)
+        head = self._read(5)
+        if self._at_start and head[:4] == b"AMQP":
+            raise Refused(
+                MALFORMED,
+                f"the broker at {self._endpoint} does not know the range protocol: "
+                "is it a Penstock of this version?",
+            )
+        self._at_start = False
+        payload = self._read(int.from_bytes(head[:4], "big") - 1)
+        if head[4] == kind:
+            return payload
+        if head[4] == ERROR:
+            text = payload[4:].decode(errors="replace")
+            raise Refused(int.from_bytes(payload[:2], "big"), text)
+        raise ConnectionLost(f"the broker at {self._endpoint} sent reply {head[4]}, not {kind}")
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray(size)
+        view = memoryview(data)
+        got = 0
+        try:
+            while got < size:
+                count = self._socket.recv_into(view[got:])
+                if count == 0:
+                    raise ConnectionLost(f"the broker at {self._endpoint} closed the connection")
+                got += count
+        except OSError as error:
+            if isinstance(error, ConnectionLost):
+                raise
+            raise ConnectionLost(f"the broker at {self._endpoint} is gone: {error}") from error
+        return bytes(data)
+
+
+def _frame(kind: int, payload: bytes) -> bytes:
+    return struct.pack(">IB", len(payload) + 1, kind) + payload
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">H", len(data)) + data
+
+
+def _numbers(code: str, data: bytes) -> list[int]:
+    """A little-endian column as Python numbers."""
+    column = array(code)
+    column.frombytes(data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tolist()

@@ -1,0 +1,269 @@
+"""The options of the data source: parsed and judged in one place, before anything runs.
+
+In: the strings the user gave to ``option(...)``, any case, and the environment variable
+``PENSTOCK_URL``.  Out: ``Settings``, or a ``ValueError`` that names the option, what was
+given and what is allowed.  An unknown option is an error: a misspelt ``failOnDataLoss`` must
+not be discovered after the loss.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
+DEFAULT_PORT = 5672
+
+COLUMNS = (
+    "seq_id",
+    "body",
+    "queue",
+    "exchange",
+    "routing_key",
+    "enqueued_at",
+    "timestamp",
+    "message_id",
+    "correlation_id",
+    "reply_to",
+    "type",
+    "app_id",
+    "user_id",
+    "content_type",
+    "content_encoding",
+    "priority",
+    "persistent",
+    "expiration",
+    "redelivered",
+    "headers",
+    "properties_raw",
+)
+DEFAULT_COLUMNS = COLUMNS[:-1]
+"""``properties_raw`` comes only when it is asked for: it repeats what others say."""
+
+BATCH_ONLY = ("endingOffsets",)
+STREAM_ONLY = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "pollTimeout", "takeOver")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the broker is and who we are there."""
+
+    host: str
+    port: int
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the user decided.  Plain values: travels pickled to the executors."""
+
+    endpoint: Endpoint
+    queue: str
+    starting: int | None  # None = the lowest message in the queue
+    ending: int | None  # None = the head when the read is planned
+    max_messages_per_trigger: int
+    max_bytes_per_trigger: int
+    min_partitions: int
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+    reconnect_timeout_ms: int
+    fetch_bytes: int
+    take_over: bool
+    columns: tuple[str, ...]
+    given: frozenset[str] = frozenset()
+
+    def check_for_batch(self) -> None:
+        self._refuse(STREAM_ONLY, "streams (readStream)")
+
+    def check_for_stream(self) -> None:
+        self._refuse(BATCH_ONLY, "batch reads (read)")
+        if self.starting is not None:
+            raise ValueError(
+                "penstock: a stream starts at the lowest unacknowledged message of its queue; "
+                "option 'startingOffsets' may only be 'earliest' there"
+            )
+
+    def _refuse(self, names: tuple[str, ...], place: str) -> None:
+        wrong = [name for name in names if name.lower() in self.given]
+        if wrong:
+            raise ValueError(f"penstock: option '{wrong[0]}' is for {place} only")
+
+
+def parse_options(given: Mapping[str, str]) -> Settings:
+    """Raises ValueError with advice."""
+    options = {name.lower(): str(value) for name, value in given.items()}
+    _refuse_unknown(options)
+    queue = options.get("queue", "")
+    if not queue:
+        raise ValueError("penstock: option 'queue' is missing: name the queue to read")
+    read = _Reader(options)
+    return Settings(
+        endpoint=_endpoint(options),
+        queue=queue,
+        starting=_offset(options, queue, "startingOffsets", "earliest"),
+        ending=_offset(options, queue, "endingOffsets", "latest"),
+        max_messages_per_trigger=read("maxMessagesPerTrigger", "100000", _count),
+        max_bytes_per_trigger=read("maxBytesPerTrigger", "256MiB", _size),
+        min_partitions=read("minPartitions", "1", _count),
+        fail_on_data_loss=read("failOnDataLoss", "true", _boolean),
+        poll_timeout_ms=read("pollTimeout", "500ms", _duration),
+        reconnect_timeout_ms=read("reconnectTimeout", "60s", _duration),
+        fetch_bytes=read("fetchBytes", "8MiB", _fetch_bytes),
+        take_over=read("takeOver", "false", _boolean),
+        columns=_columns(options),
+        given=frozenset(options),
+    )
+
+
+KNOWN = (
+    "url",
+    "user",
+    "password",
+    "queue",
+    "startingOffsets",
+    "endingOffsets",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "pollTimeout",
+    "reconnectTimeout",
+    "fetchBytes",
+    "takeOver",
+    "columns",
+    "includeHeaders",
+)
+_KNOWN_LOWER = {name.lower() for name in KNOWN}
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    if "path" in options:
+        raise ValueError("penstock: load() takes no path; name the queue with option 'queue'")
+    unknown = sorted(set(options) - _KNOWN_LOWER)
+    if unknown:
+        raise ValueError(
+            f"penstock: unknown option '{unknown[0]}'; the options are {', '.join(KNOWN)}"
+        )
+
+
+def parse_url(url: str, user: str | None = None, password: str | None = None) -> Endpoint:
+    """``amqp://user:password@host:port/vhost``; an empty vhost is ``/``, as clients do it."""
+    parts = urlsplit(url)
+    if parts.scheme == "amqps":
+        raise ValueError("penstock: 'url' with amqps:// is not supported yet; use amqp://")
+    try:
+        port = parts.port or DEFAULT_PORT
+    except ValueError as error:
+        raise ValueError(f"penstock: 'url' has a bad port: {error}") from None
+    if parts.scheme != "amqp" or not parts.hostname:
+        raise ValueError(
+            "penstock: 'url' must look like amqp://user:password@host:5672/vhost "
+            "(a virtual host named / is written %2f)"
+        )
+    vhost = unquote(parts.path[1:]) or "/"
+    if user is None:
+        user = unquote(parts.username) if parts.username is not None else "guest"
+    if password is None:
+        password = unquote(parts.password) if parts.password is not None else "guest"
+    return Endpoint(parts.hostname, port, vhost, user, password)
+
+
+def _endpoint(options: Mapping[str, str]) -> Endpoint:
+    url = options.get("url") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+    return parse_url(url, options.get("user"), options.get("password"))
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    with_headers = _Reader(options)("includeHeaders", "true", _boolean)
+    if "columns" not in options:
+        return tuple(name for name in DEFAULT_COLUMNS if with_headers or name != "headers")
+    columns = tuple(name.strip() for name in options["columns"].split(","))
+    wrong = [name for name in columns if name not in COLUMNS]
+    if wrong or len(set(columns)) != len(columns):
+        raise ValueError(
+            f"penstock: option 'columns' is {options['columns']!r}; give each at most once of "
+            f"{', '.join(COLUMNS)}"
+        )
+    if "headers" in columns and not with_headers:
+        raise ValueError("penstock: 'columns' names headers, 'includeHeaders' forbids them")
+    return columns
+
+
+def _offset(options: Mapping[str, str], queue: str, name: str, word: str) -> int | None:
+    """A position: the word that stands for the natural one, or {"queue": seq_id}."""
+    text = options.get(name.lower(), word)
+    if text.strip().lower() == word:
+        return None
+    try:
+        positions = json.loads(text)
+    except ValueError:
+        positions = None
+    if isinstance(positions, dict) and list(positions) == [queue]:
+        position = positions[queue]
+        if isinstance(position, int) and not isinstance(position, bool) and position >= 0:
+            return position
+    raise ValueError(
+        f"penstock: option '{name}' is {text!r}; allowed are '{word}' and "
+        f'{{"{queue}": seq_id}} with a number from 0 on'
+    )
+
+
+class _Reader:
+    """Reads one option with its default, and says which one was wrong."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def __call__(self, name: str, default: str, parse: Callable[[str], Any]) -> Any:
+        text = self._options.get(name.lower(), default).strip()
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise ValueError(f"penstock: option '{name}' is {text!r}; {error}") from None
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) < 1:
+        raise ValueError("it must be a whole number, at least 1")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,15})\s*([A-Za-z]*)", text)
+    if not match or match[2].lower() not in _UNITS or int(match[1]) < 1:
+        raise ValueError("it must be a size such as 1048576, 512KiB, 64MiB or 1GiB")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _fetch_bytes(text: str) -> int:
+    size = _size(text)
+    if not 1 << 16 <= size <= 1 << 26:
+        raise ValueError("it must be a size from 64KiB to 64MiB")
+    return size
+
+
+_DURATIONS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000}
+
+
+def _duration(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,9})\s*([A-Za-z]*)", text)
+    if not match or match[2].lower() not in _DURATIONS_MS:
+        raise ValueError("it must be a time such as 500ms, 30s, 2m, or a number of milliseconds")
+    return int(match[1]) * _DURATIONS_MS[match[2].lower()]
