@@ -1,0 +1,176 @@
+"""Exchanges and the bindings that leave them: a name and a key become destinations.
+
+An ``Exchange`` is what clients declare; how it matches is its ``Matcher``, chosen by its
+type.  A destination is a queue or another exchange.  This room knows exchanges, and takes
+every other object for a queue; it tells destinations apart by identity alone.
+
+The default exchange has no bindings: its owner looks the queue up by name.
+
+A binding is told from others of its exchange by destination, routing key and arguments;
+binding again what is bound, or unbinding what is not, changes nothing and says so.
+
+Cost: ``bind``, ``unbind`` and ``unbind_destination`` depend on the bindings of that
+destination only, not on how many others the exchange has.
+"""
+
+from typing import Final, final
+
+from penstock.routing.headers import HeadersMatcher, arguments_key
+from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher
+from penstock.routing.topic_trie import TopicTrie
+
+EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers")
+
+
+def make_matcher(exchange_type: str) -> Matcher:
+    if exchange_type == "direct":
+        return DirectMatcher()
+    if exchange_type == "fanout":
+        return FanoutMatcher()
+    if exchange_type == "topic":
+        return TopicTrie()
+    assert exchange_type == "headers", exchange_type
+    return HeadersMatcher()
+
+
+@final
+class Binding:
+    """One way from an exchange to a destination."""
+
+    __slots__ = ("arguments", "destination", "routing_key", "source")
+
+    def __init__(
+        self,
+        source: "Exchange",
+        destination: object,
+        routing_key: str,
+        arguments: dict[str, object],
+    ) -> None:
+        self.source: Exchange = source
+        self.destination: object = destination
+        self.routing_key: str = routing_key
+        self.arguments: dict[str, object] = arguments
+
+
+@final
+class Exchange:
+    """A named exchange of one of ``EXCHANGE_TYPES``.
+
+    ``needs_headers``: messages have to be opened to be routed here.
+    """
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        type: str,  # noqa: A002 - what everybody calls it
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        self.vhost: str = vhost
+        self.name: str = name
+        self.type: str = type
+        self.durable: bool = durable
+        self.auto_delete: bool = auto_delete
+        self.internal: bool = internal
+        self.arguments: dict[str, object] = arguments
+        self.matcher: Matcher = make_matcher(type)
+        self.needs_headers: bool = self.matcher.needs_headers
+        # By identity of the destination, then by (routing key, arguments).
+        self.bound: dict[int, dict[tuple[str, str], Binding]] = {}
+        self.bound_exchanges: dict[int, Exchange] = {}
+
+    def bind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
+        """True when the binding is new; ``PreconditionFailed`` for wrong arguments."""
+        ways = self.bound.get(id(destination))
+        key = (routing_key, arguments_key(arguments))
+        if ways is not None and key in ways:
+            return False
+        self.matcher.add(destination, routing_key, arguments)
+        if ways is None:
+            ways = {}
+            self.bound[id(destination)] = ways
+            if isinstance(destination, Exchange):
+                self.bound_exchanges[id(destination)] = destination
+        ways[key] = Binding(self, destination, routing_key, arguments)
+        return True
+
+    def unbind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
+        """True when there was such a binding."""
+        ways = self.bound.get(id(destination))
+        key = (routing_key, arguments_key(arguments))
+        if ways is None or key not in ways:
+            return False
+        binding = ways.pop(key)
+        self.matcher.remove(destination, routing_key, binding.arguments)
+        if not ways:
+            self.forget(destination)
+        return True
+
+    def unbind_destination(self, destination: object) -> list[Binding]:
+        """Removes and returns every binding to ``destination``."""
+        ways = self.bound.get(id(destination))
+        if ways is None:
+            return []
+        removed = list(ways.values())
+        for binding in removed:
+            self.matcher.remove(destination, binding.routing_key, binding.arguments)
+        self.forget(destination)
+        return removed
+
+    def forget(self, destination: object) -> None:
+        del self.bound[id(destination)]
+        self.bound_exchanges.pop(id(destination), None)
+
+    def bindings(self) -> list[Binding]:
+        """All bindings that leave here, those of one destination next to each other."""
+        found: list[Binding] = []
+        for ways in self.bound.values():
+            found.extend(ways.values())
+        return found
+
+    def bindings_to(self, destination: object) -> list[Binding]:
+        ways = self.bound.get(id(destination))
+        return [] if ways is None else list(ways.values())
+
+    def has_bindings(self) -> bool:
+        return len(self.bound) > 0
+
+    def exchange_destinations(self) -> list["Exchange"]:
+        """The exchanges bound to this one."""
+        return list(self.bound_exchanges.values())
+
+    def match(
+        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
+    ) -> None:
+        """Append the destinations of this exchange alone, each once."""
+        self.matcher.match(routing_key, headers, found)
+
+
+def route(exchange: Exchange, routing_key: str, headers: dict[str, object] | None) -> list[object]:
+    """The queues a message reaches from ``exchange``, each once, first found first.
+
+    Follows bindings between exchanges; an exchange met again (a cycle, or two ways that
+    lead to it) is not asked again.
+    """
+    found: list[object] = []
+    exchange.match(routing_key, headers, found)
+    if not exchange.bound_exchanges:
+        return found
+    queues: list[object] = []
+    seen: set[int] = {id(exchange)}
+    ahead = found
+    while ahead:
+        behind: list[object] = []
+        for destination in ahead:
+            if id(destination) in seen:
+                continue
+            seen.add(id(destination))
+            if isinstance(destination, Exchange):
+                destination.match(routing_key, headers, behind)
+            else:
+                queues.append(destination)
+        ahead = behind
+    return queues

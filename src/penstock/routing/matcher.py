@@ -1,0 +1,132 @@
+"""How an exchange finds destinations: the interface, and the two simple ways.
+
+A matcher holds bindings in the shape that makes matching fast.  It knows a destination
+only as an object that is or is not the same one: queue or exchange makes no difference
+here.  In: ``add`` and ``remove``, called once per distinct binding.  Out: ``match``
+appends every destination with at least one matching binding, once, in the order of
+their first binding.
+"""
+
+from typing import final
+
+
+@final
+class Destinations:
+    """A set of objects by identity, in order of arrival, that counts how often each came.
+
+    A destination comes twice when it has two bindings that differ only in what the
+    matcher does not look at; it leaves with the last of them.
+    """
+
+    __slots__ = ("members", "repeats")
+
+    def __init__(self) -> None:
+        self.members: dict[int, object] = {}
+        self.repeats: dict[int, int] | None = None  # further comings; seldom needed
+
+    def add(self, destination: object) -> None:
+        identity = id(destination)
+        if identity not in self.members:
+            self.members[identity] = destination
+            return
+        if self.repeats is None:
+            self.repeats = {}
+        self.repeats[identity] = self.repeats.get(identity, 0) + 1
+
+    def remove(self, destination: object) -> None:
+        """Takes back one ``add``; there must have been one."""
+        identity = id(destination)
+        repeats = self.repeats
+        if repeats is not None and identity in repeats:
+            repeats[identity] -= 1
+            if repeats[identity] == 0:
+                del repeats[identity]
+            return
+        del self.members[identity]
+
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def append_to(self, found: list[object]) -> None:
+        found.extend(self.members.values())
+
+
+class Matcher:
+    """What every exchange type can do with the bindings that leave the exchange.
+
+    ``needs_headers``: ``match`` looks at the headers, so the message has to be opened.
+    """
+
+    def __init__(self) -> None:
+        self.needs_headers: bool = False
+
+    def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
+        """Raises ``PreconditionFailed``, and changes nothing, if the arguments are wrong."""
+        raise NotImplementedError
+
+    def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
+        """Takes back one ``add`` with equal arguments."""
+        raise NotImplementedError
+
+    def match(
+        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
+    ) -> None:
+        raise NotImplementedError
+
+
+@final
+class DirectMatcher(Matcher):
+    """The routing key is the binding key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_key: dict[str, Destinations] = {}
+
+    def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
+        destinations = self.by_key.get(routing_key)
+        if destinations is None:
+            destinations = Destinations()
+            self.by_key[routing_key] = destinations
+        destinations.add(destination)
+
+    def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
+        destinations = self.by_key[routing_key]
+        destinations.remove(destination)
+        if destinations.is_empty():
+            del self.by_key[routing_key]
+
+    def match(
+        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
+    ) -> None:
+        destinations = self.by_key.get(routing_key)
+        if destinations is not None:
+            destinations.append_to(found)
+
+
+@final
+class FanoutMatcher(Matcher):
+    """Every binding matches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.destinations: Destinations = Destinations()
+
+    def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
+        self.destinations.add(destination)
+
+    def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
+        self.destinations.remove(destination)
+
+    def match(
+        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
+    ) -> None:
+        self.destinations.append_to(found)
+
+
+def append_once(batch: list[object], seen: set[int], found: list[object]) -> None:
+    """Append what is not in ``seen`` yet; for matchers with several places to look."""
+    for destination in batch:
+        identity = id(destination)
+        if identity not in seen:
+            seen.add(identity)
+            found.append(destination)
