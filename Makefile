@@ -1,0 +1,61 @@
+# One word per wish; .ci/run uses the same words.  `make` alone lists them.
+#
+#   ARGS='...'   goes to the program behind the word:   make run ARGS='--amqp-port 5673'
+#                                                       make test ARGS='-k recovery -x'
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+SETUP  := tools/setup.sh
+HOT    := $(wildcard $(shell sed -n 's/^ *"\(src\/.*\.py\)",$$/\1/p' setup.py))
+CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
+
+.PHONY: help setup run test lint types fmt bench clean
+
+help:
+	@echo "make setup   everything into .venv, hot path compiled; then .venv/bin/penstock is the program"
+	@echo "make run     setup, then the broker in the foreground"
+	@echo "make test    setup, then the whole test suite"
+	@echo "make lint    ruff and the import contracts"
+	@echo "make types   mypy, strict"
+	@echo "make fmt     format the code"
+	@echo "make bench   compare with the RabbitMQ that is installed here"
+	@echo "make clean   remove everything the other words made"
+
+setup: $(VENV)/.installed $(VENV)/.compiled
+	@:
+
+$(VENV)/.installed: pyproject.toml $(SETUP)
+	@$(SETUP) program
+
+$(VENV)/.compiled: $(VENV)/.installed setup.py mypy.ini $(HOT)
+	@$(SETUP) compile
+
+$(VENV)/.test-extra: $(VENV)/.installed
+	@$(SETUP) test
+
+run: setup
+	@exec $(BIN)/penstock serve $(ARGS)
+
+test: setup $(VENV)/.test-extra
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup $(VENV)/.test-extra
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/lint-imports --no-logo
+
+types: setup $(VENV)/.test-extra
+	$(BIN)/mypy $(ARGS)
+
+fmt: setup $(VENV)/.test-extra
+	$(BIN)/ruff check --fix-only $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+bench: setup $(VENV)/.test-extra
+	$(BIN)/python benchmarks/compare.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
