@@ -23,6 +23,8 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, wr
 from librt.vecs import append, vec
 from mypy_extensions import i64
 
+from penstock.client.histogram import Histogram, new_counters
+
 FRAME_METHOD: Final = 1
 FRAME_HEADER: Final = 2
 FRAME_BODY: Final = 3
@@ -44,103 +46,9 @@ NS_PER_S: Final[i64] = 1_000_000_000
 HEAD_BYTES: Final = 1024
 """More than any ``basic.deliver`` has: what straddles two chunks is copied up to here."""
 
-SUB_BITS: Final = 6
-SUB_BUCKETS: Final = 64
-BUCKETS: Final = 3712
-"""58 powers of two, each cut into 64: a bucket is at most 1.6 % wide, up to 2^63 ns."""
-
 
 class BrokenStream(Exception):
     """The broker sent bytes that are no AMQP frames; the text says where."""
-
-
-def new_counters(size: int) -> vec[i64]:
-    return vec[i64]([0] * size)
-
-
-def bucket_of(value: i64) -> i64:
-    """Linear below 64, then 64 equal steps from each power of two to the next."""
-    if value < SUB_BUCKETS:
-        return value if value > 0 else 0
-    rest = value
-    exponent: i64 = 0
-    if rest >= 1 << 32:
-        rest >>= 32
-        exponent += 32
-    if rest >= 1 << 16:
-        rest >>= 16
-        exponent += 16
-    if rest >= 1 << 8:
-        rest >>= 8
-        exponent += 8
-    if rest >= 1 << 4:
-        rest >>= 4
-        exponent += 4
-    if rest >= 1 << 2:
-        rest >>= 2
-        exponent += 2
-    if rest >= 1 << 1:
-        exponent += 1
-    shift = exponent - SUB_BITS
-    return (shift + 1) * SUB_BUCKETS + (value >> shift) - SUB_BUCKETS
-
-
-def bucket_middle(bucket: i64) -> i64:
-    if bucket < SUB_BUCKETS:
-        return bucket
-    shift = bucket // SUB_BUCKETS - 1
-    return ((bucket % SUB_BUCKETS + SUB_BUCKETS) << shift) + ((i64(1) << shift) >> 1)
-
-
-@final
-class Histogram:
-    """Durations in nanoseconds, in fixed logarithmic buckets."""
-
-    def __init__(self) -> None:
-        self.count: i64 = 0
-        self.sum_ns: float = 0.0
-        self.max_ns: i64 = 0
-        self._buckets: vec[i64] = new_counters(BUCKETS)
-
-    def add(self, value_ns: i64, times: i64) -> None:
-        self.count += times
-        self.sum_ns += float(value_ns) * float(times)
-        if value_ns > self.max_ns:
-            self.max_ns = value_ns
-        buckets = self._buckets
-        buckets[bucket_of(value_ns)] += times
-
-    def percentile_ns(self, fraction: float) -> int:
-        """The value that ``fraction`` of all values do not exceed, to within 1 %."""
-        if self.count == 0:
-            return 0
-        wanted = fraction * float(self.count)
-        passed: i64 = 0
-        for bucket in range(BUCKETS):
-            passed += self._buckets[bucket]
-            if float(passed) >= wanted and passed > 0:
-                return min(bucket_middle(bucket), self.max_ns)
-        return self.max_ns
-
-    def mean_ns(self) -> float:
-        return self.sum_ns / float(self.count) if self.count else 0.0
-
-    def packed(self) -> list[list[int]]:
-        """The non-empty buckets as [bucket, count], for the way between processes."""
-        found: list[list[int]] = []
-        for bucket in range(BUCKETS):
-            times = self._buckets[bucket]
-            if times > 0:
-                found.append([int(bucket), int(times)])
-        return found
-
-    def merge(self, packed: list[list[int]], sum_ns: float, max_ns: int) -> None:
-        for bucket, times in packed:
-            self._buckets[bucket] += times
-            self.count += times
-        self.sum_ns += sum_ns
-        if max_ns > self.max_ns:
-            self.max_ns = max_ns
 
 
 @final
