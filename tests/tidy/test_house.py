@@ -1,0 +1,175 @@
+"""Style as tests: what may not creep in while nobody looks.
+
+The list of long files only shrinks: a file that has become shorter must have its number lowered,
+and no file may join.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCES = sorted((REPOSITORY / "src").rglob("*.py"))
+LINES_MAX = 500
+# path below src -> lines it has today, and why it may.
+LONG_FILES: dict[str, int] = {}
+QUIET_ROOMS = ("core", "wire", "routing", "queues", "backing", "storage", "broker")
+# Words of the compiler: a quiet file that uses them is meant to be compiled.
+COMPILED_WORDS = {"mypy_extensions", "librt"}
+
+
+def below_src(path: Path) -> str:
+    return path.relative_to(REPOSITORY / "src").as_posix()
+
+
+def line_count(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def hot_list() -> list[str]:
+    """The list ``HOT`` of setup.py, read without running the build."""
+    for node in ast.parse((REPOSITORY / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "HOT":
+            return list(ast.literal_eval(node.value))
+    raise AssertionError("setup.py has no list HOT")
+
+
+def module_name(file: str) -> str:
+    return file.removeprefix("src/").removesuffix(".py").replace("/", ".")
+
+
+def test_files_stay_short() -> None:
+    long = {below_src(path): line_count(path) for path in SOURCES if line_count(path) > LINES_MAX}
+    grown = {file: lines for file, lines in long.items() if lines > LONG_FILES.get(file, 0)}
+    assert not grown, f"longer than {LINES_MAX} lines: split them at a wall between two jobs"
+
+
+def test_the_list_of_long_files_only_shrinks() -> None:
+    loose = {
+        file: line_count(REPOSITORY / "src" / file)
+        for file, lines in LONG_FILES.items()
+        if line_count(REPOSITORY / "src" / file) < lines
+    }
+    assert not loose, "became shorter: lower their numbers in LONG_FILES (or take them out)"
+
+
+def test_nothing_is_left_for_later() -> None:
+    word = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    found = [
+        f"{below_src(path)}:{number}: {line.strip()}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if word.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_file_explains_itself() -> None:
+    silent = [
+        below_src(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent
+
+
+def test_the_hot_list_names_files_once_in_order() -> None:
+    hot = hot_list()
+    assert [file for file in hot if not (REPOSITORY / file).is_file()] == []
+    assert hot == sorted(set(hot))
+
+
+def test_quiet_files_written_for_the_compiler_are_compiled() -> None:
+    """i64 and its like are slower than int when interpreted; they are there to be compiled."""
+    meant = []
+    for room in QUIET_ROOMS:
+        for path in (REPOSITORY / "src/penstock" / room).rglob("*.py"):
+            imports = {
+                (node.module or "").split(".")[0]
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.ImportFrom)
+            }
+            if imports & COMPILED_WORDS:
+                meant.append(path.relative_to(REPOSITORY).as_posix())
+    assert sorted(set(meant) - set(hot_list())) == []
+
+
+def origins(**environment: str) -> dict[str, str]:
+    """Where a fresh interpreter finds each hot module."""
+    modules = [module_name(file) for file in hot_list()]
+    program = (
+        "import importlib, json, sys\n"
+        "print(json.dumps({m: importlib.import_module(m).__file__ for m in sys.argv[1:]}))"
+    )
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *modules],
+        env=kept | {"PYTHONPATH": str(REPOSITORY / "src")} | environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_penstock_pure_runs_the_source() -> None:
+    assert all(file.endswith(".py") for file in origins(PENSTOCK_PURE="1").values())
+
+
+def test_the_build_under_test_is_the_one_asked_for() -> None:
+    """On a machine that guards, every hot file is compiled; anywhere, no binary is outdated."""
+    found = origins()
+    for file in hot_list():
+        origin = Path(found[module_name(file)])
+        if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1":
+            assert origin.suffix == ".so", f"{file} is not compiled"
+        if origin.suffix == ".so":
+            newer = origin.stat().st_mtime >= (REPOSITORY / file).stat().st_mtime
+            assert newer, f"{origin.name} is older than {file}: make setup compiles it again"
+
+
+def test_penstock_require_compiled_refuses_the_source() -> None:
+    """Asked for both, the program cannot obey, and must not pretend to."""
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "version"],
+        env=os.environ
+        | {"PYTHONPATH": str(REPOSITORY / "src")}
+        | {"PENSTOCK_PURE": "1", "PENSTOCK_REQUIRE_COMPILED": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "PENSTOCK_REQUIRE_COMPILED" in done.stderr
+
+
+def test_there_is_one_version() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert penstock.__version__ == project["version"]
+    changes = (REPOSITORY / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## \[{re.escape(project['version'])}\]", changes, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", ["make run", "make test"])
+def test_the_readme_names_the_two_commands(words: str) -> None:
+    assert words in (REPOSITORY / "README.md").read_text()
+
+
+def test_lock_files_name_no_host() -> None:
+    """A lock file pins versions and checksums; where to fetch them is each machine's business."""
+    locks = [*REPOSITORY.glob("tests/**/package-lock.json"), *REPOSITORY.glob("tests/**/go.sum")]
+    assert locks
+    named = [path.name for path in locks if re.search(r'https?://|"resolved"', path.read_text())]
+    assert not named
