@@ -37,6 +37,10 @@ class BackingQueue:
         """
         raise NotImplementedError
 
+    def unfetch(self, messages: list[Message]) -> None:
+        """The last messages of the last ``fetch`` were not handed out: ready again, unmarked."""
+        raise NotImplementedError
+
     def ack(self, messages: list[Message]) -> None:
         """Pending becomes gone, for good."""
         raise NotImplementedError
@@ -76,9 +80,7 @@ class BackingQueue:
         """No ready message has a smaller number; equals ``next_seq_id`` when empty."""
         raise NotImplementedError
 
-    def read_range(
-        self, start: i64, end: i64, max_messages: i64, max_bytes: i64
-    ) -> list[Message]:
+    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         """Ready messages with start <= seq_id < end, in order, without taking them."""
         raise NotImplementedError
 

@@ -27,6 +27,8 @@ LOGGED: Final = 4
 """The message log holds a record of this message in this queue."""
 SETTLED: Final = 8
 """Acknowledged, dropped or dead: the queue has forgotten it."""
+COPIES: Final = 16
+"""The headers may name further routing keys (CC, BCC): look before routing."""
 
 
 @final

@@ -1,0 +1,54 @@
+"""Users, passwords, and who may enter which virtual host.
+
+Password hashes have RabbitMQ's form, so that definitions can move between the two:
+base64 of a 4-byte salt followed by sha256(salt + password).
+"""
+
+import base64
+import hashlib
+import hmac
+from typing import Final, final
+
+from penstock.core.errors import AccessRefused
+
+HASHING: Final = "rabbit_password_hashing_sha256"
+SALT_BYTES: Final = 4
+
+
+def hash_password(password: str, salt: bytes) -> str:
+    """RabbitMQ's salted sha256; ``salt`` has 4 bytes."""
+    digest = hashlib.sha256(salt + password.encode()).digest()
+    return base64.b64encode(salt + digest).decode()
+
+
+@final
+class User:
+    """Somebody who may log in."""
+
+    def __init__(self, name: str, password_hash: str, tags: list[str]) -> None:
+        self.name = name
+        self.password_hash = password_hash
+        self.tags = tags
+        self.vhosts: dict[str, tuple[str, str, str]] = {}  # configure, write, read patterns
+
+    def has_password(self, password: str) -> bool:
+        salt = base64.b64decode(self.password_hash)[:SALT_BYTES]
+        return hmac.compare_digest(hash_password(password, salt), self.password_hash)
+
+
+@final
+class UserRegistry:
+    """All users, and the one place where a login is judged."""
+
+    def __init__(self, loopback_users: list[str]) -> None:
+        self.users: dict[str, User] = {}
+        self._loopback_users = loopback_users
+
+    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
+        """Raises AccessRefused; the text never says which of name and password was wrong."""
+        user = self.users.get(name)
+        if user is None or not user.has_password(password):
+            raise AccessRefused("Login was refused")
+        if name in self._loopback_users and not peer_is_loopback:
+            raise AccessRefused(f"user '{name}' can only log in via localhost")
+        return user

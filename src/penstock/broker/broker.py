@@ -1,0 +1,148 @@
+"""The broker: all virtual hosts, all users, and the one turn that moves messages out.
+
+The node feeds sessions, sessions call virtual hosts, and at the end of each turn of the
+loop the node asks ``take_wakeups`` which queues may have something to deliver.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.broker.access import User, UserRegistry
+from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
+from penstock.core.errors import AccessRefused, NotFound
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+from penstock.queues.schedule import Schedule
+from penstock.routing.exchanges import Exchange
+from penstock.storage.definitions import Definitions, Topology
+from penstock.storage.message_log import MessageLog
+
+
+@final
+class Broker:
+    """What the rooms above share."""
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        log: MessageLog,
+        backings: BackingFactory,
+        incarnations: IncarnationSource,
+        loopback_users: list[str],
+    ) -> None:
+        self.definitions = definitions
+        self.log = log
+        self.users = UserRegistry(loopback_users)
+        self.vhosts: dict[str, Vhost] = {}
+        self.schedule = Schedule()
+        self.sessions: list[object] = []  # for people who watch
+        self._wakeups: list[Queue] = []
+        self._backings = backings
+        self._incarnations = incarnations
+
+    # -- opening -------------------------------------------------------------------------
+
+    def open(self, topology: Topology, range_lease_epoch: i64, now_ms: i64) -> None:
+        """Build everything the definitions hold; queues come up empty."""
+        for vhost_record in topology.vhosts:
+            self.add_vhost(vhost_record.name)
+        for user_record in topology.users:
+            self.users.users[user_record.name] = User(
+                user_record.name, user_record.password_hash, user_record.tags
+            )
+        for grant in topology.permissions:
+            user = self.users.users[grant.user]
+            user.vhosts[grant.vhost] = (grant.configure, grant.write, grant.read)
+        for exchange in topology.exchanges:
+            self.vhosts[exchange.vhost].add_exchange(
+                Exchange(
+                    exchange.vhost,
+                    exchange.name,
+                    exchange.type,
+                    True,
+                    exchange.auto_delete,
+                    exchange.internal,
+                    exchange.arguments,
+                )
+            )
+        for queue_record in topology.queues:
+            queue = self.vhosts[queue_record.vhost].recover_queue(queue_record, now_ms)
+            queue.range_lease = range_lease_epoch
+        self._bind_all(topology)
+
+    def _bind_all(self, topology: Topology) -> None:
+        for binding in topology.bindings:
+            vhost = self.vhosts[binding.vhost]
+            destination: object
+            if binding.destination_type == "queue":
+                destination = vhost.queue(binding.destination)
+            else:
+                destination = vhost.exchange(binding.destination)
+            vhost.exchange(binding.source).bind(destination, binding.routing_key, binding.arguments)
+            vhost.epoch += 1
+
+    def add_vhost(self, name: str) -> Vhost:
+        vhost = Vhost(
+            name,
+            self.definitions,
+            self.log,
+            self._backings,
+            self._incarnations,
+            self._wakeups,
+            self.schedule,
+        )
+        self.vhosts[name] = vhost
+        return vhost
+
+    # -- for sessions --------------------------------------------------------------------
+
+    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
+        """Raises AccessRefused."""
+        return self.users.authenticate(name, password, peer_is_loopback)
+
+    def vhost(self, name: str) -> Vhost:
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"vhost {name} not found")
+        return vhost
+
+    def enter(self, user: User, name: str) -> Vhost:
+        """Raises NotFound or AccessRefused."""
+        vhost = self.vhost(name)
+        if name not in user.vhosts:
+            raise AccessRefused(f"access to vhost '{name}' refused for user '{user.name}'")
+        return vhost
+
+    # -- the turn ------------------------------------------------------------------------
+
+    def has_wakeups(self) -> bool:
+        return len(self._wakeups) > 0
+
+    def take_wakeups(self) -> list[Queue]:
+        """Queues that may have something to deliver; they ask again when they do."""
+        awake = self._wakeups[:]
+        self._wakeups.clear()
+        return awake
+
+    def expire_messages(self, queue: Queue, now_ms: i64) -> None:
+        """Drop what is over its time, and be called again when the next one is."""
+        queue.expire(now_ms)
+        next_ms = queue.next_expiry_ms()
+        if next_ms > 0 and (queue.expiry_due_ms == 0 or next_ms < queue.expiry_due_ms):
+            queue.expiry_due_ms = next_ms
+            self.schedule.add(next_ms, queue)
+
+    def take_due(self, now_ms: i64) -> list[Consumer]:
+        """Expire messages and queues whose time has come; returns who lost a queue."""
+        lost: list[Consumer] = []
+        for queue in self.schedule.take_due(now_ms):
+            if queue.deleted:
+                continue
+            vhost = self.vhosts[queue.vhost]
+            if vhost.is_expired(queue, now_ms):
+                lost.extend(vhost.delete_queue(queue))
+                continue
+            queue.expiry_due_ms = 0
+            self.expire_messages(queue, now_ms)
+        return lost

@@ -1,0 +1,70 @@
+"""Publisher confirms of one channel: when may the broker say "I have it"?
+
+Publishes are numbered from 1.  A number may be confirmed
+
+  C1  at once, when no queue took the message (it was returned first if mandatory),
+  C2  as soon as the queues have taken it, when no record of it went to the message log,
+  C3  when the message log is on disk up to the position right after its record,
+
+and numbers are confirmed in order, so one position per batch is all there is to
+remember: positions only grow, and what waits behind a persistent message waits with it.
+One "acknowledged up to N" then answers a whole group of publishes.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+
+@final
+class ConfirmLedger:
+    """Numbers given, numbers confirmable, and what the rest waits for."""
+
+    def __init__(self) -> None:
+        self.last_number: i64 = 0
+        self.confirmable: i64 = 0
+        self.confirmed: i64 = 0
+        self._numbers: list[int] = []  # ascending; with _positions: up to N waits for P
+        self._positions: list[int] = []
+        self._head: i64 = 0
+
+    def published(self, count: i64, position: i64, durable_position: i64) -> None:
+        """The next ``count`` publishes are safe once the log is durable up to ``position``.
+
+        ``position`` is 0 when nothing was logged.
+        """
+        self.last_number += count
+        waiting: i64 = len(self._numbers)
+        if waiting == self._head:
+            if position <= durable_position:
+                self.confirmable = self.last_number
+                return
+        elif position <= self._positions[waiting - 1]:
+            self._numbers[waiting - 1] = self.last_number
+            return
+        self._numbers.append(self.last_number)
+        self._positions.append(position)
+
+    def advance(self, durable_position: i64) -> None:
+        """The log is now on disk up to here."""
+        count: i64 = len(self._numbers)
+        while self._head < count and self._positions[self._head] <= durable_position:
+            self.confirmable = self._numbers[self._head]
+            self._head += 1
+        if self._head == count:
+            self._numbers = []
+            self._positions = []
+            self._head = 0
+
+    def waiting(self) -> bool:
+        """Is any number held back by the disk?"""
+        return self._head < len(self._numbers)
+
+    def unconfirmed_count(self) -> i64:
+        return self.last_number - self.confirmed
+
+    def take(self) -> i64:
+        """How many numbers became confirmable since the last take; they count as confirmed."""
+        count = self.confirmable - self.confirmed
+        self.confirmed = self.confirmable
+        return count

@@ -1,0 +1,482 @@
+"""A virtual host: the registry of exchanges and queues, and the hall publishes cross.
+
+Everything declared here is durable through ``definitions`` (when it is durable at all)
+and takes effect at once; the caller's replies leave only after the definitions were
+committed.  ``epoch`` moves with every change of topology: whoever remembers a route
+remembers the epoch with it.
+
+Errors are the kinds of ``core.errors`` with RabbitMQ's texts.
+"""
+
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.broker.arguments import (
+    COMPARED_QUEUE_ARGUMENTS,
+    NOT_BUILT_EXCHANGE_ARGUMENTS,
+    check_equivalent,
+    check_queue_arguments,
+    refuse_not_built,
+)
+from penstock.core.errors import (
+    AccessRefused,
+    CommandInvalid,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+)
+from penstock.core.message import Address, Message
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+from penstock.queues.schedule import Schedule
+from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, route
+from penstock.storage.definitions import (
+    BindingRecord,
+    Definitions,
+    ExchangeRecord,
+    QueueRecord,
+)
+from penstock.storage.message_log import MessageLog
+
+PREDECLARED: Final = (
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+    ("amq.topic", "topic", False),
+)
+_MISSING: Final[object] = object()
+
+
+class BackingFactory:
+    """Makes the backing of a new queue; the node decides which kind."""
+
+    def make(self, queue_id: i64, durable: bool) -> BackingQueue:
+        raise NotImplementedError
+
+
+class IncarnationSource:
+    """Names that no queue ever had before (dice live in noisy rooms)."""
+
+    def new(self) -> str:
+        raise NotImplementedError
+
+
+@final
+class Route:
+    """Where an address leads.  ``needs_headers``: ask again for each message."""
+
+    def __init__(self, queues: list[Queue], needs_headers: bool) -> None:
+        self.queues = queues
+        self.needs_headers = needs_headers
+
+
+@final
+class Vhost:
+    """One virtual host."""
+
+    def __init__(
+        self,
+        name: str,
+        definitions: Definitions,
+        log: MessageLog,
+        backings: BackingFactory,
+        incarnations: IncarnationSource,
+        wakeups: list[Queue],
+        schedule: Schedule,
+    ) -> None:
+        self.name = name
+        self.epoch: i64 = 0
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        self.queue_ids: dict[str, int] = {}  # of durable queues
+        self._definitions = definitions
+        self._log = log
+        self._backings = backings
+        self._incarnations = incarnations
+        self._wakeups = wakeups
+        self._schedule = schedule
+        for exchange_name, kind, internal in PREDECLARED:
+            self.exchanges[exchange_name] = Exchange(
+                name, exchange_name, kind, True, False, internal, {}
+            )
+
+    # -- publishing ----------------------------------------------------------------------
+
+    def route(self, address: Address) -> Route:
+        """Raises NotFound or AccessRefused (internal exchange); hot, remembered in the address."""
+        if address.route_epoch == self.epoch:
+            return cast(Route, address.route)
+        found = self._find_route(address)
+        address.route = found
+        address.route_epoch = self.epoch
+        return found
+
+    def _find_route(self, address: Address) -> Route:
+        if address.exchange == "":
+            queue = self.queues.get(address.routing_key)
+            return Route([] if queue is None else [queue], False)
+        exchange = self.exchange(address.exchange)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal {self.exchange_text(exchange.name)}")
+        if _needs_headers(exchange):
+            return Route([], True)
+        return Route(_queues(route(exchange, address.routing_key, None)), False)
+
+    def route_with_headers(self, address: Address, headers: dict[str, object]) -> list[Queue]:
+        """For addresses whose route ``needs_headers``: the queues for one message."""
+        return _queues(route(self.exchange(address.exchange), address.routing_key, headers))
+
+    def publish(self, queues: list[Queue], messages: list[Message], now_ms: i64) -> i64:
+        """Give the messages to every queue; returns the log position that makes them safe.
+
+        0 = nothing of it went to the log.  The first queue takes the objects, the others
+        copies that share the bytes.
+        """
+        before = self._log.position
+        if len(queues) == 1:
+            queues[0].publish(messages, now_ms)
+        else:
+            copies = [[message.copy_for_queue() for message in messages] for _ in queues[1:]]
+            queues[0].publish(messages, now_ms)
+            for i in range(1, len(queues)):
+                queues[i].publish(copies[i - 1], now_ms)
+        after = self._log.position
+        return after if after != before else 0
+
+    # -- names ---------------------------------------------------------------------------
+
+    def exchange(self, name: str) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no {self.exchange_text(name)}")
+        return exchange
+
+    def queue(self, name: str) -> Queue:
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"no {self.queue_text(name)}")
+        return queue
+
+    def exchange_text(self, name: str) -> str:
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+    def queue_text(self, name: str) -> str:
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    # -- exchanges -----------------------------------------------------------------------
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        """Create, or check that the existing one is the same."""
+        what = self.exchange_text(name)
+        if kind not in EXCHANGE_TYPES:
+            raise CommandInvalid(f"unknown exchange type '{kind}'")
+        _check_not_default(name)
+        existing = self.exchanges.get(name)
+        if existing is not None:
+            check_equivalent("type", what, kind, existing.type, _MISSING)
+            check_equivalent("durable", what, durable, existing.durable, _MISSING)
+            check_equivalent("auto_delete", what, auto_delete, existing.auto_delete, _MISSING)
+            check_equivalent("internal", what, internal, existing.internal, _MISSING)
+            self._check_arguments(("alternate-exchange",), what, arguments, existing.arguments)
+            return
+        if name.startswith("amq."):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        refuse_not_built(arguments, NOT_BUILT_EXCHANGE_ARGUMENTS, what)
+        self.add_exchange(
+            Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
+        )
+        if durable:
+            self._definitions.put_exchange(
+                ExchangeRecord(self.name, name, kind, auto_delete, internal, arguments)
+            )
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self.epoch += 1
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        """Deleting what does not exist is fine."""
+        _check_not_default(name)
+        if name.startswith("amq."):
+            raise AccessRefused(f"deletion of system {self.exchange_text(name)} not allowed")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.has_bindings():
+            raise PreconditionFailed(f"{self.exchange_text(name)} in use")
+        self._remove_exchange(exchange)
+
+    def _remove_exchange(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.name]
+        if exchange.durable:
+            self._definitions.delete_exchange(self.name, exchange.name)
+        self._forget_destination(exchange)
+
+    def _forget_destination(self, destination: object) -> None:
+        """Remove what leads there; auto-delete exchanges may go with their last binding."""
+        self.epoch += 1
+        emptied: list[Exchange] = []
+        for exchange in self.exchanges.values():
+            if len(exchange.unbind_destination(destination)) > 0 and _unused(exchange):
+                emptied.append(exchange)
+        for exchange in emptied:
+            if exchange.name in self.exchanges:
+                self._remove_exchange(exchange)
+
+    # -- bindings ------------------------------------------------------------------------
+
+    def bind_queue(
+        self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        self._bind(source, queue, queue.name, "queue", queue.durable, routing_key, arguments)
+
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        _check_not_default(destination)
+        target = self.exchange(destination)
+        self._bind(source, target, destination, "exchange", target.durable, routing_key, arguments)
+
+    def _bind(
+        self,
+        source: str,
+        destination: object,
+        destination_name: str,
+        destination_type: str,
+        destination_durable: bool,
+        routing_key: str,
+        arguments: dict[str, object],
+    ) -> None:
+        _check_not_default(source)
+        exchange = self.exchange(source)
+        if not exchange.bind(destination, routing_key, arguments):
+            return
+        self.epoch += 1
+        if exchange.durable and destination_durable:
+            self._definitions.put_binding(
+                BindingRecord(
+                    self.name, source, destination_name, destination_type, routing_key, arguments
+                )
+            )
+
+    def unbind_queue(
+        self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        self._unbind(source, queue, queue.name, "queue", routing_key, arguments)
+
+    def unbind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        _check_not_default(destination)
+        target = self.exchange(destination)
+        self._unbind(source, target, destination, "exchange", routing_key, arguments)
+
+    def _unbind(
+        self,
+        source: str,
+        destination: object,
+        destination_name: str,
+        destination_type: str,
+        routing_key: str,
+        arguments: dict[str, object],
+    ) -> None:
+        _check_not_default(source)
+        exchange = self.exchange(source)
+        if not exchange.unbind(destination, routing_key, arguments):
+            return
+        self.epoch += 1
+        self._definitions.delete_binding(
+            BindingRecord(
+                self.name, source, destination_name, destination_type, routing_key, arguments
+            )
+        )
+        if _unused(exchange):
+            self._remove_exchange(exchange)
+
+    # -- queues --------------------------------------------------------------------------
+
+    def declare_queue(
+        self,
+        name: str,
+        durable: bool,
+        owner: object,
+        auto_delete: bool,
+        arguments: dict[str, object],
+        now_ms: i64,
+    ) -> Queue:
+        """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
+        existing = self.queues.get(name)
+        if existing is not None:
+            self._check_same_queue(existing, durable, owner, auto_delete, arguments)
+            self.touch(existing, now_ms)
+            return existing
+        check_queue_arguments(arguments, self.queue_text(name))
+        queue_id = 0
+        # An exclusive queue dies with its connection, so with the process: nothing to keep.
+        kept = durable and owner is None
+        if kept:
+            queue_id = self._definitions.next_queue_id()
+        queue = self._make_queue(
+            queue_id, name, self._incarnations.new(), durable, kept, auto_delete, arguments
+        )
+        queue.owner = owner
+        self.touch(queue, now_ms)
+        if kept:
+            self._definitions.put_queue(
+                QueueRecord(queue_id, queue.incarnation, self.name, name, auto_delete, arguments)
+            )
+        return queue
+
+    def recover_queue(self, record: QueueRecord, now_ms: i64) -> Queue:
+        """Open a durable queue again; its messages are the node's business."""
+        queue = self._make_queue(
+            record.queue_id,
+            record.name,
+            record.incarnation,
+            True,
+            True,
+            record.auto_delete,
+            record.arguments,
+        )
+        self.touch(queue, now_ms)
+        return queue
+
+    def _make_queue(
+        self,
+        queue_id: int,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        kept: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> Queue:
+        queue = Queue(
+            self.name,
+            name,
+            incarnation,
+            durable,
+            auto_delete,
+            arguments,
+            self._backings.make(queue_id, kept),
+            self._wakeups,
+        )
+        queue.message_ttl_ms = _duration(arguments, "x-message-ttl", -1)
+        queue.expires_ms = _duration(arguments, "x-expires", 0)
+        self.queues[name] = queue
+        if kept:
+            self.queue_ids[name] = queue_id
+        self.epoch += 1
+        return queue
+
+    def _check_same_queue(
+        self,
+        queue: Queue,
+        durable: bool,
+        owner: object,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        queue.check_owner(owner)
+        if owner is not None and queue.owner is None:
+            raise ResourceLocked(
+                f"cannot obtain exclusive access to locked {self.queue_text(queue.name)}. It could "
+                "be originally declared on another connection or the exclusive property value "
+                "does not match that of the original declaration."
+            )
+        what = self.queue_text(queue.name)
+        check_equivalent("durable", what, durable, queue.durable, _MISSING)
+        check_equivalent("auto_delete", what, auto_delete, queue.auto_delete, _MISSING)
+        self._check_arguments(COMPARED_QUEUE_ARGUMENTS, what, arguments, queue.arguments)
+
+    def _check_arguments(
+        self,
+        keys: tuple[str, ...],
+        what: str,
+        received: dict[str, object],
+        current: dict[str, object],
+    ) -> None:
+        for key in keys:
+            check_equivalent(
+                key, what, received.get(key, _MISSING), current.get(key, _MISSING), _MISSING
+            )
+
+    def delete_queue(self, queue: Queue) -> list[Consumer]:
+        """Remove it and everything in it; returns the consumers who lost it."""
+        del self.queues[queue.name]
+        if queue.name in self.queue_ids:
+            del self.queue_ids[queue.name]
+            self._definitions.delete_queue(self.name, queue.name)
+        queue.deleted = True
+        queue.backing.delete()
+        consumers = queue.consumers
+        queue.consumers = []
+        self._forget_destination(queue)
+        return consumers
+
+    def check_deletable(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
+        if if_unused and len(queue.consumers) > 0:
+            raise PreconditionFailed(f"{self.queue_text(queue.name)} in use")
+        if if_empty and queue.backing.ready_count() > 0:
+            raise PreconditionFailed(f"{self.queue_text(queue.name)} not empty")
+
+    # -- time ----------------------------------------------------------------------------
+
+    def touch(self, queue: Queue, now_ms: i64) -> None:
+        """The queue was used: its ``x-expires`` starts again."""
+        queue.last_used_ms = now_ms
+        if queue.expires_ms > 0 and len(queue.consumers) == 0:
+            self._schedule.add(now_ms + queue.expires_ms, queue)
+
+    def is_expired(self, queue: Queue, now_ms: i64) -> bool:
+        """Unused for longer than its ``x-expires``?"""
+        return (
+            queue.expires_ms > 0
+            and len(queue.consumers) == 0
+            and queue.last_used_ms + queue.expires_ms <= now_ms
+        )
+
+
+def _queues(found: list[object]) -> list[Queue]:
+    return [cast(Queue, queue) for queue in found]
+
+
+def _unused(exchange: Exchange) -> bool:
+    return exchange.auto_delete and not exchange.has_bindings()
+
+
+def _needs_headers(exchange: Exchange) -> bool:
+    """Does any exchange a message may pass here look at headers?"""
+    seen = [exchange]
+    place = 0
+    while place < len(seen):
+        if seen[place].needs_headers:
+            return True
+        for target in seen[place].exchange_destinations():
+            if target not in seen:
+                seen.append(target)
+        place += 1
+    return False
+
+
+def _check_not_default(name: str) -> None:
+    if name == "":
+        raise AccessRefused("operation not permitted on the default exchange")
+
+
+def _duration(arguments: dict[str, object], key: str, absent: int) -> int:
+    value = arguments.get(key, absent)
+    assert isinstance(value, int)
+    return value

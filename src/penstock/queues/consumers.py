@@ -1,0 +1,90 @@
+"""Who takes from a queue, and how much: consumers, their windows and their outlets.
+
+Three things may stop a consumer, and each is one small object:
+
+    its own window      how many deliveries it may hold unsettled (``prefetch``, 0 = any)
+    a shared window     the same over several consumers (a limit for their whole session)
+    its outlet          its session's way out is full; opened again when it has drained
+
+``holder`` is whatever the session needs to find its way back; a queue never looks at it.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+UNLIMITED: Final[i64] = 1 << 40
+"""More messages than any queue delivers in one go."""
+
+
+@final
+class Outlet:
+    """A session's way out, shared by all its consumers."""
+
+    def __init__(self) -> None:
+        self.open: bool = True
+
+
+@final
+class SharedWindow:
+    """One limit over the unsettled deliveries of several consumers; 0 = none."""
+
+    def __init__(self) -> None:
+        self.limit: i64 = 0
+        self.outstanding: i64 = 0
+
+    def room(self) -> i64:
+        if self.limit == 0:
+            return UNLIMITED
+        room = self.limit - self.outstanding
+        return room if room > 0 else 0
+
+
+@final
+class Consumer:
+    """One subscription to one queue, or the account of one session's single gets."""
+
+    def __init__(
+        self,
+        tag: str,
+        holder: object,
+        outlet: Outlet,
+        shared: SharedWindow,
+        no_ack: bool,
+        prefetch: i64,
+        exclusive: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        self.tag = tag
+        self.holder = holder
+        self.outlet = outlet
+        self.shared = shared
+        self.no_ack = no_ack
+        self.prefetch: i64 = prefetch
+        self.exclusive = exclusive
+        self.arguments = arguments
+        self.outstanding: i64 = 0
+        self.queue: object = None  # set by the queue it joins: settling goes there
+        self.cancelled: bool = False
+
+    def room(self) -> i64:
+        """How many more deliveries it takes now."""
+        if not self.outlet.open:
+            return 0
+        room = self.shared.room()
+        if self.no_ack:
+            # Not counted, but not delivered either while the shared limit is reached.
+            return UNLIMITED if room > 0 else 0
+        if self.prefetch > 0 and self.prefetch - self.outstanding < room:
+            room = self.prefetch - self.outstanding
+        return room if room > 0 else 0
+
+    def take(self, count: i64) -> None:
+        """Account for deliveries that wait for settlement."""
+        self.outstanding += count
+        self.shared.outstanding += count
+
+    def release(self, count: i64) -> None:
+        """Account for settlements."""
+        self.outstanding -= count
+        self.shared.outstanding -= count

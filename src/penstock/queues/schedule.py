@@ -1,0 +1,37 @@
+"""Things that are due at a time: one heap of (when, what), asked by the broker's turn.
+
+An entry is never taken out early.  Who put it there checks, when it comes up, whether
+it still means anything; so nothing has to be found in the middle of a heap.
+"""
+
+import heapq
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.queues.queue import Queue
+
+
+@final
+class Schedule:
+    """Queues that want to be looked at, by wall clock."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Queue]] = []
+        self._count: int = 0  # breaks ties, so queues need no order
+
+    def add(self, when_ms: i64, queue: Queue) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (int(when_ms), self._count, queue))
+
+    def next_ms(self) -> i64:
+        """When the first entry is due; 0 = nothing is scheduled."""
+        if len(self._heap) == 0:
+            return 0
+        return self._heap[0][0]
+
+    def take_due(self, now_ms: i64) -> list[Queue]:
+        due: list[Queue] = []
+        while len(self._heap) > 0 and self._heap[0][0] <= now_ms:
+            due.append(heapq.heappop(self._heap)[2])
+        return due

@@ -1,0 +1,503 @@
+"""One AMQP channel: its methods become calls on the virtual host, and replies.
+
+    publishes   PublishRun ─► vhost.route ─► vhost.publish ─► confirms
+    deliveries  queue.deliver ─► ledger (tags) ─► encoder
+    settlements AckRun, nack, reject ─► ledger ─► queue.settle / queue.requeue
+
+Every method of this file may raise a ``BrokerError``; the session turns it into
+``channel.close`` or ``connection.close``.
+"""
+
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.arguments import NOT_BUILT_CONSUMER_ARGUMENTS, refuse_not_built
+from penstock.broker.confirms import ConfirmLedger
+from penstock.core.errors import (
+    AccessRefused,
+    BrokerError,
+    CommandInvalid,
+    NotAllowed,
+    NotFound,
+    NotImplementedYet,
+    PreconditionFailed,
+)
+from penstock.core.message import COPIES, PERSISTENT, Address, Message
+from penstock.queues.consumers import Consumer, SharedWindow
+from penstock.queues.queue import Delivery, Queue
+from penstock.server.amqp_link import Link
+from penstock.wire.amqp import methods as m
+from penstock.wire.amqp.encoder import (
+    short_bytes,
+    write_ack,
+    write_deliveries,
+    write_get_ok,
+    write_return,
+)
+from penstock.wire.amqp.events import AckRun, PublishRun
+from penstock.wire.amqp.ledger import DeliveryLedger, Settlement
+from penstock.wire.amqp.methods import Method
+from penstock.wire.amqp.properties import decode_properties
+
+OUTPUT_HIGH_BYTES: Final[i64] = 512 * 1024
+"""More than this waiting to be sent shuts the outlet until it has left."""
+NO_ROUTE: Final[i64] = 312
+REPLY_TO_QUEUE: Final = "amq.rabbitmq.reply-to"
+_NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
+_CR_LF: Final = {13: None, 10: None}
+
+
+@final
+class AmqpChannel:
+    """An open channel."""
+
+    def __init__(self, link: Link, number: i64) -> None:
+        self.link = link
+        self.number: i64 = number
+        self.closing: bool = False
+        self.consumers: dict[str, Consumer] = {}
+        self.ledger = DeliveryLedger()
+        self.shared = SharedWindow()
+        self.prefetch: i64 = 0
+        self.confirms: ConfirmLedger | None = None
+        self.published_count: i64 = 0
+        self._tag_bytes: dict[str, bytes] = {}
+        self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
+        self._last_queue: str = ""
+
+    # -- publishing ----------------------------------------------------------------------
+
+    def publish(self, run: PublishRun) -> bool:
+        """Route and enqueue; True when confirms may now be written."""
+        link = self.link
+        vhost = link.vhost
+        address = run.address
+        messages = run.messages
+        count: i64 = len(messages)
+        self.published_count += count
+        route = vhost.route(address)
+        position: i64 = 0
+        if route.needs_headers or self._name_copies(messages):
+            position = self._publish_by_headers(address, messages)
+        elif len(route.queues) > 0:
+            position = vhost.publish(route.queues, messages, link.now_ms)
+        elif address.mandatory:
+            self._return(messages)
+        confirms = self.confirms
+        if confirms is None:
+            return False
+        confirms.published(count, position, link.broker.log.durable_position)
+        return True
+
+    def _name_copies(self, messages: list[Message]) -> bool:
+        for message in messages:
+            if message.flags & COPIES:
+                return True
+        return False
+
+    def _publish_by_headers(self, address: Address, messages: list[Message]) -> i64:
+        """Message by message, with its headers in hand."""
+        vhost = self.link.vhost
+        position: i64 = 0
+        for message in messages:
+            headers = decode_properties(message.content).headers or {}
+            if "CC" in headers or "BCC" in headers:
+                raise NotImplementedYet("CC and BCC headers")
+            route = vhost.route(address)
+            queues = route.queues
+            if route.needs_headers:
+                queues = vhost.route_with_headers(address, headers)
+            if len(queues) > 0:
+                at = vhost.publish(queues, [message], self.link.now_ms)
+                position = at if at > 0 else position
+            elif address.mandatory:
+                self._return([message])
+        return position
+
+    def _return(self, messages: list[Message]) -> None:
+        link = self.link
+        for message in messages:
+            write_return(link.out, self.number, NO_ROUTE, _NO_ROUTE_TEXT, message, link.frame_max)
+
+    def write_confirms(self) -> None:
+        """Say "up to N" for everything that has become safe."""
+        confirms = self.confirms
+        if confirms is None or self.closing:
+            return
+        count = confirms.take()
+        if count > 0:
+            write_ack(self.link.out, self.number, confirms.confirmed, count > 1)
+
+    # -- delivering ----------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Number, remember and encode what a queue hands to one of our consumers."""
+        link = self.link
+        consumer = delivery.consumer
+        messages = delivery.messages
+        if consumer.no_ack:
+            first_tag = self.ledger.skip(len(messages))
+        else:
+            first_tag = self.ledger.add(consumer, messages)
+        tag_bytes = self._tag_bytes.get(consumer.tag)
+        if tag_bytes is None:
+            tag_bytes = short_bytes(consumer.tag)
+            self._tag_bytes[consumer.tag] = tag_bytes
+        write_deliveries(link.out, self.number, tag_bytes, first_tag, messages, link.frame_max)
+        if len(link.out) > OUTPUT_HIGH_BYTES:
+            link.outlet.open = False
+
+    # -- settling ------------------------------------------------------------------------
+
+    def ack(self, run: AckRun) -> None:
+        if run.multiple:
+            self._settle(self._take_multiple(run.last_tag))
+            return
+        settled, unknown = self.ledger.take(run.first_tag, run.last_tag)
+        self._settle(settled)
+        if unknown != 0:
+            raise _unknown_tag(unknown)
+
+    def _nack(self, tag: i64, multiple: bool, requeue: bool) -> None:
+        if multiple:
+            settled = self._take_multiple(tag)
+        else:
+            settled, unknown = self.ledger.take(tag, tag)
+            if unknown != 0:
+                raise _unknown_tag(unknown)
+        if requeue:
+            self._requeue(settled)
+        else:
+            self._settle(settled)
+
+    def _take_multiple(self, tag: i64) -> list[Settlement]:
+        if tag == 0:
+            return self.ledger.take_all()
+        if not self.ledger.is_open(tag):
+            raise _unknown_tag(tag)
+        return self.ledger.take_through(tag)
+
+    def _settle(self, settlements: list[Settlement]) -> None:
+        for settlement in settlements:
+            consumer = cast(Consumer, settlement.holder)
+            cast(Queue, consumer.queue).settle(consumer, settlement.messages)
+        self._room_again()
+
+    def _requeue(self, settlements: list[Settlement]) -> None:
+        for settlement in settlements:
+            consumer = cast(Consumer, settlement.holder)
+            cast(Queue, consumer.queue).requeue(consumer, settlement.messages)
+        self._room_again()
+
+    def _room_again(self) -> None:
+        """With a shared window, a settlement may let any of our consumers go on."""
+        if self.shared.limit > 0:
+            self.wake_queues()
+
+    def wake_queues(self) -> None:
+        for consumer in self.consumers.values():
+            cast(Queue, consumer.queue).wake()
+
+    # -- methods -------------------------------------------------------------------------
+
+    def handle(self, method: Method) -> None:
+        """Everything but publish, ack and close."""
+        class_id = method.key >> 16
+        if class_id == 60:
+            self._basic(method)
+        elif class_id == 50:
+            self._queue(method)
+        elif class_id == 40:
+            self._exchange(method)
+        elif method.key == m.CONFIRM_SELECT:
+            if self.confirms is None:
+                self.confirms = ConfirmLedger()
+            self._reply(method, m.CONFIRM_SELECT_OK, [])
+        elif method.key == m.CHANNEL_FLOW:
+            if not method.flag("active"):
+                raise NotImplementedYet("active=false")
+            self._reply(method, m.CHANNEL_FLOW_OK, [True])
+        elif method.key == m.ACCESS_REQUEST:
+            self._reply(method, m.ACCESS_REQUEST_OK, [1])
+        elif class_id == 90:
+            raise NotImplementedYet("transactions (" + method.name + ")")
+        else:
+            raise CommandInvalid("unimplemented method")
+
+    def _reply(self, method: Method, key: i64, values: list[object]) -> None:
+        if method.fields.get("nowait") is not True:
+            self.link.send(self.number, key, values)
+
+    # -- basic ---------------------------------------------------------------------------
+
+    def _basic(self, method: Method) -> None:
+        key = method.key
+        if key == m.BASIC_CONSUME:
+            self._consume(method)
+        elif key == m.BASIC_CANCEL:
+            self._cancel(method)
+        elif key == m.BASIC_GET:
+            self._get(method)
+        elif key == m.BASIC_QOS:
+            self._qos(method)
+        elif key == m.BASIC_REJECT:
+            self._nack(method.number("delivery_tag"), False, method.flag("requeue"))
+        elif key == m.BASIC_NACK:
+            self._nack(
+                method.number("delivery_tag"), method.flag("multiple"), method.flag("requeue")
+            )
+        elif key == m.BASIC_RECOVER or key == m.BASIC_RECOVER_ASYNC:
+            if not method.flag("requeue"):
+                raise NotImplementedYet("requeue=false")
+            self._requeue(self.ledger.take_all())
+            if key == m.BASIC_RECOVER:
+                self._reply(method, m.BASIC_RECOVER_OK, [])
+        elif key == m.BASIC_ACK:
+            tag = method.number("delivery_tag")
+            self.ack(AckRun(self.number, tag, tag, method.flag("multiple")))
+        else:
+            raise CommandInvalid("unimplemented method")
+
+    def _qos(self, method: Method) -> None:
+        if method.number("prefetch_size") != 0:
+            raise NotImplementedYet(f"prefetch_size!=0 ({method.number('prefetch_size')})")
+        if method.flag("global"):
+            self.shared.limit = method.number("prefetch_count")
+            self.wake_queues()
+        else:
+            self.prefetch = method.number("prefetch_count")
+        self._reply(method, m.BASIC_QOS_OK, [])
+
+    def _consume(self, method: Method) -> None:
+        if _name(method, "queue") == REPLY_TO_QUEUE:
+            raise NotImplementedYet("direct reply-to")
+        queue = self._queue_named(_name(method, "queue"))
+        queue.check_owner(self.link.session)
+        tag = method.text("consumer_tag")
+        if tag == "":
+            tag = self.link.names.new_name("amq.ctag-")
+        elif tag in self.consumers:
+            raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        arguments = method.table("arguments")
+        refuse_not_built(arguments, NOT_BUILT_CONSUMER_ARGUMENTS, f"consumer '{tag}'")
+        no_ack = method.flag("no_ack")
+        consumer = Consumer(
+            tag,
+            self,
+            self.link.outlet,
+            self.shared,
+            no_ack,
+            0 if no_ack else self.prefetch,
+            method.flag("exclusive"),
+            arguments,
+        )
+        queue.add_consumer(consumer)
+        self.consumers[tag] = consumer
+        self._reply(method, m.BASIC_CONSUME_OK, [tag])
+
+    def _cancel(self, method: Method) -> None:
+        tag = method.text("consumer_tag")
+        consumer = self.consumers.pop(tag, None)
+        if consumer is not None:
+            self._remove_consumer(consumer)
+        self._reply(method, m.BASIC_CANCEL_OK, [tag])
+
+    def _remove_consumer(self, consumer: Consumer) -> None:
+        queue = cast(Queue, consumer.queue)
+        if queue.deleted:
+            return
+        queue.remove_consumer(consumer)
+        if queue.unused:
+            self._delete_queue(queue)
+        else:
+            self.link.vhost.touch(queue, self.link.now_ms)
+
+    def _get(self, method: Method) -> None:
+        link = self.link
+        queue = self._queue_named(_name(method, "queue"))
+        queue.check_owner(link.session)
+        link.vhost.touch(queue, link.now_ms)
+        queue.expire(link.now_ms)
+        no_ack = method.flag("no_ack")
+        account = self._accounts.get(queue.incarnation)
+        if account is None or account.no_ack != no_ack:
+            account = Consumer("", self, link.outlet, self.shared, no_ack, 0, False, {})
+            account.queue = queue
+            if not no_ack:
+                self._accounts[queue.incarnation] = account
+        message = queue.get(account)
+        if message is None:
+            self._reply(method, m.BASIC_GET_EMPTY, [""])
+            return
+        tag = self.ledger.skip(1) if no_ack else self.ledger.add(account, [message])
+        write_get_ok(
+            link.out, self.number, tag, message, queue.backing.ready_count(), link.frame_max
+        )
+
+    # -- queues --------------------------------------------------------------------------
+
+    def _queue(self, method: Method) -> None:
+        key = method.key
+        if key == m.QUEUE_DECLARE:
+            self._declare_queue(method)
+            return
+        if key == m.QUEUE_DELETE:
+            self._queue_delete(method)
+            return
+        queue = self._queue_named(_name(method, "queue"))
+        queue.check_owner(self.link.session)
+        vhost = self.link.vhost
+        if key == m.QUEUE_PURGE:
+            self._reply(method, m.QUEUE_PURGE_OK, [queue.purge()])
+        elif key == m.QUEUE_BIND:
+            vhost.bind_queue(
+                queue, _name(method, "exchange"), self._bind_key(method), method.table("arguments")
+            )
+            self._reply(method, m.QUEUE_BIND_OK, [])
+        elif key == m.QUEUE_UNBIND:
+            vhost.unbind_queue(
+                queue, _name(method, "exchange"), self._bind_key(method), method.table("arguments")
+            )
+            self._reply(method, m.QUEUE_UNBIND_OK, [])
+        else:
+            raise CommandInvalid("unimplemented method")
+
+    def _bind_key(self, method: Method) -> str:
+        """Queue and key both left out: the key is the name of the last declared queue."""
+        key = method.text("routing_key")
+        if key == "" and _name(method, "queue") == "":
+            return self._last_queue
+        return key
+
+    def _queue_named(self, name: str) -> Queue:
+        if name == "":
+            name = self._last_queue
+            if name == "":
+                raise NotFound("no previously declared queue")
+        return self.link.vhost.queue(name)
+
+    def _declare_queue(self, method: Method) -> None:
+        link = self.link
+        vhost = link.vhost
+        name = _name(method, "queue")
+        if method.flag("passive"):
+            queue = self._queue_named(name)
+            queue.check_owner(link.session)
+            vhost.touch(queue, link.now_ms)
+        else:
+            if name == "":
+                name = link.names.new_name("amq.gen-")
+            elif name.startswith("amq.") and name not in vhost.queues:
+                raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+            queue = vhost.declare_queue(
+                name,
+                method.flag("durable"),
+                link.session if method.flag("exclusive") else None,
+                method.flag("auto_delete"),
+                method.table("arguments"),
+                link.now_ms,
+            )
+        self._last_queue = queue.name
+        counts: list[object] = [queue.name, queue.backing.ready_count(), len(queue.consumers)]
+        self._reply(method, m.QUEUE_DECLARE_OK, counts)
+
+    def _queue_delete(self, method: Method) -> None:
+        name = _name(method, "queue") or self._last_queue
+        if name == "":
+            raise NotFound("no previously declared queue")
+        queue = self.link.vhost.queues.get(name)
+        count: i64 = 0
+        if queue is not None:
+            queue.check_owner(self.link.session)
+            self.link.vhost.check_deletable(
+                queue, method.flag("if_unused"), method.flag("if_empty")
+            )
+            count = queue.backing.ready_count()
+            self._delete_queue(queue)
+        self._reply(method, m.QUEUE_DELETE_OK, [count])
+
+    def _delete_queue(self, queue: Queue) -> None:
+        self.link.cancels.cancelled(self.link.vhost.delete_queue(queue))
+
+    # -- exchanges -----------------------------------------------------------------------
+
+    def _exchange(self, method: Method) -> None:
+        key = method.key
+        vhost = self.link.vhost
+        if key == m.EXCHANGE_DECLARE:
+            self._declare_exchange(method)
+        elif key == m.EXCHANGE_DELETE:
+            vhost.delete_exchange(_name(method, "exchange"), method.flag("if_unused"))
+            self._reply(method, m.EXCHANGE_DELETE_OK, [])
+        elif key == m.EXCHANGE_BIND:
+            vhost.bind_exchange(
+                _name(method, "destination"),
+                _name(method, "source"),
+                method.text("routing_key"),
+                method.table("arguments"),
+            )
+            self._reply(method, m.EXCHANGE_BIND_OK, [])
+        elif key == m.EXCHANGE_UNBIND:
+            vhost.unbind_exchange(
+                _name(method, "destination"),
+                _name(method, "source"),
+                method.text("routing_key"),
+                method.table("arguments"),
+            )
+            self._reply(method, m.EXCHANGE_UNBIND_OK, [])
+        else:
+            raise CommandInvalid("unimplemented method")
+
+    def _declare_exchange(self, method: Method) -> None:
+        vhost = self.link.vhost
+        name = _name(method, "exchange")
+        if method.flag("passive"):
+            if name == "":
+                raise AccessRefused("operation not permitted on the default exchange")
+            vhost.exchange(name)
+        else:
+            vhost.declare_exchange(
+                name,
+                method.text("type"),
+                method.flag("durable"),
+                method.flag("auto_delete"),
+                method.flag("internal"),
+                method.table("arguments"),
+            )
+        self._reply(method, m.EXCHANGE_DECLARE_OK, [])
+
+    # -- ends ----------------------------------------------------------------------------
+
+    def queue_lost(self, consumer: Consumer) -> None:
+        """A queue went away under one of our consumers."""
+        if self.consumers.pop(consumer.tag, None) is None or self.closing:
+            return
+        consumer.cancelled = True
+        if self.link.cancel_notify:
+            self.link.send(self.number, m.BASIC_CANCEL, [consumer.tag, True])
+
+    def close(self) -> None:
+        """Stop consuming, give back everything unsettled; the object is of no use afterwards."""
+        self.closing = True
+        consumers = list(self.consumers.values())
+        self.consumers = {}
+        settlements = self.ledger.take_all()
+        for settlement in settlements:
+            consumer = cast(Consumer, settlement.holder)
+            consumer.cancelled = True
+            cast(Queue, consumer.queue).requeue(consumer, settlement.messages)
+        for consumer in consumers:
+            self._remove_consumer(consumer)
+
+
+def _name(method: Method, field: str) -> str:
+    """A name as RabbitMQ reads it: without carriage returns and line feeds."""
+    text = method.text(field)
+    if "\n" in text or "\r" in text:
+        return text.translate(_CR_LF)
+    return text
+
+
+def _unknown_tag(tag: i64) -> BrokerError:
+    return PreconditionFailed("unknown delivery tag " + str(tag))

@@ -1,0 +1,80 @@
+"""What an AMQP session and its channels share: the way out, the user, the vhost, the clock.
+
+``now_ms`` is set by the session at each call, so that channels need no clock.
+"""
+
+from typing import final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.broker.access import User
+from penstock.broker.broker import Broker
+from penstock.broker.vhost import Vhost
+from penstock.core.errors import BrokerError
+from penstock.queues.consumers import Consumer, Outlet
+from penstock.server.session import Session
+from penstock.wire.amqp.decoder import AmqpDecoder
+from penstock.wire.amqp.methods import encode_method
+
+
+class NameSource:
+    """Random names for server-named queues and consumer tags (dice live in the node)."""
+
+    def new_name(self, prefix: str) -> str:
+        raise NotImplementedError
+
+
+class CancelSink:
+    """Who is told that consumers lost their queue: the node passes it on."""
+
+    def cancelled(self, consumers: list[Consumer]) -> None:
+        raise NotImplementedError
+
+
+@final
+class Link:
+    """One connection, seen from its channels."""
+
+    def __init__(
+        self,
+        session: Session,
+        broker: Broker,
+        decoder: AmqpDecoder,
+        names: NameSource,
+        cancels: CancelSink,
+    ) -> None:
+        self.session = session
+        self.broker = broker
+        self.decoder = decoder
+        self.names = names
+        self.cancels = cancels
+        self.out: BytesWriter = session.out
+        self.outlet: Outlet = session.outlet
+        self.frame_max: i64 = decoder.frame_max
+        self.now_ms: i64 = 0
+        self.user: User | None = None
+        self._vhost: Vhost | None = None
+        self.cancel_notify: bool = False  # the client understands basic.cancel from us
+
+    @property
+    def vhost(self) -> Vhost:
+        vhost = self._vhost
+        assert vhost is not None
+        return vhost
+
+    def enter(self, vhost: Vhost) -> None:
+        self._vhost = vhost
+
+    def send(self, channel: i64, key: i64, values: list[object]) -> None:
+        self.out.write(encode_method(int(channel), int(key), values))
+
+
+@final
+class ChannelError(Exception):
+    """A ``BrokerError`` on its way to the session, with the method that caused it."""
+
+    def __init__(self, error: BrokerError, method_key: int) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.method_key = method_key

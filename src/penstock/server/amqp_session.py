@@ -1,0 +1,510 @@
+"""One AMQP connection without its socket: the handshake, the channels, the end.
+
+    header ─► START ─start-ok─► (login) ─► TUNE ─tune-ok─► OPEN ─open─► RUNNING ─► CLOSING ─► closed
+
+Events of the decoder come in runs; this file only finds the channel and turns errors into
+the right kind of goodbye: a soft error closes the channel, a hard one the connection, and
+a mistake of ours closes the connection with 541 and is reported, while all others go on.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.access import User
+from penstock.broker.broker import Broker
+from penstock.core.errors import AccessRefused, BrokerError, NotFound
+from penstock.server.amqp_channel import AmqpChannel
+from penstock.server.amqp_link import CancelSink, Link, NameSource
+from penstock.server.session import Session
+from penstock.wire.amqp import methods as m
+from penstock.wire.amqp.decoder import AmqpDecoder
+from penstock.wire.amqp.errors import NAMES, ProtocolViolation, is_hard, reply_code
+from penstock.wire.amqp.events import (
+    AckRun,
+    ChannelFailed,
+    ConnectionFailed,
+    Event,
+    MethodReceived,
+    PublishRun,
+)
+from penstock.wire.amqp.methods import Method
+from penstock.wire.amqp.tables import decode_table
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
+"""RabbitMQ also takes the two spellings of 0-9 that old clients send."""
+FRAME_MIN_BYTES: Final = 4096
+REFUSED_LOGIN_DELAY_MS: Final = 1000
+CLOSING_TIMEOUT_MS: Final = 5000
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
+MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
+
+_WAIT_HEADER: Final = 0
+_WAIT_START_OK: Final = 1
+_WAIT_TUNE_OK: Final = 2
+_WAIT_OPEN: Final = 3
+_RUNNING: Final = 4
+_CLOSING: Final = 5
+_CLOSED: Final = 6
+STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running", "closing", "closed")
+
+
+@final
+class Limits:
+    """What the broker offers a client, from the settings."""
+
+    def __init__(
+        self,
+        channel_max: i64,
+        frame_max: i64,
+        heartbeat_s: i64,
+        handshake_timeout_ms: i64,
+        max_message_size_bytes: i64,
+    ) -> None:
+        self.channel_max: i64 = channel_max
+        self.frame_max: i64 = frame_max
+        self.heartbeat_s: i64 = heartbeat_s
+        self.handshake_timeout_ms: i64 = handshake_timeout_ms
+        self.max_message_size_bytes: i64 = max_message_size_bytes
+
+
+@final
+class AmqpSession(Session):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        limits: Limits,
+        server_properties: dict[str, object],
+        names: NameSource,
+        cancels: CancelSink,
+        report: Callable[[str], None],
+        peer_is_loopback: bool,
+        now_ms: i64,
+    ) -> None:
+        super().__init__()
+        self.broker = broker
+        self.limits = limits
+        self.decoder = AmqpDecoder(limits.frame_max, limits.max_message_size_bytes)
+        self.link = Link(self, broker, self.decoder, names, cancels)
+        self.channels: dict[int, AmqpChannel] = {}
+        self.client_properties: dict[str, object] = {}
+        self.state: i64 = _WAIT_HEADER
+        self.mechanism: str = ""
+        self.channel_max: i64 = limits.channel_max
+        self.heartbeat_ms: i64 = 0
+        self.connected_at_ms: i64 = now_ms
+        self.received_bytes: i64 = 0
+        self.sent_bytes: i64 = 0
+        self._server_properties = server_properties
+        self._report = report
+        self._peer_is_loopback = peer_is_loopback
+        self._header: bytes = b""
+        self._close_tail: bytes = b""
+        self._received_at_ms: i64 = now_ms
+        self._sent_at_ms: i64 = now_ms
+        self._closing_since_ms: i64 = 0
+        self._confirm_ready: list[AmqpChannel] = []
+        self._is_lost: bool = False
+
+    @property
+    def state_name(self) -> str:
+        return STATE_NAMES[self.state]
+
+    # -- bytes in ------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        self._received_at_ms = now_ms
+        self.link.now_ms = now_ms
+        self.received_bytes += len(data)
+        if self.state == _WAIT_HEADER:
+            data = self._protocol_header(data)
+        if self.state >= _CLOSING:
+            self._await_close_ok(data)
+            return
+        if len(data) > 0:
+            self._events(self.decoder.receive(data, now_ms))
+        self._flush_confirms()
+
+    def _protocol_header(self, data: bytes) -> bytes:
+        """Collect and judge the first eight octets; returns what follows them."""
+        header = self._header + data
+        if not PROTOCOL_HEADER.startswith(header[:4]) and len(header) < 8:
+            header = header.ljust(8, b"\x00")
+        if len(header) < 8:
+            self._header = header
+            return b""
+        if header[:8] not in ACCEPTED_HEADERS:
+            # Tell what we speak, and go: the answer every AMQP client knows.
+            self.out.write(PROTOCOL_HEADER)
+            self._close_now()
+            return b""
+        self.state = _WAIT_START_OK
+        self.link.send(
+            0,
+            m.CONNECTION_START,
+            [0, 9, self._server_properties, b" ".join(_encoded(MECHANISMS)), b"en_US"],
+        )
+        return header[8:]
+
+    def _events(self, events: list[Event]) -> None:
+        for event in events:
+            if self.state >= _CLOSING:
+                self._await_method_close_ok(event)
+            elif isinstance(event, PublishRun):
+                self._publish(event)
+            elif isinstance(event, AckRun):
+                self._ack(event)
+            elif isinstance(event, MethodReceived):
+                self._method(event.channel, event.method)
+            elif isinstance(event, ChannelFailed):
+                self._channel_failed(event.channel, event.error, event.method_key)
+            elif isinstance(event, ConnectionFailed):
+                self._violated(event.channel, event.violation)
+
+    def _publish(self, run: PublishRun) -> None:
+        channel = self.channels.get(run.channel)
+        if channel is None or channel.closing:
+            return
+        try:
+            if channel.publish(run):
+                self._confirm_ready.append(channel)
+        except BrokerError as error:
+            self._channel_failed(run.channel, error, m.BASIC_PUBLISH)
+        except Exception as error:
+            self._our_fault(run.channel, error, m.BASIC_PUBLISH)
+
+    def _ack(self, run: AckRun) -> None:
+        channel = self.channels.get(run.channel)
+        if channel is None or channel.closing:
+            return
+        try:
+            channel.ack(run)
+        except BrokerError as error:
+            self._channel_failed(run.channel, error, m.BASIC_ACK)
+        except Exception as error:
+            self._our_fault(run.channel, error, m.BASIC_ACK)
+
+    def _method(self, number: i64, method: Method) -> None:
+        try:
+            if number == 0:
+                self._connection_method(method)
+            elif method.key == m.CHANNEL_OPEN:
+                self._open_channel(number)
+            else:
+                self._channel_method(number, method)
+        except ProtocolViolation as violation:
+            self._violated(number, violation)
+        except BrokerError as error:
+            self._channel_failed(number, error, method.key)
+        except Exception as error:
+            self._our_fault(number, error, method.key)
+
+    # -- channels ------------------------------------------------------------------------
+
+    def _open_channel(self, number: i64) -> None:
+        if number in self.channels:
+            raise ProtocolViolation(
+                504, "CHANNEL_ERROR", "second 'channel.open' seen", True, m.CHANNEL_OPEN
+            )
+        self.channels[number] = AmqpChannel(self.link, number)
+        self.link.send(number, m.CHANNEL_OPEN_OK, [b""])
+
+    def _channel_method(self, number: i64, method: Method) -> None:
+        channel = self.channels.get(number)
+        if channel is None:
+            return
+        if method.key == m.CHANNEL_CLOSE:
+            del self.channels[number]
+            if not channel.closing:
+                channel.close()
+            self.link.send(number, m.CHANNEL_CLOSE_OK, [])
+        elif method.key == m.CHANNEL_CLOSE_OK:
+            if channel.closing:
+                del self.channels[number]
+        elif not channel.closing:
+            channel.handle(method)
+
+    def _channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
+        code, name = reply_code(error)
+        if is_hard(code) or number == 0:
+            self._violated(number, ProtocolViolation(code, name, str(error), True, int(method_key)))
+            return
+        channel = self.channels.get(number)
+        if channel is None or channel.closing:
+            return
+        channel.write_confirms()
+        channel.close()
+        self.decoder.discard(number)
+        self.link.send(
+            number,
+            m.CHANNEL_CLOSE,
+            [code, name + " - " + str(error), method_key >> 16, method_key & 0xFFFF],
+        )
+
+    def _our_fault(self, number: i64, error: Exception, method_key: i64) -> None:
+        self._report("internal error on channel " + str(number) + ": " + repr(error))
+        self._violated(
+            number,
+            ProtocolViolation(541, "INTERNAL_ERROR", "internal error", True, int(method_key)),
+        )
+
+    # -- the connection itself -------------------------------------------------------------
+
+    def _connection_method(self, method: Method) -> None:
+        key = method.key
+        if key == m.CONNECTION_CLOSE:
+            self.lost(self.link.now_ms)
+            self.link.send(0, m.CONNECTION_CLOSE_OK, [])
+            self._close_now()
+        elif key == m.CONNECTION_START_OK and self.state == _WAIT_START_OK:
+            self._start_ok(method)
+        elif key == m.CONNECTION_TUNE_OK and self.state == _WAIT_TUNE_OK:
+            self._tune_ok(method)
+        elif key == m.CONNECTION_OPEN and self.state == _WAIT_OPEN:
+            self._open(method)
+        elif key == m.CONNECTION_UPDATE_SECRET and self.state == _RUNNING:
+            raise ProtocolViolation(540, "NOT_IMPLEMENTED", "connection.update-secret", True, key)
+        else:
+            raise ProtocolViolation(
+                504,
+                "CHANNEL_ERROR",
+                "unexpected method in connection state " + self.state_name,
+                True,
+                key,
+            )
+
+    def _start_ok(self, method: Method) -> None:
+        self.client_properties = method.table("client_properties")
+        capabilities = self.client_properties.get("capabilities")
+        understood = capabilities if isinstance(capabilities, dict) else {}
+        self.link.cancel_notify = understood.get("consumer_cancel_notify") is True
+        self.mechanism = method.text("mechanism")
+        if self.mechanism not in MECHANISMS:
+            raise ProtocolViolation(
+                503,
+                "COMMAND_INVALID",
+                "unknown authentication mechanism '" + self.mechanism + "'",
+                True,
+                method.key,
+            )
+        try:
+            name, password = self._credentials(method.raw("response"))
+            self.link.user = self.broker.authenticate(name, password, self._peer_is_loopback)
+        except AccessRefused:
+            self._refuse_login(understood.get("authentication_failure_close") is True)
+            return
+        self.state = _WAIT_TUNE_OK
+        limits = self.limits
+        self.link.send(
+            0, m.CONNECTION_TUNE, [limits.channel_max, limits.frame_max, limits.heartbeat_s]
+        )
+
+    def _credentials(self, response: bytes) -> tuple[str, str]:
+        """Name and password out of a SASL response; malformed ones are a violation."""
+        if self.mechanism == "PLAIN":
+            parts = response.split(b"\x00")
+            if len(parts) != 3:
+                raise ProtocolViolation(
+                    502,
+                    "SYNTAX_ERROR",
+                    "response " + repr(response)[1:] + " invalid",
+                    True,
+                    m.CONNECTION_START_OK,
+                )
+            return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
+        try:
+            table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
+        except m.MalformedArguments as malformed:
+            raise ProtocolViolation(
+                502, "SYNTAX_ERROR", str(malformed), True, m.CONNECTION_START_OK
+            ) from None
+        login = table.get("LOGIN")
+        password = table.get("PASSWORD")
+        if not isinstance(login, str) or not isinstance(password, str):
+            raise ProtocolViolation(
+                502,
+                "SYNTAX_ERROR",
+                "AMQPLAIN auth info is missing LOGIN or PASSWORD",
+                True,
+                m.CONNECTION_START_OK,
+            )
+        return login, password
+
+    def _refuse_login(self, tell: bool) -> None:
+        """403 to those who understand it; silence, after a while, to the others."""
+        if tell:
+            self._say_close(
+                403,
+                "ACCESS_REFUSED",
+                "Login was refused using authentication mechanism "
+                + self.mechanism
+                + ". For details see the broker logfile.",
+                0,
+            )
+        self._close_now()
+        self.close_after_ms = self.link.now_ms + REFUSED_LOGIN_DELAY_MS
+
+    def _tune_ok(self, method: Method) -> None:
+        channel_max = method.number("channel_max")
+        frame_max = method.number("frame_max")
+        if frame_max != 0 and frame_max < FRAME_MIN_BYTES:
+            raise self._not_tuned("frame_max=" + str(frame_max) + " < 4096 minimum", method)
+        self._check_tuned("channel_max", channel_max, self.limits.channel_max, method)
+        self._check_tuned("frame_max", frame_max, self.limits.frame_max, method)
+        self.channel_max = channel_max
+        self.decoder.channel_max = channel_max
+        self.decoder.frame_max = frame_max
+        self.link.frame_max = frame_max
+        self.heartbeat_ms = 1000 * method.number("heartbeat")
+        self.state = _WAIT_OPEN
+
+    def _check_tuned(self, what: str, value: i64, ours: i64, method: Method) -> None:
+        if value == 0 or value > ours:
+            raise self._not_tuned(
+                "negotiated "
+                + what
+                + " = "
+                + str(value)
+                + " is higher than the maximum allowed value ("
+                + str(ours)
+                + ")",
+                method,
+            )
+
+    def _not_tuned(self, text: str, method: Method) -> ProtocolViolation:
+        return ProtocolViolation(530, "NOT_ALLOWED", text, True, method.key)
+
+    def _open(self, method: Method) -> None:
+        name = method.text("virtual_host")
+        user = cast(User, self.link.user)
+        try:
+            vhost = self.broker.enter(user, name)
+        except NotFound as error:
+            raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
+        except AccessRefused as error:
+            raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
+        self.link.enter(vhost)
+        self.state = _RUNNING
+        self.decoder.opened = True
+        self.link.send(0, m.CONNECTION_OPEN_OK, [""])
+
+    # -- endings -------------------------------------------------------------------------
+
+    def _violated(self, number: i64, violation: ProtocolViolation) -> None:
+        """Say why, give everything back, and wait for the peer's close-ok."""
+        if self.state >= _CLOSING:
+            return
+        opened = self.state >= _WAIT_TUNE_OK
+        self.lost(self.link.now_ms)
+        self._say_close(violation.code, violation.name, violation.text, violation.method_key)
+        self.state = _CLOSING
+        self._closing_since_ms = self.link.now_ms
+        if not opened:
+            self._close_now()
+
+    def _say_close(self, code: int, name: str, text: str, method_key: i64) -> None:
+        reply = name + " - " + text
+        self.link.send(0, m.CONNECTION_CLOSE, [code, reply, method_key >> 16, method_key & 0xFFFF])
+
+    def _await_method_close_ok(self, event: Event) -> None:
+        if isinstance(event, MethodReceived) and event.channel == 0:
+            if event.method.key == m.CONNECTION_CLOSE_OK:
+                self._close_now()
+            elif event.method.key == m.CONNECTION_CLOSE and self.state == _CLOSING:
+                self.link.send(0, m.CONNECTION_CLOSE_OK, [])
+
+    def _await_close_ok(self, data: bytes) -> None:
+        """After an error frame boundaries may be lost, so look for the frame itself."""
+        self._close_tail = (self._close_tail + data)[-65536:]
+        if CLOSE_OK_FRAME in self._close_tail:
+            self._close_now()
+
+    def _close_now(self) -> None:
+        self.state = _CLOSED
+        self.closed = True
+
+    def lost(self, now_ms: i64) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self.link.now_ms = now_ms
+        for channel in list(self.channels.values()):
+            if not channel.closing:
+                channel.write_confirms()
+                channel.close()
+        self.channels = {}
+        self._delete_exclusive_queues()
+
+    def _delete_exclusive_queues(self) -> None:
+        if self.state < _RUNNING:
+            return
+        vhost = self.link.vhost
+        owned = [queue for queue in vhost.queues.values() if queue.owner is self]
+        for queue in owned:
+            self.link.cancels.cancelled(vhost.delete_queue(queue))
+
+    def shut_down(self) -> None:
+        if self.state >= _CLOSING:
+            return
+        violation = ProtocolViolation(
+            320, NAMES[320], "broker forced connection closure with reason 'shutdown'", True, 0
+        )
+        self._violated(0, violation)
+
+    # -- the turn ------------------------------------------------------------------------
+
+    def _flush_confirms(self) -> None:
+        if len(self._confirm_ready) == 0:
+            return
+        for channel in self._confirm_ready:
+            channel.write_confirms()
+            confirms = channel.confirms
+            if confirms is not None and confirms.waiting():
+                self.awaiting_disk = True
+        self._confirm_ready = []
+
+    def confirm(self, durable_position: i64) -> None:
+        self.awaiting_disk = False
+        for channel in self.channels.values():
+            confirms = channel.confirms
+            if confirms is not None and confirms.waiting():
+                confirms.advance(durable_position)
+                channel.write_confirms()
+                if confirms.waiting():
+                    self.awaiting_disk = True
+
+    def drained(self) -> None:
+        for channel in self.channels.values():
+            channel.wake_queues()
+
+    def sent(self, count: i64, now_ms: i64) -> None:
+        self.sent_bytes += count
+        self._sent_at_ms = now_ms
+
+    def tick(self, now_ms: i64) -> None:
+        self.link.now_ms = now_ms
+        if self.state == _CLOSING:
+            if now_ms - self._closing_since_ms > CLOSING_TIMEOUT_MS:
+                self._close_now()
+        elif self.state < _RUNNING:
+            if now_ms - self.connected_at_ms > self.limits.handshake_timeout_ms:
+                self._close_now()
+        elif self.state == _RUNNING and self.heartbeat_ms > 0:
+            if now_ms - self._received_at_ms > 2 * self.heartbeat_ms:
+                self._report(
+                    "missed heartbeats from client, timeout: "
+                    + str(self.heartbeat_ms // 1000)
+                    + "s"
+                )
+                self._close_now()
+            elif now_ms - self._sent_at_ms >= self.heartbeat_ms // 2:
+                self.out.write(HEARTBEAT_FRAME)
+
+
+def _encoded(words: tuple[str, ...]) -> list[bytes]:
+    return [word.encode() for word in words]

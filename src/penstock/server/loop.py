@@ -1,0 +1,378 @@
+"""The event loop: sockets in, sockets out, and one broker turn in between.
+
+    poll ─► read every ready socket once ─► turn ─► write every touched socket once
+
+A connection is read at most once per turn, so a turn is short and everybody has their
+share; it is written once per turn, so what a turn produced leaves in one system call.
+A peer that does not take its bytes is not read from either, above a limit.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, Protocol, TypeVar
+
+from penstock.server.session import Session
+from penstock.server.turn import Turn
+
+READ_MIN_BYTES: Final = 16 * 1024
+READ_MAX_BYTES: Final = 256 * 1024
+OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
+"""Above this much unsent output a connection is not read."""
+TICK_MS: Final = 1000
+WAITERS_MS: Final = 20
+"""How often sessions that wait for messages to come are asked again."""
+ACCEPTS_MAX: Final = 64
+
+_IN: Final = select.EPOLLIN
+_OUT: Final = select.EPOLLOUT
+
+T = TypeVar("T")
+
+
+class SessionFactory(Protocol):
+    """Makes the session once the first bytes tell which protocol it is."""
+
+    def choose(self, first: bytes, peer: tuple[str, int], now_ms: int) -> Session | None:
+        """None = not enough bytes yet to tell."""
+
+
+class Connection:
+    """A socket and the session behind it."""
+
+    __slots__ = (
+        "fd",
+        "first",
+        "gone",
+        "mask",
+        "opened_at_ms",
+        "paused",
+        "peer",
+        "read_bytes",
+        "session",
+        "sock",
+        "unsent",
+    )
+
+    def __init__(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.peer = peer
+        self.opened_at_ms = now_ms
+        self.session: Session | None = None
+        self.first = b""
+        self.unsent: memoryview = memoryview(b"")
+        self.mask = _IN
+        self.read_bytes = READ_MIN_BYTES
+        self.paused = False
+        self.gone = False
+
+
+class Loop:
+    """Listeners, connections, calls from other threads, and time."""
+
+    def __init__(self, turn: Turn, sessions: SessionFactory, choose_timeout_ms: int) -> None:
+        self.turn = turn
+        self.connections: dict[int, Connection] = {}
+        self.stopping = False
+        self._sessions = sessions
+        self._choose_timeout_ms = choose_timeout_ms
+        self._epoll = select.epoll()
+        self._listeners: dict[int, socket.socket] = {}
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, _IN)
+        self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self._paused: list[Connection] = []
+        self._tick_at_ms = 0
+        self._waiters: list[Session] = []  # range readers waiting for messages
+
+    # -- from other threads --------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Make the loop turn; safe from any thread and from signal handlers."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake_fd, 1)
+
+    def call(self, function: Callable[[], T]) -> "Future[T]":
+        """Run ``function`` between two turns; safe from any thread."""
+        future: Future[T] = Future()
+        self._calls.append((function, future))
+        self.wake()
+        return future
+
+    # -- listening -----------------------------------------------------------------------
+
+    def listen(self, address: str, port: int) -> int:
+        """Accept connections there; returns the port (0 asked for a free one)."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address, port))
+        except OSError as error:
+            listener.close()
+            raise OSError(
+                error.errno, f"cannot listen on {address}:{port}: {error.strerror}"
+            ) from None
+        listener.listen(1024)
+        listener.setblocking(False)
+        self._listeners[listener.fileno()] = listener
+        self._epoll.register(listener.fileno(), _IN)
+        return int(listener.getsockname()[1])
+
+    def stop_listening(self) -> None:
+        for fd, listener in self._listeners.items():
+            self._epoll.unregister(fd)
+            listener.close()
+        self._listeners = {}
+
+    def _accept(self, listener: socket.socket, now_ms: int) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                sock, peer = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:
+                return  # out of descriptors, or the peer has already gone
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(sock, (peer[0], peer[1]), now_ms)
+            self.connections[connection.fd] = connection
+            self._epoll.register(connection.fd, _IN)
+
+    # -- the loop ------------------------------------------------------------------------
+
+    def run_once(self, timeout_ms: int) -> None:
+        """Wait for something to do, do it, write what came of it."""
+        turn = self.turn
+        if turn.has_work() or self._calls:
+            timeout_ms = 0
+        ready = self._epoll.poll(timeout_ms / 1000)
+        now_ms = time.time_ns() // 1_000_000
+        for fd, mask in ready:
+            connection = self.connections.get(fd)
+            if connection is None:
+                self._other(fd, now_ms)
+                continue
+            if mask & ~_OUT:
+                self._read(connection, now_ms)
+            if mask & _OUT and not connection.gone:
+                self._write(connection, now_ms)
+        if self._calls:
+            self._run_calls()
+        if now_ms >= self._tick_at_ms:
+            self._tick(now_ms)
+        turn.run(now_ms)
+        if self._waiters:
+            self._tick_waiters(now_ms)
+        turn.commit_definitions()
+        self.flush(now_ms)
+        if self._paused and not turn.behind():
+            self._resume()
+
+    def wait_ms(self) -> int:
+        """How long the loop may sleep."""
+        longest = WAITERS_MS if self._waiters else TICK_MS
+        due = int(self.turn.next_due_ms())
+        if due == 0:
+            return longest
+        return max(0, min(longest, due - time.time_ns() // 1_000_000))
+
+    def _other(self, fd: int, now_ms: int) -> None:
+        listener = self._listeners.get(fd)
+        if listener is not None:
+            self._accept(listener, now_ms)
+        elif fd == self._wake_fd:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(fd)
+
+    def _run_calls(self) -> None:
+        calls, self._calls = self._calls, []
+        for function, future in calls:
+            try:
+                future.set_result(function())
+            except Exception as error:  # the caller's thread gets it
+                future.set_exception(error)
+
+    def _tick(self, now_ms: int) -> None:
+        self._tick_at_ms = now_ms + TICK_MS
+        for connection in list(self.connections.values()):
+            session = connection.session
+            if session is None:
+                if now_ms - connection.opened_at_ms > self._choose_timeout_ms:
+                    self._drop(connection, now_ms)
+                continue
+            session.tick(now_ms)
+            self.turn.touch(session)
+
+    def _tick_waiters(self, now_ms: int) -> None:
+        for session in self._waiters:
+            session.tick(now_ms)
+            self.turn.touch(session)
+        self._waiters = [session for session in self._waiters if session.has_waiters]
+
+    # -- reading -------------------------------------------------------------------------
+
+    def _read(self, connection: Connection, now_ms: int) -> None:
+        try:
+            data = connection.sock.recv(connection.read_bytes)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(connection, now_ms)
+            return
+        if not data:
+            self._drop(connection, now_ms)
+            return
+        size = len(data)
+        if size == connection.read_bytes and size < READ_MAX_BYTES:
+            connection.read_bytes = size * 2
+        elif size * 4 < connection.read_bytes and connection.read_bytes > READ_MIN_BYTES:
+            connection.read_bytes //= 2
+        session = connection.session
+        if session is None:
+            session = self._choose(connection, data, now_ms)
+            if session is None:
+                return
+            data = connection.first
+            connection.first = b""
+        session.receive(data, now_ms)
+        self.turn.fed(session)
+        if session.has_waiters and session not in self._waiters:
+            self._waiters.append(session)
+        if self.turn.behind():
+            self._pause(connection)
+
+    def _choose(self, connection: Connection, data: bytes, now_ms: int) -> Session | None:
+        connection.first += data
+        session = self._sessions.choose(connection.first, connection.peer, now_ms)
+        if session is not None:
+            session.carrier = connection
+            connection.session = session
+        return session
+
+    def _pause(self, connection: Connection) -> None:
+        """The disk is behind: stop reading until it has caught up."""
+        if not connection.paused:
+            connection.paused = True
+            self._paused.append(connection)
+            self._watch(connection)
+
+    def _resume(self) -> None:
+        paused, self._paused = self._paused, []
+        for connection in paused:
+            connection.paused = False
+            if not connection.gone:
+                self._watch(connection)
+
+    # -- writing -------------------------------------------------------------------------
+
+    def flush(self, now_ms: int) -> None:
+        """Write what the touched sessions have to say."""
+        touched = self.turn.touched
+        if not touched:
+            return
+        self.turn.touched = []
+        for session in touched:
+            session.touched = False
+            connection = session.carrier
+            if isinstance(connection, Connection) and not connection.gone:
+                self._write(connection, now_ms)
+
+    def _write(self, connection: Connection, now_ms: int) -> None:
+        session = connection.session
+        if session is None:
+            return
+        try:
+            self._send(connection, session, now_ms)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(connection, now_ms)
+            return
+        left = len(connection.unsent)
+        if left == 0:
+            if session.closed:
+                self._close(connection, session, now_ms)
+                return
+            if not session.outlet.open:
+                session.outlet.open = True
+                session.drained()
+        self._watch(connection)
+
+    def _send(self, connection: Connection, session: Session, now_ms: int) -> None:
+        out = session.out
+        while True:
+            if not connection.unsent:
+                if len(out) == 0:
+                    return
+                connection.unsent = memoryview(out.getvalue())
+                out.truncate(0)
+            count = connection.sock.send(connection.unsent)
+            session.sent(count, now_ms)
+            connection.unsent = connection.unsent[count:]
+
+    def _watch(self, connection: Connection) -> None:
+        """Ask for exactly the events we can use."""
+        session = connection.session
+        left = len(connection.unsent)
+        waiting = left + (0 if session is None else len(session.out))
+        mask = 0
+        if not connection.paused and waiting <= OUTPUT_LIMIT_BYTES:
+            mask |= _IN
+        if left > 0:
+            mask |= _OUT
+        if mask != connection.mask:
+            connection.mask = mask
+            self._epoll.modify(connection.fd, mask)
+
+    def shut_down_sessions(self) -> None:
+        """The broker stops: let every session say so."""
+        now_ms = time.time_ns() // 1_000_000
+        for connection in list(self.connections.values()):
+            session = connection.session
+            if session is None:
+                self._drop(connection, now_ms)
+            else:
+                session.shut_down()
+                self.turn.touch(session)
+        self.flush(now_ms)
+
+    # -- endings -------------------------------------------------------------------------
+
+    def _close(self, connection: Connection, session: Session, now_ms: int) -> None:
+        """The session is done: say goodbye so that the peer reads our last words."""
+        if now_ms < session.close_after_ms:
+            return
+        with contextlib.suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_WR)
+            # Unread input would turn our close into a reset and destroy those words.
+            while connection.sock.recv(READ_MAX_BYTES):
+                pass
+        self._drop(connection, now_ms)
+
+    def _drop(self, connection: Connection, now_ms: int) -> None:
+        if connection.gone:
+            return
+        connection.gone = True
+        self._epoll.unregister(connection.fd)
+        del self.connections[connection.fd]
+        connection.sock.close()
+        session = connection.session
+        if session is not None:
+            session.lost(now_ms)
+            session.carrier = None
+
+    def drop_all(self) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        for connection in list(self.connections.values()):
+            self._drop(connection, now_ms)
+
+    def close(self) -> None:
+        self.stop_listening()
+        self._epoll.close()
+        os.close(self._wake_fd)

@@ -1,0 +1,56 @@
+"""What the loop knows of a connection's protocol: bytes in, bytes out, and the time.
+
+A session is sans-IO.  The loop feeds it, asks for its output once per turn, and tells
+it when the peer is gone; the session says when it wants to be closed.
+"""
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.queues.consumers import Outlet
+
+
+class Session:
+    """One peer, whatever it speaks."""
+
+    def __init__(self) -> None:
+        self.out = BytesWriter()
+        self.outlet = Outlet()
+        self.closed: bool = False  # nothing more to say: close once the output has left
+        self.awaiting_disk: bool = False  # some confirm waits for the message log
+        self.touched: bool = False  # listed for flushing
+        self.waiting_listed: bool = False  # listed for confirms
+        self.carrier: object = None  # the loop's connection
+        self.close_after_ms: i64 = 0  # and not before this time (a refused login waits)
+
+    @property
+    def has_waiters(self) -> bool:
+        """Wants ``tick`` more often, because a peer waits for something to happen."""
+        return False
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Bytes came in."""
+        raise NotImplementedError
+
+    def tick(self, now_ms: i64) -> None:
+        """About a second has passed: heartbeats, time-outs."""
+        raise NotImplementedError
+
+    def drained(self) -> None:
+        """The way out is free again after it was full."""
+        raise NotImplementedError
+
+    def confirm(self, durable_position: i64) -> None:
+        """The message log is on disk up to here."""
+        raise NotImplementedError
+
+    def sent(self, count: i64, now_ms: i64) -> None:
+        """So many bytes have left."""
+
+    def lost(self, now_ms: i64) -> None:
+        """The peer is gone, or was told to go: give back everything it held."""
+        raise NotImplementedError
+
+    def shut_down(self) -> None:
+        """The broker stops: say so to the peer."""
+        raise NotImplementedError

@@ -1,0 +1,133 @@
+"""What happens between reading the sockets and writing them: one turn of the broker.
+
+    wakeups ─► deliveries ─► sessions' output
+    due times ─► expiry
+    groups on disk ─► confirms ─► sessions' output
+    what was logged ─► next group ─► committer
+
+Sessions that got something to say are collected in ``touched``; the loop flushes them.
+"""
+
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.broker import Broker
+from penstock.queues.consumers import Consumer
+from penstock.server.amqp_channel import AmqpChannel
+from penstock.server.committer import Committer
+from penstock.server.session import Session
+from penstock.storage.message_log import MessageLog
+
+INLINE_GROUP_BYTES: Final[i64] = 64 * 1024
+INLINE_SYNC_MS: Final = 0.5
+"""Smaller groups on a faster disk are written by the loop itself: a hand-off to the
+committer's thread and back would cost more than the write."""
+GROUP_BYTES_MAX: Final[i64] = 1024 * 1024
+"""While one group is being synced the next one fills; larger ones fall out of the cache."""
+SYNC_INTERVAL_MS: Final[i64] = 200
+"""What nobody waits for is synced this often."""
+
+
+@final
+class Turn:
+    """The broker's turn; knows no sockets."""
+
+    def __init__(self, broker: Broker, log: MessageLog, committer: Committer) -> None:
+        self.touched: list[Session] = []
+        self.waiting: list[Session] = []  # confirms wait for the disk
+        self._broker = broker
+        self._log = log
+        self._committer = committer
+        self._synced_at_ms: i64 = 0
+
+    def touch(self, session: Session) -> None:
+        """This session may have output."""
+        if not session.touched:
+            session.touched = True
+            self.touched.append(session)
+
+    def fed(self, session: Session) -> None:
+        """A session took bytes from its peer."""
+        self.touch(session)
+        if session.awaiting_disk and not session.waiting_listed:
+            session.waiting_listed = True
+            self.waiting.append(session)
+
+    def run(self, now_ms: i64) -> None:
+        self._deliver(now_ms)
+        next_ms = self._broker.schedule.next_ms()
+        if next_ms > 0 and next_ms <= now_ms:
+            self.cancelled(self._broker.take_due(now_ms))
+            self._deliver(now_ms)
+        self._commit(now_ms)
+        self.collect()
+
+    def cancelled(self, consumers: list[Consumer]) -> None:
+        """Tell consumers that their queue is gone."""
+        for consumer in consumers:
+            channel = cast(AmqpChannel, consumer.holder)
+            channel.queue_lost(consumer)
+            self.touch(channel.link.session)
+
+    def _deliver(self, now_ms: i64) -> None:
+        for queue in self._broker.take_wakeups():
+            for delivery in queue.deliver():
+                channel = cast(AmqpChannel, delivery.consumer.holder)
+                channel.deliver(delivery)
+                self.touch(channel.link.session)
+            if not queue.deleted and queue.next_expiry_ms() > 0:
+                self._broker.expire_messages(queue, now_ms)
+
+    # -- the disk ------------------------------------------------------------------------
+
+    def behind(self) -> bool:
+        """More was logged than one group can take: publishers should pause."""
+        return self._log.pending_bytes() > 4 * GROUP_BYTES_MAX
+
+    def _commit(self, now_ms: i64) -> None:
+        log = self._log
+        pending = log.pending_bytes()
+        if not self._committer.idle():
+            return
+        overdue = now_ms - self._synced_at_ms >= SYNC_INTERVAL_MS
+        sync = len(self.waiting) > 0 or overdue
+        if pending == 0 and not (sync and log.durable_position < log.position):
+            return
+        group = log.seal(sync)
+        if group is None:
+            return
+        if sync:
+            self._synced_at_ms = now_ms
+        small = pending <= INLINE_GROUP_BYTES
+        if small and (not sync or self._committer.last_sync_ms <= INLINE_SYNC_MS):
+            self._committer.commit_inline(group)
+        else:
+            self._committer.submit(group)
+
+    def commit_definitions(self) -> None:
+        """Replies to declarations leave after this."""
+        if self._broker.definitions.dirty:
+            self._broker.definitions.commit()
+
+    def collect(self) -> None:
+        """Take what the committer has finished, and confirm."""
+        before = self._log.durable_position
+        for group in self._committer.collect():
+            self._log.committed(group)
+        position = self._log.durable_position
+        if position == before or len(self.waiting) == 0:
+            return
+        waiting = self.waiting
+        self.waiting = []
+        for session in waiting:
+            session.waiting_listed = False
+            session.confirm(position)
+            self.fed(session)
+
+    def has_work(self) -> bool:
+        """Should the loop come back without waiting?"""
+        return self._broker.has_wakeups()
+
+    def next_due_ms(self) -> i64:
+        return self._broker.schedule.next_ms()

@@ -1,0 +1,629 @@
+"""Bytes of one AMQP connection become events (sans-IO, hot).
+
+In come the chunks as the socket gave them; out come the events of ``events.py``.  The
+result does not depend on where the chunks were cut.  What a chunk leaves unfinished is
+kept, and joined only when the frame it belongs to is complete, so a slow peer costs no
+repeated copying.
+
+A publish is three or more frames.  When all of them lie in the buffer, which is nearly
+always, one look ahead finds the end and the content is cut out as a single slice;
+otherwise the frames are collected one by one (``_Assembly``).  The method frame of a
+publish is never parsed twice: its bytes are the key of a dictionary of addresses.
+
+Memory is bounded: a frame by ``frame_max``, an assembly by ``max_message_size``, the
+dictionary by ``ADDRESSES_MAX``.  Nothing a peer sends makes this module raise.
+"""
+
+from typing import Final, final
+
+from librt.strings import read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from penstock.core.errors import BrokerError, PreconditionFailed
+from penstock.core.message import COPIES, PERSISTENT, Address, Message
+from penstock.wire.amqp.errors import ProtocolViolation
+from penstock.wire.amqp.events import (
+    AckRun,
+    ChannelFailed,
+    ConnectionFailed,
+    Event,
+    MethodReceived,
+    PublishRun,
+)
+from penstock.wire.amqp.methods import (
+    BASIC_ACK,
+    BASIC_PUBLISH,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    MalformedArguments,
+    UnknownMethod,
+    decode_method,
+)
+
+FRAME_METHOD: Final = 1
+FRAME_HEADER: Final = 2
+FRAME_BODY: Final = 3
+FRAME_HEARTBEAT: Final = 8
+FRAME_END: Final = 0xCE
+FRAME_OVERHEAD: Final = 8
+"""Type, channel, size before the payload, end octet after it."""
+HEADER_FRAME_MIN: Final = 22
+"""A content header frame without properties: overhead, class, weight, body size, flags."""
+CLASS_BASIC: Final = 60
+
+ADDRESSES_MAX: Final = 8192
+
+_KEY_PUBLISH: Final[i64] = BASIC_PUBLISH
+_KEY_ACK: Final[i64] = BASIC_ACK
+
+# Property flags, most significant first, as far as the hot path looks.
+_CONTENT_TYPE: Final[i64] = 0x8000
+_CONTENT_ENCODING: Final[i64] = 0x4000
+_HEADERS: Final[i64] = 0x2000
+_DELIVERY_MODE: Final[i64] = 0x1000
+_PRIORITY: Final[i64] = 0x0800
+_CORRELATION_ID: Final[i64] = 0x0400
+_REPLY_TO: Final[i64] = 0x0200
+_EXPIRATION: Final[i64] = 0x0100
+_MORE_FLAGS: Final[i64] = 0x0001
+
+
+@final
+class _Assembly:
+    """One channel's view of the frame order: what may come next, and what came so far."""
+
+    def __init__(self) -> None:
+        self.discarding: bool = False
+        self.address: Address | None = None
+        self.flags: i64 = 0
+        self.expires_at_ms: i64 = 0
+        self.parts: list[bytes] = []
+        self.missing_bytes: i64 = 0
+
+    def reset(self) -> None:
+        self.address = None
+        self.parts = []
+        self.missing_bytes = 0
+
+
+@final
+class AmqpDecoder:
+    """The receiving half of one connection, from the first frame on."""
+
+    def __init__(self, frame_max: i64, max_message_size_bytes: i64) -> None:
+        self.frame_max: i64 = frame_max
+        self.channel_max: i64 = 0xFFFF
+        self.max_message_size_bytes: i64 = max_message_size_bytes
+        self.opened: bool = False  # connection.open was answered: channels may speak
+        self.failed: bool = False
+        self._channels: dict[int, _Assembly] = {}
+        self._addresses: dict[bytes, Address] = {}
+        self._rest: list[bytes] = []
+        self._rest_bytes: i64 = 0
+        self._needed_bytes: i64 = 0
+        self._events: list[Event] = []
+        self._run: PublishRun | None = None
+        self._ack: AckRun | None = None
+        self._now_ms: i64 = 0
+
+    # -- for the session ---------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> list[Event]:
+        """Take a chunk, return what it completed; after a ``ConnectionFailed`` always []."""
+        if self.failed:
+            return []
+        if self._rest_bytes > 0:
+            self._rest.append(data)
+            self._rest_bytes += len(data)
+            if self._rest_bytes < self._needed_bytes:
+                return []
+            data = b"".join(self._rest)
+            self._rest = []
+            self._rest_bytes = 0
+        self._needed_bytes = FRAME_OVERHEAD
+        self._events = []
+        self._run = None
+        self._ack = None
+        self._now_ms = now_ms
+        done = self._split(data)
+        if done < len(data) and not self.failed:
+            rest = data[done:] if done > 0 else data
+            self._rest = [rest]
+            self._rest_bytes = len(rest)
+        return self._events
+
+    def discard(self, channel: i64) -> None:
+        """The session closed this channel: drop its frames until ``channel.close-ok``."""
+        assembly = self._channels.get(channel)
+        if assembly is not None:
+            assembly.reset()
+            assembly.discarding = True
+
+    # -- frames ------------------------------------------------------------------------
+
+    def _split(self, data: bytes) -> i64:
+        """Handle every whole frame; returns how many bytes were used up."""
+        length: i64 = len(data)
+        position: i64 = 0
+        while length - position >= 7:
+            size = i64(read_i32_be(data, position + 3)) & 0xFFFFFFFF
+            # RabbitMQ forgives the eight octets of overhead; so do we.
+            if size > self.frame_max:
+                self._frame_too_large(data, position, size)
+                return length
+            end = position + 7 + size
+            if end >= length:
+                self._needed_bytes = end + 1 - position
+                break
+            if i64(data[end]) != FRAME_END:
+                self._bad_frame_end(data, position, end)
+                return length
+            kind = i64(data[position])
+            channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
+            if kind == FRAME_METHOD:
+                if size >= 4 and i64(read_i32_be(data, position + 7)) == _KEY_PUBLISH:
+                    position = self._publish(data, position, end, channel)
+                else:
+                    self._method(data, position, end, channel)
+                    position = end + 1
+            elif kind == FRAME_HEADER:
+                self._header(data, position, end, channel)
+                position = end + 1
+            elif kind == FRAME_BODY:
+                self._body(data, position, end, channel)
+                position = end + 1
+            else:
+                self._other(data, kind, position, end, channel)
+                position = end + 1
+            if self.failed:
+                return length
+        return position
+
+    def _other(self, data: bytes, kind: i64, position: i64, end: i64, channel: i64) -> None:
+        if kind != FRAME_HEARTBEAT:
+            self._fail(channel, 501, "FRAME_ERROR", _unknown_frame_text(data, kind, position, end))
+        elif channel != 0:
+            self._fail(
+                channel, 505, "UNEXPECTED_FRAME", "heartbeat frame on channel " + str(channel)
+            )
+
+    # -- methods -----------------------------------------------------------------------
+
+    def _method(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
+        size = end - position - 7
+        key: i64 = 0
+        if size >= 4:
+            key = i64(read_i32_be(data, position + 7)) & 0xFFFFFFFF
+        assembly: _Assembly | None = None
+        if channel != 0:
+            assembly = self._channel_for(channel, key)
+            if assembly is None:
+                return
+            if assembly.discarding and key != CHANNEL_CLOSE and key != CHANNEL_CLOSE_OK:
+                return
+            if assembly.address is not None:
+                self._unexpected(channel, "method", assembly)
+                return
+            if key == _KEY_ACK and size == 13:
+                self._basic_ack(data, position, channel)
+                return
+        self._run = None
+        self._ack = None
+        try:
+            method = decode_method(data[position + 7 : end])
+        except UnknownMethod as unknown:
+            self._fail(channel, 503, "COMMAND_INVALID", str(unknown))
+            return
+        except MalformedArguments as malformed:
+            # RabbitMQ: 501 on a channel, 541 on channel 0.
+            if channel == 0:
+                self._fail(channel, 541, "INTERNAL_ERROR", str(malformed), key)
+            else:
+                self._fail(channel, 501, "FRAME_ERROR", str(malformed), key)
+            return
+        if key == CHANNEL_CLOSE or key == CHANNEL_CLOSE_OK:
+            self._channels.pop(channel, None)
+        self._events.append(MethodReceived(channel, method))
+
+    def _channel_for(self, channel: i64, key: i64) -> _Assembly | None:
+        """The channel's assembly; None when the method must not be handled here."""
+        if not self.opened:
+            self._fail(
+                channel, 505, "UNEXPECTED_FRAME", "channel traffic before connection.open", key
+            )
+            return None
+        assembly = self._channels.get(channel)
+        if assembly is not None:
+            return assembly
+        if key == CHANNEL_CLOSE_OK:
+            return None  # both sides closed at once: theirs came first, this is the echo
+        if key != CHANNEL_OPEN:
+            self._fail(channel, 504, "CHANNEL_ERROR", "expected 'channel.open'", key)
+            return None
+        if channel > self.channel_max:
+            self._fail(
+                channel,
+                530,
+                "NOT_ALLOWED",
+                "number of channels opened has reached the negotiated channel_max ("
+                + str(self.channel_max)
+                + ")",
+                key,
+            )
+            return None
+        assembly = _Assembly()
+        self._channels[channel] = assembly
+        return assembly
+
+    def _basic_ack(self, data: bytes, position: i64, channel: i64) -> None:
+        tag = read_i64_be(data, position + 11)
+        multiple = (i64(data[position + 19]) & 1) != 0
+        last = self._ack
+        if (
+            last is not None
+            and last.channel == channel
+            and not multiple
+            and tag == last.last_tag + 1
+        ):
+            last.last_tag = tag
+            return
+        self._run = None
+        run = AckRun(channel, tag, tag, multiple)
+        self._ack = None if multiple else run
+        self._events.append(run)
+
+    # -- publishing ----------------------------------------------------------------------
+
+    def _publish(self, data: bytes, position: i64, end: i64, channel: i64) -> i64:
+        """A ``basic.publish`` frame at position..end; returns where to go on."""
+        assembly = self._channel_for(channel, _KEY_PUBLISH)
+        if channel == 0 or assembly is None:
+            if not self.failed:
+                self._fail(channel, 503, "COMMAND_INVALID", "unimplemented method", _KEY_PUBLISH)
+            return end + 1
+        if assembly.discarding:
+            return end + 1
+        if assembly.address is not None:
+            self._unexpected(channel, "method", assembly)
+            return end + 1
+        address = self._address(data[position + 7 : end], channel)
+        if address is None:
+            return end + 1
+        # The look ahead: header frame, then nothing or one body frame, all in the buffer.
+        header = end + 1
+        length: i64 = len(data)
+        if length - header >= HEADER_FRAME_MIN and i64(data[header]) == FRAME_HEADER:
+            header_end = header + 7 + i64(read_i32_be(data, header + 3))
+            if header_end >= header + 21 and header_end < length:
+                body_size = read_i64_be(data, header + 11)
+                content_end = self._content_end(data, header_end + 1, body_size, length, channel)
+                if (
+                    content_end > 0
+                    and i64(data[header_end]) == FRAME_END
+                    and i64(read_i16_be(data, header + 1)) & 0xFFFF == channel
+                    and i64(read_i16_be(data, header + 7)) == CLASS_BASIC
+                    and body_size <= self.max_message_size_bytes
+                    and self._properties(data, header, header_end, channel, assembly)
+                ):
+                    message = Message(
+                        data[header:content_end],
+                        address.wire,
+                        assembly.flags,
+                        assembly.expires_at_ms,
+                    )
+                    self._published(channel, address, message)
+                    return content_end
+        if not assembly.discarding and not self.failed:
+            assembly.address = address
+            assembly.missing_bytes = -1
+        return end + 1
+
+    def _content_end(
+        self, data: bytes, body: i64, body_size: i64, length: i64, channel: i64
+    ) -> i64:
+        """Where the content ends if one whole body frame carries it all, else 0."""
+        if body_size == 0:
+            return body
+        if length - body < FRAME_OVERHEAD or body_size < 0 or body_size > self.frame_max:
+            return 0
+        body_end = body + 7 + body_size
+        if body_end >= length or i64(data[body]) != FRAME_BODY or i64(data[body_end]) != FRAME_END:
+            return 0
+        if i64(read_i32_be(data, body + 3)) != body_size:
+            return 0
+        if i64(read_i16_be(data, body + 1)) & 0xFFFF != channel:
+            return 0
+        return body_end + 1
+
+    def _address(self, payload: bytes, channel: i64) -> Address | None:
+        address = self._addresses.get(payload)
+        if address is not None:
+            return address
+        try:
+            method = decode_method(payload)
+        except MalformedArguments as malformed:
+            self._fail(channel, 501, "FRAME_ERROR", str(malformed), _KEY_PUBLISH)
+            return None
+        if method.flag("immediate"):
+            self._fail(channel, 540, "NOT_IMPLEMENTED", "immediate=true", _KEY_PUBLISH)
+            return None
+        address = Address(
+            method.text("exchange").translate(_CR_LF),
+            method.text("routing_key"),
+            payload[6 : len(payload) - 1],
+            method.flag("mandatory"),
+        )
+        if len(self._addresses) >= ADDRESSES_MAX:
+            self._addresses.clear()
+        self._addresses[payload] = address
+        return address
+
+    def _published(self, channel: i64, address: Address, message: Message) -> None:
+        run = self._run
+        if run is not None and run.address is address and run.channel == channel:
+            run.messages.append(message)
+            return
+        self._ack = None
+        run = PublishRun(channel, address, [message])
+        self._run = run
+        self._events.append(run)
+
+    def _header(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
+        assembly = self._content_assembly(channel, "header")
+        if assembly is None or assembly.discarding:
+            return
+        if assembly.missing_bytes != -1:
+            self._unexpected(channel, "content header", assembly)
+            return
+        if end - position - 7 < 14:
+            self._fail(
+                channel,
+                501,
+                "FRAME_ERROR",
+                "content header of only " + str(end - position - 7) + " octets",
+            )
+            return
+        class_id = i64(read_i16_be(data, position + 7)) & 0xFFFF
+        if class_id != CLASS_BASIC:
+            self._fail(
+                channel,
+                505,
+                "UNEXPECTED_FRAME",
+                "expected content header for class 60, got one for class "
+                + str(class_id)
+                + " instead",
+                _KEY_PUBLISH,
+            )
+            return
+        body_size = read_i64_be(data, position + 11)
+        if body_size < 0 or body_size > self.max_message_size_bytes:
+            self._reject_channel(
+                channel,
+                assembly,
+                PreconditionFailed(
+                    "message size "
+                    + str(body_size)
+                    + " is larger than configured max size "
+                    + str(self.max_message_size_bytes)
+                ),
+            )
+            return
+        if not self._properties(data, position, end, channel, assembly):
+            return
+        assembly.parts = [data[position : end + 1]]
+        assembly.missing_bytes = body_size
+        if body_size == 0:
+            self._assembled(channel, assembly)
+
+    def _body(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
+        assembly = self._content_assembly(channel, "body")
+        if assembly is None or assembly.discarding:
+            return
+        if assembly.missing_bytes <= 0:
+            self._unexpected(channel, "content body", assembly)
+            return
+        size = end - position - 7
+        if size > assembly.missing_bytes:
+            self._fail(
+                channel,
+                501,
+                "FRAME_ERROR",
+                "content body is larger than the content header announced",
+                _KEY_PUBLISH,
+            )
+            return
+        if size > 0:
+            assembly.parts.append(data[position : end + 1])
+        assembly.missing_bytes -= size
+        if assembly.missing_bytes == 0:
+            self._assembled(channel, assembly)
+
+    def _assembled(self, channel: i64, assembly: _Assembly) -> None:
+        address = assembly.address
+        assert address is not None
+        content = b"".join(assembly.parts)
+        message = Message(content, address.wire, assembly.flags, assembly.expires_at_ms)
+        assembly.reset()
+        self._published(channel, address, message)
+
+    def _content_assembly(self, channel: i64, what: str) -> _Assembly | None:
+        """The assembly that waits for content, or None and a failed connection."""
+        assembly = self._channels.get(channel)
+        if assembly is None:
+            if channel == 0 or not self.opened:
+                self._fail(
+                    channel,
+                    505,
+                    "UNEXPECTED_FRAME",
+                    "content " + what + " on channel " + str(channel),
+                )
+            else:
+                self._fail(channel, 504, "CHANNEL_ERROR", "expected 'channel.open'")
+            return None
+        if assembly.discarding:
+            return assembly
+        if assembly.address is None:
+            self._fail(
+                channel,
+                505,
+                "UNEXPECTED_FRAME",
+                "expected method frame, got non method frame instead",
+            )
+            return None
+        return assembly
+
+    # -- properties ----------------------------------------------------------------------
+
+    def _properties(
+        self, data: bytes, header: i64, header_end: i64, channel: i64, assembly: _Assembly
+    ) -> bool:
+        """Read what the broker must know of the properties into the assembly.
+
+        Only as far as needed: delivery mode, expiration, and whether the headers name
+        further routing keys.  False (and the channel or connection failed) when malformed.
+        """
+        flags = i64(read_i16_be(data, header + 19)) & 0xFFFF
+        assembly.flags = 0
+        assembly.expires_at_ms = 0
+        if flags == 0:
+            return True
+        position = header + 21
+        if flags & _MORE_FLAGS:
+            position += 2  # no property is defined beyond the first flag word
+        if flags & _CONTENT_TYPE:
+            position = self._skip_short(data, position, header_end)
+        if flags & _CONTENT_ENCODING:
+            position = self._skip_short(data, position, header_end)
+        if flags & _HEADERS:
+            start = position + 4
+            if start > header_end:
+                return self._bad_properties(channel)
+            position = start + (i64(read_i32_be(data, position)) & 0xFFFFFFFF)
+            if position > header_end:
+                return self._bad_properties(channel)
+            # b"CC" is in every BCC too; a false alarm only costs the look into the table.
+            if data.find(b"CC", start, position) >= 0:
+                assembly.flags |= COPIES
+        if flags & _DELIVERY_MODE:
+            if position < header_end and i64(data[position]) == 2:
+                assembly.flags |= PERSISTENT
+            position += 1
+        if flags & _EXPIRATION:
+            if flags & _PRIORITY:
+                position += 1
+            if flags & _CORRELATION_ID:
+                position = self._skip_short(data, position, header_end)
+            if flags & _REPLY_TO:
+                position = self._skip_short(data, position, header_end)
+            return self._expiration(data, position, header_end, channel, assembly)
+        if position > header_end:
+            return self._bad_properties(channel)
+        return True
+
+    def _skip_short(self, data: bytes, position: i64, header_end: i64) -> i64:
+        if position >= header_end:
+            return header_end + 1
+        return position + 1 + i64(data[position])
+
+    def _expiration(
+        self, data: bytes, position: i64, header_end: i64, channel: i64, assembly: _Assembly
+    ) -> bool:
+        end = self._skip_short(data, position, header_end)
+        if end > header_end:
+            return self._bad_properties(channel)
+        text = data[position + 1 : end]
+        # Python's int() would also take blanks, signs and underscores.
+        if not text.isdigit() or len(text) > 18:
+            self._reject_channel(
+                channel,
+                assembly,
+                PreconditionFailed("invalid expiration '" + text.decode("utf-8", "replace") + "'"),
+            )
+            return False
+        ttl_ms: i64 = int(text)
+        assembly.expires_at_ms = self._now_ms + ttl_ms
+        return True
+
+    # -- failures ------------------------------------------------------------------------
+
+    def _bad_properties(self, channel: i64) -> bool:
+        self._fail(channel, 501, "FRAME_ERROR", "malformed content properties", _KEY_PUBLISH)
+        return False
+
+    def _unexpected(self, channel: i64, what: str, assembly: _Assembly) -> None:
+        waiting = "content header" if assembly.missing_bytes == -1 else "content body"
+        if assembly.address is None:
+            waiting = "method"
+        self._fail(
+            channel,
+            505,
+            "UNEXPECTED_FRAME",
+            "expected " + waiting + " frame, got " + what + " frame instead",
+            _KEY_PUBLISH,
+        )
+
+    def _reject_channel(self, channel: i64, assembly: _Assembly, error: BrokerError) -> None:
+        self._run = None
+        self._ack = None
+        assembly.reset()
+        assembly.discarding = True
+        self._events.append(ChannelFailed(channel, error, _KEY_PUBLISH))
+
+    def _fail(self, channel: i64, code: i64, name: str, text: str, key: i64 = 0) -> None:
+        self.failed = True
+        self._channels.clear()
+        self._rest = []
+        self._rest_bytes = 0
+        violation = ProtocolViolation(int(code), name, text, True, int(key))
+        self._events.append(ConnectionFailed(channel, violation))
+
+    def _frame_too_large(self, data: bytes, position: i64, size: i64) -> None:
+        channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
+        self._fail(
+            channel,
+            501,
+            "FRAME_ERROR",
+            "type "
+            + str(data[position])
+            + ", first 16 octets = "
+            + _octets(data, position + 7, position + 23)
+            + ": {frame_too_large,"
+            + str(size)
+            + ","
+            + str(self.frame_max - FRAME_OVERHEAD)
+            + "}",
+        )
+
+    def _bad_frame_end(self, data: bytes, position: i64, end: i64) -> None:
+        channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
+        self._fail(
+            channel,
+            501,
+            "FRAME_ERROR",
+            "type "
+            + str(data[position])
+            + ", first 16 octets = "
+            + _octets(data, position + 7, min(end, position + 23))
+            + ": {invalid_frame_end_marker,"
+            + str(data[end])
+            + "}",
+        )
+
+
+def _unknown_frame_text(data: bytes, kind: i64, position: i64, end: i64) -> str:
+    return (
+        "type "
+        + str(kind)
+        + ", first 16 octets = "
+        + _octets(data, position + 7, min(end, position + 23))
+        + ": unknown_frame"
+    )
+
+
+def _octets(data: bytes, start: i64, end: i64) -> str:
+    """Octets the way Erlang prints a binary, since RabbitMQ's texts do."""
+    return "<<" + ",".join([str(octet) for octet in data[start:end]]) + ">>"
+
+
+_CR_LF: Final = {13: None, 10: None}

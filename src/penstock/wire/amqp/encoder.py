@@ -1,0 +1,140 @@
+"""Messages become ``basic.deliver``, ``basic.return`` and ``basic.get-ok`` (hot).
+
+A message's content is copied as it lies; only the channel number in its frames is set
+when it differs, and its body is cut anew when the peer takes smaller frames than the
+publisher did.
+"""
+
+from typing import Final
+
+from librt.strings import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
+from mypy_extensions import i16, i32, i64
+
+from penstock.core.message import REDELIVERED, Message
+
+FRAME_END: Final = 0xCE
+_DELIVER: Final[i64] = 0x003C003C
+_GET_OK: Final[i64] = 0x003C0047
+_RETURN: Final[i64] = 0x003C0032
+_ACK: Final[i64] = 0x003C0050
+BODY_OVERHEAD: Final = 8
+
+
+def short_bytes(text: str) -> bytes:
+    """A short string on the wire; what did not decode as UTF-8 goes back as it came."""
+    encoded = text.encode("utf-8", "surrogateescape")
+    return bytes([len(encoded)]) + encoded
+
+
+def write_deliveries(
+    out: BytesWriter,
+    channel: i64,
+    consumer_tag: bytes,
+    first_tag: i64,
+    messages: list[Message],
+    frame_max: i64,
+) -> None:
+    """Append ``basic.deliver`` and content of each; ``consumer_tag`` is a wire short string."""
+    tag = first_tag
+    fixed: i64 = 4 + len(consumer_tag) + 9
+    for message in messages:
+        address = message.address
+        out.append(1)
+        write_i16_be(out, i16(channel))
+        write_i32_be(out, i32(fixed + len(address)))
+        write_i32_be(out, i32(_DELIVER))
+        out.write(consumer_tag)
+        write_i64_be(out, tag)
+        out.append(1 if message.flags & REDELIVERED else 0)
+        out.write(address)
+        out.append(FRAME_END)
+        write_content(out, channel, message.content, frame_max)
+        tag += 1
+
+
+def write_get_ok(
+    out: BytesWriter, channel: i64, tag: i64, message: Message, remaining: i64, frame_max: i64
+) -> None:
+    """Append ``basic.get-ok`` and the content."""
+    address = message.address
+    out.append(1)
+    write_i16_be(out, i16(channel))
+    write_i32_be(out, i32(4 + 9 + len(address) + 4))
+    write_i32_be(out, i32(_GET_OK))
+    write_i64_be(out, tag)
+    out.append(1 if message.flags & REDELIVERED else 0)
+    out.write(address)
+    write_i32_be(out, i32(remaining))
+    out.append(FRAME_END)
+    write_content(out, channel, message.content, frame_max)
+
+
+def write_return(
+    out: BytesWriter, channel: i64, code: i64, text: bytes, message: Message, frame_max: i64
+) -> None:
+    """Append ``basic.return`` and the content; ``text`` is a wire short string."""
+    address = message.address
+    out.append(1)
+    write_i16_be(out, i16(channel))
+    write_i32_be(out, i32(4 + 2 + len(text) + len(address)))
+    write_i32_be(out, i32(_RETURN))
+    write_i16_be(out, i16(code))
+    out.write(text)
+    out.write(address)
+    out.append(FRAME_END)
+    write_content(out, channel, message.content, frame_max)
+
+
+def write_ack(out: BytesWriter, channel: i64, tag: i64, multiple: bool) -> None:
+    """Append ``basic.ack`` (a publisher confirm)."""
+    out.append(1)
+    write_i16_be(out, i16(channel))
+    write_i32_be(out, 13)
+    write_i32_be(out, i32(_ACK))
+    write_i64_be(out, tag)
+    out.append(1 if multiple else 0)
+    out.append(FRAME_END)
+
+
+def write_content(out: BytesWriter, channel: i64, content: bytes, frame_max: i64) -> None:
+    """Append header and body frames for this channel and frame size."""
+    size: i64 = len(content)
+    if i64(read_i16_be(content, 1)) & 0xFFFF == channel and size <= frame_max:
+        out.write(content)
+        return
+    position: i64 = 0
+    while position < size:
+        payload = i64(read_i32_be(content, position + 3))
+        end = position + 7 + payload
+        kind: i64 = content[position]
+        # A header frame cannot be cut; a peer with frames that small gets it whole.
+        if kind != 3 or payload + BODY_OVERHEAD <= frame_max:
+            out.append(kind)
+            write_i16_be(out, i16(channel))
+            out.write(content[position + 3 : end + 1])
+        else:
+            _write_body_in_pieces(out, channel, content, position + 7, end, frame_max)
+        position = end + 1
+
+
+def _write_body_in_pieces(
+    out: BytesWriter, channel: i64, content: bytes, start: i64, end: i64, frame_max: i64
+) -> None:
+    piece_max = frame_max - BODY_OVERHEAD
+    while start < end:
+        piece = end - start
+        if piece > piece_max:
+            piece = piece_max
+        out.append(3)
+        write_i16_be(out, i16(channel))
+        write_i32_be(out, i32(piece))
+        out.write(content[start : start + piece])
+        out.append(FRAME_END)
+        start += piece

@@ -1,0 +1,70 @@
+"""What the AMQP decoder tells its session: bytes have become one of these.
+
+Runs, not messages, are the unit: consecutive publishes to the same address are one
+``PublishRun``, consecutive acknowledgements of neighbouring tags are one ``AckRun``.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import BrokerError
+from penstock.core.message import Address, Message
+from penstock.wire.amqp.errors import ProtocolViolation
+from penstock.wire.amqp.methods import Method
+
+
+class Event:
+    """Something a peer said on one of its channels."""
+
+    def __init__(self, channel: i64) -> None:
+        self.channel: i64 = channel
+
+
+@final
+class PublishRun(Event):
+    """Consecutive publishes to one address; each message came with its whole content."""
+
+    def __init__(self, channel: i64, address: Address, messages: list[Message]) -> None:
+        super().__init__(channel)
+        self.address = address
+        self.messages = messages
+
+
+@final
+class AckRun(Event):
+    """``basic.ack`` of the tags first..last, or of everything up to last (``multiple``)."""
+
+    def __init__(self, channel: i64, first_tag: i64, last_tag: i64, multiple: bool) -> None:
+        super().__init__(channel)
+        self.first_tag: i64 = first_tag
+        self.last_tag: i64 = last_tag
+        self.multiple = multiple
+
+
+@final
+class MethodReceived(Event):
+    """Any other method, decoded."""
+
+    def __init__(self, channel: i64, method: Method) -> None:
+        super().__init__(channel)
+        self.method = method
+
+
+@final
+class ChannelFailed(Event):
+    """The peer broke a rule that costs it this channel; its frames are dropped from here on."""
+
+    def __init__(self, channel: i64, error: BrokerError, method_key: i64) -> None:
+        super().__init__(channel)
+        self.error = error
+        self.method_key: i64 = method_key
+
+
+@final
+class ConnectionFailed(Event):
+    """The peer broke a rule that costs it the connection; always the last event."""
+
+    def __init__(self, channel: i64, violation: ProtocolViolation) -> None:
+        super().__init__(channel)
+        self.violation = violation

@@ -1,0 +1,151 @@
+"""Delivery tags of one channel: who holds which message under which number.
+
+Tags grow by one from 1 over everything the channel delivers, acknowledged or not; only
+what waits for settlement has an entry.  Entries lie in two parallel lists, tag t at
+``t - base``, so one settlement costs one index, whatever order they come in; settled
+places are holes until the front of the list is all holes.
+
+The ``holder`` of a message is the session's affair and opaque here.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.core.message import Message
+
+
+@final
+class Settlement:
+    """Messages of one holder, in tag order."""
+
+    def __init__(self, holder: object, messages: list[Message]) -> None:
+        self.holder = holder
+        self.messages = messages
+
+
+@final
+class DeliveryLedger:
+    """Open deliveries of one channel.
+
+    L1  base <= next_tag, and the lists are next_tag - base long
+    L2  the first entry is no hole (or the lists are empty)
+    L3  ``open_count`` entries are no holes
+    """
+
+    def __init__(self) -> None:
+        self.next_tag: i64 = 1
+        self.open_count: i64 = 0
+        self._base: i64 = 1
+        self._messages: list[Message | None] = []
+        self._holders: list[object] = []
+
+    def skip(self, count: i64) -> i64:
+        """Number deliveries nobody will settle; returns the first tag."""
+        first = self.next_tag
+        self.next_tag += count
+        if self.open_count == 0:
+            self._base = self.next_tag
+        else:
+            self._messages.extend([None] * count)
+            self._holders.extend([None] * count)
+        return first
+
+    def add(self, holder: object, messages: list[Message]) -> i64:
+        """Number deliveries and remember them; returns the first tag."""
+        first = self.next_tag
+        count: i64 = len(messages)
+        self.next_tag += count
+        self.open_count += count
+        self._messages.extend(messages)
+        if count == 1:
+            self._holders.append(holder)
+        else:
+            self._holders.extend([holder] * count)
+        return first
+
+    def take(self, first_tag: i64, last_tag: i64) -> tuple[list[Settlement], i64]:
+        """Close the tags first..last one by one.
+
+        Returns what they held and the first tag that was not open (0 = all were).
+        """
+        settled: list[Settlement] = []
+        current: Settlement | None = None
+        end: i64 = self.next_tag
+        tag = first_tag
+        while tag <= last_tag:
+            if tag < self._base or tag >= end:
+                break
+            place = tag - self._base
+            message = self._messages[place]
+            if message is None:
+                break
+            holder = self._holders[place]
+            self._messages[place] = None
+            self._holders[place] = None
+            self.open_count -= 1
+            if current is None or current.holder is not holder:
+                current = Settlement(holder, [])
+                settled.append(current)
+            current.messages.append(message)
+            tag += 1
+        self._trim()
+        return settled, 0 if tag > last_tag else tag
+
+    def take_through(self, last_tag: i64) -> list[Settlement]:
+        """Close every open tag up to and including this one."""
+        settled: list[Settlement] = []
+        current: Settlement | None = None
+        count = last_tag - self._base + 1
+        if count > len(self._messages):
+            count = len(self._messages)
+        place: i64 = 0
+        while place < count:
+            message = self._messages[place]
+            if message is not None:
+                holder = self._holders[place]
+                if current is None or current.holder is not holder:
+                    current = Settlement(holder, [])
+                    settled.append(current)
+                current.messages.append(message)
+                self.open_count -= 1
+            place += 1
+        if count > 0:
+            del self._messages[:count]
+            del self._holders[:count]
+            self._base += count
+        self._trim()
+        return settled
+
+    def take_all(self) -> list[Settlement]:
+        return self.take_through(self.next_tag - 1)
+
+    def is_open(self, tag: i64) -> bool:
+        place = tag - self._base
+        return 0 <= place < len(self._messages) and self._messages[place] is not None
+
+    def _trim(self) -> None:
+        """Cut the holes off the front (L2)."""
+        if self.open_count == 0:
+            self._messages = []
+            self._holders = []
+            self._base = self.next_tag
+            return
+        holes: i64 = 0
+        while self._messages[holes] is None:
+            holes += 1
+        if holes > 0:
+            del self._messages[:holes]
+            del self._holders[:holes]
+            self._base += holes
+
+    def check(self) -> None:
+        """Assert L1-L3."""
+        assert self._base + len(self._messages) == self.next_tag, "L1"
+        assert len(self._holders) == len(self._messages), "L1"
+        assert len(self._messages) == 0 or self._messages[0] is not None, "L2"
+        open_count = 0
+        for message in self._messages:
+            if message is not None:
+                open_count += 1
+        assert open_count == self.open_count, "L3"
