@@ -8,6 +8,7 @@ Errors, by whose fault they are and what helps:
 
     ConnectionLost  the broker cannot be reached or went away: try again
     Refused         the broker said no; ``code`` says why (wire code of ERROR)
+    Locked, Fenced, LeaseGone   kinds of it, told apart also where only a name is left
 """
 
 import contextlib
@@ -54,6 +55,21 @@ class Refused(Exception):
 
     def __str__(self) -> str:
         return self.text
+
+
+class Locked(Refused):
+    """Somebody else has the queue: consumers, or another reader of ranges."""
+
+
+class Fenced(Refused):
+    """A newer reader took the queue over."""
+
+
+class LeaseGone(Refused):
+    """Nobody has the queue any more, not even we: open it again."""
+
+
+_KINDS: dict[int, type[Refused]] = {LOCKED: Locked, FENCED: Fenced, LEASE_GONE: LeaseGone}
 
 
 class Head(NamedTuple):
@@ -214,8 +230,9 @@ class RangeClient:
         if head[4] == kind:
             return payload
         if head[4] == ERROR:
+            code = int.from_bytes(payload[:2], "big")
             text = payload[4:].decode(errors="replace")
-            raise Refused(int.from_bytes(payload[:2], "big"), text)
+            raise _KINDS.get(code, Refused)(code, text)
         raise ConnectionLost(f"the broker at {self._endpoint} sent reply {head[4]}, not {kind}")
 
     def _read(self, size: int) -> bytes:

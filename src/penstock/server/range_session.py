@@ -1,9 +1,8 @@
 """One Spark reader's connection, without its socket: range frames in, range frames out.
 
 The listener saw ``wire.ranges.MAGIC`` and made a ``RangeSession``; it passes on every byte it
-reads (the magic included), calls ``tick`` every few tens of milliseconds while ``has_waiters``,
-writes what ``take_output`` gives, closes the socket when ``closed`` and nothing is left to
-write, and calls ``connection_lost`` when the peer is gone.  Times come in as ``now_ms``.
+reads, the magic included, like to any ``Session``.  One thing more: while ``has_waiters`` the
+session wants a ``tick`` every few tens of milliseconds, else new messages are noticed late.
 
 Requests are answered in order.  A WAIT is answered early when another request follows it.
 While the peer does not read its replies (``OUTPUT_MAX_BYTES``), its requests wait here; a
@@ -24,10 +23,16 @@ because that is what a restarted pipeline does.  The old token is fenced off eit
 to a place the reader has already passed would be acknowledged without having been read.
 """
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, final
 
+from mypy_extensions import i64
+
+from penstock.broker.broker import Broker
+from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, BrokerError, NotFound, ResourceLocked
 from penstock.queues.queue import Queue
+from penstock.server.session import Session
 from penstock.wire import ranges
 
 LEASE_GRACE_MS: Final = 60_000
@@ -48,18 +53,7 @@ class LeaseGone(BrokerError):
     """Nobody owns the queue any more; the reader may open it again."""
 
 
-class VhostLike(Protocol):
-    def queue(self, name: str) -> Queue: ...
-
-
-class BrokerLike(Protocol):
-    """What a range session asks of the broker."""
-
-    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> object: ...
-
-    def vhost(self, name: str) -> VhostLike: ...
-
-
+@final
 class _Lease:
     """A queue's current token, and who stands behind it (None since ``orphaned_at_ms``)."""
 
@@ -70,6 +64,7 @@ class _Lease:
         self.orphaned_at_ms = 0
 
 
+@final
 class RangeLeases:
     """Who reads which queue by ranges, and how far it has acknowledged; one per node."""
 
@@ -146,10 +141,12 @@ class RangeLeases:
         return None
 
 
-class RangeSession:
+@final
+class RangeSession(Session):
     """See the top of this file."""
 
-    def __init__(self, broker: BrokerLike, leases: RangeLeases, peer_is_loopback: bool) -> None:
+    def __init__(self, broker: Broker, leases: RangeLeases, peer_is_loopback: bool) -> None:
+        super().__init__()
         self._broker = broker
         self._leases = leases
         self._peer_is_loopback = peer_is_loopback
@@ -157,24 +154,22 @@ class RangeSession:
         self._greeted = False
         self._splitter = ranges.FrameSplitter(ranges.REQUEST_MAX_BYTES)
         self._requests: list[tuple[int, bytes]] = []
-        self._output: list[bytes] = []
-        self._output_bytes = 0
+        self._vhost: Vhost | None = None
         self._queue: Queue | None = None
         self._mode = ranges.BROWSE
         self._token = 0
         self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
         self._now_ms = 0
-        self.closed = False
 
     # -- what the listener calls -----------------------------------------------------------
 
     @property
     def has_waiters(self) -> bool:
-        """Somebody waits for messages or for time to pass: keep ticking."""
+        """Somebody waits for messages or for time to pass: tick often."""
         return self._wait is not None
 
-    def receive(self, data: bytes, now_ms: int) -> None:
-        self._now_ms = now_ms
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        self._now_ms = int(now_ms)
         if self.closed:
             return
         try:
@@ -189,24 +184,30 @@ class RangeSession:
             return
         self._work()
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: i64) -> None:
         """Answer the WAIT whose messages or whose time have come."""
-        self._now_ms = now_ms
-        if self._wait is not None:
+        self._now_ms = int(now_ms)
+        if self._wait is not None and not self.closed:
             self._guarded(self._look_for_messages)
         self._work()
 
-    def take_output(self) -> bytes:
-        """Everything to be written; whoever takes it makes room for more replies."""
-        output = b"".join(self._output)
-        self._output.clear()
-        self._output_bytes = 0
+    def drained(self) -> None:
         self._work()
-        return output
 
-    def connection_lost(self, now_ms: int) -> None:
+    def sent(self, count: i64, now_ms: i64) -> None:
+        """Output has left: there is room for more replies."""
+        self._work()
+
+    def confirm(self, durable_position: i64) -> None:
+        """Readers publish nothing."""
+
+    def lost(self, now_ms: i64) -> None:
         self.closed = True
-        self._leases.orphan(self, now_ms)
+        self._leases.orphan(self, int(now_ms))
+
+    def shut_down(self) -> None:
+        """Say nothing: a reader whose line breaks comes back, one that is refused does not."""
+        self.closed = True
 
     # -- moves -----------------------------------------------------------------------------
 
@@ -225,14 +226,14 @@ class RangeSession:
         return rest
 
     def _work(self) -> None:
-        while self._requests and not self.closed and self._output_bytes < OUTPUT_MAX_BYTES:
+        while self._requests and not self.closed and self._has_room():
             if self._wait is not None:
                 self._wait = (self._wait[0], 0)  # the next request ends the waiting
                 self._guarded(self._look_for_messages)
             else:
                 self._guarded(self._next_request)
 
-    def _guarded(self, move: "Move") -> None:
+    def _guarded(self, move: Callable[[], None]) -> None:
         try:
             move()
         except ranges.MalformedFrame as error:
@@ -260,8 +261,10 @@ class RangeSession:
     def _open(self, request: ranges.OpenRequest) -> None:
         if self._queue is not None:
             raise ranges.MalformedFrame("this connection has opened its queue already")
-        self._broker.authenticate(request.user, request.password, self._peer_is_loopback)
-        queue = self._broker.vhost(request.vhost).queue(request.queue)
+        broker = self._broker
+        user = broker.authenticate(request.user, request.password, self._peer_is_loopback)
+        vhost = broker.enter(user, request.vhost)
+        queue = vhost.queue(request.queue)
         queue.check_owner(self)
         if request.mode == ranges.READ:
             self._token = self._leases.take(queue, self, request.token, request.force)
@@ -269,7 +272,9 @@ class RangeSession:
             self._leases.require(queue, request.token)
             self._token = request.token
         self._mode = request.mode
+        self._vhost = vhost
         self._queue = queue
+        vhost.touch(queue, self._now_ms)
         opened = ranges.encode_opened(queue.incarnation, self._head(queue), self._token)
         self._send(opened)
 
@@ -336,12 +341,13 @@ class RangeSession:
     def _opened_queue(self) -> Queue:
         """The queue of this connection, if it is still the same one and still ours."""
         queue = self._queue
-        if queue is None:
+        vhost = self._vhost
+        if queue is None or vhost is None:
             raise ranges.MalformedFrame("OPEN comes first")
         if queue.deleted:
             self._leases.forget(queue.incarnation)
             raise NotFound(f"{_named(queue)} was deleted")
-        queue.last_used_ms = self._now_ms
+        vhost.touch(queue, self._now_ms)
         if self._mode != ranges.BROWSE:
             self._leases.require(queue, self._token)
         return queue
@@ -355,9 +361,11 @@ class RangeSession:
             int(backing.ready_count()),
         )
 
+    def _has_room(self) -> bool:
+        return self.outlet.open and len(self.out) < OUTPUT_MAX_BYTES
+
     def _send(self, frame: bytes) -> None:
-        self._output.append(frame)
-        self._output_bytes += len(frame)
+        self.out.write(frame)
 
     def _fail(self, code: int, text: str) -> None:
         self._leases.release(self)
@@ -365,10 +373,6 @@ class RangeSession:
         self._requests.clear()
         self._send(ranges.encode_error(code, text))
         self.closed = True
-
-
-class Move(Protocol):
-    def __call__(self) -> None: ...
 
 
 def _code_of(error: BrokerError) -> int:

