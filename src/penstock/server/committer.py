@@ -1,0 +1,210 @@
+"""``Committer``: puts sealed groups on the disk, in a thread of its own.
+
+In: groups sealed by the message log, in order (``submit``).  Out: the same groups, in order,
+once they are written and, where they ask for it, synced (``collect``); ``wake`` is called,
+from the thread, when there is something to collect.  The thread touches files, groups and
+nothing else of the broker; writing, syncing and the checksum of a large group let other
+threads run meanwhile.
+
+One write per group.  Groups that wait together are written together and share one sync, up
+to ``BATCH_MAX_BYTES``: more would only make everybody wait for a longer sync.
+
+The disk keeps the order of the log's files: a file is synced to its end before the next one
+is begun, and its name is durable before anything in it is reported.  Files the log has
+dropped are removed only after the sync of the group that says so.
+
+An ``OSError`` is final.  It is kept in ``error``, nothing after it is written or reported,
+and the broker should stop: after a failed fsync the kernel may have thrown the dirty pages
+away, and a second fsync that succeeds would say nothing about them.
+"""
+
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from penstock.storage.files import FileSystem
+from penstock.storage.log_codec import LogGroup, log_file_name
+
+BATCH_MAX_BYTES: Final = 1024 * 1024
+SMOOTHING: Final = 0.2
+"""Weight of the newest sync in ``last_sync_ms``."""
+
+
+class Committer:
+    """``submit``, ``collect``, ``idle``, ``commit_inline`` and ``close`` belong to the loop."""
+
+    def __init__(self, files: FileSystem, directory: str, wake: Callable[[], None]) -> None:
+        self.last_sync_ms = 0.0
+        self.sync_count = 0
+        self.error: OSError | None = None
+        self._files = files
+        self._directory = directory
+        self._wake = wake
+        self._waiting: deque[LogGroup] = deque()
+        self._done: list[LogGroup] = []
+        self._busy = False
+        self._closing = False
+        self._changed = threading.Condition()
+        # Used by the thread while it is busy, by the loop (inline) while it is not.
+        self._handle = -1
+        self._file_no = 0
+        self._unsynced = False
+        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+        self._thread.start()
+
+    # -- the loop's side -------------------------------------------------------------------
+
+    def submit(self, group: LogGroup) -> None:
+        with self._changed:
+            assert not self._closing
+            self._waiting.append(group)
+            self._changed.notify()
+
+    def collect(self) -> list[LogGroup]:
+        """Groups done since the last time, in order."""
+        if not self._done:
+            return []
+        with self._changed:
+            done = self._done
+            self._done = []
+        return done
+
+    def idle(self) -> bool:
+        """Nothing waits and nothing is under way (there may be something to collect)."""
+        with self._changed:
+            return not self._busy and not self._waiting
+
+    def commit_inline(self, group: LogGroup) -> None:
+        """Do it here and now; the next ``collect`` returns it.  Legal only when ``idle``.
+
+        For a small group and a fast disk the way to the thread and back costs more than
+        the sync.
+        """
+        assert self.idle()
+        assert not self._closing
+        if self._commit([group]):
+            self._done.append(group)
+
+    def close(self) -> None:
+        """Do what waits, then end; what was done may still be collected afterwards."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+        if self._handle >= 0:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        try:
+            if self.error is None and self._unsynced:
+                self._sync()
+        except OSError as error:
+            self.error = error
+        finally:
+            self._files.close(self._handle)
+            self._handle = -1
+
+    # -- the thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            batch = self._next_batch()
+            if not batch:
+                return
+            committed = False
+            try:
+                committed = self._commit(batch)
+            except BaseException as bug:
+                # Nobody sees this thread die: those who wait for it must hear of it.
+                self.error = OSError(errno.EIO, f"the committer failed: {bug!r}")
+                raise
+            finally:
+                with self._changed:
+                    if committed:
+                        self._done.extend(batch)
+                    self._busy = False
+                self._wake()
+
+    def _next_batch(self) -> list[LogGroup]:
+        """Wait for work; empty = there will be no more."""
+        with self._changed:
+            while True:
+                if self.error is not None:
+                    self._waiting.clear()
+                if self._waiting:
+                    break
+                if self._closing:
+                    return []
+                self._changed.wait()
+            self._busy = True
+            batch = [self._waiting.popleft()]
+            size = len(batch[0].data)
+            while self._waiting and size + len(self._waiting[0].data) <= BATCH_MAX_BYTES:
+                group = self._waiting.popleft()
+                size += len(group.data)
+                batch.append(group)
+            return batch
+
+    # -- the disk, from either side --------------------------------------------------------
+
+    def _commit(self, batch: list[LogGroup]) -> bool:
+        if self.error is not None:
+            return False
+        try:
+            for group in batch:
+                self._write(group)
+            if self._unsynced and any(group.sync for group in batch):
+                self._sync()
+            self._remove([number for group in batch for number in group.files_to_remove])
+        except OSError as error:
+            self.error = error
+            return False
+        return True
+
+    def _write(self, group: LogGroup) -> None:
+        if not group.data:
+            return
+        if group.file_no != self._file_no:
+            self._open(group.file_no)
+        self._unsynced = True
+        self._files.write_parts(self._handle, [group.header(), group.data])
+
+    def _open(self, file_no: int) -> None:
+        """Leave one file for the next.
+
+        Recovery forgives a torn end only of the newest file, so the old one goes first.
+        """
+        if self._handle >= 0:
+            if self._unsynced:
+                self._sync()
+            self._files.close(self._handle)
+            self._handle = -1
+        self._handle = self._files.open_append(self._path(file_no))
+        self._file_no = file_no
+        self._files.sync_dir(self._directory)
+
+    def _sync(self) -> None:
+        before = time.perf_counter()
+        self._files.sync(self._handle)
+        took_ms = (time.perf_counter() - before) * 1000
+        self._unsynced = False
+        self.sync_count += 1
+        if self.sync_count == 1:
+            self.last_sync_ms = took_ms
+        else:
+            self.last_sync_ms += SMOOTHING * (took_ms - self.last_sync_ms)
+
+    def _remove(self, numbers: list[int]) -> None:
+        for number in numbers:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(self._path(number))
+        if numbers:
+            self._files.sync_dir(self._directory)
+
+    def _path(self, file_no: int) -> str:
+        return os.path.join(self._directory, log_file_name(file_no))

@@ -1,0 +1,161 @@
+"""The disk, as the storage room sees it, and the real one.
+
+``FileSystem`` has the few verbs a log needs and no more; tests put a disk in its place
+that forgets what was not synced (tests/helpers/sim_files.py).  Its promises:
+
+  F1  ``write`` appends all of the parts or raises; after an error any prefix may be there
+  F2  ``sync`` returns when every byte written through any handle of that file, and its
+      size, would survive a power cut; a failed ``sync`` says nothing about earlier bytes,
+      and must not be tried again (Linux forgets the dirty pages of a failed one)
+  F3  that a *name* exists, or no longer exists, survives only after ``sync_dir``
+
+This is the only file of the room that opens files (SQLite opens its own).
+"""
+
+import os
+from typing import Final
+
+from mypy_extensions import mypyc_attr, trait
+
+WRITE_PARTS_MAX: Final = 512
+"""Below IOV_MAX (1024 on Linux, 16 is the least POSIX allows and nobody has)."""
+
+
+@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
+class FileSystem:
+    """What storage may ask of a disk.  Handles are small integers."""
+
+    def makedirs(self, path: str) -> None:
+        """Make the directory and those above it; the new names are durable on return."""
+        raise NotImplementedError
+
+    def listdir(self, path: str) -> list[str]:
+        raise NotImplementedError
+
+    def exists(self, path: str) -> bool:
+        raise NotImplementedError
+
+    def size(self, path: str) -> int:
+        raise NotImplementedError
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        raise NotImplementedError
+
+    def pread(self, path: str, offset: int, size: int) -> bytes:
+        """At most ``size`` bytes from ``offset``; fewer only at the end of the file."""
+        raise NotImplementedError
+
+    def open_append(self, path: str) -> int:
+        """Open for appending, made empty if it is not there."""
+        raise NotImplementedError
+
+    def write(self, handle: int, data: bytes) -> None:
+        raise NotImplementedError
+
+    def write_parts(self, handle: int, parts: list[bytes]) -> None:
+        """As one ``write`` of the parts joined, without joining them."""
+        raise NotImplementedError
+
+    def sync(self, handle: int) -> None:
+        raise NotImplementedError
+
+    def close(self, handle: int) -> None:
+        raise NotImplementedError
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut the file; the new size is durable on return."""
+        raise NotImplementedError
+
+    def remove(self, path: str) -> None:
+        raise NotImplementedError
+
+    def rename(self, source: str, target: str) -> None:
+        raise NotImplementedError
+
+    def sync_dir(self, path: str) -> None:
+        raise NotImplementedError
+
+
+class RealFileSystem(FileSystem):
+    """The machine's own disk."""
+
+    def makedirs(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.makedirs(parent)
+        os.makedirs(path, exist_ok=True)
+        self.sync_dir(parent)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def pread(self, path: str, offset: int, size: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    def open_append(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def write(self, handle: int, data: bytes) -> None:
+        written = os.write(handle, data)
+        if written < len(data):
+            self._write_rest(handle, data, written)
+
+    def write_parts(self, handle: int, parts: list[bytes]) -> None:
+        assert len(parts) <= WRITE_PARTS_MAX
+        written = os.writev(handle, parts)
+        for part in parts:
+            if written < len(part):
+                self._write_rest(handle, part, written)
+            written = max(0, written - len(part))
+
+    def _write_rest(self, handle: int, data: bytes, written: int) -> None:
+        # A signal or a full disk may cut a write short; the next one says which it was.
+        rest = memoryview(data)[written:]
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+
+    def sync(self, handle: int) -> None:
+        # fdatasync leaves out the time stamps but not the size, which reading back needs.
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(handle)
+        else:
+            os.fsync(handle)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def truncate(self, path: str, size: int) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(handle, size)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
