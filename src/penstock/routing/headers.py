@@ -7,13 +7,15 @@
     all-with-x, any-with-x  the same with them; only ``x-match`` itself is left out
 
 An argument without a value (void) matches any value, but not a missing header.  Values
-are compared as RabbitMQ compares them: numbers by value whatever their width, text with
-bytes, but ``true`` is not 1 and a number is not its spelling.
+are compared as RabbitMQ compares them: numbers and times by value whatever their type,
+text with bytes, but ``true`` is not 1 and a number is not its spelling; values inside
+arrays and tables have to be of the same type too.  Two accidents of RabbitMQ are left
+out: a table inside a table need not have its fields in the same order here, and integers
+inside arrays and tables need not have the same width.
 
 With no argument to compare, ``all`` matches every message and ``any`` none.
 """
 
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final, final
 
@@ -123,30 +125,14 @@ def same_value(wanted: object, given: object) -> bool:
     if isinstance(wanted, Decimal):
         # 1.0 and 1.00 are different numbers of digits and so not the same field.
         return isinstance(given, Decimal) and wanted.as_tuple() == given.as_tuple()
-    if isinstance(wanted, (list, tuple)):
-        return isinstance(given, (list, tuple)) and same_items(wanted, given)
-    if isinstance(wanted, dict):
-        return isinstance(given, dict) and same_fields(wanted, given)
+    if isinstance(wanted, (list, tuple, dict)) and isinstance(given, (list, tuple, dict)):
+        # Inside arrays and tables the types count; an empty array is an empty table.
+        return canonical(wanted) == canonical(given) or not (wanted or given)
     return wanted is None and given is None
 
 
 def as_bytes(value: str | bytes) -> bytes:
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-
-
-def same_items(wanted: Sequence[object], given: Sequence[object]) -> bool:
-    if len(wanted) != len(given):
-        return False
-    return all(same_value(wanted[index], given[index]) for index in range(len(wanted)))
-
-
-def same_fields(wanted: dict[str, object], given: dict[str, object]) -> bool:
-    if len(wanted) != len(given):
-        return False
-    for name, value in wanted.items():
-        if name not in given or not same_value(value, given[name]):
-            return False
-    return True
 
 
 # -- RabbitMQ's words for a value ----------------------------------------------------------

@@ -1,0 +1,248 @@
+"""Exchanges: bindings against a list of them, and routes through bound exchanges."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from penstock.core.errors import PreconditionFailed
+from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, route
+
+
+class Queue:
+    """A destination that hides its identity from everything but ``is``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def exchange(kind: str, name: str = "x") -> Exchange:
+    return Exchange("/", name, kind, False, False, False, {})
+
+
+def names(found: list[object]) -> list[str]:
+    return [destination.name for destination in found if isinstance(destination, Queue)]
+
+
+def test_direct_wants_the_very_key() -> None:
+    x = exchange("direct")
+    a, b = Queue("a"), Queue("b")
+    x.bind(a, "k", {})
+    x.bind(b, "k", {})
+    x.bind(b, "", {})
+    assert names(route(x, "k", None)) == ["a", "b"]
+    assert names(route(x, "", None)) == ["b"]
+    assert route(x, "K", None) == []
+
+
+def test_fanout_takes_any_key() -> None:
+    x = exchange("fanout")
+    a = Queue("a")
+    x.bind(a, "k", {})
+    x.bind(a, "other", {})
+    assert names(route(x, "third", None)) == ["a"]
+    x.unbind(a, "k", {})
+    assert names(route(x, "k", None)) == ["a"]
+    x.unbind(a, "other", {})
+    assert route(x, "k", None) == []
+
+
+def test_only_headers_exchanges_need_headers() -> None:
+    assert [kind for kind in EXCHANGE_TYPES if exchange(kind).needs_headers] == ["headers"]
+
+
+def test_a_refused_binding_leaves_nothing_behind() -> None:
+    x = exchange("headers")
+    with pytest.raises(PreconditionFailed):
+        x.bind(Queue("a"), "", {"x-match": "some"})
+    assert not x.has_bindings()
+    assert x.bindings() == []
+    assert route(x, "", {}) == []
+
+
+def test_bindings_differ_by_arguments() -> None:
+    x = exchange("direct")
+    a = Queue("a")
+    assert x.bind(a, "k", {"n": 1, "m": 2})
+    assert not x.bind(a, "k", {"m": 2, "n": 1})
+    assert x.bind(a, "k", {"n": 2, "m": 2})
+    assert x.bind(a, "k", {})
+    assert not x.unbind(a, "k", {"n": 3})
+    assert x.unbind(a, "k", {"m": 2, "n": 1})
+    assert not x.unbind(a, "k", {"n": 1, "m": 2})
+    assert names(route(x, "k", None)) == ["a"]
+
+
+def test_a_binding_knows_both_ends() -> None:
+    x = exchange("topic")
+    a = Queue("a")
+    x.bind(a, "k.#", {"n": 1})
+    (binding,) = x.bindings()
+    assert binding.source is x
+    assert binding.destination is a
+    assert (binding.routing_key, binding.arguments) == ("k.#", {"n": 1})
+    assert x.bindings_to(a) == [binding]
+    assert x.bindings_to(Queue("b")) == []
+
+
+# -- exchanges bound to exchanges ----------------------------------------------------------
+
+
+def test_a_route_follows_bound_exchanges_and_their_own_rules() -> None:
+    source, topic, headers = exchange("direct"), exchange("topic"), exchange("headers")
+    near, middle, far = Queue("near"), Queue("middle"), Queue("far")
+    source.bind(topic, "a.b", {})
+    source.bind(near, "a.b", {})
+    topic.bind(headers, "a.*", {})
+    topic.bind(middle, "#", {})
+    headers.bind(far, "", {"h": 1})
+    assert names(route(source, "a.b", {"h": 1})) == ["near", "middle", "far"]
+    assert names(route(source, "a.b", None)) == ["near", "middle"]
+    assert route(source, "a", {"h": 1}) == []
+    assert source.exchange_destinations() == [topic]
+
+
+def test_a_cycle_is_walked_once_and_a_queue_found_once() -> None:
+    one, two, three = (exchange("fanout", name) for name in ("one", "two", "three"))
+    a, b = Queue("a"), Queue("b")
+    for source, target in [(one, two), (two, three), (three, one), (two, two), (one, three)]:
+        assert source.bind(target, "", {})
+    one.bind(a, "", {})
+    three.bind(a, "", {})
+    three.bind(b, "", {})
+    assert names(route(one, "", None)) == ["a", "b"]
+    assert names(route(two, "", None)) == ["a", "b"]
+
+
+def test_a_bound_exchange_is_forgotten_with_its_last_binding() -> None:
+    source, target = exchange("direct"), exchange("fanout")
+    source.bind(target, "a", {})
+    source.bind(target, "b", {})
+    source.unbind(target, "a", {})
+    assert source.exchange_destinations() == [target]
+    source.unbind(target, "b", {})
+    assert source.exchange_destinations() == []
+    source.bind(target, "a", {})
+    assert [b.routing_key for b in source.unbind_destination(target)] == ["a"]
+    assert source.exchange_destinations() == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=15),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=15),
+)
+def test_a_route_reaches_what_a_walk_of_the_graph_reaches(
+    ways: list[tuple[int, int]], ends: list[tuple[int, int]]
+) -> None:
+    exchanges = [exchange("fanout", str(i)) for i in range(5)]
+    queues = [Queue(str(i)) for i in range(5)]
+    for source, target in ways:
+        exchanges[source].bind(exchanges[target], "", {})
+    for source, target in ends:
+        exchanges[source].bind(queues[target], "", {})
+    reached = {0}
+    for _ in range(5):
+        reached |= {target for source, target in ways if source in reached}
+    expected = {str(target) for source, target in ends if source in reached}
+    found = names(route(exchanges[0], "", None))
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+
+
+# -- the index against a list --------------------------------------------------------------
+
+
+class BindingsMachine(RuleBasedStateMachine):
+    """Bind and unbind anything anywhere; a list of bindings is the truth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exchanges = [exchange(kind) for kind in EXCHANGE_TYPES]
+        self.queues = [Queue(f"q{i}") for i in range(3)]
+        self.truth: list[tuple[int, int, str, tuple[tuple[str, object], ...]]] = []
+
+    keys = st.sampled_from(["", "a", "a.b", "#", "a.*"])
+    arguments = st.sampled_from([{}, {"h": 1}, {"x-match": "any", "h": 1, "i": 2}])
+
+    @rule(x=st.integers(0, 3), q=st.integers(0, 2), key=keys, arguments=arguments)
+    def bind(self, x: int, q: int, key: str, arguments: dict[str, object]) -> None:
+        binding = (x, q, key, tuple(arguments.items()))
+        is_new = self.exchanges[x].bind(self.queues[q], key, arguments)
+        assert is_new == (binding not in self.truth)
+        if is_new:
+            self.truth.append(binding)
+
+    @rule(x=st.integers(0, 3), q=st.integers(0, 2), key=keys, arguments=arguments)
+    def unbind(self, x: int, q: int, key: str, arguments: dict[str, object]) -> None:
+        binding = (x, q, key, tuple(arguments.items()))
+        assert self.exchanges[x].unbind(self.queues[q], key, arguments) == (binding in self.truth)
+        if binding in self.truth:
+            self.truth.remove(binding)
+
+    @rule(x=st.integers(0, 3), q=st.integers(0, 2))
+    def unbind_destination(self, x: int, q: int) -> None:
+        removed = self.exchanges[x].unbind_destination(self.queues[q])
+        leaving = [b for b in self.truth if b[:2] == (x, q)]
+        assert [(b.routing_key, tuple(b.arguments.items())) for b in removed] == [
+            b[2:] for b in leaving
+        ]
+        self.truth = [b for b in self.truth if b[:2] != (x, q)]
+
+    @rule(x=st.integers(0, 3), key=st.sampled_from(["", "a", "a.b", "c"]), h=st.integers(0, 2))
+    def publish(self, x: int, key: str, h: int) -> None:
+        expected = {
+            f"q{q}"
+            for source, q, pattern, arguments in self.truth
+            if source == x and self._matches(EXCHANGE_TYPES[x], pattern, key, dict(arguments), h)
+        }
+        found = names(route(self.exchanges[x], key, {"h": h}))
+        assert len(found) == len(set(found))
+        assert set(found) == expected
+
+    def _matches(
+        self, kind: str, pattern: str, key: str, arguments: dict[str, object], h: int
+    ) -> bool:
+        if kind == "headers":
+            return "h" not in arguments or h == 1
+        topic = {"#": True, "a.*": key == "a.b"}
+        return (
+            kind == "fanout"
+            or (topic.get(pattern, False) if kind == "topic" else False)
+            or (pattern == key)
+        )
+
+    @invariant()
+    def bindings_are_listed(self) -> None:
+        for x, source in enumerate(self.exchanges):
+            here = [b for b in self.truth if b[0] == x]
+            assert len(source.bindings()) == len(here)
+            assert source.has_bindings() == bool(here)
+
+
+TestBindings = BindingsMachine.TestCase
+
+
+@pytest.mark.parametrize("kind", EXCHANGE_TYPES)
+def test_unbinding_one_destination_does_not_look_at_the_others(kind: str) -> None:
+    """Quadratic work would be four hundred million steps here: minutes, not a second."""
+    x = exchange(kind)
+    queues = [Queue(str(i)) for i in range(20_000)]
+    for queue in queues:
+        x.bind(queue, "same", {"h": 1})
+    started = time.process_time()
+    for queue in queues:
+        assert len(x.unbind_destination(queue)) == 1
+    assert time.process_time() - started < 10
+    assert not x.has_bindings()
