@@ -1,0 +1,157 @@
+"""The foreign client programs: what they need, how they are built, how they are run.
+
+A program is built once per version of its sources into the user's cache, outside the checkout;
+a second build of the same sources is a look at a directory.  Two test processes may build at the
+same time: each builds aside and renames, and the first one wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+BUILD_TIMEOUT_S = 300
+RUN_TIMEOUT_S = 60
+
+
+class Program(NamedTuple):
+    """One client program of CONVERSATION.md."""
+
+    name: str
+    sources: tuple[str, ...]
+    tools: tuple[str, ...]
+    how_to_get: str
+    build: Callable[[Path], None]
+    command: Callable[[Path], list[str]]
+
+
+def run(command: list[str], directory: Path) -> None:
+    """A build step; its output is shown when it fails."""
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout}"
+
+
+def build_node(directory: Path) -> None:
+    run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], directory)
+
+
+def build_java(directory: Path) -> None:
+    copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+    run(["mvn", "-q", "-B", copy, "-DoutputDirectory=lib"], directory)
+    run(["javac", "-encoding", "UTF-8", "-cp", "lib/*", "-d", "classes", "Client.java"], directory)
+
+
+def build_go(directory: Path) -> None:
+    run(["go", "build", "-o", "client", "."], directory)
+
+
+def java_command(directory: Path) -> list[str]:
+    # The small compiler is enough for a second of work, and starts faster.
+    path = f"{directory}/classes:{directory}/lib/*"
+    return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "Client"]
+
+
+PROGRAMS = (
+    Program(
+        "node",
+        ("package.json", "package-lock.json", "client.js"),
+        ("node", "npm"),
+        "apt-get install nodejs npm",
+        build_node,
+        lambda directory: ["node", str(directory / "client.js")],
+    ),
+    Program(
+        "java",
+        ("pom.xml", "Client.java"),
+        ("java", "javac", "mvn"),
+        "apt-get install default-jdk-headless maven",
+        build_java,
+        java_command,
+    ),
+    Program(
+        "go",
+        ("go.mod", "go.sum", "client.go"),
+        ("go",),
+        "apt-get install golang-go",
+        build_go,
+        lambda directory: [str(directory / "client")],
+    ),
+)
+
+
+def missing_reason(program: Program) -> str | None:
+    lacking = [tool for tool in program.tools if shutil.which(tool) is None]
+    if not lacking:
+        return None
+    return f"{program.name}: {', '.join(lacking)} missing (Debian: {program.how_to_get})"
+
+
+def cache_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "penstock-interop"
+
+
+def built(program: Program) -> Path:
+    """The directory of the built program, building it if nobody has."""
+    digest = hashlib.sha256()
+    for source in program.sources:
+        digest.update((HERE / program.name / source).read_bytes())
+    for tool in program.tools:
+        digest.update(os.path.realpath(shutil.which(tool) or "").encode())
+    target = cache_directory() / f"{program.name}-{digest.hexdigest()[:16]}"
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f"{program.name}-", dir=target.parent))
+    try:
+        for source in program.sources:
+            shutil.copy(HERE / program.name / source, aside)
+        program.build(aside)
+        try:
+            aside.rename(target)
+        except OSError:
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def start(program: Program, directory: Path, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*program.command(directory), *map(str, arguments)],
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What the program says in its last line; everything it wrote, if it failed."""
+    try:
+        out, err = process.communicate(timeout=RUN_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"still ran after {RUN_TIMEOUT_S} s:\n{out}\n{err}") from None
+    assert process.returncode == 0, f"exit code {process.returncode}:\n{out}\n{err}"
+    return dict(json.loads(out.splitlines()[-1]))
