@@ -1,0 +1,67 @@
+"""Who asks, and what they may see: basic authentication and RabbitMQ's user tags.
+
+    administrator, monitoring   see every connection, channel and node
+    policymaker, management     see the virtual hosts they may enter, and their own connections
+    (none of these)             may not use the API
+
+Nobody sees into a virtual host without a permission on it, whatever the tags.
+"""
+
+import base64
+import binascii
+import ipaddress
+import re
+from typing import Final
+
+from penstock.broker.access import User
+
+MONITOR_TAGS: Final = frozenset({"administrator", "monitoring"})
+API_TAGS: Final = MONITOR_TAGS | {"management", "policymaker"}
+
+
+class Visitor:
+    """A user as they were when they asked; a copy, since the original is the data loop's."""
+
+    def __init__(self, user: User) -> None:
+        self.name = user.name
+        self.tags = tuple(user.tags)
+        self.permissions = dict(user.vhosts)
+
+    @property
+    def may_use_api(self) -> bool:
+        return not API_TAGS.isdisjoint(self.tags)
+
+    @property
+    def may_monitor(self) -> bool:
+        return not MONITOR_TAGS.isdisjoint(self.tags)
+
+    def may_enter(self, vhost: str) -> bool:
+        return vhost in self.permissions
+
+    def may_read(self, vhost: str, name: str) -> bool:
+        """Whether the user's read pattern of that virtual host covers the name."""
+        _configure, _write, read = self.permissions[vhost]
+        # An empty pattern grants nothing, in RabbitMQ as here.
+        return read != "" and re.search(read, name) is not None
+
+
+def credentials(header: str) -> tuple[str, str] | None:
+    """User and password of an ``Authorization`` header; None = it is none we understand."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return (user, password) if colon else None
+
+
+def is_loopback(address: str) -> bool:
+    """Does a peer at this address sit on this machine?"""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return bool((mapped or parsed).is_loopback)

@@ -1,0 +1,300 @@
+"""The management server: HTTP on a thread and an event loop of its own.
+
+The data loop never runs HTTP.  Whatever a request needs from the broker is a short function
+handed to ``call_on_loop``, one at a time over all requests, so that ten impatient visitors
+cost the broker no more than one.  A broker that does not answer in time makes a request
+fail with 503; it never makes it hang.
+
+Answers of errors are RabbitMQ's (bodies and all, as its release 3.10 gives them):
+
+    400  {"error":"bad_request","reason":...}        nonsense in the query, or refused by state
+    401  {"error":"not_authorized", ...}             login failed; without credentials: no body
+    401  {"error":"not_authorised", ...}             logged in, but not allowed
+    404  {"error":"Object Not Found","reason":"Not Found"}
+    405  no body, ``allow`` names what would do
+    500  no detail: it is in the log
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+from aiohttp import web
+
+from penstock import __version__
+from penstock.core.errors import AccessRefused, BrokerError, NotFound, NotImplementedYet
+from penstock.management.access import Visitor, credentials, is_loopback
+from penstock.management.api import Api, json_response
+from penstock.management.listing import BadQuery
+from penstock.management.node_facts import NodeFacts
+from penstock.management.view import BrokerView
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Endpoint = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+ANSWER_TIMEOUT_S: Final = 5.0
+"""How long the data loop may keep a request waiting."""
+STOP_TIMEOUT_S: Final = 5.0
+REALM: Final = 'Basic realm="Penstock Management"'
+API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
+
+log = logging.getLogger("penstock.management")
+
+
+class CallOnLoop(Protocol):
+    """Runs a function on the data loop; the future is done when it has run."""
+
+    def __call__(self, function: Callable[[], T], /) -> Future[T]: ...
+
+
+class LoginFailed(Exception):
+    """``answer`` has a body only if credentials were given, as in RabbitMQ."""
+
+    def __init__(self, reason: str, error: str = "not_authorized") -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+class ManagementServer:
+    """Serves the API from ``start`` to ``stop``."""
+
+    def __init__(
+        self,
+        bind: str,
+        port: int,
+        call_on_loop: CallOnLoop,
+        view: BrokerView,
+        node: NodeFacts | None = None,
+    ) -> None:
+        self._bind = bind
+        self._port = port
+        self._call_on_loop = call_on_loop
+        self._view = view
+        self._api = Api(view, self._on_loop, node or NodeFacts(view.node_name), __version__)
+        self._ready = True
+        self._started: Future[int] = Future()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._turn: asyncio.Lock | None = None
+
+    # -- life ----------------------------------------------------------------------------
+
+    def start(self) -> int:
+        """Listen; returns the bound port, or raises the OSError that prevented it."""
+        assert self._thread is None, "a management server starts once"
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="management", daemon=True
+        )
+        self._thread.start()
+        return self._started.result()
+
+    def set_ready(self, ready: bool) -> None:
+        """What ``/healthz/ready`` says: may clients come?  Yes, until the broker drains."""
+        self._ready = ready
+
+    def stop(self) -> None:
+        """Stop listening and wait for the thread; may be called twice, from any thread."""
+        loop, stopping, thread = self._loop, self._stopping, self._thread
+        if loop is None or stopping is None or thread is None:
+            return
+        with suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(stopping.set)
+        thread.join(STOP_TIMEOUT_S)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._turn = asyncio.Lock()
+        runner = web.AppRunner(
+            self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0
+        )
+        try:
+            await runner.setup()
+            await web.TCPSite(runner, self._bind, self._port).start()
+            self._started.set_result(self._listening(runner.addresses[0][1]))
+            await self._stopping.wait()
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+        finally:
+            await runner.cleanup()
+
+    def _listening(self, port: int) -> int:
+        self._api.contexts = [
+            {
+                "node": self._view.node_name,
+                "description": "Penstock Management",
+                "path": "/",
+                "ip": self._bind,
+                "port": str(port),
+            }
+        ]
+        return port
+
+    async def _on_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        assert self._turn is not None
+        async with self._turn, asyncio.timeout(ANSWER_TIMEOUT_S):
+            future = self._call_on_loop(partial(function, *args, **kwargs))
+            # Shielded: giving up here must not cancel under the data loop's hands.
+            return await asyncio.shield(asyncio.wrap_future(future))
+
+    # -- routes --------------------------------------------------------------------------
+
+    def _application(self) -> web.Application:
+        application = web.Application(middlewares=[_errors_as_answers])
+        application.on_response_prepare.append(_finish_headers)
+        api = self._api
+        for path, endpoint in {
+            "/api/whoami": api.whoami,
+            "/api/overview": api.overview,
+            "/api/nodes": api.nodes,
+            "/api/nodes/{node}": api.node,
+            "/api/vhosts": api.vhosts,
+            "/api/queues": api.queues,
+            "/api/queues/{vhost}": api.queues,
+            "/api/queues/{vhost}/{name}": api.queue,
+            "/api/exchanges": api.exchanges,
+            "/api/exchanges/{vhost}": api.exchanges,
+            "/api/exchanges/{vhost}/{name}": api.exchange,
+            "/api/bindings": api.bindings,
+            "/api/bindings/{vhost}": api.bindings,
+            "/api/connections": api.connections,
+            "/api/channels": api.channels,
+            "/api/consumers": api.consumers,
+            "/api/consumers/{vhost}": api.consumers,
+        }.items():
+            self._route(application, path, {"GET": endpoint})
+        self._route(application, "/api/queues/{vhost}/{name}/contents", {"DELETE": api.purge})
+        self._route(application, "/", {"GET": api.page})
+        application.router.add_get("/healthz/live", self._live)
+        application.router.add_get("/healthz/ready", self._is_ready)
+        return application
+
+    def _route(
+        self, application: web.Application, path: str, endpoints: dict[str, Endpoint]
+    ) -> None:
+        """One path with and without a slash at its end, every method answered."""
+        handler = self._for_methods(endpoints)
+        application.router.add_route("*", path, handler)
+        if path != "/":
+            application.router.add_route("*", path + "/", handler)
+
+    def _for_methods(self, endpoints: dict[str, Endpoint]) -> Handler:
+        reading = ["HEAD", "GET"] if "GET" in endpoints else []
+        others = [method for method in endpoints if method != "GET"]
+        allow = {"Allow": ", ".join([*reading, *others, "OPTIONS"])}
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.method == "OPTIONS":
+                return web.Response(headers=allow)
+            method = "GET" if request.method == "HEAD" else request.method
+            endpoint = endpoints.get(method)
+            if endpoint is None:
+                return web.Response(status=405, headers=allow)
+            return await endpoint(request, await self._visitor(request))
+
+        return answer
+
+    async def _live(self, request: web.Request) -> web.Response:
+        """The data loop turns."""
+        await self._on_loop(_nothing)
+        return json_response({"status": "ok"})
+
+    async def _is_ready(self, request: web.Request) -> web.Response:
+        await self._on_loop(_nothing)
+        if self._ready:
+            return json_response({"status": "ok"})
+        return json_response({"status": "failed", "reason": "not open for clients"}, 503)
+
+    # -- who asks ------------------------------------------------------------------------
+
+    async def _visitor(self, request: web.Request) -> Visitor:
+        header = request.headers.get("Authorization")
+        if header is None:
+            raise LoginFailed("")
+        given = credentials(header)
+        if given is None:
+            raise LoginFailed("Login failed")
+        peer_is_loopback = is_loopback(request.remote or "")
+        try:
+            visitor = await self._on_loop(self._log_in, given[0], given[1], peer_is_loopback)
+        except AccessRefused as error:
+            if "via localhost" in str(error):
+                reason = "User can only log in via localhost"
+                raise LoginFailed(reason, "not_authorised") from error
+            raise LoginFailed("Login failed") from error
+        if not visitor.may_use_api:
+            raise LoginFailed("Not management user", "not_authorised")
+        return visitor
+
+    def _log_in(self, name: str, password: str, peer_is_loopback: bool) -> Visitor:
+        return Visitor(self._view.authenticate(name, password, peer_is_loopback))
+
+
+def _nothing() -> None:
+    """Asked of the data loop to hear that it turns."""
+
+
+@web.middleware
+async def _errors_as_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error becomes an answer here; none carries a traceback."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return _not_found()
+    except web.HTTPMethodNotAllowed as error:
+        return web.Response(status=405, headers={"Allow": error.headers["Allow"]})
+    except web.HTTPException as error:
+        return _error(error.status, "bad_request", error.reason)
+    except LoginFailed as error:
+        return _login_failed(error)
+    except BadQuery as error:
+        return _error(400, error.error, str(error))
+    except NotFound:
+        return _not_found()
+    except AccessRefused as error:
+        return _error(401, "not_authorised", str(error))
+    except NotImplementedYet as error:
+        return _error(501, "not_implemented", str(error))
+    except BrokerError as error:
+        return _error(400, "bad_request", str(error))
+    except TimeoutError:
+        return _error(503, "unavailable", "the broker did not answer in time")
+    except Exception:
+        log.exception("%s %s failed", request.method, request.rel_url.raw_path)
+        return _error(500, "internal_server_error", "the log of the broker says more")
+
+
+def _error(status: int, error: str, reason: str) -> web.Response:
+    return json_response({"error": error, "reason": reason}, status)
+
+
+def _not_found() -> web.Response:
+    return _error(404, "Object Not Found", "Not Found")
+
+
+def _login_failed(error: LoginFailed) -> web.Response:
+    headers = {"WWW-Authenticate": REALM}
+    if not str(error):
+        return web.Response(status=401, headers=headers)
+    response = _error(401, error.error, str(error))
+    response.headers.update(headers)
+    return response
+
+
+async def _finish_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    headers = response.headers
+    headers["Server"] = "Penstock"
+    headers["Cache-Control"] = "no-cache"
+    headers["X-Content-Type-Options"] = "nosniff"
+    headers["Vary"] = "accept, accept-encoding, origin"
+    headers.setdefault("Content-Security-Policy", API_POLICY)

@@ -1,0 +1,58 @@
+"""What a start prints: one screen with everything needed to use the broker.
+
+The last line begins with ``ready in``: scripts and tests wait for it.
+"""
+
+from penstock.core.settings import Settings
+from penstock.management.access import is_loopback
+
+
+def start_screen(
+    settings: Settings,
+    *,
+    version: str,
+    pid: int,
+    compiled: bool,
+    amqp_port: int,
+    http_port: int,
+    recovery: str,
+    ready_ms: float,
+) -> str:
+    """The text, lines ended; the ports are the bound ones, ``recovery`` says what was found."""
+    build = "compiled" if compiled else "interpreted, slower: no compiled files"
+    host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
+    lines = [
+        f"Penstock {version}, pid {pid}, {build}",
+        f"  AMQP        amqp://{host}:{amqp_port}",
+        f"  management  http://{host}:{http_port}/",
+        f"  data        {settings.data_dir} ({settings.source_of('data_dir')})",
+        f"  recovered   {recovery}",
+        f"  config      {settings.file_name or 'no file'}",
+        f"  log         standard error, {settings.log_level}, {settings.log_format}",
+        f"  log in as   {_credentials(settings)}",
+    ]
+    lines.extend(f"  warning     {text}" for text in _warnings(settings))
+    lines.append(f"ready in {ready_ms:.0f} ms")
+    return "\n".join(lines) + "\n"
+
+
+def _credentials(settings: Settings) -> str:
+    user = settings.default_user
+    password = settings.default_pass
+    shown = password if _is_well_known(settings) else "(the password you set)"
+    where = ", from this machine only" if user in settings.loopback_users else ""
+    return f"{user} / {shown}{where}"
+
+
+def _warnings(settings: Settings) -> list[str]:
+    """What somebody who opened the broker to a network should hear."""
+    stays_here = settings.bind == "localhost" or is_loopback(settings.bind)
+    if stays_here or not _is_well_known(settings):
+        return []
+    if settings.default_user in settings.loopback_users:
+        return ["nobody can log in from the network: set default_user and default_pass"]
+    return ["everybody on the network knows guest / guest: set default_pass"]
+
+
+def _is_well_known(settings: Settings) -> bool:
+    return (settings.default_user, settings.default_pass) == ("guest", "guest")

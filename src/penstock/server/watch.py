@@ -1,0 +1,87 @@
+"""What the server tells management about its connections.
+
+Runs on the data loop, for management's requests only.  The tokens are the loop's
+connections; one that has closed since is described as None.
+"""
+
+from typing import Final, cast
+
+from penstock.management.view import ChannelFacts, ConnectionFacts, ListenerFacts, Watch
+from penstock.queues.consumers import Consumer
+from penstock.server.amqp_channel import AmqpChannel
+from penstock.server.amqp_session import AmqpSession
+from penstock.server.loop import Connection, Loop
+
+PROTOCOL: Final = "AMQP 0-9-1"
+
+
+class NodeWatch(Watch):
+    """The connections of one loop that listens on one port."""
+
+    def __init__(self, loop: Loop, host: str, amqp_port: int) -> None:
+        self._loop = loop
+        self._host = host
+        self._amqp_port = amqp_port
+
+    def sessions(self) -> list[object]:
+        return list(self._loop.connections.values())
+
+    def connection(self, session: object) -> ConnectionFacts | None:
+        assert isinstance(session, Connection)
+        amqp = session.session
+        if session.gone or not isinstance(amqp, AmqpSession) or not amqp.decoder.opened:
+            return None
+        user = amqp.link.user
+        assert user is not None
+        own_host, own_port = session.sock.getsockname()[:2]
+        peer_host, peer_port = session.peer
+        facts = ConnectionFacts(
+            f"{peer_host}:{peer_port} -> {own_host}:{own_port}",
+            user.name,
+            amqp.link.vhost.name,
+            amqp.state_name,
+            PROTOCOL,
+            peer_host,
+            peer_port,
+            own_host,
+            own_port,
+            int(amqp.connected_at_ms),
+        )
+        facts.auth_mechanism = amqp.mechanism
+        facts.client_properties = amqp.client_properties
+        facts.heartbeat_s = int(amqp.heartbeat_ms // 1000)
+        facts.frame_max = int(amqp.link.frame_max)
+        facts.channel_max = int(amqp.channel_max)
+        facts.received_bytes = int(amqp.received_bytes)
+        facts.sent_bytes = int(amqp.sent_bytes)
+        facts.channel_count = len(amqp.channels)
+        return facts
+
+    def channels(self, session: object) -> list[ChannelFacts]:
+        assert isinstance(session, Connection)
+        amqp = session.session
+        if not isinstance(amqp, AmqpSession):
+            return []
+        return [_channel_facts(number, channel) for number, channel in amqp.channels.items()]
+
+    def place_of(self, consumer: Consumer) -> tuple[object, int] | None:
+        channel = cast(AmqpChannel, consumer.holder)
+        carrier = channel.link.session.carrier
+        return None if carrier is None else (carrier, int(channel.number))
+
+    def listeners(self) -> list[ListenerFacts]:
+        return [ListenerFacts("amqp", self._host, self._amqp_port)]
+
+
+def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
+    facts = ChannelFacts(number)
+    facts.consumer_count = len(channel.consumers)
+    facts.prefetch = int(channel.prefetch)
+    facts.shared_prefetch = int(channel.shared.limit)
+    facts.unacknowledged_count = int(channel.ledger.open_count)
+    facts.published_count = int(channel.published_count)
+    confirms = channel.confirms
+    if confirms is not None:
+        facts.confirm = True
+        facts.unconfirmed_count = int(confirms.unconfirmed_count())
+    return facts
