@@ -1,0 +1,168 @@
+"""A broker reduced to its queues, on a real socket: for tests of range readers.
+
+The queues and the range sessions are the product's own; users, listeners and the loop are a
+few lines here.  So a test can reach into a queue, and count or break connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from typing import Any
+
+from penstock.backing.ram_queue import RamQueue
+from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.message import Message
+from penstock.queues.queue import Queue
+from penstock.server.range_session import RangeLeases, RangeSession
+from pyspark_penstock.options import Endpoint
+from tests.helpers.raw_codec import content_frames, short_string
+
+TICK_S = 0.02
+
+
+class QueueHall:
+    """Stands in for broker and virtual host: the few calls a range session makes."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.clock_ms = 1_700_000_000_000
+        self._made = 0
+
+    def declare(self, name: str) -> Queue:
+        self._made += 1
+        backing = RamQueue(None, 0)
+        queue = Queue("/", name, f"life{self._made}", False, False, {}, backing, [])
+        self.queues[name] = queue
+        return queue
+
+    def delete(self, name: str) -> None:
+        self.queues.pop(name).deleted = True
+
+    def publish(self, name: str, bodies: list[bytes], **properties: Any) -> None:
+        address = short_string("ex") + short_string(f"key.{name}")
+        content = [content_frames(1, body, properties) for body in bodies]
+        messages = [Message(data, address, 1, 0) for data in content]
+        self.queues[name].publish(messages, self.clock_ms)
+
+    # -- what a session calls --------------------------------------------------------------
+
+    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> str:
+        if (name, password) != ("guest", "guest"):
+            raise AccessRefused("Login was refused")
+        return name
+
+    def enter(self, user: str, vhost: str) -> QueueHall:
+        if vhost != "/":
+            raise NotFound(f"vhost {vhost} not found")
+        return self
+
+    def queue(self, name: str) -> Queue:
+        if name not in self.queues:
+            raise NotFound(f"no queue '{name}' in vhost '/'")
+        return self.queues[name]
+
+    def touch(self, queue: Queue, now_ms: int) -> None:
+        queue.last_used_ms = now_ms
+
+
+class RangeHost:
+    """Carries sessions over TCP from a thread; everything else happens under ``lock``."""
+
+    def __init__(self) -> None:
+        self.hall = QueueHall()
+        self.leases = RangeLeases()
+        self.lock = threading.Lock()
+        self.accepted = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sessions: dict[socket.socket, RangeSession] = {}
+        self._running = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint("127.0.0.1", self._listener.getsockname()[1], "/", "guest", "guest")
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.endpoint.port}/%2f"
+
+    def drop_connections(self) -> None:
+        """As if every line had been cut."""
+        with self.lock:
+            for sock in list(self._sessions):
+                self._lost(sock)
+
+    def forget_leases(self) -> None:
+        """As if the broker had been restarted, with the messages still there."""
+        self.drop_connections()
+        with self.lock:
+            self.leases.tick(_now_ms() + 3_600_000)
+
+    def __enter__(self) -> RangeHost:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running = False
+        self._thread.join(5)
+        self._listener.close()
+        for sock in self._sessions:
+            sock.close()
+
+    def _run(self) -> None:
+        while self._running:
+            readable, _, _ = select.select([self._listener, *self._sessions], [], [], TICK_S)
+            with self.lock:
+                for sock in readable:
+                    if sock is self._listener:
+                        self._accept()
+                    elif sock in self._sessions:
+                        self._read(sock)
+                for sock, session in list(self._sessions.items()):
+                    session.tick(_now_ms())
+                    self._write(sock, session)
+                self.leases.tick(_now_ms())
+
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        self.accepted += 1
+        hall: Any = self.hall
+        self._sessions[sock] = RangeSession(hall, self.leases, True)
+
+    def _read(self, sock: socket.socket) -> None:
+        data = b""
+        with contextlib.suppress(OSError):
+            data = sock.recv(65536)
+        if not data:
+            self._lost(sock)
+            return
+        session = self._sessions[sock]
+        session.receive(data, _now_ms())
+        self._write(sock, session)
+
+    def _write(self, sock: socket.socket, session: RangeSession) -> None:
+        while len(session.out):
+            data = session.out.getvalue()
+            session.out.truncate(0)
+            try:
+                sock.sendall(data)
+            except OSError:
+                self._lost(sock)
+                return
+            session.sent(len(data), _now_ms())
+        if session.closed:
+            self._lost(sock)
+
+    def _lost(self, sock: socket.socket) -> None:
+        self._sessions.pop(sock).lost(_now_ms())
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,289 @@
+"""Range sessions over a real queue: who may read, who may acknowledge, and when it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ResourceLocked
+from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.server import range_session
+from penstock.server.range_session import LEASE_GRACE_MS, RangeLeases, RangeSession
+from penstock.wire import ranges
+from tests.spark.range_host import QueueHall
+
+NOW = 5_000_000
+
+
+class Room:
+    """A hall with queue ``q`` of ten messages, and sessions made as needed."""
+
+    def __init__(self) -> None:
+        self.hall = QueueHall()
+        self.queue = self.hall.declare("q")
+        self.hall.publish("q", [b"m%d" % n for n in range(10)])
+        self.leases = RangeLeases()
+
+    def session(self) -> RangeSession:
+        hall: Any = self.hall
+        session = RangeSession(hall, self.leases, True)
+        session.receive(ranges.MAGIC, NOW)
+        return session
+
+    def opened(self, mode: int, token: int = 0, *, force: bool = False) -> RangeSession:
+        session = self.session()
+        ask(session, open_frame(mode=mode, token=token, force=force), ranges.OPENED)
+        return session
+
+    def token(self) -> int:
+        return int(self.queue.range_lease)
+
+    def consumer(self) -> Consumer:
+        return Consumer("c", None, Outlet(), SharedWindow(), False, 0, False, {})
+
+
+def open_frame(
+    *, password: str = "guest", vhost: str = "/", queue: str = "q", mode: int = ranges.BROWSE,
+    token: int = 0, force: bool = False,
+) -> bytes:  # fmt: skip
+    request = ranges.OpenRequest("guest", password, vhost, queue, mode, token, force)
+    return ranges.encode_open(request)
+
+
+def replies(session: RangeSession) -> list[tuple[int, bytes]]:
+    data = session.out.getvalue()
+    session.out.truncate(0)
+    return ranges.FrameSplitter(ranges.REPLY_MAX_BYTES).feed(data)
+
+
+def ask(session: RangeSession, request: bytes, kind: int) -> bytes:
+    session.receive(request, NOW)
+    got = replies(session)
+    assert [k for k, _ in got] == [kind], got
+    return got[0][1]
+
+
+def refusal(session: RangeSession, request: bytes) -> tuple[int, str]:
+    error = ranges.decode_error(ask(session, request, ranges.ERROR))
+    assert session.closed
+    return error
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def test_a_browser_sees_everything_and_changes_nothing(room: Room) -> None:
+    session = room.session()
+    opened = ask(session, open_frame(), ranges.OPENED)
+    incarnation, head, token = ranges.decode_opened(opened)
+    assert (incarnation, token) == ("life1", 0)
+    assert (head.floor, head.acked, head.next_seq, head.ready) == (0, 0, 10, 10)
+    payload = ask(session, ranges.encode_range(2, 8, 1 << 20, True), ranges.BLOCK)
+    assert ranges.decode_block(payload).seq_ids == [2, 3, 4, 5, 6, 7]
+    room.queue.add_consumer(room.consumer())
+    assert room.queue.backing.ready_count() == 10
+
+
+def test_a_reader_acknowledges_below_a_position(room: Room) -> None:
+    reader = room.opened(ranges.READ)
+    assert ranges.decode_acked(ask(reader, ranges.encode_ack(4), ranges.ACKED)) == 4
+    assert ranges.decode_acked(ask(reader, ranges.encode_ack(4), ranges.ACKED)) == 0
+    head = ranges.decode_head(ask(reader, ranges.encode_wait(0, 0), ranges.HEAD))
+    assert (head.floor, head.acked, head.ready) == (4, 4, 6)
+
+
+def test_only_a_reader_acknowledges_and_only_what_exists(room: Room) -> None:
+    assert refusal(room.opened(ranges.BROWSE), ranges.encode_ack(1))[0] == ranges.MALFORMED
+    assert refusal(room.opened(ranges.READ), ranges.encode_ack(11))[0] == ranges.MALFORMED
+    assert room.queue.backing.ready_count() == 10
+
+
+@pytest.mark.parametrize(
+    "frame,code",
+    [
+        (open_frame(password="wrong"), ranges.ACCESS_REFUSED),
+        (open_frame(vhost="/nowhere"), ranges.NOT_FOUND),
+        (open_frame(queue="nobody"), ranges.NOT_FOUND),
+        (open_frame(mode=ranges.JOIN, token=77), ranges.LEASE_GONE),
+        (ranges.encode_ack(1), ranges.MALFORMED),
+        (ranges.encode_range(0, 1, 1, True), ranges.MALFORMED),
+        (b"\0\0\0\1\x55", ranges.MALFORMED),
+        (b"\0\0\0\0", ranges.MALFORMED),
+        (b"\xff\xff\xff\xff", ranges.MALFORMED),
+    ],
+)
+def test_what_cannot_be_granted_is_said_and_ends_the_connection(
+    room: Room, frame: bytes, code: int
+) -> None:
+    assert refusal(room.session(), frame)[0] == code
+
+
+def test_another_version_of_the_protocol_is_refused(room: Room) -> None:
+    hall: Any = room.hall
+    session = RangeSession(hall, room.leases, True)
+    session.receive(b"PSTK\0\0\0\2", NOW)
+    assert session.closed
+    assert ranges.decode_error(replies(session)[0][1])[0] == ranges.MALFORMED
+
+
+def test_a_second_reader_is_refused_unless_it_takes_over(room: Room) -> None:
+    first = room.opened(ranges.READ)
+    executor = room.opened(ranges.JOIN, room.token())
+    assert refusal(room.session(), open_frame(mode=ranges.READ))[0] == ranges.LOCKED
+    second = room.opened(ranges.READ, force=True)
+    assert refusal(first, ranges.encode_ack(5))[0] == ranges.FENCED
+    assert refusal(executor, ranges.encode_range(0, 5, 100, True))[0] == ranges.FENCED
+    assert ranges.decode_acked(ask(second, ranges.encode_ack(5), ranges.ACKED)) == 5
+
+
+def test_the_fenced_reader_does_not_come_back_by_its_old_token(room: Room) -> None:
+    first = room.opened(ranges.READ)
+    old = room.token()
+    second = room.opened(ranges.READ, force=True)
+    first.lost(NOW)
+    assert refusal(room.session(), open_frame(mode=ranges.READ, token=old))[0] == ranges.FENCED
+    ask(second, ranges.encode_ack(1), ranges.ACKED)
+
+
+def test_a_lease_outlives_its_connection_for_a_while(room: Room) -> None:
+    reader = room.opened(ranges.READ)
+    token = room.token()
+    executor = room.opened(ranges.JOIN, token)
+    reader.lost(NOW)
+    room.leases.tick(NOW + LEASE_GRACE_MS - 1)
+    ask(executor, ranges.encode_range(0, 5, 100, True), ranges.BLOCK)
+    with pytest.raises(ResourceLocked):
+        room.queue.add_consumer(room.consumer())
+    back = room.opened(ranges.READ, token)
+    assert room.token() == token
+    room.leases.tick(NOW + 10 * LEASE_GRACE_MS)
+    ask(back, ranges.encode_ack(1), ranges.ACKED)
+
+
+def test_a_lease_nobody_comes_back_for_ends(room: Room) -> None:
+    reader = room.opened(ranges.READ)
+    executor = room.opened(ranges.JOIN, room.token())
+    reader.lost(NOW)
+    room.leases.tick(NOW + LEASE_GRACE_MS)
+    room.queue.add_consumer(room.consumer())
+    assert refusal(executor, ranges.encode_range(0, 5, 9, True))[0] == ranges.LEASE_GONE
+
+
+def test_a_restarted_pipeline_gets_the_lease_its_dead_self_left(room: Room) -> None:
+    room.opened(ranges.READ).lost(NOW)
+    old = room.token()
+    room.opened(ranges.READ)
+    assert room.token() > old
+
+
+def test_close_gives_the_queue_back_at_once(room: Room) -> None:
+    ask(room.opened(ranges.READ), ranges.encode_close(), ranges.CLOSED)
+    room.queue.add_consumer(room.consumer())
+
+
+def test_an_executor_that_leaves_does_not_end_the_lease(room: Room) -> None:
+    reader = room.opened(ranges.READ)
+    ask(room.opened(ranges.JOIN, room.token()), ranges.encode_close(), ranges.CLOSED)
+    room.opened(ranges.JOIN, room.token()).lost(NOW)
+    ask(reader, ranges.encode_ack(1), ranges.ACKED)
+
+
+def test_consumers_and_a_reader_exclude_each_other(room: Room) -> None:
+    room.opened(ranges.READ)
+    with pytest.raises(ResourceLocked):
+        room.queue.add_consumer(room.consumer())
+    with pytest.raises(ResourceLocked):
+        room.queue.get(room.consumer())
+    other = Room()
+    other.queue.add_consumer(other.consumer())
+    assert refusal(other.session(), open_frame(mode=ranges.READ))[0] == ranges.LOCKED
+
+
+def test_unacknowledged_deliveries_keep_readers_out(room: Room) -> None:
+    """Returned behind the reader's back, they would be acknowledged without being read."""
+    account = room.consumer()
+    taken = room.queue.get(account)
+    assert taken is not None
+    assert refusal(room.session(), open_frame(mode=ranges.READ))[0] == ranges.LOCKED
+    room.queue.requeue(account, [taken])
+    room.opened(ranges.READ)
+
+
+def test_a_wait_ends_with_new_messages_or_in_time(room: Room) -> None:
+    session = room.opened(ranges.BROWSE)
+    session.receive(ranges.encode_wait(10, 500), NOW)
+    assert session.has_waiters
+    session.tick(NOW + 499)
+    assert replies(session) == []
+    room.hall.publish("q", [b"new"])
+    session.tick(NOW + 499)
+    [(kind, payload)] = replies(session)
+    assert (kind, ranges.decode_head(payload).next_seq) == (ranges.HEAD, 11)
+    session.receive(ranges.encode_wait(11, 500), NOW)
+    session.tick(NOW + 500)
+    assert [kind for kind, _ in replies(session)] == [ranges.HEAD]
+    assert not session.has_waiters
+
+
+def test_the_next_request_ends_a_wait(room: Room) -> None:
+    session = room.opened(ranges.READ)
+    session.receive(ranges.encode_wait(10, 60_000) + ranges.encode_close(), NOW)
+    assert [kind for kind, _ in replies(session)] == [ranges.HEAD, ranges.CLOSED]
+
+
+def test_plan_counts_messages_and_bytes_over_holes(room: Room) -> None:
+    session = room.opened(ranges.READ)
+    size = len(room.queue.backing.read_range(0, 1, 1, 1)[0].content)
+
+    def plan(*bounds: int) -> tuple[int, int, int, bool]:
+        request = ranges.encode_plan(*bounds)
+        return ranges.decode_planned(ask(session, request, ranges.PLANNED))
+
+    assert plan(0, 10, 4, 10_000) == (4, 4, 4 * size, False)
+    assert plan(0, 10, 100, 10_000) == (10, 10, 10 * size, False)
+    assert plan(0, 10, 100, 3 * size)[:2] == (3, 3)
+    assert plan(0, 10, 100, 1)[:2] == (1, 1)
+    room.queue.backing.fetch(6, 10_000)
+    assert plan(0, 10, 2, 10_000)[:2] == (8, 2)
+    assert plan(0, 3, 2, 10_000) == (0, 0, 0, False)
+
+
+def test_a_range_is_served_in_blocks_that_name_what_follows(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_session, "BLOCK_MESSAGES_MAX", 3)
+    session = room.opened(ranges.BROWSE)
+    seen, start = [], 1
+    while start < 9:
+        payload = ask(session, ranges.encode_range(start, 9, 1 << 20, True), ranges.BLOCK)
+        block = ranges.decode_block(payload)
+        seen += block.seq_ids
+        start = block.next_start
+    assert seen == list(range(1, 9))
+
+
+def test_a_deleted_queue_is_not_read_on(room: Room) -> None:
+    session = room.opened(ranges.READ)
+    room.hall.delete("q")
+    room.hall.declare("q")
+    assert refusal(session, ranges.encode_ack(3))[0] == ranges.NOT_FOUND
+    incarnation = ranges.decode_opened(ask(room.session(), open_frame(), ranges.OPENED))[0]
+    assert incarnation == "life2"
+
+
+def test_a_peer_that_reads_no_replies_is_not_given_memory(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_session, "OUTPUT_MAX_BYTES", 500)
+    session = room.opened(ranges.BROWSE)
+    session.receive(ranges.encode_range(0, 10, 1 << 20, True) * 20, NOW)
+    first = len(session.out)
+    assert 500 <= first < 1500
+    session.out.truncate(0)
+    session.sent(first, NOW)
+    assert len(session.out) >= 500
+    session.receive(ranges.encode_range(0, 10, 1 << 20, True) * 60, NOW)
+    assert session.closed
