@@ -462,12 +462,15 @@ SIZES: Final[dict[str, int]] = {
 def short_bytes(name: str, value: object) -> bytes:
     """A reply text is ours and may be cut; a name cut short would be another name.
 
-    What was cut ends in dots, as in RabbitMQ.
+    What was cut ends in dots, as in RabbitMQ; unlike RabbitMQ's it is always UTF-8, even
+    when it quotes a name that is not, for clients fall over that.
     """
-    data = long_bytes(name, value)
-    if name == "reply_text" and len(data) > SHORT_STRING_MAX_BYTES:
-        return cut_text(data, SHORT_STRING_MAX_BYTES - 3) + b"..."
-    return data
+    if name != "reply_text" or not isinstance(value, str):
+        return long_bytes(name, value)
+    data = value.encode("utf-8", "replace")
+    if len(data) <= SHORT_STRING_MAX_BYTES:
+        return data
+    return cut_text(data, SHORT_STRING_MAX_BYTES - 3) + b"..."
 
 
 def cut_text(data: bytes, size: int) -> bytes:

@@ -60,7 +60,8 @@ MORE_FLAGS: Final = 0x0001
 OCTETS: Final = DELIVERY_MODE | PRIORITY
 """One byte; ``HEADERS`` is a table, ``TIMESTAMP`` eight bytes, the rest short strings."""
 
-EXPIRATION_MAX_MS: Final = 2**32 - 1
+EXPIRATION_MAX_MS: Final = 10 * 365 * 86_400_000
+"""Ten years, as in RabbitMQ."""
 
 
 @final
@@ -263,14 +264,21 @@ def parse_expiration(text: str) -> int:
     if size == first_digit:
         raise PreconditionFailed(f"invalid expiration '{text}': no_integer")
     if size < len(text):
-        rest = text[size:].replace("\\", "\\\\").replace('"', '\\"')
-        raise PreconditionFailed(f"invalid expiration '{text}': {{leftover_string,\"{rest}\"}}")
+        rest = quoted(text[size:])
+        raise PreconditionFailed(f"invalid expiration '{text}': {{leftover_string,{rest}}}")
     value = int(text)
     if value < 0:
         raise PreconditionFailed(f"invalid expiration '{text}': {{value_negative,{value}}}")
     if value > EXPIRATION_MAX_MS:
         raise PreconditionFailed(f"invalid expiration '{text}': {{value_too_large,{value}}}")
     return value
+
+
+def quoted(text: str) -> str:
+    """Text as Erlang prints a list of octets: in quotes when it can be read."""
+    if text.isascii() and text.isprintable():
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(list(text.encode("utf-8", "surrogateescape"))).replace(" ", "")
 
 
 # -- everything at once --------------------------------------------------------------------
