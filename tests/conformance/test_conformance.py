@@ -1,0 +1,63 @@
+"""Penstock tells clients what RabbitMQ tells them: codes, texts, order, fields.
+
+Every case runs against the broker under test; its transcript must be the one recorded from
+RabbitMQ 3.10.8, save for what ``differences.py`` lists.  Where RabbitMQ is installed, the
+record itself is put to the test.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import differences, record
+from tests.conformance.runner import Outcome, load_cases, run_cases
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.rabbit import RabbitServer
+
+RECORDED = record.read(Path(__file__).parent / "recorded" / "rabbitmq-3.10.8")
+NAMES = sorted(load_cases())
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, broker: BrokerProcess) -> dict[str, Outcome]:
+    """The cases asked for, run side by side once; the tests then look at one each."""
+    wanted = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.originalname == test_answers_like_rabbitmq.__name__
+    }
+    return run_cases(broker.url, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_like_rabbitmq(
+    name: str, outcomes: dict[str, Outcome], broker: BrokerProcess
+) -> None:
+    outcome = outcomes[name]
+    assert not outcome.error, "\n".join([outcome.error, *outcome.lines])
+    own = broker.name != "rabbitmq"
+    wanted = differences.expected(name, RECORDED[name]) if own else RECORDED[name]
+    assert outcome.lines == wanted
+
+
+def test_every_case_is_recorded_and_every_record_has_its_case() -> None:
+    assert set(RECORDED) == set(NAMES)
+
+
+def test_every_difference_names_cases_and_says_why() -> None:
+    for difference in differences.DIFFERENCES:
+        assert difference.cases
+        assert set(difference.cases) <= set(NAMES)
+        assert difference.reason.strip()
+        assert (difference.theirs,) != difference.ours
+
+
+@pytest.mark.conformance
+@pytest.mark.slow
+def test_the_record_is_what_rabbitmq_says(rabbit_server: RabbitServer) -> None:
+    """All cases once more against the real one."""
+    told = run_cases(rabbit_server.url, NAMES)
+    failed = {name: outcome.error for name, outcome in told.items() if outcome.error}
+    assert not failed
+    assert {name: outcome.lines for name, outcome in told.items()} == RECORDED
