@@ -27,8 +27,8 @@ class Broker:
         self,
         definitions: Definitions,
         log: MessageLog,
-        backings: BackingFactory,
-        incarnations: IncarnationSource,
+        make_backing: BackingFactory,
+        new_incarnation: IncarnationSource,
         loopback_users: list[str],
     ) -> None:
         self.definitions = definitions
@@ -38,8 +38,8 @@ class Broker:
         self.schedule = Schedule()
         self.sessions: list[object] = []  # for people who watch
         self._wakeups: list[Queue] = []
-        self._backings = backings
-        self._incarnations = incarnations
+        self._make_backing = make_backing
+        self._new_incarnation = new_incarnation
 
     # -- opening -------------------------------------------------------------------------
 
@@ -87,8 +87,8 @@ class Broker:
             name,
             self.definitions,
             self.log,
-            self._backings,
-            self._incarnations,
+            self._make_backing,
+            self._new_incarnation,
             self._wakeups,
             self.schedule,
         )

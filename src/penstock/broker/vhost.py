@@ -8,6 +8,7 @@ remembers the epoch with it.
 Errors are the kinds of ``core.errors`` with RabbitMQ's texts.
 """
 
+from collections.abc import Callable
 from typing import Final, cast, final
 
 from mypy_extensions import i64
@@ -51,18 +52,10 @@ PREDECLARED: Final = (
 _MISSING: Final[object] = object()
 
 
-class BackingFactory:
-    """Makes the backing of a new queue; the node decides which kind."""
-
-    def make(self, queue_id: i64, durable: bool) -> BackingQueue:
-        raise NotImplementedError
-
-
-class IncarnationSource:
-    """Names that no queue ever had before (dice live in noisy rooms)."""
-
-    def new(self) -> str:
-        raise NotImplementedError
+BackingFactory = Callable[[int, bool], BackingQueue]
+"""(queue id, durable) -> the backing of a new queue; the node decides which kind."""
+IncarnationSource = Callable[[], str]
+"""Names that no queue ever had before (dice live in noisy rooms)."""
 
 
 @final
@@ -83,8 +76,8 @@ class Vhost:
         name: str,
         definitions: Definitions,
         log: MessageLog,
-        backings: BackingFactory,
-        incarnations: IncarnationSource,
+        make_backing: BackingFactory,
+        new_incarnation: IncarnationSource,
         wakeups: list[Queue],
         schedule: Schedule,
     ) -> None:
@@ -95,8 +88,8 @@ class Vhost:
         self.queue_ids: dict[str, int] = {}  # of durable queues
         self._definitions = definitions
         self._log = log
-        self._backings = backings
-        self._incarnations = incarnations
+        self._make_backing = make_backing
+        self._new_incarnation = new_incarnation
         self._wakeups = wakeups
         self._schedule = schedule
         for exchange_name, kind, internal in PREDECLARED:
@@ -329,7 +322,7 @@ class Vhost:
         if kept:
             queue_id = self._definitions.next_queue_id()
         queue = self._make_queue(
-            queue_id, name, self._incarnations.new(), durable, kept, auto_delete, arguments
+            queue_id, name, self._new_incarnation(), durable, kept, auto_delete, arguments
         )
         queue.owner = owner
         self.touch(queue, now_ms)
@@ -370,7 +363,7 @@ class Vhost:
             durable,
             auto_delete,
             arguments,
-            self._backings.make(queue_id, kept),
+            self._make_backing(queue_id, kept),
             self._wakeups,
         )
         queue.message_ttl_ms = _duration(arguments, "x-message-ttl", -1)

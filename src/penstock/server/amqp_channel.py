@@ -276,7 +276,7 @@ class AmqpChannel:
         queue.check_owner(self.link.session)
         tag = method.text("consumer_tag")
         if tag == "":
-            tag = self.link.names.new_name("amq.ctag-")
+            tag = self.link.new_name("amq.ctag-")
         elif tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
         arguments = method.table("arguments")
@@ -387,7 +387,7 @@ class AmqpChannel:
             vhost.touch(queue, link.now_ms)
         else:
             if name == "":
-                name = link.names.new_name("amq.gen-")
+                name = link.new_name("amq.gen-")
             elif name.startswith("amq.") and name not in vhost.queues:
                 raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
             queue = vhost.declare_queue(
@@ -418,7 +418,7 @@ class AmqpChannel:
         self._reply(method, m.QUEUE_DELETE_OK, [count])
 
     def _delete_queue(self, queue: Queue) -> None:
-        self.link.cancels.cancelled(self.link.vhost.delete_queue(queue))
+        self.link.tell_cancelled(self.link.vhost.delete_queue(queue))
 
     # -- exchanges -----------------------------------------------------------------------
 

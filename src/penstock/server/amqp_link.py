@@ -3,6 +3,7 @@
 ``now_ms`` is set by the session at each call, so that channels need no clock.
 """
 
+from collections.abc import Callable
 from typing import final
 
 from librt.strings import BytesWriter
@@ -18,18 +19,10 @@ from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.methods import encode_method
 
 
-class NameSource:
-    """Random names for server-named queues and consumer tags (dice live in the node)."""
-
-    def new_name(self, prefix: str) -> str:
-        raise NotImplementedError
-
-
-class CancelSink:
-    """Who is told that consumers lost their queue: the node passes it on."""
-
-    def cancelled(self, consumers: list[Consumer]) -> None:
-        raise NotImplementedError
+NameSource = Callable[[str], str]
+"""Prefix in, random name out: for server-named queues and consumer tags."""
+CancelSink = Callable[[list[Consumer]], None]
+"""Is told which consumers lost their queue, whosever they are."""
 
 
 @final
@@ -41,14 +34,14 @@ class Link:
         session: Session,
         broker: Broker,
         decoder: AmqpDecoder,
-        names: NameSource,
-        cancels: CancelSink,
+        new_name: NameSource,
+        tell_cancelled: CancelSink,
     ) -> None:
         self.session = session
         self.broker = broker
         self.decoder = decoder
-        self.names = names
-        self.cancels = cancels
+        self.new_name = new_name
+        self.tell_cancelled = tell_cancelled
         self.out: BytesWriter = session.out
         self.outlet: Outlet = session.outlet
         self.frame_max: i64 = decoder.frame_max

@@ -80,8 +80,8 @@ class AmqpSession(Session):
         broker: Broker,
         limits: Limits,
         server_properties: dict[str, object],
-        names: NameSource,
-        cancels: CancelSink,
+        new_name: NameSource,
+        tell_cancelled: CancelSink,
         report: Callable[[str], None],
         peer_is_loopback: bool,
         now_ms: i64,
@@ -90,7 +90,7 @@ class AmqpSession(Session):
         self.broker = broker
         self.limits = limits
         self.decoder = AmqpDecoder(limits.frame_max, limits.max_message_size_bytes)
-        self.link = Link(self, broker, self.decoder, names, cancels)
+        self.link = Link(self, broker, self.decoder, new_name, tell_cancelled)
         self.channels: dict[int, AmqpChannel] = {}
         self.client_properties: dict[str, object] = {}
         self.state: i64 = _WAIT_HEADER
@@ -446,7 +446,7 @@ class AmqpSession(Session):
         vhost = self.link.vhost
         owned = [queue for queue in vhost.queues.values() if queue.owner is self]
         for queue in owned:
-            self.link.cancels.cancelled(vhost.delete_queue(queue))
+            self.link.tell_cancelled(vhost.delete_queue(queue))
 
     def shut_down(self) -> None:
         if self.state >= _CLOSING:

@@ -1,10 +1,10 @@
 """``Committer``: puts sealed groups on the disk, in a thread of its own.
 
-In: groups sealed by the message log, in order (``submit``).  Out: the same groups, in order,
-once they are written and, where they ask for it, synced (``collect``); ``wake`` is called,
-from the thread, when there is something to collect.  The thread touches files, groups and
-nothing else of the broker; writing, syncing and the checksum of a large group let other
-threads run meanwhile.
+In: groups sealed by the message log, in order (``submit``; the first starts the thread).
+Out: the same groups, in order, once they are written and, where they ask for it, synced
+(``collect``); ``wake`` is called, from the thread, when there is something to collect.  The
+thread touches files, groups and nothing else of the broker; writing, syncing and the checksum
+of a large group let other threads run meanwhile.
 
 One write per group.  Groups that wait together are written together and share one sync, up
 to ``BATCH_MAX_BYTES``: more would only make everybody wait for a longer sync.
@@ -54,8 +54,7 @@ class Committer:
         self._handle = -1
         self._file_no = 0
         self._unsynced = False
-        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     # -- the loop's side -------------------------------------------------------------------
 
@@ -64,6 +63,9 @@ class Committer:
             assert not self._closing
             self._waiting.append(group)
             self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+            self._thread.start()
 
     def collect(self) -> list[LogGroup]:
         """Groups done since the last time, in order."""
@@ -95,7 +97,8 @@ class Committer:
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         if self._handle >= 0:
             self._close_file()
 

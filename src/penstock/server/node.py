@@ -29,11 +29,10 @@ from penstock.backing.interface import BackingQueue
 from penstock.backing.ram_queue import RamQueue
 from penstock.broker.access import HASHING, hash_password
 from penstock.broker.broker import Broker
-from penstock.broker.vhost import BackingFactory, IncarnationSource
+from penstock.core import message
 from penstock.core.errors import DataDirLocked
 from penstock.core.settings import Settings
-from penstock.queues.consumers import Consumer
-from penstock.server.amqp_link import CancelSink, NameSource
+from penstock.server.amqp_link import CancelSink
 from penstock.server.amqp_session import AmqpSession, Limits
 from penstock.server.committer import Committer
 from penstock.server.loop import Loop
@@ -55,46 +54,17 @@ _MALLOPT_MMAP_THRESHOLD: Final = -3
 logger = logging.getLogger("penstock")
 
 
-class RandomNames(NameSource):
+def new_name(prefix: str) -> str:
     """22 random characters behind a prefix, as RabbitMQ names what clients leave unnamed."""
-
-    def new_name(self, prefix: str) -> str:
-        return prefix + urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
-
-
-class RandomIncarnations(IncarnationSource):
-    def new(self) -> str:
-        return secrets.token_hex(16)
-
-
-class RamBackings(BackingFactory):
-    """Every queue rests in memory; durable ones keep a record in the log."""
-
-    def __init__(self, log: MessageLog) -> None:
-        self._log = log
-
-    def make(self, queue_id: int, durable: bool) -> BackingQueue:
-        return RamQueue(self._log if durable else None, queue_id)
-
-
-class NodeCancels(CancelSink):
-    """Passes lost consumers on to the turn (made later than the sessions' factory)."""
-
-    def __init__(self) -> None:
-        self.turn: Turn | None = None
-
-    def cancelled(self, consumers: list[Consumer]) -> None:
-        if self.turn is not None and consumers:
-            self.turn.cancelled(consumers)
+    return prefix + urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
 
 
 class Sessions:
     """Chooses the protocol by the first bytes."""
 
-    def __init__(self, broker: Broker, settings: Settings, cancels: NodeCancels) -> None:
+    def __init__(self, broker: Broker, settings: Settings, tell_cancelled: CancelSink) -> None:
         self._broker = broker
-        self._cancels = cancels
-        self._names = RandomNames()
+        self._tell_cancelled = tell_cancelled
         self._leases = RangeLeases()
         self._limits = Limits(
             settings.channel_max,
@@ -116,8 +86,8 @@ class Sessions:
             self._broker,
             self._limits,
             self._properties,
-            self._names,
-            self._cancels,
+            new_name,
+            self._tell_cancelled,
             lambda text: logger.error("connection %s: %s", name, text),
             is_loopback,
             now_ms,
@@ -161,21 +131,23 @@ class Node:
         self.broker = Broker(
             self.definitions,
             self.log,
-            RamBackings(self.log),
-            RandomIncarnations(),
+            self._make_backing,
+            lambda: secrets.token_hex(16),
             list(settings.loopback_users),
         )
         self.recovery = self._recover()
         self.committer = Committer(files, log_dir, self._wake)
         self.turn = Turn(self.broker, self.log, self.committer)
-        cancels = NodeCancels()
-        cancels.turn = self.turn
         self.loop = Loop(
             self.turn,
-            Sessions(self.broker, settings, cancels),
+            Sessions(self.broker, settings, self.turn.cancelled),
             settings.handshake_timeout_ms,
         )
         self._compacted_at_ms = 0
+
+    def _make_backing(self, queue_id: int, durable: bool) -> BackingQueue:
+        """Every queue rests in memory; durable ones keep a record in the log."""
+        return RamQueue(self.log if durable else None, queue_id)
 
     def _wake(self) -> None:
         self.loop.wake()
@@ -219,14 +191,19 @@ class Node:
 
     def serve(self) -> int:
         """Listen, say so, and turn until a signal says stop; returns the exit code."""
-        from penstock.management.app import ManagementServer
-        from penstock.management.start_screen import start_screen
-        from penstock.management.view import BrokerView
+        # aiohttp costs a third of a second to import: only a node that serves pays for it.
+        from penstock.management.app import ManagementServer  # noqa: PLC0415
+        from penstock.management.node_facts import NodeFacts  # noqa: PLC0415
+        from penstock.management.start_screen import start_screen  # noqa: PLC0415
+        from penstock.management.view import BrokerView  # noqa: PLC0415
+        from penstock.server.watch import NodeWatch  # noqa: PLC0415
 
-        amqp_port = self.loop.listen(self.settings.bind, self.settings.amqp_port)
-        view = BrokerView(self.broker)
+        settings = self.settings
+        amqp_port = self.loop.listen(settings.bind, settings.amqp_port)
+        view = BrokerView(self.broker, NodeWatch(self.loop, settings.bind, amqp_port))
+        facts = NodeFacts(view.node_name, settings.data_dir, settings.file_name)
         management = ManagementServer(
-            self.settings.bind, self.settings.http_port, self.loop.call, view
+            settings.bind, settings.http_port, self.loop.call, view, facts
         )
         http_port = management.start()
         self._settle_memory()
@@ -247,6 +224,7 @@ class Node:
         sys.stdout.flush()
         try:
             self._turn_until_stopped()
+            management.set_ready(ready=False)
             self._drain()
         finally:
             management.stop()
@@ -337,8 +315,6 @@ def lock_data_dir(path: str) -> int:
 
 def is_compiled() -> bool:
     """Are the hot rooms running as extension modules?"""
-    from penstock.core import message
-
     return not message.__file__.endswith(".py")
 
 

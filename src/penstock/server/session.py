@@ -5,11 +5,12 @@ it when the peer is gone; the session says when it wants to be closed.
 """
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from penstock.queues.consumers import Outlet
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Session:
     """One peer, whatever it speaks."""
 

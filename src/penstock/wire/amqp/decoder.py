@@ -314,10 +314,14 @@ class AmqpDecoder:
                     )
                     self._published(channel, address, message)
                     return content_end
+        self._await_header(assembly, address)
+        return end + 1
+
+    def _await_header(self, assembly: _Assembly, address: Address) -> None:
+        """The look ahead found no whole content: go on frame by frame, unless it found a fault."""
         if not assembly.discarding and not self.failed:
             assembly.address = address
             assembly.missing_bytes = -1
-        return end + 1
 
     def _content_end(
         self, data: bytes, body: i64, body_size: i64, length: i64, channel: i64
