@@ -18,7 +18,7 @@ from aiohttp import web
 
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.management.access import Visitor
-from penstock.management.listing import ListQuery, dig, sort_key, sorted_in_chunks
+from penstock.management.listing import ListQuery, SortKey, dig, sort_key, sorted_in_chunks
 from penstock.management.node_facts import NodeFacts
 from penstock.management.page import MAX_QUEUES, POLICY, status_page
 from penstock.management.view import BrokerView, Row
@@ -193,8 +193,8 @@ class Api:
         vhosts = await self._asked_vhosts(request, visitor)
         pairs = await self._pairs(vhosts, self._view.queue_names)
         rows: list[Row] = []
-        async for part in self._read(pairs, self._view.consumer_rows):
-            rows += part
+        for vhost, names in _runs(pairs):
+            rows += await self._on_loop(self._view.consumer_rows, vhost, names)
         return await self._answer_rows(query, rows, pageable=False)
 
     async def connections(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -267,8 +267,16 @@ class Api:
     async def _read(
         self, pairs: Sequence[Pair], rows_of: Callable[[str, Sequence[str]], list[Row]]
     ) -> AsyncIterator[list[Row]]:
-        for vhost, names in _runs(pairs):
-            yield await self._on_loop(rows_of, vhost, names)
+        """The rows of things known by name, in the order of the names, in slices."""
+        for part in _slices(pairs):
+            rows: list[Row] = []
+            vhosts = {vhost: [name for other, name in part if other == vhost] for vhost, _ in part}
+            for vhost, names in vhosts.items():
+                rows += await self._on_loop(rows_of, vhost, names)
+            if len(vhosts) > 1:
+                place = {pair: i for i, pair in enumerate(part)}
+                rows.sort(key=lambda row, place=place: place[_pair(row)])  # type: ignore[misc]
+            yield rows
 
     # -- answering --------------------------------------------------------------------------
 
@@ -278,18 +286,27 @@ class Api:
         pairs: list[Pair],
         rows_of: Callable[[str, Sequence[str]], list[Row]],
     ) -> web.Response:
-        """A list of things known by name; in name order, only what is shown is read."""
+        """A list of things known by name: only the names are held, rows are read when shown."""
         wanted = [pair for pair in pairs if query.wants(pair[1])]
         if query.sorts_by_name():
-            shown = query.cut(_in_order(wanted, query.sort, reverse=query.reverse))
-            parts = [encode(query, rows) async for rows in self._read(shown, rows_of)]
+            ordered = _in_order(wanted, query.sort, reverse=query.reverse)
         else:
-            found: list[Row] = []
-            async for rows in self._read(_in_order(wanted), rows_of):
-                found += rows
-            ordered = sorted_in_chunks(found, query.sort_key, query.reverse)
-            parts = await self._encode(query, query.cut(ordered))
+            ordered = await self._by_value(query, _in_order(wanted), rows_of)
+        shown = query.cut(ordered)
+        parts = [encode(query, rows) async for rows in self._read(shown, rows_of)]
         return self._list_response(query, parts, len(pairs), len(wanted))
+
+    async def _by_value(
+        self,
+        query: ListQuery,
+        pairs: list[Pair],
+        rows_of: Callable[[str, Sequence[str]], list[Row]],
+    ) -> list[Pair]:
+        """Sorted by a field of the rows: every row is read once for its key, and let go."""
+        keyed: list[tuple[SortKey, Pair]] = []
+        async for rows in self._read(pairs, rows_of):
+            keyed += [(query.sort_key(row), _pair(row)) for row in rows]
+        return [pair for _, pair in sorted_in_chunks(keyed, itemgetter(0), query.reverse)]
 
     async def _answer_rows(
         self, query: ListQuery, rows: list[Row], *, pageable: bool
@@ -349,6 +366,10 @@ def _must_monitor(visitor: Visitor) -> None:
 def _in_order(pairs: Sequence[Pair], sort: str = "", *, reverse: bool = False) -> list[Pair]:
     """By virtual host and name, or by name alone when that is the wish."""
     return sorted_in_chunks(pairs, _by_name if sort == "name" else _by_vhost_and_name, reverse)
+
+
+def _pair(row: Row) -> Pair:
+    return str(row["vhost"]), str(row["name"])
 
 
 def _by_name(pair: Pair) -> tuple[str, ...]:

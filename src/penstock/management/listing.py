@@ -81,7 +81,7 @@ class ListQuery:
         if not self.paged:
             return items
         start = (self.page - 1) * self.page_size
-        if start >= len(items) and self.page > 1:
+        if start > len(items):
             raise BadQuery(
                 "page_out_of_range",
                 f"Page out of range, page: {self.page} page size: {self.page_size},"
@@ -124,21 +124,18 @@ def _bad_parameters() -> BadQuery:
 
 
 def _copy_path(row: Row, path: list[str], into: Row) -> None:
-    """Copy one dotted field, keeping the objects around it; a missing one copies nothing."""
-    value: object = row
-    for part in path:
-        if not isinstance(value, dict) or part not in value:
-            return
-        value = value[part]
-    target = into
-    for part in path[:-1]:
-        inner = target.setdefault(part, {})
-        if not isinstance(inner, dict):
-            return
-        # A column of the whole object came first: do not write into the row it is part of.
-        target[part] = inner = dict(inner)
-        target = inner
-    target[path[-1]] = value
+    """Copy one dotted field with the objects around it; of a missing one, those there are."""
+    if path[0] not in row:
+        return
+    value = row[path[0]]
+    if len(path) == 1 or not isinstance(value, dict):
+        into[path[0]] = value
+        return
+    # Always a copy: a column of the whole object may have put the row's own one there.
+    before = into.get(path[0])
+    inner: Row = dict(before) if isinstance(before, dict) else {}
+    into[path[0]] = inner
+    _copy_path(value, path[1:], inner)
 
 
 def dig(row: object, path: list[str]) -> object:

@@ -1,0 +1,109 @@
+"""A broker in this process: the real node on a thread of its own, management beside it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from penstock.broker.access import User, hash_password
+from penstock.core.settings import load_settings
+from penstock.management.app import ManagementServer
+from penstock.management.node_facts import NodeFacts
+from penstock.management.view import BrokerView
+from penstock.server.node import Node
+from penstock.server.watch import NodeWatch
+from tests.management.cases import QUEUES, Answer, Case, ask
+
+T = TypeVar("T")
+
+
+class Served:
+    """A node that turns in a thread, and its management server."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.node = Node(load_settings(None, {}, {"data_dir": str(data_dir)}))
+        self.amqp_port = self.node.loop.listen("127.0.0.1", 0)
+        self._thread = threading.Thread(target=self._turn, name="data loop")
+        self._thread.start()
+        watch = NodeWatch(self.node.loop, "127.0.0.1", self.amqp_port)
+        self.view = BrokerView(self.node.broker, watch, "penstock@test")
+        self.management = ManagementServer(
+            "127.0.0.1",
+            0,
+            self.node.loop.call,
+            self.view,
+            NodeFacts("penstock@test", str(data_dir)),
+        )
+        self.port = self.management.start()
+
+    def _turn(self) -> None:
+        loop = self.node.loop
+        while not loop.stopping:
+            loop.run_once(loop.wait_ms())
+
+    def on_loop(self, function: Callable[[], T]) -> T:
+        return self.node.loop.call(function).result(timeout=10)
+
+    def stop(self) -> None:
+        self.management.stop()
+        self.node.loop.stopping = True
+        self.node.loop.wake()
+        self._thread.join(10)
+        self.node.loop.drop_all()
+        self.node._close()
+
+    def add_user(self, name: str, password: str, tags: list[str], *vhosts: str) -> None:
+        user = User(name, hash_password(password, b"salt"), tags)
+        user.vhosts = dict.fromkeys(vhosts, (".*", ".*", ".*"))
+        self.on_loop(lambda: self.node.broker.users.users.__setitem__(name, user))
+
+    def declare(
+        self, *names: str, vhost: str = "/", arguments: dict[str, Any] | None = None
+    ) -> None:
+        def declare() -> None:
+            for name in names:
+                self.node.broker.vhosts[vhost].declare_queue(
+                    name, True, None, False, arguments or {}, 0
+                )
+
+        self.on_loop(declare)
+
+    def ask(self, path: str, user: str = "guest", method: str = "GET") -> Answer:
+        return ask("127.0.0.1", self.port, Case(method, path, user))
+
+    def get(self, path: str, user: str = "guest") -> Any:
+        answer = self.ask(path, user)
+        assert answer.status == 200, answer
+        return json.loads(answer.body)
+
+    def raw(self, path: str, headers: dict[str, str] | None = None) -> HTTPResponse:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("GET", path, headers=headers or {})
+        response = connection.getresponse()
+        response.body = response.read()  # type: ignore[attr-defined]
+        connection.close()
+        return response
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    running = Served(tmp_path_factory.mktemp("node"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def seven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """In the state the recorded cases expect."""
+    running = Served(tmp_path_factory.mktemp("node"))
+    running.declare(*QUEUES)
+    running.add_user("mon", "m", ["management"])
+    running.add_user("none", "m", [])
+    yield running
+    running.stop()
