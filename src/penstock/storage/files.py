@@ -68,6 +68,14 @@ class FileSystem:
         """Cut the file; the new size is durable on return."""
         raise NotImplementedError
 
+    def rewrite(self, path: str, offset: int, data: bytes) -> None:
+        """Make the file end with ``data`` at ``offset``, where it stands already; durable.
+
+        Writing the same bytes again is what makes them dirty again: after a failed sync and
+        a restart they may be in the page cache, taken for clean, and not on the disk.
+        """
+        raise NotImplementedError
+
     def remove(self, path: str) -> None:
         raise NotImplementedError
 
@@ -143,6 +151,16 @@ class RealFileSystem(FileSystem):
         handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(handle, size)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rewrite(self, path: str, offset: int, data: bytes) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.lseek(handle, offset, os.SEEK_SET)
+            self._write_rest(handle, data, 0)
+            os.ftruncate(handle, offset + len(data))
             os.fsync(handle)
         finally:
             os.close(handle)

@@ -149,9 +149,13 @@ class LogGroup:
 
 
 def block_end(data: bytes, at: i64, file_no: i64) -> i64:
-    """Where the block that begins at ``at`` ends; -1 when no whole, true block is there."""
+    """Where the block that begins at ``at`` ends; -1 when no whole, true block is there.
+
+    Of any version: all keep this header, so that a block of a later release is not taken
+    for a torn one.
+    """
     records = at + BLOCK_HEADER_BYTES
-    if records > len(data) or read_i32_be(data, at) != MAGIC:
+    if records > len(data) or (read_i32_be(data, at) ^ MAGIC) & ~0xFF:
         return -1
     if i64(read_i32_be(data, at + 4)) != file_no or read_i64_be(data, at + 8) != at:
         return -1
@@ -164,21 +168,25 @@ def block_end(data: bytes, at: i64, file_no: i64) -> i64:
     return end if crc == written else -1
 
 
+def synced_offset(data: bytes, at: i64) -> i64:
+    """How much of the file the true block at ``at`` says was on disk."""
+    return read_i64_be(data, at + 16)
+
+
 def attests_damage(data: bytes, at: i64, file_no: i64) -> bool:
     """Whether a true block after ``at`` says that the bytes at ``at`` had reached the disk."""
     found: i64 = data.find(MAGIC_BYTES, int(at) + 1)
     while found >= 0:
-        if block_end(data, found, file_no) >= 0 and read_i64_be(data, found + 16) > at:
+        if block_end(data, found, file_no) >= 0 and synced_offset(data, found) > at:
             return True
         found = data.find(MAGIC_BYTES, int(found) + 1)
     return False
 
 
-def refuse_unknown_version(path: str, data: bytes) -> None:
-    """A file of a later release is not a torn one: say so instead of cutting it."""
-    if len(data) >= 4 and data.startswith(MAGIC_BYTES[:3]) and data[3] != FORMAT_VERSION:
+def refuse_unknown_version(path: str, version: int) -> None:
+    if version != FORMAT_VERSION:
         raise Corrupt(
-            f"{path}: message log format version {data[3]},"
+            f"{path}: message log format version {version},"
             f" this release reads version {FORMAT_VERSION}"
         )
 

@@ -23,8 +23,9 @@ What a crash can leave, and what is done:
 
 Running again after a crash in the middle finds the same or an already mended state: files
 are mended before the next file is begun, and the clean mark counts until that file, which
-outdates it, is on disk.  Everything read is synced before anything is built on it: after a
-mere kill it may still be only in the page cache.
+outdates it, is on disk.  What may not have been on disk (the tail from the place its last block
+attests) is written again and synced before anything is built on it: after a mere kill it may
+be only in the page cache, and after a failed sync even a sync would not bring it down.
 """
 
 from typing import Final, final
@@ -57,6 +58,7 @@ from penstock.storage.log_codec import (
     read_table,
     record_size,
     refuse_unknown_version,
+    synced_offset,
 )
 from penstock.storage.log_files import LogFile
 from penstock.storage.seq_ranges import SeqRanges
@@ -134,15 +136,19 @@ class LogRecovery:
         self._dropped: set[int] = set()
         self._last_kind: i64 = 0
         self._has_acks: bool = False
+        self._tail_no: i64 = 0
+        self._again: bytes = b""  # end of the tail that may not be on disk
+        self._again_offset: i64 = 0
+        self._emptied: list[int] = []  # newer files, begun and not more
         self._touched: list[_QueueScan] = []  # queues with messages in the file being read
 
     def run(self) -> None:
         numbers = self._numbers()
         self.last_file_no = numbers[-1] if numbers else 0
         self.clean = not numbers and not self._scans
-        cuts = self._read_all(numbers)
+        self._read_all(numbers)
         self._build_queues()
-        self._mend(numbers, cuts)
+        self._mend(numbers)
 
     def path(self, number: i64) -> str:
         return f"{self.directory}/{log_file_name(int(number))}"
@@ -153,39 +159,33 @@ class LogRecovery:
 
     # -- which files, and how far ----------------------------------------------------------
 
-    def _read_all(self, numbers: list[int]) -> dict[int, int]:
-        """Read from the newest to the oldest; returns the sizes some files are to be cut to."""
-        cuts: dict[int, int] = {}
+    def _read_all(self, numbers: list[int]) -> None:
+        """Read from the newest to the oldest."""
         kept: list[LogFile] = []
-        tail = 0
         for number in reversed(numbers):
             data = self.files.read(self.path(number))
             if block_end(data, 0, number) >= 0:
-                tail = number
-                cuts[number] = self._read_tail(number, data, number == numbers[-1], kept)
+                kept.append(self._read_tail(number, data, number == numbers[-1]))
                 break
             self._must_be_torn(number, data, number == numbers[-1])
-            cuts[number] = 0
+            self._emptied.append(number)
             kept.append(LogFile(number, 0))
-        listed = [n for n in self._listed if n < tail and n not in self._dropped]
+        listed = [number for number in self._listed if number not in self._dropped]
         for number in sorted(listed, reverse=True):
             file = self._read_listed(number, self._listed[number], numbers)
             kept.append(file)
         kept.reverse()
         self._link(kept)
-        return cuts
 
     def _must_be_torn(self, number: i64, data: bytes, newest: bool) -> None:
         """A file without a true first block: begun by the crash, or damaged?"""
-        refuse_unknown_version(self.path(number), data)
         if data and (not newest or attests_damage(data, 0, number)):
             raise damage(self.path(number), 0, len(data))
         self.bytes_cut += len(data)
 
-    def _read_tail(self, number: i64, data: bytes, may_be_torn: bool, kept: list[LogFile]) -> int:
+    def _read_tail(self, number: i64, data: bytes, may_be_torn: bool) -> LogFile:
         blocks: list[int] = []
         file = LogFile(number, self._note_blocks(number, data, blocks, True))
-        kept.append(file)
         size: i64 = len(data)
         if file.size < size:
             if not may_be_torn or attests_damage(data, file.size, number):
@@ -193,7 +193,10 @@ class LogRecovery:
             self.bytes_cut += size - file.size
         self.clean = file.size == size and self._last_kind == CLEAN
         self._collect(file, data, blocks)
-        return int(file.size)
+        self._tail_no = number
+        self._again_offset = synced_offset(data, blocks[-2])
+        self._again = data[self._again_offset : file.size]
+        return file
 
     def _read_listed(self, number: int, size: int, present: list[int]) -> LogFile:
         path = self.path(number)
@@ -229,6 +232,7 @@ class LogRecovery:
             end = block_end(data, at, number)
             if end < 0:
                 break
+            refuse_unknown_version(self.path(number), data[at + 3])
             blocks.append(int(at))
             self._note_records(number, data, at + BLOCK_HEADER_BYTES, end, tail)
             at = end
@@ -362,10 +366,12 @@ class LogRecovery:
 
     # -- the disk --------------------------------------------------------------------------
 
-    def _mend(self, numbers: list[int], cuts: dict[int, int]) -> None:
+    def _mend(self, numbers: list[int]) -> None:
         """Cut, sync what was read, then remove what the log no longer names."""
-        for number in sorted(cuts):
-            self.files.truncate(self.path(number), cuts[number])
+        if self._tail_no > 0:
+            self.files.rewrite(self.path(self._tail_no), int(self._again_offset), self._again)
+        for number in self._emptied:
+            self.files.truncate(self.path(number), 0)
         self.files.sync_dir(self.directory)
         for number in numbers:
             if number not in self._by_number:
