@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 import time
-from typing import Any
+from typing import Any, Self
 
 from penstock.backing.ram_queue import RamQueue
 from penstock.core.errors import AccessRefused, NotFound
@@ -102,7 +102,7 @@ class RangeHost:
         with self.lock:
             self.leases.tick(_now_ms() + 3_600_000)
 
-    def __enter__(self) -> RangeHost:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

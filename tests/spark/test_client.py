@@ -99,7 +99,7 @@ def test_content_is_read_as_the_broker_reads_it(
     raw, read_body = properties.split_content(b"??" + content + b"!!", 2, 2 + len(content))
     read = properties.decode_properties(raw)
     assert read_body == body == broker_properties.body_of(content)
-    expected = {name: None for name in properties.Properties._fields} | broker_side
+    expected = dict.fromkeys(properties.Properties._fields) | broker_side
     expected["timestamp_s"] = expected.pop("timestamp", None)
     if expected["headers"] is not None:
         expected["headers"] = {

@@ -13,15 +13,15 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
 pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
 
-from pyspark.sql.pandas.types import to_arrow_schema  # noqa: E402
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: E402
-from pyspark.sql.types import StructType  # noqa: E402
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
 
-from pyspark_penstock import DefaultSource, client, source  # noqa: E402
-from pyspark_penstock.columns import arrow_schema, spark_schema  # noqa: E402
-from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_options, parse_url  # noqa: E402
-from pyspark_penstock.source import BatchReader, DataLoss, StreamReader, cut  # noqa: E402
-from tests.spark.range_host import RangeHost  # noqa: E402
+from pyspark_penstock import DefaultSource, client, source
+from pyspark_penstock.columns import arrow_schema, spark_schema
+from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_options, parse_url
+from pyspark_penstock.source import BatchReader, DataLoss, StreamReader, cut
+from tests.spark.range_host import RangeHost
 
 
 @pytest.fixture

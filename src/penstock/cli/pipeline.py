@@ -222,6 +222,8 @@ def _show_plan(job: "ArchiveJob", head: "Head", output: str) -> None:
 
 def _run(job: "ArchiveJob", output: str) -> None:
     from penstock.spark.archive import BrokerUnreachable, run_archive
+    from penstock.spark.landing import Landing
+    from penstock.spark.session import LOG_NAME
 
     started_s = time.monotonic()
 
@@ -238,7 +240,9 @@ def _run(job: "ArchiveJob", output: str) -> None:
             error
         )
     except PenstockError as error:
-        raise Failure(str(error), "when that is mended, run the same command again") from error
+        log = Landing(job.table, job.vhost, job.queue, job.checkpoint).home / LOG_NAME
+        fix = f"see {log}; when it is mended, run the same command again"
+        raise Failure(str(error), fix) from error
     click.echo(json.dumps(_summary(job, summary, time.monotonic() - started_s)))
 
 

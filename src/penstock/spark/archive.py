@@ -38,6 +38,8 @@ RESTARTS_MAX = 3
 PAUSE_MIN_S = 1.0
 PAUSE_MAX_S = 30.0
 POLL_S = 1
+STOP_PATIENCE_S = 30.0
+"""How long a stop waits for the batch that is being landed."""
 
 
 class PipelineFailed(PenstockError):
@@ -98,7 +100,7 @@ def run_archive(
     landing = Landing(job.table, job.vhost, job.queue, job.checkpoint)
     summary = Summary()
     with landing.locked():
-        spark = local_session(f"penstock archive {job.queue}", job.master, job.url, job.table)
+        spark = local_session(f"penstock archive {job.queue}", job.master, job.url, landing.home)
         try:
             _Run(job, landing, spark, summary, on_landed, stopping).until_done()
             summary.query_id = landing.query_id()
@@ -142,6 +144,7 @@ class _Run:
         self._summary = summary
         self._on_landed = on_landed
         self._stopping = stopping
+        self._between_batches = threading.Event()
 
     def until_done(self) -> None:
         failures = 0
@@ -167,7 +170,7 @@ class _Run:
         try:
             while not query.awaitTermination(POLL_S):
                 if self._stopping.is_set():
-                    query.stop()
+                    self._stop_between_batches(query)
                     return None
         except StreamingQueryException as error:
             return error
@@ -191,9 +194,17 @@ class _Run:
         return writer.trigger(processingTime=f"{int(job.every_s * 1000)} milliseconds").start()
 
     def _land(self, frame: "DataFrame", batch: int) -> None:
+        self._between_batches.clear()
         landed = self._landing.land(frame, batch)
         self._summary.add(landed)
         self._on_landed(landed)
+        self._between_batches.set()
+
+    def _stop_between_batches(self, query: "StreamingQuery") -> None:
+        """Interrupting a batch is safe, but its work would have to be done again."""
+        if query.status["isTriggerActive"]:
+            self._between_batches.wait(STOP_PATIENCE_S)
+        query.stop()
 
 
 def _is_hopeless(error: Exception) -> bool:
@@ -210,4 +221,4 @@ def _failure(error: Exception) -> PipelineFailed:
                 cause = line.strip().removeprefix(name).lstrip(": ")
                 kind = BrokerUnreachable if name == UNREACHABLE else PipelineFailed
                 return kind(cause)
-    return PipelineFailed(text)
+    return PipelineFailed(text.splitlines()[0])

@@ -8,6 +8,7 @@ file, named by the query's identity in the checkpoint and the batch's number the
     _penstock/orders/checkpoint          Spark's notes: what was planned, what is committed
     _penstock/orders/staging             files that are being written
     _penstock/orders/lock                held by the one pipeline that may land here
+    _penstock/orders/spark.log           what Spark has to say
 
 Readers of tables skip names that begin with an underscore, and there is no other
 bookkeeping: whoever lists the directory sees the table.
@@ -88,15 +89,15 @@ class Landing:
     def __init__(self, table: Path, vhost: str, queue: str, checkpoint: Path | None) -> None:
         self.table = table
         self._name = file_name_of(vhost, queue)
-        self._home = table / "_penstock" / self._name
-        self.checkpoint = checkpoint or self._home / "checkpoint"
-        self._staging = self._home / "staging"
+        self.home = table / "_penstock" / self._name
+        self.checkpoint = checkpoint or self.home / "checkpoint"
+        self._staging = self.home / "staging"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One pipeline at a time; the kernel lets go when the process dies."""
-        self._home.mkdir(parents=True, exist_ok=True)
-        with (self._home / "lock").open("w") as lock:
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

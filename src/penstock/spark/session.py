@@ -1,8 +1,11 @@
-"""An embedded local Spark: found Java, loopback only, no web page, our data source known.
+"""An embedded local Spark: found Java, loopback only, no web page, quiet, our source known.
 
 Spark on its own listens on all interfaces (its web page on port 4040, and the address of the
 host).  A pipeline started from a shell has no business doing so.  The broker's address goes
 in by environment variable, because options show up in query plans.
+
+Spark also writes pages of stack traces for every failed attempt.  They go to a file: what a
+user must know is said in one line by whoever runs the session.
 """
 
 import os
@@ -18,6 +21,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+LOG_NAME = "spark.log"
+LOG_SETTINGS = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
 
 
 class SparkMissing(PenstockError):
@@ -35,7 +54,7 @@ def check_installed() -> None:
 
 
 def local_session(app_name: str, master: str, broker_url: str, scratch: Path) -> "SparkSession":
-    """A session in this process; ``scratch`` is where Spark may leave things."""
+    """A session in this process; ``scratch`` is a directory for Spark's log and leavings."""
     check_installed()
     from pyspark.sql import SparkSession
 
@@ -45,10 +64,12 @@ def local_session(app_name: str, master: str, broker_url: str, scratch: Path) ->
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
-        "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_log_settings(scratch)}"',
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.hadoop.fs.defaultFS": "file:///",
+        # Spark's own choice is INT96, which other readers take for nanoseconds without a zone.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
@@ -75,6 +96,14 @@ def _prepare_environment(broker_url: str) -> None:
             "SPARK_LOCAL_IP": LOOPBACK,
         }
     )
+
+
+def _log_settings(scratch: Path) -> Path:
+    """Written anew for each session, since the log's place is inside it."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    settings = scratch / "log4j2.properties"
+    settings.write_text(LOG_SETTINGS.format(log=scratch / LOG_NAME))
+    return settings
 
 
 def _register(spark: "SparkSession") -> None:
