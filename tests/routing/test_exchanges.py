@@ -85,6 +85,18 @@ def test_bindings_differ_by_arguments() -> None:
     assert names(route(x, "k", None)) == ["a"]
 
 
+@pytest.mark.parametrize("kind", EXCHANGE_TYPES)
+def test_a_queue_bound_three_times_leaves_with_the_third_binding(kind: str) -> None:
+    x = exchange(kind)
+    a = Queue("a")
+    for n in range(3):
+        x.bind(a, "k", {"x-n": n})
+    for n in range(3):
+        assert names(route(x, "k", {})) == ["a"]
+        assert x.unbind(a, "k", {"x-n": n})
+    assert route(x, "k", {}) == []
+
+
 def test_a_binding_knows_both_ends() -> None:
     x = exchange("topic")
     a = Queue("a")
