@@ -8,6 +8,7 @@ hanging up.  It says its port on standard output and ends when its standard inpu
     python -m penstock.client.sink discard|blast BODY_BYTES
 """
 
+import select
 import socket
 import sys
 import threading
@@ -47,6 +48,7 @@ class SinkConnection:
         self._socket = peer
         self._blasting = blasting
         self._body_bytes = body_bytes
+        self._blast: Composer | None = None
         self._scanner = DeliveryScanner(KEY_PUBLISH, 1, 1 << 15, 0)
         self._confirming = False
         self._confirmed = 0
@@ -55,16 +57,26 @@ class SinkConnection:
     def serve(self) -> None:
         try:
             self._greet()
-            while data := self._socket.recv(RECEIVE_BYTES):
-                self._scanner.feed(data, time.monotonic_ns())
-                for channel, payload in self._scanner.control:
-                    self._answer(channel, decode_method(payload))
-                self._scanner.control.clear()
-                self._confirm()
+            while self._turn():
+                pass
         except OSError:
             pass  # the peer hung up, which is how a run ends
         finally:
             self._socket.close()
+
+    def _turn(self) -> bool:
+        """Send a blob of deliveries, or read what the peer says; False when it hung up."""
+        if self._blast is not None and not select.select([self._socket], [], [], 0)[0]:
+            blob = self._blast.compose(UNLIMITED, BLAST_BYTES, time.monotonic_ns())
+            self._socket.sendall(blob)
+            return True
+        data = self._socket.recv(RECEIVE_BYTES)
+        self._scanner.feed(data, time.monotonic_ns())
+        for channel, payload in self._scanner.control:
+            self._answer(channel, decode_method(payload))
+        self._scanner.control.clear()
+        self._confirm()
+        return bool(data)
 
     def _greet(self) -> None:
         header = b""
@@ -79,11 +91,13 @@ class SinkConnection:
             tag = method.text("consumer_tag")
             self._socket.sendall(encode_method(channel, m.BASIC_CONSUME_OK, (tag,)))
             if self._blasting:
-                self._blast(channel, tag)
+                self._blast = delivery_composer(channel, tag, self._body_bytes)
         elif method.key in ANSWERS:
             key, values = ANSWERS[method.key]
             self._socket.sendall(encode_method(channel, key, values))
             self._confirming |= method.key == m.CONFIRM_SELECT
+            if method.key == m.CONNECTION_CLOSE:
+                self._blast = None  # nothing may follow the close-ok
         elif method.key not in SILENT:
             raise OSError(f"the sink does not know {method.name}")
 
@@ -92,13 +106,6 @@ class SinkConnection:
         if self._confirming and messages > self._confirmed:
             self._confirmed = messages
             self._socket.sendall(encode_method(1, m.BASIC_ACK, (messages, True)))
-
-    def _blast(self, channel: int, tag: str) -> None:
-        """Deliveries until the peer hangs up; what it says is not read any more."""
-        composer = delivery_composer(channel, tag, self._body_bytes)
-        while True:
-            blob = composer.compose(UNLIMITED, BLAST_BYTES, time.monotonic_ns())
-            self._socket.sendall(blob)
 
 
 def delivery_composer(channel: int, tag: str, body_bytes: int) -> Composer:
