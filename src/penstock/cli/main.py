@@ -5,9 +5,7 @@ command's own help.  An error comes out as cause and fix, without a traceback un
 ``--debug`` is given, and with one of the exit codes the help names.
 """
 
-import difflib
 import sys
-import traceback
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -77,6 +75,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and name not in ALIASES and not name.startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
             advice = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"No such command {name!r}.{advice}")
@@ -99,6 +99,8 @@ class LazyGroup(click.Group):
             raise
         except Exception as error:
             if debug:
+                import traceback
+
                 traceback.print_exc()
             raise _as_failure(error) from error
 

@@ -1,0 +1,282 @@
+"""The penstock command: what it prints, how it fails, what it costs to start."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from penstock import __version__
+from penstock.cli.inspect import table
+from penstock.cli.main import ALIASES, COMMANDS, LazyGroup, cli
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+START_TIME_S = 0.15
+HEAVY = ("aiohttp", "pyspark", "asyncio", "penstock.server", "penstock.spark", "penstock.client")
+
+
+def run(*arguments: str, environment: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(cli, list(arguments), env=environment)
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+
+# -- help and the list of commands ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_the_command_says(name: str) -> None:
+    command = LazyGroup().get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.get_short_help_str(limit=200).rstrip(".") == COMMANDS[name].help.rstrip(".")
+
+
+def test_help_lists_every_command_and_the_exit_codes() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name, entry in COMMANDS.items():
+        assert f"  {name} " in result.output
+        assert entry.help in result.output
+    for code in (0, 1, 2, 69):
+        assert re.search(rf"^ +{code} +\w", result.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("alias, name", ALIASES.items())
+def test_aliases_are_the_command(alias: str, name: str) -> None:
+    group = LazyGroup()
+    context = click.Context(cli)
+    assert group.get_command(context, alias) is group.get_command(context, name)
+
+
+def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
+    result = run("queus")
+    assert result.exit_code == 2
+    assert "Did you mean 'queues'?" in result.stderr
+
+
+def test_help_and_ping_load_nothing_heavy() -> None:
+    for arguments in (["--help"], ["version"], ["ping", "--url", "http://127.0.0.1:9"]):
+        loaded = python(
+            "import sys\nfrom penstock.cli.main import cli\n"
+            f"try: cli.main({arguments!r})\nexcept SystemExit: pass\n"
+            f"print([name for name in {HEAVY!r} if name in sys.modules])"
+        )
+        assert loaded.stdout.splitlines()[-1] == "[]", arguments
+
+
+def test_help_starts_fast() -> None:
+    """In processor time, the best of three: other work on the machine must not count."""
+    best_s = min(_processor_time_of_help() for _ in range(3))
+    assert best_s < START_TIME_S
+
+
+def _processor_time_of_help() -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, "-m", "penstock", "--help"],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+        timeout=30,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_version() -> None:
+    result = run("version")
+    assert result.exit_code == 0
+    assert __version__ in result.output
+    assert run("--version").output.strip().endswith(__version__)
+
+
+# -- looking into a broker ------------------------------------------------------------------
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A management API that says what the test wants."""
+
+    status = 200
+    body: bytes = b"[]"
+    asked: ClassVar[list[tuple[str, str]]] = []
+
+    def do_GET(self) -> None:
+        Answers.asked.append((self.path, self.headers.get("Authorization", "")))
+        self.send_response(Answers.status)
+        self.send_header("Content-Length", str(len(Answers.body)))
+        self.end_headers()
+        self.wfile.write(Answers.body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def api() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    Answers.status, Answers.body = 200, b"[]"
+    Answers.asked.clear()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+QUEUE = {
+    "name": "orders",
+    "vhost": "/",
+    "durable": True,
+    "messages_ready": 12,
+    "messages_unacknowledged": 3,
+    "consumers": 0,
+    "message_bytes_ready": 4096,
+}
+
+
+def test_queues_as_a_table(api: str) -> None:
+    nasty = {**QUEUE, "name": "nasty\x1b[2J\nname", "messages_ready": 1}
+    Answers.body = json.dumps([QUEUE, nasty]).encode()
+    result = run("queues", "--url", api)
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[0].split() == [
+        "vhost",
+        "name",
+        "durable",
+        "ready",
+        "unacked",
+        "consumers",
+        "bytes",
+    ]
+    assert lines[1].split() == ["/", "orders", "yes", "12", "3", "0", "4096"]
+    assert "\x1b" not in result.output
+    assert "nasty\\x1b[2J\\nname" in lines[2]
+    assert len(lines) == 3
+    assert Answers.asked[0][0].startswith("/api/queues?columns=vhost%2Cname%2C")
+
+
+def test_queues_as_json_are_what_the_server_said(api: str) -> None:
+    said = [{**QUEUE, "anything": [1, None]}]
+    Answers.body = json.dumps(said).encode()
+    result = run("list-queues", "--url", api, "-o", "json", "--vhost", "a/b")
+    assert json.loads(result.output) == said
+    assert Answers.asked[0][0] == "/api/queues/a%2Fb"
+
+
+def test_who_asks_comes_from_options_or_the_environment(api: str) -> None:
+    run("exchanges", "--url", api, "--user", "ann", "--password", "pä:ss")
+    run(
+        "connections",
+        environment={"PENSTOCK_URL": api, "PENSTOCK_USER": "bob", "PENSTOCK_PASSWORD": "x"},
+    )
+    run("overview", "--url", api)
+    authorizations = [authorization for _, authorization in Answers.asked]
+    assert authorizations == ["Basic YW5uOnDDpDpzcw==", "Basic Ym9iOng=", "Basic Z3Vlc3Q6Z3Vlc3Q="]
+
+
+def test_overview_shows_numbers(api: str) -> None:
+    Answers.body = json.dumps(
+        {
+            "node": "penstock@here",
+            "product_name": "Penstock",
+            "product_version": "1",
+            "queue_totals": {"messages": 7},
+            "object_totals": {"queues": 2},
+            "message_stats": {"publish": 9, "publish_details": {"rate": 0.0}},
+        }
+    ).encode()
+    result = run("overview", "--url", api)
+    rows = dict(line.split(maxsplit=1) for line in result.output.splitlines()[1:])
+    assert rows == {
+        "node": "penstock@here",
+        "version": "Penstock 1",
+        "messages": "7",
+        "queues": "2",
+        "publish": "9",
+    }
+
+
+def test_ping(api: str) -> None:
+    Answers.body = b'{"status":"ok"}'
+    assert run("ping", "--url", api).output.startswith("alive, answered in ")
+    assert json.loads(run("ping", "--url", api, "-o", "json").output)["status"] == "ok"
+    assert {path for path, _ in Answers.asked} == {"/healthz/live"}
+
+
+@pytest.mark.parametrize(
+    "status, body, code, words",
+    [
+        (401, b'{"error":"x","reason":"Login failed"}', 1, ["'guest'", "Login failed", "--user"]),
+        (503, b'{"error":"x","reason":"starting"}', 69, ["starting", "fix: try again"]),
+        (404, b"<html>", 1, ["answers 404"]),
+        (200, b"<html>", 1, ["not with JSON", "is that a management API?"]),
+    ],
+)
+def test_what_the_server_refuses_is_said(
+    api: str, status: int, body: bytes, code: int, words: list[str]
+) -> None:
+    Answers.status, Answers.body = status, body
+    result = run("queues", "--url", api)
+    assert result.exit_code == code
+    assert result.stderr.startswith("error: ")
+    for word in words:
+        assert word in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_nobody_there() -> None:
+    result = run("ping", "--url", "http://127.0.0.1:9")
+    assert result.exit_code == 69
+    assert "Connection refused" in result.stderr
+    assert "fix: start one with" in result.stderr
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://h:99999", "http://h:x"])
+def test_an_address_that_is_none(url: str) -> None:
+    result = run("ping", "--url", url)
+    assert result.exit_code == 2
+    assert url in result.stderr
+
+
+def test_a_fault_of_ours_shows_its_traceback_only_when_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr("penstock.cli.inspect.Management.get", broken)
+    quiet = run("queues")
+    assert (quiet.exit_code, quiet.stderr.splitlines()[0]) == (1, "error: RuntimeError: oops")
+    assert "--debug" in quiet.stderr
+    assert "Traceback" not in quiet.output
+    loud = run("--debug", "queues")
+    assert "Traceback" in loud.output
+    assert "RuntimeError: oops" in loud.output
+
+
+def test_a_table_of_nothing_has_its_titles() -> None:
+    assert table(["a", "bb"], []) == "a  bb"
+    assert table(["n", "x"], [[1, None], [22, "y"]]).splitlines() == [" n  x", " 1  -", "22  y"]

@@ -1,0 +1,205 @@
+"""``penstock serve``: from arguments, environment and file to what the node is given."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from penstock.cli.failure import WrongSetting
+from penstock.cli.main import cli
+from penstock.cli.serve import choose_data_dir, serve
+from penstock.core.errors import Corrupt, DataDirLocked
+from penstock.core.settings import DECLARED, Settings
+
+
+class Node(types.ModuleType):
+    """Stands in for ``penstock.server.node``: remembers its settings, ends as told."""
+
+    def __init__(self, end: Callable[[], int]) -> None:
+        super().__init__("penstock.server.node")
+        self.settings: Settings | None = None
+        self._end = end
+
+    def run(self, settings: Settings) -> int:
+        self.settings = settings
+        return self._end()
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, Settings | None]]:
+    def run(
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        end: Callable[[], int] = lambda: 0,
+    ) -> tuple[Result, Settings | None]:
+        node = Node(end)
+        monkeypatch.setitem(sys.modules, "penstock.server.node", node)
+        monkeypatch.setattr("penstock.server.node", node, raising=False)
+        for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+            monkeypatch.delenv(name)
+        result = CliRunner().invoke(cli, ["serve", *arguments], env=environment)
+        return result, node.settings
+
+    return run
+
+
+Start = Callable[..., tuple[Result, Settings | None]]
+
+
+def test_every_setting_is_a_flag_with_its_default_in_the_help() -> None:
+    result = CliRunner().invoke(serve, ["--help"], terminal_width=300)
+    for setting in DECLARED.values():
+        assert setting.flag + " " in result.output
+        assert setting.doc.replace("`", "") in result.output
+        if isinstance(setting.default, int):
+            assert f"[default: {setting.default}]" in result.output
+
+
+def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
+    values = {
+        "data_dir": str(tmp_path),
+        "bind": "::1",
+        "default_user": "ann",
+        "default_pass": "pw",
+        "default_vhost": "v",
+        "loopback_users": "ann,bob",
+        "log_level": "debug",
+        "log_format": "json",
+    }
+    arguments = []
+    for key, setting in DECLARED.items():
+        values.setdefault(key, "7000")
+        arguments += [setting.flag, values[key]]
+    result, settings = start(*arguments)
+    assert result.exit_code == 0, result.output
+    assert settings is not None
+    for key in DECLARED:
+        value = settings.value_of(key)
+        assert (",".join(value) if isinstance(value, tuple) else str(value)) == values[key]
+
+
+def test_file_environment_and_flag(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('amqp_port = 1\nhttp_port = 1\nbind = "::1"\ndata_dir = "~/x"\n')
+    environment = {"PENSTOCK_AMQP_PORT": "2", "PENSTOCK_HTTP_PORT": "2", "HOME": str(tmp_path)}
+    result, settings = start("--config", str(file), "--amqp-port", "3", environment=environment)
+    assert result.exit_code == 0, result.output
+    assert settings is not None
+    assert (settings.bind, settings.http_port, settings.amqp_port) == ("::1", 2, 3)
+    assert settings.data_dir == str(tmp_path / "x")
+    assert settings.file_name == str(file)
+    # The variable names the file as well.
+    _, settings = start(environment={**environment, "PENSTOCK_CONFIG": str(file)})
+    assert settings is not None
+    assert settings.bind == "::1"
+
+
+@pytest.mark.parametrize(
+    "arguments, environment, words",
+    [
+        (["--amqp-port", "70000"], {}, ["flag: --amqp-port = '70000'", "0 to 65535"]),
+        ([], {"PENSTOCK_FRAME_MAX": "1"}, ["environment: PENSTOCK_FRAME_MAX = '1'"]),
+        ([], {"PENSTOCK_FRAMEMAX": "1"}, ["did you mean 'PENSTOCK_FRAME_MAX'?"]),
+        (["--amqp-prot", "1"], {}, ["No such option", "--amqp-port"]),
+        (["--config", "/nowhere.toml"], {}, ["cannot read", "/nowhere.toml", "fix: "]),
+        (["surplus"], {}, ["unexpected extra argument"]),
+    ],
+)
+def test_what_is_wrong_ends_with_2(
+    start: Start, arguments: list[str], environment: dict[str, str], words: list[str]
+) -> None:
+    result, settings = start(*arguments, environment=environment)
+    assert result.exit_code == 2
+    assert settings is None, "the node must not start"
+    for word in words:
+        assert word in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_file_with_a_slip_or_no_text(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("amqp_prt = 1")
+    result, _ = start("--config", str(file))
+    assert result.exit_code == 2
+    assert (
+        f"file {file}: there is no setting 'amqp_prt'; did you mean 'amqp_port'?" in result.stderr
+    )
+    file.write_bytes(b"\xff")
+    result, _ = start("--config", str(file))
+    assert result.exit_code == 2
+    assert "not UTF-8" in result.stderr
+
+
+def test_foreign_variables_are_mentioned(start: Start, tmp_path: Path) -> None:
+    environment = {"PENSTOCK_COLOUR": "blue", "PENSTOCK_SERVICE_HOST": "10.0.0.1"}
+    result, settings = start("--data-dir", str(tmp_path), environment=environment)
+    assert result.exit_code == 0
+    assert settings is not None
+    assert "PENSTOCK_COLOUR is not a setting" in result.stderr
+    assert "SERVICE_HOST" not in result.stderr
+
+
+def raising(error: Exception) -> Callable[[], int]:
+    def end() -> int:
+        raise error
+
+    return end
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (DataDirLocked("d is in use by process 7"), ["process 7", "--data-dir"]),
+        (Corrupt("file x, offset 12"), ["file x, offset 12", "backup"]),
+        (OSError(errno.EADDRINUSE, "taken"), ["taken", "--amqp-port"]),
+        (OSError(errno.EADDRNOTAVAIL, "none"), ["--bind 127.0.0.1"]),
+        (PermissionError(errno.EACCES, "denied"), ["denied", "must be able to write"]),
+        (OSError(errno.ENOSPC, "full"), ["full", "make room"]),
+        (OSError(errno.EIO, "disk"), ["disk"]),
+    ],
+)
+def test_what_stops_a_start_is_said(
+    start: Start, tmp_path: Path, error: Exception, words: list[str]
+) -> None:
+    result, _ = start("--data-dir", str(tmp_path), end=raising(error))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    for word in words:
+        assert word in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_the_nodes_exit_code_is_the_commands(start: Start, tmp_path: Path) -> None:
+    result, _ = start("--data-dir", str(tmp_path), end=lambda: 3)
+    assert result.exit_code == 3
+
+
+def test_choosing_the_data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = tmp_path / "var" / "penstock"
+    home = {"HOME": "/home/ann"}
+    own = "/home/ann/.local/share/penstock"
+
+    assert choose_data_dir({"STATE_DIRECTORY": "/s/a:/s/b", **home}, str(system)) == (
+        "/s/a",
+        "from $STATE_DIRECTORY",
+    )
+    # Neither it nor the directory above exists.
+    assert choose_data_dir(home, str(system))[0] == own
+    system.parent.mkdir()
+    assert choose_data_dir(home, str(system)) == (str(system), "default, writable")
+    system.mkdir()
+    assert choose_data_dir(home, str(system))[0] == str(system)
+    # Root may write everywhere, so the refusal is played.
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != str(system))
+    path, reason = choose_data_dir(home, str(system))
+    assert path == own
+    assert str(system) in reason
+    with pytest.raises(WrongSetting, match="HOME is not set"):
+        choose_data_dir({}, str(system))

@@ -1,0 +1,201 @@
+"""What the API says while real clients are connected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from tests.management.conftest import Served
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[pika.BlockingConnection]:
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1",
+        served.amqp_port,
+        heartbeat=30,
+        client_properties={"connection_name": "the tester"},
+    )
+    connection = pika.BlockingConnection(parameters)
+    yield connection
+    if connection.is_open:
+        connection.close()
+
+
+def eventually(ask: Callable[[], Any], expected: Any) -> None:
+    """Counters move when the loop comes to it; two seconds are plenty."""
+    until = time.monotonic() + 2
+    while ask() != expected and time.monotonic() < until:
+        time.sleep(0.01)
+    assert ask() == expected
+
+
+def test_a_queue_counts_what_clients_do(served: Served, client: pika.BlockingConnection) -> None:
+    channel = client.channel()
+    channel.queue_declare("life of a/queue", durable=True, arguments={"x-message-ttl": 600_000})
+    channel.confirm_delivery()
+    for _ in range(5):
+        channel.basic_publish("", "life of a/queue", b"body")
+    path = "/api/queues/%2F/life%20of%20a%2Fqueue"
+    queue = served.get(path)
+    assert queue["name"] == "life of a/queue"
+    assert queue["arguments"] == {"x-message-ttl": 600_000}
+    assert (queue["durable"], queue["exclusive"], queue["auto_delete"]) == (True, False, False)
+    assert queue["messages"] == queue["messages_ready"] == 5
+    assert queue["message_bytes_ready"] >= 5 * len(b"body")
+    assert queue["backing_queue_status"]["next_seq_id"] == 5
+    assert queue["message_stats"]["publish"] == 5
+    assert queue["consumer_details"] == []
+
+    first = channel.basic_get("life of a/queue")
+    channel.basic_get("life of a/queue")
+    channel.basic_ack(first[0].delivery_tag)
+    eventually(
+        lambda: [
+            served.get(path)[key]
+            for key in ("messages", "messages_ready", "messages_unacknowledged", "message_stats")
+        ],
+        [4, 3, 1, {"publish": 5, "deliver_get": 2, "ack": 1}],
+    )
+
+    assert served.ask(f"{path}/contents", method="DELETE").status == 204
+    after = served.get(path)
+    assert (after["messages_ready"], after["messages_unacknowledged"]) == (0, 1)
+    assert channel.queue_declare("life of a/queue", passive=True).method.message_count == 0
+
+
+def test_connections_channels_and_consumers(
+    served: Served, client: pika.BlockingConnection
+) -> None:
+    channel = client.channel()
+    channel.queue_declare("watched", exclusive=True)
+    channel.confirm_delivery()
+    channel.basic_qos(prefetch_count=7)
+    tag = channel.basic_consume("watched", lambda *_: None, exclusive=True)
+    for _ in range(3):
+        channel.basic_publish("", "watched", b"x")
+
+    (connection,) = served.get("/api/connections")
+    assert connection["name"].endswith(f" -> 127.0.0.1:{served.amqp_port}")
+    assert connection["name"].startswith(f"127.0.0.1:{connection['peer_port']} -> ")
+    assert (connection["user"], connection["vhost"]) == ("guest", "/")
+    assert (connection["state"], connection["channels"]) == ("running", 1)
+    assert connection["user_provided_name"] == "the tester"
+    assert connection["client_properties"]["product"].startswith("Pika")
+    assert (connection["protocol"], connection["auth_mechanism"]) == ("AMQP 0-9-1", "PLAIN")
+    assert connection["timeout"] == 30
+    assert connection["frame_max"] == 131_072
+    assert connection["recv_oct"] > 300
+    assert connection["send_oct"] > 300
+    assert abs(connection["connected_at"] - time.time() * 1000) < 60_000
+
+    eventually(
+        lambda: [
+            (row["messages_unacknowledged"], row["messages_unconfirmed"])
+            for row in served.get("/api/channels")
+        ],
+        [(3, 0)],
+    )
+    (shown,) = served.get("/api/channels")
+    assert shown["name"] == f"{connection['name']} (1)"
+    assert shown["connection_details"]["name"] == connection["name"]
+    assert (shown["consumer_count"], shown["prefetch_count"], shown["confirm"]) == (1, 7, True)
+    assert shown["global_prefetch_count"] == 0
+    assert shown["message_stats"] == {"publish": 3}
+
+    (consumer,) = served.get("/api/consumers/%2F")
+    assert consumer["consumer_tag"] == tag
+    assert consumer["queue"] == {"name": "watched", "vhost": "/"}
+    assert consumer["channel_details"]["name"] == shown["name"]
+    assert (consumer["ack_required"], consumer["exclusive"]) == (True, True)
+    assert consumer["prefetch_count"] == 7
+    queue = served.get("/api/queues/%2F/watched")
+    assert queue["consumer_details"] == [consumer]
+    assert (queue["exclusive"], queue["exclusive_consumer_tag"]) == (True, tag)
+    # Somebody's own queue is not purged by others.
+    refused = served.ask("/api/queues/%2F/watched/contents", method="DELETE")
+    assert refused.status == 400
+    assert "locked queue 'watched'" in refused.body
+
+    totals = served.get("/api/overview")["object_totals"]
+    assert (totals["connections"], totals["channels"], totals["consumers"]) == (1, 1, 1)
+    client.close()
+    eventually(lambda: served.get("/api/connections"), [])
+    assert served.get("/api/channels") == served.get("/api/consumers") == []
+
+
+def test_bindings_of_all_kinds(served: Served, client: pika.BlockingConnection) -> None:
+    channel = client.channel()
+    channel.exchange_declare("inner", "fanout", durable=True)
+    channel.exchange_declare("outer", "topic", durable=True, arguments={"x-note": ["a", 1]})
+    channel.queue_declare("bound")
+    channel.exchange_bind("inner", "outer", "#.audit")
+    channel.queue_bind("bound", "outer", "a.*/é ~")
+    channel.queue_bind("bound", "outer", "", {"k": "v"})
+    channel.queue_bind("bound", "inner", "")
+    mine = [row for row in served.get("/api/bindings/%2F") if row["source"] in ("inner", "outer")]
+    assert {
+        (row["source"], row["destination"], row["destination_type"], row["routing_key"])
+        for row in mine
+    } == {
+        ("inner", "bound", "queue", ""),
+        ("outer", "inner", "exchange", "#.audit"),
+        ("outer", "bound", "queue", "a.*/é ~"),
+        ("outer", "bound", "queue", ""),
+    }
+    keys = {row["routing_key"]: row["properties_key"] for row in mine if row["source"] == "outer"}
+    assert keys["#.audit"] == "%23.audit"
+    assert keys["a.*/é ~"] == "a.%2A%2F%C3%A9+%7E"
+    assert keys[""].startswith("~")
+    assert len(keys[""]) == len("~8IXMRA")
+    assert [row["properties_key"] for row in mine if row["source"] == "inner"] == ["~"]
+    exchange = served.get("/api/exchanges/%2F/outer")
+    assert exchange["type"] == "topic"
+    assert exchange["arguments"] == {"x-note": ["a", 1]}
+    assert "bound" in [
+        row["destination"] for row in served.get("/api/bindings/%2F") if row["source"] == ""
+    ]
+
+
+def test_overview_adds_up(served: Served, client: pika.BlockingConnection) -> None:
+    before = served.get("/api/overview")
+    channel = client.channel()
+    for number in range(3):
+        channel.queue_declare(f"sum-{number}")
+        for _ in range(number):
+            channel.basic_publish("", f"sum-{number}", b"x")
+    channel.basic_get("sum-2")
+    channel.queue_declare("sum-0", passive=True)  # everything before it has been handled
+    after = served.get("/api/overview")
+    change = {
+        key: after["queue_totals"][key] - before["queue_totals"][key]
+        for key in ("messages", "messages_ready", "messages_unacknowledged")
+    }
+    assert change == {"messages": 3, "messages_ready": 2, "messages_unacknowledged": 1}
+    assert after["object_totals"]["queues"] == before["object_totals"]["queues"] + 3
+    assert after["product_name"] == "Penstock"
+    assert after["listeners"] == [
+        {
+            "node": "penstock@test",
+            "protocol": "amqp",
+            "ip_address": "127.0.0.1",
+            "port": served.amqp_port,
+        }
+    ]
+    assert after["contexts"][0]["port"] == str(served.port)
+    vhost = served.get("/api/vhosts")[0]
+    assert vhost["messages"] == after["queue_totals"]["messages"]
+
+
+def test_the_node_tells_real_numbers(served: Served) -> None:
+    (node,) = served.get("/api/nodes")
+    assert node["name"] == "penstock@test"
+    assert node["mem_used"] > 10_000_000
+    assert 0 < node["fd_used"] < node["fd_total"]
+    assert node["disk_free"] > 0
+    assert served.get("/api/nodes/rabbit@test")["name"] == "penstock@test"
+    assert served.ask("/api/nodes/other@test").status == 404
