@@ -44,6 +44,7 @@ HOT = [
     "src/penstock/server/amqp_channel.py",
     "src/penstock/server/amqp_session.py",
     "src/penstock/server/turn.py",
+    "src/penstock/server/loop.py",
 ]
 
 

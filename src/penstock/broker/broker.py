@@ -38,6 +38,7 @@ class Broker:
         self.schedule = Schedule()
         self.sessions: list[object] = []  # for people who watch
         self._wakeups: list[Queue] = []
+        self._refills: list[Queue] = []
         self._make_backing = make_backing
         self._new_incarnation = new_incarnation
 
@@ -90,6 +91,7 @@ class Broker:
             self._make_backing,
             self._new_incarnation,
             self._wakeups,
+            self._refills,
             self.schedule,
         )
         self.vhosts[name] = vhost
@@ -124,6 +126,16 @@ class Broker:
         awake = self._wakeups[:]
         self._wakeups.clear()
         return awake
+
+    def has_refills(self) -> bool:
+        return len(self._refills) > 0
+
+    def wake_refills(self) -> None:
+        """The moment is over: consumers with nearly full windows get their refill now."""
+        for queue in self._refills:
+            queue.refilling = False
+            queue.wake()
+        self._refills.clear()
 
     def expire_messages(self, queue: Queue, now_ms: i64) -> None:
         """Drop what is over its time, and be called again when the next one is."""

@@ -79,6 +79,7 @@ class Vhost:
         make_backing: BackingFactory,
         new_incarnation: IncarnationSource,
         wakeups: list[Queue],
+        refills: list[Queue],
         schedule: Schedule,
     ) -> None:
         self.name = name
@@ -91,6 +92,7 @@ class Vhost:
         self._make_backing = make_backing
         self._new_incarnation = new_incarnation
         self._wakeups = wakeups
+        self._refills = refills
         self._schedule = schedule
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = Exchange(
@@ -365,6 +367,7 @@ class Vhost:
             arguments,
             self._make_backing(queue_id, kept),
             self._wakeups,
+            self._refills,
         )
         queue.message_ttl_ms = _duration(arguments, "x-message-ttl", -1)
         queue.expires_ms = _duration(arguments, "x-expires", 0)

@@ -79,6 +79,13 @@ class Consumer:
             room = self.prefetch - self.outstanding
         return room if room > 0 else 0
 
+    def nearly_full(self) -> bool:
+        """At least three quarters of its window are still unsettled."""
+        if self.prefetch > 0:
+            return self.outstanding * 4 >= self.prefetch * 3
+        shared = self.shared
+        return shared.limit > 0 and shared.outstanding * 4 >= shared.limit * 3
+
     def take(self, count: i64) -> None:
         """Account for deliveries that wait for settlement."""
         self.outstanding += count

@@ -166,7 +166,7 @@ class Loop:
             self._run_calls()
         if now_ms >= self._tick_at_ms:
             self._tick(now_ms)
-        turn.run(now_ms)
+        turn.run(now_ms, not ready)
         if self._waiters:
             self._tick_waiters(now_ms)
         turn.commit_definitions()

@@ -25,6 +25,8 @@ INLINE_SYNC_MS: Final = 0.5
 committer's thread and back would cost more than the write."""
 GROUP_BYTES_MAX: Final[i64] = 1024 * 1024
 """While one group is being synced the next one fills; larger ones fall out of the cache."""
+REFILL_DELAY_MS: Final[i64] = 1
+"""How long a consumer with a nearly full window may wait for its refill, while more comes in."""
 SYNC_INTERVAL_MS: Final[i64] = 200
 """What nobody waits for is synced this often."""
 
@@ -40,6 +42,7 @@ class Turn:
         self._log = log
         self._committer = committer
         self._synced_at_ms: i64 = 0
+        self._refill_since_ms: i64 = 0  # the last turn that had no refills waiting
 
     def touch(self, session: Session) -> None:
         """This session may have output."""
@@ -54,7 +57,13 @@ class Turn:
             session.waiting_listed = True
             self.waiting.append(session)
 
-    def run(self, now_ms: i64) -> None:
+    def run(self, now_ms: i64, idle: bool) -> None:
+        """One turn; ``idle`` = no socket had anything to read."""
+        if self._broker.has_refills():
+            if idle or now_ms - self._refill_since_ms > REFILL_DELAY_MS:
+                self._broker.wake_refills()
+        else:
+            self._refill_since_ms = now_ms
         self._deliver(now_ms)
         next_ms = self._broker.schedule.next_ms()
         if next_ms > 0 and next_ms <= now_ms:
@@ -127,7 +136,7 @@ class Turn:
 
     def has_work(self) -> bool:
         """Should the loop come back without waiting?"""
-        return self._broker.has_wakeups()
+        return self._broker.has_wakeups() or self._broker.has_refills()
 
     def next_due_ms(self) -> i64:
         return self._broker.schedule.next_ms()
