@@ -1,5 +1,6 @@
 """Settings: one declaration per key, four sources, and errors that say what to do."""
 
+import re
 import runpy
 import tomllib
 from pathlib import Path
@@ -189,3 +190,16 @@ def test_the_reference_page_is_fresh_and_its_example_loads() -> None:
     for key, setting in DECLARED.items():
         for face in (f"## {key}\n", setting.environment_name, setting.flag, setting.doc):
             assert face in page
+
+
+@pytest.mark.parametrize("key", DECLARED)
+def test_every_setting_is_used_by_the_program(key: str) -> None:
+    """A setting that is read by nobody but the start screen would be a lie."""
+    read = re.compile(rf"settings\.{key}\b")
+    users = [
+        path
+        for path in (ROOT / "src" / "penstock").rglob("*.py")
+        if path.name not in ("settings.py", "start_screen.py")
+        and read.search(path.read_text(encoding="utf-8"))
+    ]
+    assert users

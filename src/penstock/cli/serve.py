@@ -120,10 +120,10 @@ def choose_data_dir(
 
 def run_broker(settings: Settings) -> int:
     """Hand over to the server; what stops a start is told as cause and fix."""
-    from penstock.server import node
+    from penstock.server.node import run
 
     try:
-        return node.run(settings)
+        return run(settings)
     except DataDirLocked as error:
         raise Failure(str(error), "stop that process or give another --data-dir") from error
     except Corrupt as error:
