@@ -50,7 +50,7 @@ class LiveBroker(BrokerProcess):
 
     def command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "penstock", "serve"),
+            *(sys.executable, "-m", "penstock", "--debug", "serve"),
             *("--data-dir", str(self.data_dir), "--bind", "127.0.0.1"),
             *("--amqp-port", str(self.amqp_port), "--http-port", str(self.http_port)),
             *self._arguments,

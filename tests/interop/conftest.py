@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tests.helpers.broker_process import BrokerProcess
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)
+# Its errors are raised as well; a lost connection, meant or not, fills pages otherwise.
+logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
