@@ -33,12 +33,9 @@ class Served:
         self._thread.start()
         watch = NodeWatch(self.node.loop, "127.0.0.1", self.amqp_port)
         self.view = BrokerView(self.node.broker, watch, "penstock@test")
+        self.facts = NodeFacts("penstock@test", str(data_dir), "")
         self.management = ManagementServer(
-            "127.0.0.1",
-            0,
-            self.node.loop.call,
-            self.view,
-            NodeFacts("penstock@test", str(data_dir)),
+            "127.0.0.1", 0, self.node.loop.call, self.view, self.facts
         )
         self.port = self.management.start()
 

@@ -16,7 +16,6 @@ from penstock.broker.access import User
 from penstock.core.errors import AccessRefused
 from penstock.management import app
 from penstock.management.app import ManagementServer
-from penstock.management.view import BrokerView
 from tests.management.cases import QUEUES
 from tests.management.conftest import Served
 
@@ -204,7 +203,7 @@ def test_a_stuck_broker_makes_requests_fail_not_hang(
 ) -> None:
     monkeypatch.setattr(app, "ANSWER_TIMEOUT_S", 0.2)
     stuck = StuckLoop()
-    server = ManagementServer("127.0.0.1", 0, stuck.call, served.view)  # type: ignore[arg-type]
+    server = ManagementServer("127.0.0.1", 0, stuck.call, served.view, served.facts)  # type: ignore[arg-type]
     port = server.start()
     monkeypatch.setattr(served, "port", port)
     try:
@@ -222,7 +221,7 @@ def test_a_stuck_broker_makes_requests_fail_not_hang(
 
 def test_stop_does_not_wait_for_a_stuck_broker(served: Served) -> None:
     stuck = StuckLoop()
-    server = ManagementServer("127.0.0.1", 0, stuck.call, served.view)  # type: ignore[arg-type]
+    server = ManagementServer("127.0.0.1", 0, stuck.call, served.view, served.facts)  # type: ignore[arg-type]
     port = server.start()
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"GET /healthz/live HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -241,7 +240,9 @@ def test_stop_does_not_wait_for_a_stuck_broker(served: Served) -> None:
 def test_a_taken_port_is_said_at_the_start(served: Served) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        server = ManagementServer("127.0.0.1", port, served.node.loop.call, served.view)
+        server = ManagementServer(
+            "127.0.0.1", port, served.node.loop.call, served.view, served.facts
+        )
         with pytest.raises(OSError, match=str(port)):
             server.start()
 
@@ -255,19 +256,6 @@ def test_health(served: Served) -> None:
         assert served.ask("/healthz/live", "").status == 200
     finally:
         served.management.set_ready(True)
-
-
-def test_a_view_without_a_watch_refuses_to_tell(served: Served) -> None:
-    server = ManagementServer("127.0.0.1", 0, served.node.loop.call, BrokerView(served.node.broker))
-    before = served.port
-    served.port = server.start()
-    try:
-        for path in ("/api/connections", "/api/channels"):
-            assert served.ask(path).status == 501
-        assert "connections" not in served.get("/api/overview")["object_totals"]
-    finally:
-        served.port = before
-        server.stop()
 
 
 def test_authenticate_is_the_brokers(served: Served) -> None:

@@ -73,14 +73,15 @@ class Api:
         vhosts = await self._visible_vhosts(visitor)
         ready, unacked, consumers = await self._message_counts(vhosts)
         exchanges, queues = await self._on_loop(self._view.count_entities, vhosts)
-        object_totals: Row = {"consumers": consumers, "exchanges": exchanges, "queues": queues}
-        if self._view.has_watch:
-            connections = await self._session_rows(self._view.connection_rows, visitor)
-            channel_counts = [row["channels"] for row in connections]
-            object_totals["connections"] = len(connections)
-            object_totals["channels"] = sum(
-                count for count in channel_counts if isinstance(count, int)
-            )
+        connections = await self._session_rows(self._view.connection_rows, visitor)
+        channel_counts = [row["channels"] for row in connections]
+        object_totals: Row = {
+            "connections": len(connections),
+            "channels": sum(count for count in channel_counts if isinstance(count, int)),
+            "consumers": consumers,
+            "exchanges": exchanges,
+            "queues": queues,
+        }
         row: Row = {
             "management_version": DIALECT,
             "rabbitmq_version": DIALECT,

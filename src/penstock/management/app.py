@@ -28,7 +28,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 from aiohttp import web
 
 from penstock import __version__
-from penstock.core.errors import AccessRefused, BrokerError, NotFound, NotImplementedYet
+from penstock.core.errors import AccessRefused, BrokerError, NotFound
 from penstock.management.access import Visitor, credentials, is_loopback
 from penstock.management.api import Api, json_response
 from penstock.management.listing import BadQuery
@@ -73,13 +73,13 @@ class ManagementServer:
         port: int,
         call_on_loop: CallOnLoop,
         view: BrokerView,
-        node: NodeFacts | None = None,
+        node: NodeFacts,
     ) -> None:
         self._bind = bind
         self._port = port
         self._call_on_loop = call_on_loop
         self._view = view
-        self._api = Api(view, self._on_loop, node or NodeFacts(view.node_name), __version__)
+        self._api = Api(view, self._on_loop, node, __version__)
         self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -268,8 +268,6 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
         return _not_found()
     except AccessRefused as error:
         return _error(401, "not_authorised", str(error))
-    except NotImplementedYet as error:
-        return _error(501, "not_implemented", str(error))
     except BrokerError as error:
         return _error(400, "bad_request", str(error))
     except TimeoutError:

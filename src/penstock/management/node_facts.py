@@ -10,9 +10,9 @@ from penstock.management.view import Row
 
 
 class NodeFacts:
-    """Asked at each call; ``data_dir`` tells which disk matters ("" = not told)."""
+    """Asked at each call; ``data_dir`` tells which disk matters."""
 
-    def __init__(self, name: str, data_dir: str = "", config_file: str = "") -> None:
+    def __init__(self, name: str, data_dir: str, config_file: str) -> None:
         self._name = name
         self._data_dir = data_dir
         self._config_file = config_file
@@ -28,13 +28,12 @@ class NodeFacts:
             "uptime": int((time.monotonic() - self._started_at_s) * 1000),
             "processors": os.cpu_count() or 1,
             "fd_total": open_files_limit,
+            "disk_free": shutil.disk_usage(self._data_dir).free,
+            "db_dir": self._data_dir,
             "config_files": [self._config_file] if self._config_file else [],
             "partitions": [],
             "cluster_links": [],
         }
-        if self._data_dir:
-            row["disk_free"] = shutil.disk_usage(self._data_dir).free
-            row["db_dir"] = self._data_dir
         row.update(_from_proc())
         return row
 

@@ -22,7 +22,6 @@ from urllib.parse import quote_plus
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
-from penstock.core.errors import NotImplementedYet
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Binding, Exchange
@@ -117,9 +116,9 @@ class Watch:
 
 
 class BrokerView:
-    """The broker, described; without a ``watch``, all but its connections."""
+    """The broker, described."""
 
-    def __init__(self, broker: Broker, watch: Watch | None = None, node_name: str = "") -> None:
+    def __init__(self, broker: Broker, watch: Watch, node_name: str = "") -> None:
         self._broker = broker
         self._watch = watch
         self.node_name = node_name or f"penstock@{platform.node()}"
@@ -140,7 +139,6 @@ class BrokerView:
         return exchanges, sum(len(vhost.queues) for vhost in found)
 
     def listener_rows(self) -> list[Row]:
-        listeners = [] if self._watch is None else self._watch.listeners()
         return [
             {
                 "node": self.node_name,
@@ -148,7 +146,7 @@ class BrokerView:
                 "ip_address": listener.host,
                 "port": listener.port,
             }
-            for listener in listeners
+            for listener in self._watch.listeners()
         ]
 
     def add_message_counts(self, vhost_name: str, names: Sequence[str], totals: list[int]) -> None:
@@ -345,9 +343,8 @@ class BrokerView:
         ]
 
     def _channel_details(self, consumer: Consumer) -> Row:
-        watch = self._watch
-        place = None if watch is None else watch.place_of(consumer)
-        facts = None if watch is None or place is None else watch.connection(place[0])
+        place = self._watch.place_of(consumer)
+        facts = None if place is None else self._watch.connection(place[0])
         if place is None or facts is None:
             return {}
         return {
@@ -362,28 +359,18 @@ class BrokerView:
 
     def sessions(self) -> list[object]:
         """All sessions; tokens for the next two."""
-        return self._required_watch().sessions()
-
-    @property
-    def has_watch(self) -> bool:
-        return self._watch is not None
-
-    def _required_watch(self) -> Watch:
-        if self._watch is None:
-            raise NotImplementedYet("this server does not tell about its connections")
-        return self._watch
+        return self._watch.sessions()
 
     def connection_rows(self, sessions: Sequence[object]) -> list[Row]:
-        watch = self._required_watch()
         rows: list[Row] = []
         for session in sessions:
-            facts = watch.connection(session)
+            facts = self._watch.connection(session)
             if facts is not None:
                 rows.append(self._connection_row(facts))
         return rows
 
     def channel_rows(self, sessions: Sequence[object]) -> list[Row]:
-        watch = self._required_watch()
+        watch = self._watch
         rows: list[Row] = []
         for session in sessions:
             facts = watch.connection(session)
