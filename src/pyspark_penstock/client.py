@@ -15,6 +15,7 @@ import contextlib
 import socket
 import struct
 import sys
+import time
 from array import array
 from collections.abc import Iterator
 from typing import NamedTuple, Self
@@ -250,6 +251,26 @@ class RangeClient:
                 raise
             raise ConnectionLost(f"the broker at {self._endpoint} is gone: {error}") from error
         return bytes(data)
+
+
+def give_back(endpoint: Endpoint, queue: str, patience_s: float = 3.0) -> bool:
+    """Free a queue whose reader has just ended, instead of letting its lease run out.
+
+    Spark kills its planner process when a query stops, so the reader itself cannot say
+    goodbye.  Taking the lease it left behind and closing it does.  False: somebody else has
+    the queue, or the broker cannot be asked.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            with RangeClient(endpoint, queue, READ):
+                return True
+        except Locked:
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(0.1)  # the broker has not seen the end of the dead one's line yet
+        except (ConnectionLost, Refused):
+            return False
 
 
 def _frame(kind: int, payload: bytes) -> bytes:

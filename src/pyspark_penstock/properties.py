@@ -93,9 +93,11 @@ def decode_properties(data: bytes) -> Properties:
 
 def _decode(data: bytes) -> Properties:
     (flags,) = struct.unpack_from(">H", data, 0)
-    if flags & 3:
-        raise Unreadable("flags of properties that AMQP 0-9-1 does not have")
     at = 2
+    word = flags
+    while word & 1 and at + 2 <= len(data):  # more flags, of properties nobody has
+        (word,) = struct.unpack_from(">H", data, at)
+        at += 2
     values: list[Any] = []
     for place, kind in enumerate(KINDS):
         if not flags & (0x8000 >> place):

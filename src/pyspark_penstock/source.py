@@ -201,6 +201,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("acknowledging up to %s is put off: %s", end, error)
 
     def stop(self) -> None:
+        """Called when the JVM dies.  A query that is stopped kills this process instead: see
+        ``client.give_back``, without which the lease runs out by itself.
+        """
         self._planner.close()
 
     # -- positions -------------------------------------------------------------------------

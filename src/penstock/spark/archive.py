@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import PenstockError
 from penstock.spark.landing import Landed, Landing
 from penstock.spark.session import local_session
+from pyspark_penstock.client import give_back
+from pyspark_penstock.options import parse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,6 +113,7 @@ def run_archive(
             ) from error
         finally:
             _stop(spark)
+            give_back(parse_url(job.url), job.queue)
     return summary
 
 

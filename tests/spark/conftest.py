@@ -1,0 +1,28 @@
+"""One local Spark for all tests that only need some session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.spark_tools import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """``local[2]``; the broker is named per read, so the environment names none."""
+    require_spark()
+    from penstock.spark.session import local_session
+
+    before = dict(os.environ)
+    session = local_session("tests", "local[2]", "", tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)

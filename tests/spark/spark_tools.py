@@ -1,0 +1,109 @@
+"""What the Spark tests share: is Spark here, publishing, and reading a table without Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from tests.helpers.live_broker import REPOSITORY
+
+
+def spark_missing_reason() -> str | None:
+    """Why Spark tests cannot run here, with the way to change that; None = they can."""
+    from penstock.spark.java import JavaMissing
+    from penstock.spark.session import SparkMissing, check_installed
+
+    try:
+        check_installed()
+    except (SparkMissing, JavaMissing) as error:
+        return f"{error}; {error.fix}"
+    return None
+
+
+def require_spark() -> None:
+    missing = spark_missing_reason()
+    if missing:
+        pytest.skip(missing)
+
+
+def publish(url: str, queue: str, bodies: list[bytes], **properties: Any) -> None:
+    """Durable queue, persistent messages, each confirmed; message_id says which it is."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    channel.queue_declare(queue, durable=True)
+    channel.confirm_delivery()
+    for body in bodies:
+        channel.basic_publish(
+            "", queue, body, pika.BasicProperties(delivery_mode=2, **properties), mandatory=True
+        )
+    connection.close()
+
+
+def depth(url: str, queue: str) -> int:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    count: int = connection.channel().queue_declare(queue, passive=True).method.message_count
+    connection.close()
+    return count
+
+
+def table_rows(table: Path, *columns: str) -> list[dict[str, Any]]:
+    """The table as any reader of a directory of Parquet files sees it."""
+    from pyarrow import dataset
+
+    if not list(table.glob("*.parquet")):
+        return []
+    rows: list[dict[str, Any]] = dataset.dataset(table).to_table(columns=columns).to_pylist()
+    return rows
+
+
+def archive_command(url: str, queue: str, table: Path, *more: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "penstock", "pipeline", "archive"),
+        *("--url", url, "--queue", queue, "--to", str(table)),
+        *more,
+    ]
+
+
+def archive_environment() -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key != "PENSTOCK_URL"}
+    return kept | {"PYTHONPATH": str(REPOSITORY / "src"), "PYTHONUNBUFFERED": "1"}
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and everything it started, workers in groups of their own included."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found, open_ = [], [pid]
+    while open_:
+        found.append(open_.pop())
+        open_ += children.get(found[-1], [])
+    return found
+
+
+def kill_all(pids: list[int]) -> None:
+    """SIGKILL, and wait until the kernel has taken them away."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
