@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.client import HTTPConnection, HTTPResponse
+from email.message import Message
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -21,6 +22,14 @@ from penstock.server.watch import NodeWatch
 from tests.management.cases import QUEUES, Answer, Case, ask
 
 T = TypeVar("T")
+
+
+class Raw(NamedTuple):
+    """An answer with all its headers."""
+
+    status: int
+    headers: Message
+    body: bytes
 
 
 class Served:
@@ -79,13 +88,13 @@ class Served:
         assert answer.status == 200, answer
         return json.loads(answer.body)
 
-    def raw(self, path: str, headers: dict[str, str] | None = None) -> HTTPResponse:
+    def raw(self, path: str, headers: dict[str, str] | None = None) -> Raw:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
         connection.request("GET", path, headers=headers or {})
         response = connection.getresponse()
-        response.body = response.read()  # type: ignore[attr-defined]
+        raw = Raw(response.status, response.headers, response.read())
         connection.close()
-        return response
+        return raw
 
 
 @pytest.fixture(scope="module")

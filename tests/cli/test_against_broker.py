@@ -1,0 +1,91 @@
+"""The commands and a broker, each a process, as a user has them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pika
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.live_broker import LiveBroker
+
+
+@pytest.fixture
+def live(broker: BrokerProcess) -> LiveBroker:
+    if not isinstance(broker, LiveBroker):
+        pytest.skip("PENSTOCK_TEST_URL names another broker; these commands are for Penstock")
+    return broker
+
+
+def penstock(live: LiveBroker, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "penstock", *arguments],
+        env=live.environment() | {"PENSTOCK_URL": live.http_url},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_queues_after_a_publish(live: LiveBroker) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(live.url))
+    channel = connection.channel()
+    channel.queue_declare("seen by the command")
+    channel.confirm_delivery()
+    channel.basic_publish("", "seen by the command", b"x" * 100)
+
+    shown = penstock(live, "queues", "--vhost", "/")
+    assert shown.returncode == 0, shown.stderr
+    line = next(line for line in shown.stdout.splitlines() if "seen by the command" in line)
+    assert re.split(r" {2,}", line)[2:6] == ["no", "1", "0", "0"]
+
+    (row,) = json.loads(penstock(live, "queues", "-o", "json").stdout)
+    assert (row["name"], row["messages"]) == ("seen by the command", 1)
+    (client,) = json.loads(penstock(live, "connections", "-o", "json").stdout)
+    assert client["client_properties"]["product"].startswith("Pika")
+    connection.close()
+
+    assert "amq.topic" in penstock(live, "exchanges").stdout
+    assert re.search(r"^queues +1$", penstock(live, "overview").stdout, re.MULTILINE)
+    assert penstock(live, "ping").stdout.startswith("alive")
+
+
+def test_a_wrong_password_is_said(live: LiveBroker) -> None:
+    refused = penstock(live, "queues", "--password", "wrong")
+    assert refused.returncode == 1
+    assert "Login failed" in refused.stderr
+    assert "fix: give --user and --password" in refused.stderr
+
+
+def test_the_start_screen_tells_what_is_needed(live: LiveBroker) -> None:
+    lines = live.output().splitlines()
+    screen = lines[: next(i for i, line in enumerate(lines) if line.startswith("ready in ")) + 1]
+    text = "\n".join(screen)
+    assert f"amqp://127.0.0.1:{live.amqp_port}" in text
+    assert f"{live.http_url}/" in text
+    assert f"{live.data_dir} (flag)" in text
+    assert f"pid {live.pid}," in text
+    assert "guest / guest, from this machine only" in text
+
+
+def test_a_second_broker_on_the_same_data_or_port_is_refused(
+    live: LiveBroker, tmp_path: Path
+) -> None:
+    ports = ["--amqp-port", "0", "--http-port", "0"]
+    locked = penstock(live, "serve", "--data-dir", str(live.data_dir), *ports)
+    assert locked.returncode == 1
+    assert f"in use by process {live.pid}" in locked.stderr
+    for flag, port in (("--amqp-port", live.amqp_port), ("--http-port", live.http_port)):
+        directory = str(tmp_path / flag)
+        taken = penstock(live, "serve", "--data-dir", directory, *ports, flag, str(port))
+        assert taken.returncode == 1
+        assert str(port) in taken.stderr
+        assert f"fix: stop the other listener or give {ports[0]}" in taken.stderr
+        assert "Traceback" not in taken.stderr
+    assert penstock(live, "ping").returncode == 0
