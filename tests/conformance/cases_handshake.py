@@ -465,6 +465,24 @@ def tune_ok_truncated(w: World) -> None:
 
 
 @case
+def everything_in_one_breath(w: World) -> None:
+    """A client that waits for no answer: the whole handshake and a declare in one packet."""
+    a = w.raw()
+    frames = (
+        codec.method_frame(0, "connection.start-ok", mechanism="PLAIN", locale="en_US",
+                           response=f"\0{w.user}\0{w.password}"),
+        codec.method_frame(0, "connection.tune-ok", channel_max=10, frame_max=131072),
+        codec.method_frame(0, "connection.open", virtual_host="/"),
+        codec.method_frame(1, "channel.open"),
+        codec.method_frame(1, "queue.declare", queue=w.name("q"), exclusive=True),
+    )  # fmt: skip
+    a.send_bytes(codec.PROTOCOL_HEADER + b"".join(frames), "the whole handshake and a declare")
+    a.note(f"< {a.receive_quietly().name}")
+    for _ in range(4):
+        a.receive()
+
+
+@case
 def open_unknown_vhost(w: World) -> None:
     a = w.raw()
     a.login()

@@ -22,7 +22,7 @@ NAMES = sorted(load_cases())
 def outcomes(request: pytest.FixtureRequest, broker: BrokerProcess) -> dict[str, Outcome]:
     """The cases asked for, run side by side once; the tests then look at one each."""
     wanted = {
-        item.callspec.params["name"]
+        str(item.callspec.params["name"])
         for item in request.session.items
         if isinstance(item, pytest.Function)
         and item.originalname == test_answers_like_rabbitmq.__name__

@@ -1,0 +1,168 @@
+"""Invariant: a whole broker survives any session: it never blames itself, gives everything
+back when the peer is gone, and a well-behaved client beside the bad one notices nothing.
+
+A node without its sockets runs in this process.  Sessions are fed with captured, damaged and
+spliced bytes in random pieces; after each one a bystander session publishes and gets.
+"""
+
+import logging
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+from penstock.core.settings import load_settings
+from penstock.server.amqp_session import AmqpSession
+from penstock.server.node import Node
+from penstock.server.session import Session
+from tests.fuzz import mutate, targets
+from tests.helpers import raw_codec as codec
+
+INPUTS_PER_NODE = 300
+"""Durable things that a session declared pile up; a fresh node forgets them."""
+PEER = ("127.0.0.1", 50000)
+HANDSHAKE = (
+    codec.PROTOCOL_HEADER
+    + codec.method_frame(
+        0,
+        "connection.start-ok",
+        client_properties={"capabilities": {"consumer_cancel_notify": True}},
+        mechanism="PLAIN",
+        response="\0guest\0guest",
+        locale="en_US",
+    )
+    + codec.method_frame(0, "connection.tune-ok", channel_max=2047, frame_max=131072)
+    + codec.method_frame(0, "connection.open", virtual_host="/")
+)
+
+
+class _Complaints(logging.Handler):
+    """Collects what the broker says when the fault is its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+class Engine:
+    """Nodes for the fuzzer, one after the other; a context manager."""
+
+    def __init__(self) -> None:
+        self._node: Node | None = None
+        self._directory = ""
+        self._inputs = 0
+        self._now_ms = 1_700_000_000_000
+        self._complaints = _Complaints()
+        self._bystander: AmqpSession | None = None
+
+    def __enter__(self) -> Self:
+        logging.getLogger().addHandler(self._complaints)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        logging.getLogger().removeHandler(self._complaints)
+        self._drop_node()
+
+    def run(self, rng: random.Random, corpus: list[bytes]) -> None:
+        """The target: one session from its first byte to its loss."""
+        data = next(mutate.inputs(rng, corpus))
+        if rng.randrange(2) and data.startswith(b"AMQP"):
+            data = HANDSHAKE + codec.method_frame(1, "channel.open") + data[8:]
+        targets.last_input[:] = [data]
+        node = self._fresh_node()
+        self._complaints.texts.clear()
+        try:
+            self._one_session(node, rng, data)
+            self._check_bystander(node)
+        except BaseException:
+            self._drop_node()
+            raise
+        if self._complaints.texts:
+            self._drop_node()
+            raise targets.Broken(f"the broker blamed itself: {self._complaints.texts[0]}")
+
+    # Inside.
+
+    def _fresh_node(self) -> Node:
+        self._inputs += 1
+        if self._node is not None and self._inputs <= INPUTS_PER_NODE:
+            return self._node
+        self._drop_node()
+        self._directory = tempfile.mkdtemp(prefix="fuzz-")
+        data_dir = str(Path(self._directory) / "data")
+        self._node = Node(load_settings(None, {}, {"data_dir": data_dir}))
+        self._inputs = 1
+        self._bystander = self._open(self._node)
+        declare = codec.method_frame(1, "queue.declare", queue="bystander", exclusive=True)
+        for part in (HANDSHAKE, codec.method_frame(1, "channel.open"), declare):
+            self._feed(self._node, self._bystander, part)
+        self._said(self._bystander)
+        return self._node
+
+    def _drop_node(self) -> None:
+        if self._node is not None:
+            self._node._close()
+            self._node = None
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _open(self, node: Node) -> AmqpSession:
+        sessions = node.loop._sessions
+        return cast(AmqpSession, sessions.choose(codec.PROTOCOL_HEADER, PEER, self._now_ms))
+
+    def _feed(self, node: Node, session: Session, data: bytes) -> None:
+        """What the loop does with one read, and the turn after it."""
+        session.receive(data, self._now_ms)
+        node.turn.fed(session)
+        self._turn(node)
+
+    def _turn(self, node: Node) -> None:
+        self._now_ms += 3
+        node.turn.run(self._now_ms, idle=True)
+        node.turn.commit_definitions()
+        for session in node.turn.touched:
+            session.touched = False
+        node.turn.touched = []
+
+    def _one_session(self, node: Node, rng: random.Random, data: bytes) -> None:
+        session = self._open(node)
+        if data.startswith(HANDSHAKE):
+            self._feed(node, session, HANDSHAKE)
+            data = data[len(HANDSHAKE) :]
+        for part in mutate.splits(rng, data, rng.choice((0, 0, 1, 5, 40))):
+            self._feed(node, session, part)
+            codec.split_frames(self._said(session).removeprefix(codec.PROTOCOL_HEADER))
+            if session.closed:
+                break
+        session.tick(self._now_ms)
+        session.lost(self._now_ms)
+        self._turn(node)
+        if session.channels:
+            raise targets.Broken(f"channels left after the loss: {list(session.channels)}")
+
+    def _said(self, session: Session) -> bytes:
+        """Take the session's output, as the loop does when it writes."""
+        data = session.out.getvalue()
+        session.out.truncate(0)
+        session.sent(len(data), self._now_ms)
+        return data
+
+    def _check_bystander(self, node: Node) -> None:
+        bystander = self._bystander
+        assert bystander is not None
+        publish = codec.method_frame(1, "basic.publish", routing_key="bystander")
+        get = codec.method_frame(1, "basic.get", queue="bystander", no_ack=True)
+        content = codec.content_frames(1, b"still here", {})
+        self._feed(node, bystander, publish + content + get)
+        frames, rest = codec.split_frames(self._said(bystander))
+        if rest or not frames or frames[-1].payload != b"still here":
+            raise targets.Broken(f"the bystander was disturbed: {frames} {rest!r}")

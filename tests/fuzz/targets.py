@@ -1,0 +1,281 @@
+"""Invariant: whatever bytes come, and however they are cut, a target ends, with the same
+result for every cut, with no exception but those it promises, and with memory in
+proportion to what was sent, not to what was announced.
+
+A target is a function of (random source, corpus) that makes one input, feeds it, and raises
+``Broken`` (or anything else) when the invariant does not hold.  The bytes of the last input
+stand in ``last_input`` so that the runner can save them.
+"""
+
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.wire import ranges
+from penstock.wire.amqp.decoder import AmqpDecoder
+from penstock.wire.amqp.errors import MalformedArguments, UnknownMethod
+from penstock.wire.amqp.events import (
+    AckRun,
+    ChannelFailed,
+    ConnectionFailed,
+    Event,
+    MethodReceived,
+    PublishRun,
+)
+from penstock.wire.amqp.methods import decode_method
+from penstock.wire.amqp.properties import check_properties, decode_properties
+from penstock.wire.amqp.tables import decode_table, encode_table
+from tests.fuzz import mutate
+from tests.helpers import raw_codec as codec
+
+FRAME_MAX = 131072
+MESSAGE_MAX = 1 << 20
+Target = Callable[[random.Random, list[bytes]], None]
+last_input: list[bytes] = []
+
+
+class Broken(AssertionError):
+    """The invariant does not hold."""
+
+
+def _remember(data: bytes) -> bytes:
+    last_input[:] = [data]
+    return data
+
+
+# The decoder: frames and content --------------------------------------------------------
+
+
+def flat(events: list[Event]) -> list[tuple[Any, ...]]:
+    """Events without their batching: runs are taken apart, message by message, tag by tag."""
+    told: list[tuple[Any, ...]] = []
+    for event in events:
+        channel = int(event.channel)
+        if isinstance(event, PublishRun):
+            told.extend(_published(channel, event))
+        elif isinstance(event, AckRun) and event.multiple:
+            told.append(("ack up to", channel, event.last_tag))
+        elif isinstance(event, AckRun):
+            if event.last_tag - event.first_tag > 100_000:
+                raise Broken("a run of more acknowledgements than there were bytes")
+            tags = range(event.first_tag, event.last_tag + 1)
+            told.extend(("ack", channel, tag) for tag in tags)
+        elif isinstance(event, MethodReceived):
+            told.append(("method", channel, event.method.name, str(event.method.fields)))
+        elif isinstance(event, ChannelFailed):
+            told.append(("channel failed", channel, type(event.error), str(event.error)))
+        elif isinstance(event, ConnectionFailed):
+            violation = event.violation
+            told.append(("failed", channel, violation.code, violation.name, violation.text))
+        else:
+            raise Broken(f"an event nobody knows: {event!r}")
+    return told
+
+
+def _published(channel: int, run: PublishRun) -> Iterator[tuple[Any, ...]]:
+    address = run.address
+    where = (address.exchange, address.routing_key, address.mandatory)
+    for message in run.messages:
+        yield ("publish", channel, *where, message.content, message.flags, message.expires_at_ms)
+
+
+def decode_in_parts(parts: list[bytes]) -> list[tuple[Any, ...]]:
+    decoder = AmqpDecoder(FRAME_MAX, MESSAGE_MAX)
+    decoder.opened = True
+    told: list[tuple[Any, ...]] = []
+    for part in parts:
+        events = decoder.receive(part, 1000)
+        if any(isinstance(event, ConnectionFailed) for event in events[:-1]):
+            raise Broken("something came after the connection had failed")
+        told += flat(events)
+    return told
+
+
+def decoder(rng: random.Random, corpus: list[bytes]) -> None:
+    """Frame splitter and content assembly: same events for every cut."""
+    data = _remember(next(mutate.inputs(rng, corpus)))
+    if data.startswith(b"AMQP"):
+        data = data[8:]
+    # Half of the time without the handshake, so that channels are reached at once.
+    if rng.randrange(2):
+        data = codec.method_frame(1, "channel.open") + data
+    whole = decode_in_parts([data])
+    for cut in (mutate.splits(rng, data, rng.randint(1, 8)), mutate.bytewise(data[:3000])):
+        told = decode_in_parts(cut)
+        expected = whole if sum(map(len, cut)) == len(data) else decode_in_parts([b"".join(cut)])
+        if told != expected:
+            raise Broken(f"cut into {[len(p) for p in cut][:20]}: {told[-3:]} != {expected[-3:]}")
+
+
+# Methods, tables, properties ------------------------------------------------------------
+
+_METHODS = list(codec.METHOD_IDS.values())
+
+
+def methods(rng: random.Random, corpus: list[bytes]) -> None:
+    """A method payload decodes or is refused with one of two errors."""
+    if rng.randrange(2):
+        frames, _ = codec.split_frames(rng.choice(corpus)[8:])
+        payload = rng.choice(frames).payload
+        data = mutate._blind(rng, payload)
+    else:
+        class_id, method_id = rng.choice(_METHODS)
+        tail = rng.randbytes(rng.randrange(30)) + codec.long_string(mutate.random_table(rng))
+        data = struct.pack(">HH", class_id, method_id) + tail
+    try:
+        decode_method(_remember(data))
+    except (MalformedArguments, UnknownMethod):
+        return
+
+
+def tables(rng: random.Random, _corpus: list[bytes]) -> None:
+    """What a table decodes to can be written and read again as the same."""
+    data = codec.long_string(mutate.random_table(rng))
+    if rng.randrange(3) == 0:
+        data = mutate._blind(rng, data)
+    try:
+        table, end = decode_table(_remember(data), 0)
+    except MalformedArguments:
+        return
+    if end > len(data):
+        raise Broken(f"the table ends at {end}, after {len(data)} bytes")
+    try:
+        again, _ = decode_table(encode_table(table), 0)
+    except ValueError as error:
+        if "cannot hold" in str(error) or "fit" in str(error):
+            return  # read from a width that is not written (a decimal, an unsigned 64-bit)
+        raise
+    if repr(again) != repr(table):
+        raise Broken(f"{table!r} came back as {again!r}")
+
+
+def properties(rng: random.Random, corpus: list[bytes]) -> None:
+    """A content header passes the check or is refused; what passes can be read.
+
+    The check does not look into a headers table, so only that may still be malformed.
+    """
+    frames, _ = codec.split_frames(rng.choice(corpus)[8:])
+    headers = [frame.payload for frame in frames if frame.type == codec.HEADER]
+    if headers and rng.randrange(2):
+        payload = mutate._blind(rng, rng.choice(headers))
+    else:
+        payload = struct.pack(">HHQH", 60, 0, 1, rng.randrange(65536))
+        payload += rng.randbytes(rng.randrange(60))
+    payload = payload.ljust(14, b"\0")
+    content = _remember(codec.encode_frame(codec.HEADER, 1, payload))
+    try:
+        check_properties(content)
+    except MalformedArguments:
+        return
+    has_headers = payload[12] & 0x20
+    try:
+        decode_properties(content)
+    except MalformedArguments:
+        if not has_headers:
+            raise
+
+
+# The range protocol ---------------------------------------------------------------------
+
+_RANGE_DECODERS: tuple[Callable[[bytes], Any], ...] = (
+    ranges.decode_open, ranges.decode_wait, ranges.decode_plan, ranges.decode_range,
+    ranges.decode_ack, ranges.decode_opened, ranges.decode_head, ranges.decode_planned,
+    ranges.decode_acked, ranges.decode_error, ranges.decode_block,
+)  # fmt: skip
+
+
+def _range_requests(rng: random.Random) -> bytes:
+    request = ranges.OpenRequest("guest", "guest", "/", "q", rng.randrange(3), 7, False)
+    return b"".join(
+        (
+            ranges.encode_open(request),
+            ranges.encode_wait(5, 1000),
+            ranges.encode_plan(0, 2**62, 10, 1 << 20),
+            ranges.encode_range(0, 100, 1 << 20, True),
+            ranges.encode_ack(50),
+            ranges.encode_close(),
+        )
+    )
+
+
+def _range_frames(parts: list[bytes]) -> tuple[list[tuple[int, bytes]], bool]:
+    splitter = ranges.FrameSplitter(ranges.REQUEST_MAX_BYTES)
+    frames: list[tuple[int, bytes]] = []
+    try:
+        for part in parts:
+            frames += splitter.feed(part)
+    except ranges.MalformedFrame:
+        return frames, True
+    return frames, False
+
+
+def range_frames(rng: random.Random, _corpus: list[bytes]) -> None:
+    """Same frames for every cut; every payload decodes or is refused with ``MalformedFrame``."""
+    data = _remember(mutate._blind(rng, _range_requests(rng)))
+    whole, failed = _range_frames([data])
+    for cut in (mutate.splits(rng, data, rng.randint(1, 6)), mutate.bytewise(data)):
+        told, failed_too = _range_frames(cut)
+        # In one piece a bad frame hides the good ones before it: the connection ends either way.
+        if failed_too != failed or (not failed and told != whole):
+            raise Broken(f"cut differently: {told} != {whole}")
+        for _kind, payload in told:
+            _range_payload(rng, payload)
+    _range_payload(rng, rng.randbytes(rng.randrange(60)))
+
+
+def _range_payload(rng: random.Random, payload: bytes) -> None:
+    try:
+        rng.choice(_RANGE_DECODERS)(_remember(payload))
+    except ranges.MalformedFrame:
+        return
+
+
+# Memory ---------------------------------------------------------------------------------
+
+
+def memory(rng: random.Random, _corpus: list[bytes]) -> None:
+    """Announcing costs nothing: memory follows the bytes that came, with a small factor."""
+    data = _remember(_announcements(rng))
+    tracemalloc.start()
+    try:
+        keep = AmqpDecoder(FRAME_MAX, MESSAGE_MAX)
+        keep.opened = True
+        for part in mutate.splits(rng, data, 5):
+            keep.receive(part, 1000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    if peak > 30 * len(data) + 100_000:
+        raise Broken(f"{peak} bytes of memory for {len(data)} bytes of input")
+
+
+def _announcements(rng: random.Random) -> bytes:
+    """Frames, bodies, strings and tables that say they are huge, and end at once."""
+    out = b""
+    for channel in range(1, rng.choice((2, 20, 300))):
+        out += codec.method_frame(channel, "channel.open")
+        out += codec.method_frame(channel, "basic.publish", routing_key="q")
+        out += codec.header_frame(channel, rng.choice((0, MESSAGE_MAX, MESSAGE_MAX + 1)), {})
+    size = struct.pack(">I", rng.choice(mutate.SIZES))
+    kind = rng.randrange(3)
+    if kind == 0:
+        out += struct.pack(">BH", rng.choice((1, 2, 3, 8)), 1) + size
+    elif kind == 1:
+        broken = struct.pack(">HHH", 50, 10, 0) + codec.short_string("q") + b"\x02" + size
+        out += codec.method_frame(1000, "channel.open")
+        out += codec.encode_frame(codec.METHOD, 1000, broken)
+    else:
+        inner = codec.short_string("k") + rng.choice((b"S", b"x", b"A", b"F")) + size
+        table = codec.long_string(inner)
+        broken = struct.pack(">HHH", 50, 10, 0) + codec.short_string("q") + b"\x02" + table
+        out += codec.method_frame(1000, "channel.open")
+        out += codec.encode_frame(codec.METHOD, 1000, broken)
+    return out
+
+
+TARGETS: dict[str, Target] = {
+    target.__name__: target
+    for target in (decoder, methods, tables, properties, range_frames, memory)
+}
