@@ -19,8 +19,9 @@ Invariants (``check``):
   R5  a pending message that the log holds is in ``pending``, keyed by seq_id
   R6  next_seq_id is above every seq_id here, and below the reservation when durable
 
-A run is a list with a moving head: taking from the front is a slice, and the dead part
-is cut off when it is the larger half, so both ends cost amortised constant time.
+A run is a list with a moving head: taking from the front is a slice, giving back what was
+taken writes it to its old places, and the dead part is cut off when it is the larger half, so
+both ends cost amortised constant time.  Dead places hold no message: its body may be large.
 """
 
 from typing import Final, final
@@ -34,6 +35,8 @@ from penstock.storage.message_log import MessageLog
 SEQ_IDS_RESERVED: Final[i64] = 16_384
 """How many seq_ids a durable queue reserves at once; see ``MessageLog.reserve``."""
 DEAD_HEAD_MIN: Final[i64] = 1024
+_GONE: Final = Message(b"", b"", 0, 0)
+"""Stands where a message was taken from."""
 
 
 @final
@@ -48,7 +51,8 @@ class _Run:
         return len(self.messages) - self.head
 
     def take(self, count: i64) -> list[Message]:
-        taken = self.messages[self.head : self.head + count]
+        start = self.head
+        taken = self.messages[start : start + count]
         self.head += len(taken)
         size: i64 = len(self.messages)
         if self.head == size:
@@ -57,6 +61,8 @@ class _Run:
         elif self.head >= DEAD_HEAD_MIN and self.head * 2 > size:
             del self.messages[: self.head]
             self.head = 0
+        else:
+            self.messages[start : self.head] = [_GONE] * len(taken)
         return taken
 
     def live(self) -> list[Message]:
@@ -90,8 +96,13 @@ class _Run:
 
     def put_back(self, messages: list[Message]) -> None:
         """Undo a take: the messages were the first of this run."""
-        self.messages = messages + self.live()
-        self.head = 0
+        count: i64 = len(messages)
+        if count <= self.head:
+            self.messages[self.head - count : self.head] = messages
+            self.head -= count
+        else:
+            self.messages = messages + self.live()
+            self.head = 0
 
 
 def _seq_id(message: Message) -> int:
@@ -107,6 +118,7 @@ class RamQueue(BackingQueue):
         self._log = log
         self._returned = _Run()
         self._fresh = _Run()
+        self._fetched: _Run = self._fresh  # which of them the last fetch took from
         self._pending: dict[int, Message] = {}
         self._next_seq_id: i64 = 0
         self._reserved_seq_id: i64 = 0
@@ -167,11 +179,9 @@ class RamQueue(BackingQueue):
     # -- out -----------------------------------------------------------------------------
 
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
-        returned = self._returned.count()
-        if returned == 0:
-            taken = self._fresh.take(_fitting(self._fresh, max_messages, max_bytes))
-        else:
-            taken = self._returned.take(_fitting(self._returned, max_messages, max_bytes))
+        run = self._returned if self._returned.count() > 0 else self._fresh
+        taken = run.take(_fitting(run, max_messages, max_bytes))
+        self._fetched = run
         size: i64 = 0
         flags: i64 = 0
         for message in taken:
@@ -189,11 +199,8 @@ class RamQueue(BackingQueue):
             self._ready_bytes += len(message.content)
             if message.flags & LOGGED:
                 self._pending.pop(int(message.seq_id), None)
-        # A fetch takes from one run only, and from ``fresh`` only when ``returned`` is empty.
-        if self._returned.count() > 0:
-            self._returned.put_back(messages)
-        else:
-            self._fresh.put_back(messages)
+        # To the run they came from: one that comes back later may belong between the two.
+        self._fetched.put_back(messages)
 
     def ack(self, messages: list[Message]) -> None:
         logged = False
@@ -222,6 +229,7 @@ class RamQueue(BackingQueue):
             self._log.forget_queue(self.queue_id)
         self._returned = _Run()
         self._fresh = _Run()
+        self._fetched = self._fresh
         self._pending = {}
         self._ready_bytes = 0
 
