@@ -16,6 +16,7 @@ HOT = [
     "src/penstock/wire/amqp/methods.py",
     "src/penstock/wire/amqp/properties.py",
     "src/penstock/wire/amqp/events.py",
+    "src/penstock/wire/amqp/skim.py",
     "src/penstock/wire/amqp/decoder.py",
     "src/penstock/wire/amqp/encoder.py",
     "src/penstock/wire/amqp/ledger.py",

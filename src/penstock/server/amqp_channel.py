@@ -23,7 +23,7 @@ from penstock.core.errors import (
     NotImplementedYet,
     PreconditionFailed,
 )
-from penstock.core.message import COPIES, PERSISTENT, Address, Message
+from penstock.core.message import COPIES, Address, Message
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
 from penstock.server.amqp_link import Link
@@ -91,7 +91,7 @@ class AmqpChannel:
         return True
 
     def _name_copies(self, messages: list[Message]) -> bool:
-        for message in messages:
+        for message in messages:  # noqa: SIM110 - a generator costs more than the loop
             if message.flags & COPIES:
                 return True
         return False

@@ -18,7 +18,6 @@ from penstock.server.session import Session
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.methods import encode_method
 
-
 NameSource = Callable[[str], str]
 """Prefix in, random name out: for server-named queues and consumer tags."""
 CancelSink = Callable[[list[Consumer]], None]

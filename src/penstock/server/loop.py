@@ -8,6 +8,7 @@ A peer that does not take its bytes is not read from either, above a limit.
 """
 
 import contextlib
+import logging
 import os
 import select
 import socket
@@ -32,6 +33,8 @@ _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
 
 T = TypeVar("T")
+
+logger = logging.getLogger("penstock.loop")
 
 
 class SessionFactory(Protocol):
@@ -195,7 +198,7 @@ class Loop:
         for function, future in calls:
             try:
                 future.set_result(function())
-            except Exception as error:  # the caller's thread gets it
+            except Exception as error:  # noqa: BLE001 - the caller's thread gets it
                 future.set_exception(error)
 
     def _tick(self, now_ms: int) -> None:
@@ -240,7 +243,12 @@ class Loop:
                 return
             data = connection.first
             connection.first = b""
-        session.receive(data, now_ms)
+        try:
+            session.receive(data, now_ms)
+        except Exception:  # a fault of ours costs one connection, not the broker
+            logger.exception("internal error, closing connection %s", connection.peer)
+            self._drop(connection, now_ms)
+            return
         self.turn.fed(session)
         if session.has_waiters and session not in self._waiters:
             self._waiters.append(session)
@@ -364,8 +372,11 @@ class Loop:
         connection.sock.close()
         session = connection.session
         if session is not None:
-            session.lost(now_ms)
             session.carrier = None
+            try:
+                session.lost(now_ms)
+            except Exception:  # as above
+                logger.exception("internal error after the loss of %s", connection.peer)
 
     def drop_all(self) -> None:
         now_ms = time.time_ns() // 1_000_000

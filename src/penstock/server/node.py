@@ -108,11 +108,10 @@ def server_properties() -> dict[str, object]:
         },
         "cluster_name": f"penstock@{platform.node()}",
         "copyright": "Copyright Penstock contributors",
-        "information": "Licensed under the Apache License 2.0",
+        "information": f"Penstock {__version__}, licensed under the Apache License 2.0",
         "platform": f"Python {platform.python_version()}",
         "product": "Penstock",
         "version": PEER_VERSION,
-        "penstock_version": __version__,
     }
 
 

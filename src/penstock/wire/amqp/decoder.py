@@ -20,8 +20,13 @@ from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from penstock.core.errors import BrokerError, PreconditionFailed
-from penstock.core.message import COPIES, PERSISTENT, Address, Message
-from penstock.wire.amqp.errors import ProtocolViolation
+from penstock.core.message import Address, Message
+from penstock.wire.amqp.errors import (
+    MalformedArguments,
+    MalformedTable,
+    ProtocolViolation,
+    UnknownMethod,
+)
 from penstock.wire.amqp.events import (
     AckRun,
     ChannelFailed,
@@ -36,10 +41,10 @@ from penstock.wire.amqp.methods import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
-    MalformedArguments,
-    UnknownMethod,
+    Method,
     decode_method,
 )
+from penstock.wire.amqp.skim import PropertySkim
 
 FRAME_METHOD: Final = 1
 FRAME_HEADER: Final = 2
@@ -54,19 +59,13 @@ CLASS_BASIC: Final = 60
 
 ADDRESSES_MAX: Final = 8192
 
+_HEADER_DUE: Final[i64] = -1
+_OVERRUN: Final[i64] = -2
+"""Instead of a number of missing bytes: no header yet; more body than was announced."""
+_HEARD_WHILE_DISCARDING: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
+
 _KEY_PUBLISH: Final[i64] = BASIC_PUBLISH
 _KEY_ACK: Final[i64] = BASIC_ACK
-
-# Property flags, most significant first, as far as the hot path looks.
-_CONTENT_TYPE: Final[i64] = 0x8000
-_CONTENT_ENCODING: Final[i64] = 0x4000
-_HEADERS: Final[i64] = 0x2000
-_DELIVERY_MODE: Final[i64] = 0x1000
-_PRIORITY: Final[i64] = 0x0800
-_CORRELATION_ID: Final[i64] = 0x0400
-_REPLY_TO: Final[i64] = 0x0200
-_EXPIRATION: Final[i64] = 0x0100
-_MORE_FLAGS: Final[i64] = 0x0001
 
 
 @final
@@ -106,6 +105,7 @@ class AmqpDecoder:
         self._run: PublishRun | None = None
         self._ack: AckRun | None = None
         self._now_ms: i64 = 0
+        self._skim = PropertySkim()
 
     # -- for the session ---------------------------------------------------------------
 
@@ -181,57 +181,65 @@ class AmqpDecoder:
         return position
 
     def _other(self, data: bytes, kind: i64, position: i64, end: i64, channel: i64) -> None:
-        if kind != FRAME_HEARTBEAT:
-            self._fail(channel, 501, "FRAME_ERROR", _unknown_frame_text(data, kind, position, end))
+        if kind != FRAME_HEARTBEAT or end > position + 7:
+            self._frame_error(data, position, position + 7, end, ": unknown_frame")
         elif channel != 0:
-            self._fail(
-                channel, 505, "UNEXPECTED_FRAME", "heartbeat frame on channel " + str(channel)
-            )
+            self._misplaced(data, position, end, channel)
 
     # -- methods -----------------------------------------------------------------------
 
     def _method(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
         size = end - position - 7
-        key: i64 = 0
-        if size >= 4:
-            key = i64(read_i32_be(data, position + 7)) & 0xFFFFFFFF
-        assembly: _Assembly | None = None
+        if size < 4:
+            self._frame_error(data, position, position + 7, end, ": unknown_frame")
+            return
+        key = i64(read_i32_be(data, position + 7)) & 0xFFFFFFFF
         if channel != 0:
-            assembly = self._channel_for(channel, key)
+            assembly = self._channel_for(channel, key, data, position, end)
             if assembly is None:
                 return
-            if assembly.discarding and key != CHANNEL_CLOSE and key != CHANNEL_CLOSE_OK:
+            if assembly.discarding and key not in _HEARD_WHILE_DISCARDING:
                 return
             if assembly.address is not None:
-                self._unexpected(channel, "method", assembly)
+                self._unexpected(channel, "non ", assembly)
                 return
             if key == _KEY_ACK and size == 13:
                 self._basic_ack(data, position, channel)
                 return
         self._run = None
         self._ack = None
-        try:
-            method = decode_method(data[position + 7 : end])
-        except UnknownMethod as unknown:
-            self._fail(channel, 503, "COMMAND_INVALID", str(unknown))
+        method = self._decoded(data[position + 7 : end], channel)
+        if method is None:
             return
-        except MalformedArguments as malformed:
-            # RabbitMQ: 501 on a channel, 541 on channel 0.
-            if channel == 0:
-                self._fail(channel, 541, "INTERNAL_ERROR", str(malformed), key)
-            else:
-                self._fail(channel, 501, "FRAME_ERROR", str(malformed), key)
-            return
-        if key == CHANNEL_CLOSE or key == CHANNEL_CLOSE_OK:
+        if key == CHANNEL_CLOSE or (key == CHANNEL_CLOSE_OK and self._is_discarding(channel)):
             self._channels.pop(channel, None)
         self._events.append(MethodReceived(channel, method))
 
-    def _channel_for(self, channel: i64, key: i64) -> _Assembly | None:
+    def _is_discarding(self, channel: i64) -> bool:
+        assembly = self._channels.get(channel)
+        return assembly is not None and assembly.discarding
+
+    def _decoded(self, payload: bytes, channel: i64) -> Method | None:
+        """The method; None and a failed connection when it is none."""
+        try:
+            return decode_method(payload)
+        except UnknownMethod:
+            self._hang_up(channel)
+        except MalformedTable:
+            self._hang_up(channel)
+        except MalformedArguments as malformed:
+            if channel == 0:
+                self._fail(channel, 541, "INTERNAL_ERROR", "", 0)
+            else:
+                self._fail(channel, 501, "FRAME_ERROR", malformed.text, malformed.method_key)
+        return None
+
+    def _channel_for(
+        self, channel: i64, key: i64, data: bytes, position: i64, end: i64
+    ) -> _Assembly | None:
         """The channel's assembly; None when the method must not be handled here."""
         if not self.opened:
-            self._fail(
-                channel, 505, "UNEXPECTED_FRAME", "channel traffic before connection.open", key
-            )
+            self._misplaced(data, position, end, channel)
             return None
         assembly = self._channels.get(channel)
         if assembly is not None:
@@ -241,16 +249,11 @@ class AmqpDecoder:
         if key != CHANNEL_OPEN:
             self._fail(channel, 504, "CHANNEL_ERROR", "expected 'channel.open'", key)
             return None
-        if channel > self.channel_max:
-            self._fail(
-                channel,
-                530,
-                "NOT_ALLOWED",
-                "number of channels opened has reached the negotiated channel_max ("
-                + str(self.channel_max)
-                + ")",
-                key,
-            )
+        count: i64 = len(self._channels)
+        if count >= self.channel_max:
+            # The number of a channel may be anything; what counts is how many there are.
+            text = "number of channels opened (" + str(count) + ") has reached the negotiated "
+            self._fail(channel, 530, "NOT_ALLOWED", text + f"channel_max ({self.channel_max})", 0)
             return None
         assembly = _Assembly()
         self._channels[channel] = assembly
@@ -277,15 +280,16 @@ class AmqpDecoder:
 
     def _publish(self, data: bytes, position: i64, end: i64, channel: i64) -> i64:
         """A ``basic.publish`` frame at position..end; returns where to go on."""
-        assembly = self._channel_for(channel, _KEY_PUBLISH)
-        if channel == 0 or assembly is None:
-            if not self.failed:
-                self._fail(channel, 503, "COMMAND_INVALID", "unimplemented method", _KEY_PUBLISH)
+        if channel == 0:
+            self._method(data, position, end, channel)
+            return end + 1
+        assembly = self._channel_for(channel, _KEY_PUBLISH, data, position, end)
+        if assembly is None:
             return end + 1
         if assembly.discarding:
             return end + 1
         if assembly.address is not None:
-            self._unexpected(channel, "method", assembly)
+            self._unexpected(channel, "non ", assembly)
             return end + 1
         address = self._address(data[position + 7 : end], channel)
         if address is None:
@@ -309,8 +313,8 @@ class AmqpDecoder:
                     message = Message(
                         data[header:content_end],
                         address.wire,
-                        assembly.flags,
-                        assembly.expires_at_ms,
+                        self._skim.flags,
+                        self._skim.expires_at_ms,
                     )
                     self._published(channel, address, message)
                     return content_end
@@ -321,7 +325,7 @@ class AmqpDecoder:
         """The look ahead found no whole content: go on frame by frame, unless it found a fault."""
         if not assembly.discarding and not self.failed:
             assembly.address = address
-            assembly.missing_bytes = -1
+            assembly.missing_bytes = _HEADER_DUE
 
     def _content_end(
         self, data: bytes, body: i64, body_size: i64, length: i64, channel: i64
@@ -344,10 +348,8 @@ class AmqpDecoder:
         address = self._addresses.get(payload)
         if address is not None:
             return address
-        try:
-            method = decode_method(payload)
-        except MalformedArguments as malformed:
-            self._fail(channel, 501, "FRAME_ERROR", str(malformed), _KEY_PUBLISH)
+        method = self._decoded(payload, channel)
+        if method is None:
             return None
         if method.flag("immediate"):
             self._fail(channel, 540, "NOT_IMPLEMENTED", "immediate=true", _KEY_PUBLISH)
@@ -374,31 +376,20 @@ class AmqpDecoder:
         self._events.append(run)
 
     def _header(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
-        assembly = self._content_assembly(channel, "header")
+        size = end - position - 7
+        if size < 12:
+            self._frame_error(data, position, position + 7, end, ": unknown_frame")
+            return
+        assembly = self._content_assembly(data, position, end, channel)
         if assembly is None or assembly.discarding:
             return
-        if assembly.missing_bytes != -1:
-            self._unexpected(channel, "content header", assembly)
-            return
-        if end - position - 7 < 14:
-            self._fail(
-                channel,
-                501,
-                "FRAME_ERROR",
-                "content header of only " + str(end - position - 7) + " octets",
-            )
+        if assembly.missing_bytes != _HEADER_DUE or read_i16_be(data, position + 9) != 0:
+            self._unexpected(channel, "non ", assembly)
             return
         class_id = i64(read_i16_be(data, position + 7)) & 0xFFFF
         if class_id != CLASS_BASIC:
-            self._fail(
-                channel,
-                505,
-                "UNEXPECTED_FRAME",
-                "expected content header for class 60, got one for class "
-                + str(class_id)
-                + " instead",
-                _KEY_PUBLISH,
-            )
+            text = "expected content header for class 60, got one for class " + str(class_id)
+            self._fail(channel, 505, "UNEXPECTED_FRAME", text + " instead", _KEY_PUBLISH)
             return
         body_size = read_i64_be(data, position + 11)
         if body_size < 0 or body_size > self.max_message_size_bytes:
@@ -406,36 +397,38 @@ class AmqpDecoder:
                 channel,
                 assembly,
                 PreconditionFailed(
-                    "message size "
-                    + str(body_size)
-                    + " is larger than configured max size "
-                    + str(self.max_message_size_bytes)
+                    f"message size {body_size & 0x7FFFFFFFFFFFFFFF} is larger than configured "
+                    f"max size {self.max_message_size_bytes}"
                 ),
             )
             return
+        if size < 14:
+            self._bad_properties(channel)
+            return
         if not self._properties(data, position, end, channel, assembly):
             return
+        assembly.flags = self._skim.flags
+        assembly.expires_at_ms = self._skim.expires_at_ms
         assembly.parts = [data[position : end + 1]]
         assembly.missing_bytes = body_size
         if body_size == 0:
             self._assembled(channel, assembly)
 
     def _body(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
-        assembly = self._content_assembly(channel, "body")
+        assembly = self._content_assembly(data, position, end, channel)
         if assembly is None or assembly.discarding:
             return
-        if assembly.missing_bytes <= 0:
-            self._unexpected(channel, "content body", assembly)
-            return
         size = end - position - 7
+        if assembly.missing_bytes == _HEADER_DUE:
+            self._unexpected(channel, "non ", assembly)
+            return
+        if assembly.missing_bytes == _OVERRUN:
+            return
         if size > assembly.missing_bytes:
-            self._fail(
-                channel,
-                501,
-                "FRAME_ERROR",
-                "content body is larger than the content header announced",
-                _KEY_PUBLISH,
-            )
+            # RabbitMQ goes on waiting for a body that can never be complete; so do we,
+            # without keeping it.
+            assembly.parts = []
+            assembly.missing_bytes = _OVERRUN
             return
         if size > 0:
             assembly.parts.append(data[position : end + 1])
@@ -451,119 +444,51 @@ class AmqpDecoder:
         assembly.reset()
         self._published(channel, address, message)
 
-    def _content_assembly(self, channel: i64, what: str) -> _Assembly | None:
+    def _content_assembly(
+        self, data: bytes, position: i64, end: i64, channel: i64
+    ) -> _Assembly | None:
         """The assembly that waits for content, or None and a failed connection."""
+        if channel == 0 or not self.opened:
+            self._misplaced(data, position, end, channel)
+            return None
         assembly = self._channels.get(channel)
-        if assembly is None:
-            if channel == 0 or not self.opened:
-                self._fail(
-                    channel,
-                    505,
-                    "UNEXPECTED_FRAME",
-                    "content " + what + " on channel " + str(channel),
-                )
-            else:
-                self._fail(channel, 504, "CHANNEL_ERROR", "expected 'channel.open'")
-            return None
-        if assembly.discarding:
+        if assembly is not None and (assembly.discarding or assembly.address is not None):
             return assembly
-        if assembly.address is None:
-            self._fail(
-                channel,
-                505,
-                "UNEXPECTED_FRAME",
-                "expected method frame, got non method frame instead",
-            )
-            return None
-        return assembly
-
-    # -- properties ----------------------------------------------------------------------
+        text = "expected method frame, got non method frame instead"
+        self._fail(channel, 505, "UNEXPECTED_FRAME", text)
+        return None
 
     def _properties(
         self, data: bytes, header: i64, header_end: i64, channel: i64, assembly: _Assembly
     ) -> bool:
-        """Read what the broker must know of the properties into the assembly.
-
-        Only as far as needed: delivery mode, expiration, and whether the headers name
-        further routing keys.  False (and the channel or connection failed) when malformed.
-        """
-        flags = i64(read_i16_be(data, header + 19)) & 0xFFFF
-        assembly.flags = 0
-        assembly.expires_at_ms = 0
-        if flags == 0:
+        """Skim the properties into ``self._skim``; False and a failure when they are wrong."""
+        skim = self._skim
+        if skim.read(data, header, header_end, self._now_ms):
             return True
-        position = header + 21
-        if flags & _MORE_FLAGS:
-            position += 2  # no property is defined beyond the first flag word
-        if flags & _CONTENT_TYPE:
-            position = self._skip_short(data, position, header_end)
-        if flags & _CONTENT_ENCODING:
-            position = self._skip_short(data, position, header_end)
-        if flags & _HEADERS:
-            start = position + 4
-            if start > header_end:
-                return self._bad_properties(channel)
-            position = start + (i64(read_i32_be(data, position)) & 0xFFFFFFFF)
-            if position > header_end:
-                return self._bad_properties(channel)
-            # b"CC" is in every BCC too; a false alarm only costs the look into the table.
-            if data.find(b"CC", start, position) >= 0:
-                assembly.flags |= COPIES
-        if flags & _DELIVERY_MODE:
-            if position < header_end and i64(data[position]) == 2:
-                assembly.flags |= PERSISTENT
-            position += 1
-        if flags & _EXPIRATION:
-            if flags & _PRIORITY:
-                position += 1
-            if flags & _CORRELATION_ID:
-                position = self._skip_short(data, position, header_end)
-            if flags & _REPLY_TO:
-                position = self._skip_short(data, position, header_end)
-            return self._expiration(data, position, header_end, channel, assembly)
-        if position > header_end:
+        refusal = skim.refusal
+        if refusal is None:
             return self._bad_properties(channel)
-        return True
-
-    def _skip_short(self, data: bytes, position: i64, header_end: i64) -> i64:
-        if position >= header_end:
-            return header_end + 1
-        return position + 1 + i64(data[position])
-
-    def _expiration(
-        self, data: bytes, position: i64, header_end: i64, channel: i64, assembly: _Assembly
-    ) -> bool:
-        end = self._skip_short(data, position, header_end)
-        if end > header_end:
-            return self._bad_properties(channel)
-        text = data[position + 1 : end]
-        # Python's int() would also take blanks, signs and underscores.
-        if not text.isdigit() or len(text) > 18:
-            self._reject_channel(
-                channel,
-                assembly,
-                PreconditionFailed("invalid expiration '" + text.decode("utf-8", "replace") + "'"),
-            )
-            return False
-        ttl_ms: i64 = int(text)
-        assembly.expires_at_ms = self._now_ms + ttl_ms
-        return True
+        skim.refusal = None
+        self._reject_channel(channel, assembly, refusal)
+        return False
 
     # -- failures ------------------------------------------------------------------------
 
     def _bad_properties(self, channel: i64) -> bool:
-        self._fail(channel, 501, "FRAME_ERROR", "malformed content properties", _KEY_PUBLISH)
+        self._fail(channel, 541, "INTERNAL_ERROR", "", 0)
         return False
 
-    def _unexpected(self, channel: i64, what: str, assembly: _Assembly) -> None:
-        waiting = "content header" if assembly.missing_bytes == -1 else "content body"
-        if assembly.address is None:
-            waiting = "method"
+    def _unexpected(self, channel: i64, got: str, assembly: _Assembly) -> None:
+        """What came is not the part of the content that was due."""
+        due = "content body"
+        if assembly.missing_bytes == _HEADER_DUE:
+            due = "content header for class 60"
+        what = "content header" if assembly.missing_bytes == _HEADER_DUE else "content body"
         self._fail(
             channel,
             505,
             "UNEXPECTED_FRAME",
-            "expected " + waiting + " frame, got " + what + " frame instead",
+            f"expected {due}, got {got}{what} frame instead",
             _KEY_PUBLISH,
         )
 
@@ -582,52 +507,46 @@ class AmqpDecoder:
         violation = ProtocolViolation(int(code), name, text, True, int(key))
         self._events.append(ConnectionFailed(channel, violation))
 
+    def _hang_up(self, channel: i64) -> None:
+        """Code 0: close without a word, as RabbitMQ's reader does when it cannot go on."""
+        self._fail(channel, 0, "", "")
+
     def _frame_too_large(self, data: bytes, position: i64, size: i64) -> None:
-        channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
-        self._fail(
-            channel,
-            501,
-            "FRAME_ERROR",
-            "type "
-            + str(data[position])
-            + ", first 16 octets = "
-            + _octets(data, position + 7, position + 23)
-            + ": {frame_too_large,"
-            + str(size)
-            + ","
-            + str(self.frame_max - FRAME_OVERHEAD)
-            + "}",
-        )
+        term = ": {frame_too_large," + str(size) + "," + str(self.frame_max - FRAME_OVERHEAD) + "}"
+        self._frame_error(data, position, position, position, term)
 
     def _bad_frame_end(self, data: bytes, position: i64, end: i64) -> None:
+        term = ": {invalid_frame_end_marker," + str(data[end]) + "}"
+        self._frame_error(data, position, position + 7, end, term)
+
+    def _frame_error(self, data: bytes, position: i64, start: i64, end: i64, term: str) -> None:
         channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
-        self._fail(
-            channel,
-            501,
-            "FRAME_ERROR",
-            "type "
-            + str(data[position])
-            + ", first 16 octets = "
-            + _octets(data, position + 7, min(end, position + 23))
-            + ": {invalid_frame_end_marker,"
-            + str(data[end])
-            + "}",
-        )
+        text = "type " + str(data[position]) + _octets(data, start, end) + term
+        self._fail(channel, 501, "FRAME_ERROR", text)
 
-
-def _unknown_frame_text(data: bytes, kind: i64, position: i64, end: i64) -> str:
-    return (
-        "type "
-        + str(kind)
-        + ", first 16 octets = "
-        + _octets(data, position + 7, min(end, position + 23))
-        + ": unknown_frame"
-    )
+    def _misplaced(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
+        """A sound frame where none of its kind may be."""
+        text = "type " + str(data[position]) + _octets(data, position + 7, end)
+        self._fail(channel, 505, "UNEXPECTED_FRAME", text)
 
 
 def _octets(data: bytes, start: i64, end: i64) -> str:
-    """Octets the way Erlang prints a binary, since RabbitMQ's texts do."""
-    return "<<" + ",".join([str(octet) for octet in data[start:end]]) + ">>"
+    """A payload the way RabbitMQ's texts show it: an Erlang binary, cut at 16 octets."""
+    if end - start > 16:
+        return ", first 16 octets = " + erlang_binary(data[start : start + 16])
+    return ", all octets = " + erlang_binary(data[start:end])
+
+
+def erlang_binary(octets: bytes) -> str:
+    """A binary as Erlang prints it: as text if all of it can be printed."""
+    printable = len(octets) > 0
+    for octet in octets:
+        if not (32 <= octet <= 126 or 160 <= octet or 8 <= octet <= 13 or octet == 27):
+            printable = False
+    if not printable:
+        return "<<" + ",".join([str(octet) for octet in octets]) + ">>"
+    text = octets.decode("latin-1").replace("\\", "\\\\").replace('"', '\\"')
+    return '<<"' + text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '">>'
 
 
 _CR_LF: Final = {13: None, 10: None}
