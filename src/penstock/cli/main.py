@@ -5,6 +5,7 @@ command's own help.  An error comes out as cause and fix, without a traceback un
 ``--debug`` is given, and with one of the exit codes the help names.
 """
 
+import os
 import sys
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple
 import click
 
 from penstock import __version__
-from penstock.cli.failure import Failure
+from penstock.cli.failure import Failure, WrongSetting
 from penstock.core.errors import PenstockError
 
 
@@ -125,6 +126,18 @@ def _as_failure(error: Exception) -> click.ClickException:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
     """A message broker that speaks AMQP 0-9-1, with Spark as its data pipeline."""
+    if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1":
+        _require_compiled()
+
+
+def _require_compiled() -> None:
+    from penstock.core import message
+
+    if str(message.__file__).endswith(".py"):
+        raise WrongSetting(
+            "PENSTOCK_REQUIRE_COMPILED=1, but the interpreted files would run",
+            "build with a C compiler (`make setup`), and do not set PENSTOCK_PURE",
+        )
 
 
 def main() -> None:
