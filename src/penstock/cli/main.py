@@ -124,7 +124,7 @@ def _as_failure(error: Exception) -> click.ClickException:
 )
 @click.version_option(__version__, prog_name="penstock")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def cli(debug: bool) -> None:
+def cli(debug: bool) -> None:  # noqa: ARG001 - LazyGroup.invoke reads it
     """A message broker that speaks AMQP 0-9-1, with Spark as its data pipeline."""
     if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1":
         _require_compiled()
