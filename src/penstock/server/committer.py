@@ -203,11 +203,10 @@ class Committer:
             self.last_sync_ms += SMOOTHING * (took_ms - self.last_sync_ms)
 
     def _remove(self, numbers: list[int]) -> None:
+        # Not made durable: a file that comes back is on no list, and recovery removes it.
         for number in numbers:
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(self._path(number))
-        if numbers:
-            self._files.sync_dir(self._directory)
 
     def _path(self, file_no: int) -> str:
         return os.path.join(self._directory, log_file_name(file_no))

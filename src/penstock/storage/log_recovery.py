@@ -367,7 +367,10 @@ class LogRecovery:
     # -- the disk --------------------------------------------------------------------------
 
     def _mend(self, numbers: list[int]) -> None:
-        """Cut, sync what was read, then remove what the log no longer names."""
+        """Cut, sync what was read, then remove what the log no longer names.
+
+        If the removal is undone by a crash, the next recovery does it again.
+        """
         if self._tail_no > 0:
             self.files.rewrite(self.path(self._tail_no), int(self._again_offset), self._again)
         for number in self._emptied:
@@ -377,5 +380,3 @@ class LogRecovery:
             if number not in self._by_number:
                 self.files.remove(self.path(number))
                 self.files_removed += 1
-        if self.files_removed > 0:
-            self.files.sync_dir(self.directory)
