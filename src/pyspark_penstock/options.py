@@ -44,7 +44,13 @@ DEFAULT_COLUMNS = COLUMNS[:-1]
 """``properties_raw`` comes only when it is asked for: it repeats what others say."""
 
 BATCH_ONLY = ("endingOffsets",)
-STREAM_ONLY = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "pollTimeout", "takeOver")
+STREAM_ONLY = (
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "pollTimeout",
+    "takeOver",
+    "processedBelow",
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ class Settings:
     reconnect_timeout_ms: int
     fetch_bytes: int
     take_over: bool
+    processed_below: int  # known to be done, whatever the checkpoint says
     columns: tuple[str, ...]
     given: frozenset[str] = frozenset()
 
@@ -118,6 +125,7 @@ def parse_options(given: Mapping[str, str]) -> Settings:
         reconnect_timeout_ms=read("reconnectTimeout", "60s", _duration),
         fetch_bytes=read("fetchBytes", "8MiB", _fetch_bytes),
         take_over=read("takeOver", "false", _boolean),
+        processed_below=read("processedBelow", "0", _seq_id),
         columns=_columns(options),
         given=frozenset(options),
     )
@@ -138,6 +146,7 @@ KNOWN = (
     "reconnectTimeout",
     "fetchBytes",
     "takeOver",
+    "processedBelow",
     "columns",
     "includeHeaders",
 )
@@ -233,6 +242,12 @@ class _Reader:
 def _count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) < 1:
         raise ValueError("it must be a whole number, at least 1")
+    return int(text)
+
+
+def _seq_id(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ValueError("it must be a seq_id: a whole number from 0 on")
     return int(text)
 
 

@@ -17,7 +17,8 @@ Spark does not store, is the same after a crash: the lowest message of the queue
 
 **What counts as lost data** (``failOnDataLoss``): the queue is another incarnation; the
 position lies beyond the queue's head (the broker was restored from older data); or another
-reader has acknowledged messages this one has not read.  Not lost, only counted in the log,
+reader has acknowledged messages this one has not read (``processedBelow`` says up to where it
+was this one, when its checkpoint fell behind what it had done).  Not lost, only counted in the log,
 are numbers that are simply missing: expired, purged, consumed before this reader came, or
 never given to anybody because the broker was killed.
 
@@ -227,7 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost("it was deleted and declared again since the checkpoint was written")
         elif seq > head.next_seq:
             self._lost(f"the checkpoint is at {seq}, the queue only reaches {head.next_seq}")
-        elif seq < head.acked:
+        elif seq < head.acked and head.acked > self._settings.processed_below:
             self._lost(f"another reader has acknowledged {seq} to {head.acked - 1}")
         else:
             if seq < head.floor:

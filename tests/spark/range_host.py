@@ -35,7 +35,7 @@ class QueueHall:
     def declare(self, name: str) -> Queue:
         self._made += 1
         backing = RamQueue(None, 0)
-        queue = Queue("/", name, f"life{self._made}", False, False, {}, backing, [])
+        queue = Queue("/", name, f"life{self._made}", False, False, {}, backing, [], [])
         self.queues[name] = queue
         return queue
 

@@ -60,7 +60,7 @@ def table_rows(table: Path, *columns: str) -> list[dict[str, Any]]:
 
     if not list(table.glob("*.parquet")):
         return []
-    rows: list[dict[str, Any]] = dataset.dataset(table).to_table(columns=columns).to_pylist()
+    rows: list[dict[str, Any]] = dataset.dataset(table).to_table(columns=[*columns]).to_pylist()
     return rows
 
 

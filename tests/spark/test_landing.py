@@ -91,6 +91,28 @@ def test_a_batch_that_has_landed_is_not_written_again(landing: Landing) -> None:
     assert table(landing) == [0, 1]
 
 
+def test_half_written_notes_are_taken_away_and_whole_ones_kept(landing: Landing) -> None:
+    land(landing, 0, [0, 1], 2)
+    land(landing, 1, [2, 3], 4)
+    assert landing.landed_below() == 4
+    commits = landing.checkpoint / "commits"
+    commits.mkdir()
+    (commits / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    (commits / ".0.crc").write_bytes(b"")
+    (commits / "1").write_text("")
+    planned(landing, 2, 9)
+    note = landing.checkpoint / "offsets" / "2"
+    note.write_bytes(note.read_bytes()[:-3])
+    landing.mend_checkpoint()
+    assert sorted(path.name for path in commits.iterdir()) == ["0"]
+    assert sorted(path.name for path in note.parent.iterdir()) == ["0", "1"]
+    assert landing.landed_below() == 4
+    planned(landing, 2, 9)
+    landing.mend_checkpoint()
+    assert landing.last_planned() == 2
+    assert landing.landed_below() == 0, "batch 2 was planned and has not landed"
+
+
 def test_holes_are_counted(landing: Landing) -> None:
     assert land(landing, 0, [10, 12], 14).holes == 2
     assert land(landing, 1, [16_000], 16_001).holes == 16_000 - 14

@@ -408,6 +408,8 @@ def test_data_loss_is_said(host: RangeHost) -> None:
     other.stop()
     with pytest.raises(DataLoss, match="another reader has acknowledged 5 to 7"):
         streaming(host).latestOffset(end, ReadMaxRows(5))
+    informed = streaming(host, processedBelow="8", takeOver="true")
+    assert place(informed.latestOffset(end, ReadMaxRows(5))) == 10
     beyond = {"v": 1, "q": {"q": {"inc": "life1", "seq": 11}}}
     with pytest.raises(DataLoss, match="the queue only reaches 10"):
         streaming(host, takeOver="true").latestOffset(beyond, ReadMaxRows(5))

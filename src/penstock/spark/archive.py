@@ -102,6 +102,7 @@ def run_archive(
     landing = Landing(job.table, job.vhost, job.queue, job.checkpoint)
     summary = Summary()
     with landing.locked():
+        landing.mend_checkpoint()
         spark = local_session(f"penstock archive {job.queue}", job.master, job.url, landing.home)
         try:
             _Run(job, landing, spark, summary, on_landed, stopping).until_done()
@@ -187,6 +188,7 @@ class _Run:
             .option("maxMessagesPerTrigger", job.batch_messages)
             .option("failOnDataLoss", str(job.fail_on_data_loss).lower())
             .option("takeOver", str(job.take_over).lower())
+            .option("processedBelow", self._landing.landed_below())
             .load()
         )
         writer = stream.writeStream.foreachBatch(self._land).option(

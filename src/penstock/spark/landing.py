@@ -24,6 +24,10 @@ Landing batch n, and what a crash leaves:
 Only after 5 does Spark write its commit log, and only after that does the source acknowledge
 the messages.  The range of messages of batch n is fixed by the note of n and the queue's
 sequence ids, so a second attempt would write the same rows: step 1 loses nothing.
+
+Spark does not sync its notes.  After a power cut its last commit may be missing although the
+batch has landed and its messages are gone (``landed_below`` tells the source that this is
+no loss), and its last note of either kind may be half written (``mend_checkpoint``).
 """
 
 import fcntl
@@ -112,7 +116,7 @@ class Landing:
 
     def land(self, frame: "DataFrame", batch: int) -> Landed:
         """Put one batch into the table; may be called again with the same batch."""
-        final = self.table / f"{self._name}-{self.query_id()}-{batch:08d}.parquet"
+        final = self._file_of(batch)
         if final.exists():
             return self._landed(final, batch, before=True)
         draft_dir = self._staging / uuid.uuid4().hex
@@ -150,6 +154,33 @@ class Landing:
         numbers = [int(note.name) for note in notes.iterdir() if note.name.isdigit()]
         return max(numbers, default=None)
 
+    def landed_below(self) -> int:
+        """Every message below is in the table, as far as the last planned batch tells."""
+        last = self.last_planned()
+        if last is None or not self._file_of(last).exists():
+            return 0
+        return self.planned_end(last) or 0
+
+    def mend_checkpoint(self) -> None:
+        """Take away what a power cut may have left half written.
+
+        A half-written plan was not synced, so its batch has not landed: Spark plans it anew.
+        A half-written commit makes Spark call again, and step 1 answers.  Hadoop's checksum
+        files may be half written as well, and are not needed.
+        """
+        for notes in (self.checkpoint / "offsets", self.checkpoint / "commits"):
+            if not notes.is_dir():
+                continue
+            for checksum in notes.glob(".*.crc"):
+                checksum.unlink()
+            numbers = [int(note.name) for note in notes.iterdir() if note.name.isdigit()]
+            last = notes / str(max(numbers, default=0))
+            if last.exists() and not _is_whole(last):
+                last.unlink()
+
+    def _file_of(self, batch: int) -> Path:
+        return self.table / f"{self._name}-{self.query_id()}-{batch:08d}.parquet"
+
     def _landed(self, final: Path, batch: int, *, before: bool) -> Landed:
         from pyarrow import parquet
 
@@ -169,6 +200,16 @@ class Landing:
                 if file.exists():
                     _sync(file)
             _sync(directory)
+
+
+def _is_whole(note: Path) -> bool:
+    """Spark's notes are a version line and then JSON, line by line."""
+    version, *lines = note.read_bytes().split(b"\n")
+    try:
+        values = [json.loads(line) for line in lines if line != b"-"]
+    except ValueError:
+        return False
+    return version.startswith(b"v") and bool(values)
 
 
 def _lowest_seq_id(footer: Any) -> int | None:

