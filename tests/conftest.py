@@ -49,6 +49,10 @@ def pytest_runtest_makereport(
     if NO_SKIP and report.skipped and not hasattr(report, "wasxfail"):
         report.longrepr = f"skipped, but PENSTOCK_NO_SKIP=1: {_reason(report.longrepr)}"
         report.outcome = "failed"
+    if report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            if isinstance(value, BrokerProcess):
+                report.sections.append((f"output of {value.name}", value.output()[-8000:]))
     return report
 
 
