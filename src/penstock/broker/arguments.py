@@ -46,7 +46,9 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
     if queue_type in ("quorum", "stream"):
         raise NotImplementedYet(f"x-queue-type '{queue_type}' for {what}")
     if queue_type != "classic":
-        raise _invalid("x-queue-type", what, f"unsupported_queue_type,{_erlang(queue_type)}")
+        raise PreconditionFailed(
+            f"invalid arg 'x-queue-type' for {what}: \"unsupported queue type '{queue_type}'\""
+        )
 
 
 def refuse_not_built(arguments: dict[str, object], keys: tuple[str, ...], what: str) -> None:

@@ -36,7 +36,6 @@ class Broker:
         self.users = UserRegistry(loopback_users)
         self.vhosts: dict[str, Vhost] = {}
         self.schedule = Schedule()
-        self.sessions: list[object] = []  # for people who watch
         self._wakeups: list[Queue] = []
         self._refills: list[Queue] = []
         self._make_backing = make_backing

@@ -175,6 +175,8 @@ class Vhost:
     ) -> None:
         """Create, or check that the existing one is the same."""
         what = self.exchange_text(name)
+        if kind == "":
+            raise CommandInvalid("invalid exchange type ''")
         if kind not in EXCHANGE_TYPES:
             raise CommandInvalid(f"unknown exchange type '{kind}'")
         _check_not_default(name)
@@ -275,8 +277,9 @@ class Vhost:
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
         _check_not_default(destination)
-        target = self.exchange(destination)
-        self._unbind(source, target, destination, "exchange", routing_key, arguments)
+        target = self.exchanges.get(destination)
+        if target is not None:
+            self._unbind(source, target, destination, "exchange", routing_key, arguments)
 
     def _unbind(
         self,
@@ -288,8 +291,9 @@ class Vhost:
         arguments: dict[str, object],
     ) -> None:
         _check_not_default(source)
-        exchange = self.exchange(source)
-        if not exchange.unbind(destination, routing_key, arguments):
+        exchange = self.exchanges.get(source)
+        # What is not bound need not be unbound: all of these are fine.
+        if exchange is None or not exchange.unbind(destination, routing_key, arguments):
             return
         self.epoch += 1
         self._definitions.delete_binding(
@@ -405,8 +409,9 @@ class Vhost:
         current: dict[str, object],
     ) -> None:
         for key in keys:
+            absent: object = "classic" if key == "x-queue-type" else _MISSING
             check_equivalent(
-                key, what, received.get(key, _MISSING), current.get(key, _MISSING), _MISSING
+                key, what, received.get(key, absent), current.get(key, absent), _MISSING
             )
 
     def delete_queue(self, queue: Queue) -> list[Consumer]:
@@ -423,10 +428,10 @@ class Vhost:
         return consumers
 
     def check_deletable(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
+        if if_empty and queue.backing.ready_count() + queue.unacked_count > 0:
+            raise PreconditionFailed(f"{self.queue_text(queue.name)} not empty")
         if if_unused and len(queue.consumers) > 0:
             raise PreconditionFailed(f"{self.queue_text(queue.name)} in use")
-        if if_empty and queue.backing.ready_count() > 0:
-            raise PreconditionFailed(f"{self.queue_text(queue.name)} not empty")
 
     # -- time ----------------------------------------------------------------------------
 

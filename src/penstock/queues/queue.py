@@ -79,6 +79,7 @@ class Queue:
         self._wakeups = wakeups
         self._refills = refills
         self._next_consumer: i64 = 0
+        self._shares_holder: bool = False
         self.range_lease: i64 = 0  # the newest fencing token; the broker seeds it at boot
         self._range_leased: bool = False
         # counters since the queue was opened, for people who watch
@@ -176,10 +177,23 @@ class Queue:
                 self.unacked_count += 1
             place = (place + 1) % count
         self._next_consumer = place
+        if self._shares_holder:
+            return self._deal_in_order(messages[: len(messages) - len(left)], hands, left)
         return self._deal(hands, left)
 
     def _can_take(self, place: i64) -> bool:
         return self.consumers[place].shared.room() > 0
+
+    def _deal_in_order(
+        self, messages: list[Message], hands: list[list[Message]], left: list[Message]
+    ) -> list[Delivery]:
+        """As ``_deal``, but in message order: two consumers of one session see it."""
+        takers: dict[int, Consumer] = {}
+        for i in range(len(hands)):
+            for message in hands[i]:
+                takers[int(message.seq_id)] = self.consumers[i]
+        self._deal(hands, left)
+        return [Delivery(takers[int(message.seq_id)], [message]) for message in messages]
 
     def _deal(self, hands: list[list[Message]], left: list[Message]) -> list[Delivery]:
         deliveries: list[Delivery] = []
@@ -273,7 +287,10 @@ class Queue:
         if len(self.consumers) > 0 and (consumer.exclusive or self.consumers[0].exclusive):
             raise AccessRefused(f"queue '{self.name}' in vhost '{self.vhost}' in exclusive use")
         consumer.queue = self
-        self.consumers.append(consumer)
+        # Behind everybody who waits for a turn: the one to be served next heads the ring.
+        self.consumers.insert(self._next_consumer, consumer)
+        self._next_consumer = (self._next_consumer + 1) % len(self.consumers)
+        self._note_holders()
         self.had_consumer = True
         self.wake()
 
@@ -285,7 +302,13 @@ class Queue:
             del self.consumers[place]
             if place < self._next_consumer:
                 self._next_consumer -= 1
+            self._note_holders()
         self.wake()
+
+    def _note_holders(self) -> None:
+        """Do two consumers belong to one session's channel?"""
+        holders = [id(consumer.holder) for consumer in self.consumers]
+        self._shares_holder = len(set(holders)) < len(holders)
 
     @property
     def unused(self) -> bool:

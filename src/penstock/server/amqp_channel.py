@@ -36,7 +36,7 @@ from penstock.wire.amqp.encoder import (
     write_return,
 )
 from penstock.wire.amqp.events import AckRun, PublishRun
-from penstock.wire.amqp.ledger import DeliveryLedger, Settlement
+from penstock.wire.amqp.ledger import ALL_OPEN, DeliveryLedger, Settlement
 from penstock.wire.amqp.methods import Method
 from penstock.wire.amqp.properties import decode_properties
 
@@ -156,7 +156,7 @@ class AmqpChannel:
             return
         settled, unknown = self.ledger.take(run.first_tag, run.last_tag)
         self._settle(settled)
-        if unknown != 0:
+        if unknown != ALL_OPEN:
             raise _unknown_tag(unknown)
 
     def _nack(self, tag: i64, multiple: bool, requeue: bool) -> None:
@@ -164,7 +164,7 @@ class AmqpChannel:
             settled = self._take_multiple(tag)
         else:
             settled, unknown = self.ledger.take(tag, tag)
-            if unknown != 0:
+            if unknown != ALL_OPEN:
                 raise _unknown_tag(unknown)
         if requeue:
             self._requeue(settled)
@@ -220,8 +220,10 @@ class AmqpChannel:
             self._reply(method, m.CHANNEL_FLOW_OK, [True])
         elif method.key == m.ACCESS_REQUEST:
             self._reply(method, m.ACCESS_REQUEST_OK, [1])
-        elif class_id == 90:
-            raise NotImplementedYet("transactions (" + method.name + ")")
+        elif method.key == m.TX_SELECT:
+            raise NotImplementedYet("transactions (tx.select)")
+        elif method.key == m.TX_COMMIT or method.key == m.TX_ROLLBACK:
+            raise PreconditionFailed("channel is not transactional")
         else:
             raise CommandInvalid("unimplemented method")
 
@@ -322,7 +324,7 @@ class AmqpChannel:
         no_ack = method.flag("no_ack")
         account = self._accounts.get(queue.incarnation)
         if account is None or account.no_ack != no_ack:
-            account = Consumer("", self, link.outlet, self.shared, no_ack, 0, False, {})
+            account = Consumer("", self, link.outlet, SharedWindow(), no_ack, 0, False, {})
             account.queue = queue
             if not no_ack:
                 self._accounts[queue.incarnation] = account
@@ -345,23 +347,39 @@ class AmqpChannel:
         if key == m.QUEUE_DELETE:
             self._queue_delete(method)
             return
-        queue = self._queue_named(_name(method, "queue"))
-        queue.check_owner(self.link.session)
-        vhost = self.link.vhost
         if key == m.QUEUE_PURGE:
+            queue = self._own_queue(method)
             self._reply(method, m.QUEUE_PURGE_OK, [queue.purge()])
         elif key == m.QUEUE_BIND:
-            vhost.bind_queue(
-                queue, _name(method, "exchange"), self._bind_key(method), method.table("arguments")
-            )
-            self._reply(method, m.QUEUE_BIND_OK, [])
+            self._bind(method)
         elif key == m.QUEUE_UNBIND:
-            vhost.unbind_queue(
-                queue, _name(method, "exchange"), self._bind_key(method), method.table("arguments")
-            )
-            self._reply(method, m.QUEUE_UNBIND_OK, [])
+            self._unbind(method)
         else:
             raise CommandInvalid("unimplemented method")
+
+    def _own_queue(self, method: Method) -> Queue:
+        queue = self._queue_named(_name(method, "queue"))
+        queue.check_owner(self.link.session)
+        return queue
+
+    def _bind(self, method: Method) -> None:
+        vhost = self.link.vhost
+        source = _name(method, "exchange")
+        if source != "":
+            vhost.exchange(source)  # missing both, the exchange is the one to be told
+        queue = self._own_queue(method)
+        vhost.bind_queue(queue, source, self._bind_key(method), method.table("arguments"))
+        self._reply(method, m.QUEUE_BIND_OK, [])
+
+    def _unbind(self, method: Method) -> None:
+        vhost = self.link.vhost
+        queue = vhost.queues.get(_name(method, "queue") or self._last_queue)
+        source = _name(method, "exchange")
+        if queue is not None:
+            vhost.unbind_queue(queue, source, self._bind_key(method), method.table("arguments"))
+        elif source == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        self._reply(method, m.QUEUE_UNBIND_OK, [])
 
     def _bind_key(self, method: Method) -> str:
         """Queue and key both left out: the key is the name of the last declared queue."""
@@ -382,7 +400,7 @@ class AmqpChannel:
         vhost = link.vhost
         name = _name(method, "queue")
         if method.flag("passive"):
-            queue = self._queue_named(name)
+            queue = vhost.queue(name)
             queue.check_owner(link.session)
             vhost.touch(queue, link.now_ms)
         else:
@@ -500,4 +518,5 @@ def _name(method: Method, field: str) -> str:
 
 
 def _unknown_tag(tag: i64) -> BrokerError:
-    return PreconditionFailed("unknown delivery tag " + str(tag))
+    # Tags are unsigned on the wire; ours are signed.
+    return PreconditionFailed(f"unknown delivery tag {int(tag) & 0xFFFFFFFFFFFFFFFF}")

@@ -95,7 +95,7 @@ class AmqpSession(Session):
         super().__init__()
         self.broker = broker
         self.limits = limits
-        self.decoder = AmqpDecoder(limits.frame_max, limits.max_message_size_bytes)
+        self.decoder = AmqpDecoder(FRAME_MIN_BYTES, limits.max_message_size_bytes)
         self.link = Link(self, broker, self.decoder, new_name, tell_cancelled)
         self.channels: dict[int, AmqpChannel] = {}
         self.client_properties: dict[str, object] = {}
@@ -132,8 +132,9 @@ class AmqpSession(Session):
         if self.state >= _CLOSING and self.decoder.failed:
             self._await_close_ok(data)
             return
-        if len(data) > 0:
-            self._events(self.decoder.receive(data, now_ms))
+        self._events(self.decoder.receive(data, now_ms))
+        while self.decoder.paused:
+            self._events(self.decoder.receive(b"", now_ms))
         self._flush_confirms()
 
     def _protocol_header(self, data: bytes) -> bytes:
@@ -264,9 +265,7 @@ class AmqpSession(Session):
     def _connection_method(self, method: Method) -> None:
         key = method.key
         if key == m.CONNECTION_CLOSE:
-            self.lost(self.link.now_ms)
-            self.link.send(0, m.CONNECTION_CLOSE_OK, [])
-            self._close_now()
+            self._close_asked()
         elif key == m.CONNECTION_START_OK and self.state == _WAIT_START_OK:
             self._start_ok(method)
         elif key == m.CONNECTION_TUNE_OK and self.state == _WAIT_TUNE_OK:
@@ -285,6 +284,16 @@ class AmqpSession(Session):
                 key,
             )
 
+    def _close_asked(self) -> None:
+        """Everything is given back before close-ok says so; then it is the peer's to hang up."""
+        if self.state < _RUNNING:
+            self._hang_up_later()
+            return
+        self.lost(self.link.now_ms)
+        self.link.send(0, m.CONNECTION_CLOSE_OK, [])
+        self._close_now()
+        self.close_after_ms = self.link.now_ms + CLOSING_TIMEOUT_MS
+
     def _start_ok(self, method: Method) -> None:
         self.client_properties = method.table("client_properties")
         capabilities = self.client_properties.get("capabilities")
@@ -302,6 +311,7 @@ class AmqpSession(Session):
         except AccessRefused:
             self._refuse_login(understood.get("authentication_failure_close") is True)
             return
+        self.decoder.user_id = credentials[0].encode()
         self.state = _WAIT_TUNE_OK
         limits = self.limits
         self.link.send(

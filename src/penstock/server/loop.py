@@ -196,6 +196,8 @@ class Loop:
     def _run_calls(self) -> None:
         calls, self._calls = self._calls, []
         for function, future in calls:
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
                 future.set_result(function())
             except Exception as error:  # noqa: BLE001 - the caller's thread gets it

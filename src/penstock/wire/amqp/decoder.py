@@ -24,6 +24,7 @@ from penstock.core.message import Address, Message
 from penstock.wire.amqp.errors import (
     MalformedArguments,
     MalformedTable,
+    MalformedText,
     ProtocolViolation,
     UnknownMethod,
 )
@@ -56,6 +57,7 @@ FRAME_OVERHEAD: Final = 8
 HEADER_FRAME_MIN: Final = 22
 """A content header frame without properties: overhead, class, weight, body size, flags."""
 CLASS_BASIC: Final = 60
+_CLASS_AND_NO_WEIGHT: Final[i64] = CLASS_BASIC << 16
 
 ADDRESSES_MAX: Final = 8192
 
@@ -96,6 +98,8 @@ class AmqpDecoder:
         self.max_message_size_bytes: i64 = max_message_size_bytes
         self.opened: bool = False  # connection.open was answered: channels may speak
         self.failed: bool = False
+        self.paused: bool = False  # the session must look before we go on: call again with b""
+        self.user_id: bytes = b""  # what a user-id property must say
         self._channels: dict[int, _Assembly] = {}
         self._addresses: dict[bytes, Address] = {}
         self._rest: list[bytes] = []
@@ -116,12 +120,13 @@ class AmqpDecoder:
         if self._rest_bytes > 0:
             self._rest.append(data)
             self._rest_bytes += len(data)
-            if self._rest_bytes < self._needed_bytes:
+            if self._rest_bytes < self._needed_bytes and not self.paused:
                 return []
             data = b"".join(self._rest)
             self._rest = []
             self._rest_bytes = 0
         self._needed_bytes = FRAME_OVERHEAD
+        self.paused = False
         self._events = []
         self._run = None
         self._ack = None
@@ -178,6 +183,8 @@ class AmqpDecoder:
                 position = end + 1
             if self.failed:
                 return length
+            if self.paused:
+                break
         return position
 
     def _other(self, data: bytes, kind: i64, position: i64, end: i64, channel: i64) -> None:
@@ -214,6 +221,8 @@ class AmqpDecoder:
         if key == CHANNEL_CLOSE or (key == CHANNEL_CLOSE_OK and self._is_discarding(channel)):
             self._channels.pop(channel, None)
         self._events.append(MethodReceived(channel, method))
+        # During the handshake each answer decides what the next frame may be.
+        self.paused = not self.opened
 
     def _is_discarding(self, channel: i64) -> bool:
         assembly = self._channels.get(channel)
@@ -228,7 +237,10 @@ class AmqpDecoder:
         except MalformedTable:
             self._hang_up(channel)
         except MalformedArguments as malformed:
-            if channel == 0:
+            if channel == 0 and isinstance(malformed, MalformedText):
+                key = read_i32_be(payload, 0)
+                self._fail(channel, 501, "FRAME_ERROR", malformed.text, i64(key))
+            elif channel == 0:
                 self._fail(channel, 541, "INTERNAL_ERROR", "", 0)
             else:
                 self._fail(channel, 501, "FRAME_ERROR", malformed.text, malformed.method_key)
@@ -306,7 +318,7 @@ class AmqpDecoder:
                     content_end > 0
                     and i64(data[header_end]) == FRAME_END
                     and i64(read_i16_be(data, header + 1)) & 0xFFFF == channel
-                    and i64(read_i16_be(data, header + 7)) == CLASS_BASIC
+                    and i64(read_i32_be(data, header + 7)) == _CLASS_AND_NO_WEIGHT
                     and body_size <= self.max_message_size_bytes
                     and self._properties(data, header, header_end, channel, assembly)
                 ):
@@ -463,7 +475,7 @@ class AmqpDecoder:
     ) -> bool:
         """Skim the properties into ``self._skim``; False and a failure when they are wrong."""
         skim = self._skim
-        if skim.read(data, header, header_end, self._now_ms):
+        if skim.read(data, header, header_end, self._now_ms, self.user_id):
             return True
         refusal = skim.refusal
         if refusal is None:

@@ -8,11 +8,15 @@ places are holes until the front of the list is all holes.
 The ``holder`` of a message is the session's affair and opaque here.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.core.message import Message
+
+
+ALL_OPEN: Final[i64] = -1 << 63
+"""No tag: every tag that was asked for was open."""
 
 
 @final
@@ -67,7 +71,7 @@ class DeliveryLedger:
     def take(self, first_tag: i64, last_tag: i64) -> tuple[list[Settlement], i64]:
         """Close the tags first..last one by one.
 
-        Returns what they held and the first tag that was not open (0 = all were).
+        Returns what they held, and the first tag that was not open or ``ALL_OPEN``.
         """
         settled: list[Settlement] = []
         current: Settlement | None = None
@@ -90,7 +94,7 @@ class DeliveryLedger:
             current.messages.append(message)
             tag += 1
         self._trim()
-        return settled, 0 if tag > last_tag else tag
+        return settled, ALL_OPEN if tag > last_tag else tag
 
     def take_through(self, last_tag: i64) -> list[Settlement]:
         """Close every open tag up to and including this one."""

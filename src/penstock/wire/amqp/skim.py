@@ -25,6 +25,7 @@ _DELIVERY_MODE: Final[i64] = 0x1000
 _PRIORITY: Final[i64] = 0x0800
 _EXPIRATION: Final[i64] = 0x0100
 _TIMESTAMP: Final[i64] = 0x0040
+_USER_ID: Final[i64] = 0x0010
 _CLUSTER_ID: Final[i64] = 0x0004
 _CONTENT_TYPE: Final[i64] = 0x8000
 
@@ -58,14 +59,16 @@ class PropertySkim:
         self.flags: i64 = 0
         self.expires_at_ms: i64 = 0
         self.refusal: BrokerError | None = None
+        self._user_id: bytes = b""
 
-    def read(self, data: bytes, header: i64, header_end: i64, now_ms: i64) -> bool:
+    def read(self, data: bytes, header: i64, header_end: i64, now_ms: i64, user_id: bytes) -> bool:
         """Skim the header frame at header..header_end.
 
         False when it is malformed, or with ``refusal`` set when a value is not acceptable.
         """
         self.flags = 0
         self.expires_at_ms = 0
+        self._user_id = user_id
         position = header + FLAGS_AT + 2
         present = i64(read_i16_be(data, header + FLAGS_AT)) & 0xFFFF
         if present == 0:
@@ -100,7 +103,19 @@ class PropertySkim:
             return _MALFORMED
         if bit == _EXPIRATION and not self._expiration(data[position + 1 : after], now_ms):
             return _MALFORMED
+        if bit == _USER_ID and not self._is_user(data[position + 1 : after]):
+            return _MALFORMED
         return after
+
+    def _is_user(self, claimed: bytes) -> bool:
+        if claimed == self._user_id:
+            return True
+        name = claimed.decode("utf-8", "replace")
+        user = self._user_id.decode("utf-8", "replace")
+        self.refusal = PreconditionFailed(
+            f"user_id property set to '{name}' but authenticated user was '{user}'"
+        )
+        return False
 
     def _delivery_mode(self, mode: i64) -> bool:
         if mode == 2:
