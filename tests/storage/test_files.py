@@ -1,0 +1,67 @@
+"""The real disk keeps the promises of ``FileSystem`` that can be seen without a power cut."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.storage.files import RealFileSystem
+
+
+def test_append_read_cut_and_rewrite(tmp_path: Path) -> None:
+    files = RealFileSystem()
+    directory = f"{tmp_path}/a/b"
+    files.makedirs(directory)
+    files.makedirs(directory)
+    path = f"{directory}/1.log"
+    handle = files.open_append(path)
+    files.write(handle, b"0123")
+    files.write_parts(handle, [b"45", b"", b"6789"])
+    files.sync(handle)
+    files.close(handle)
+    handle = files.open_append(path)
+    files.write(handle, b"tail")
+    files.close(handle)
+    assert files.read(path) == b"0123456789tail"
+    assert files.pread(path, 3, 4) == b"3456"
+    assert files.pread(path, 12, 9) == b"il"
+    files.truncate(path, 11)
+    files.rewrite(path, 8, b"89")
+    assert files.read(path) == b"0123456789"
+    assert files.size(path) == 10
+    files.rename(path, f"{directory}/2.log")
+    files.sync_dir(directory)
+    assert files.listdir(directory) == ["2.log"]
+    files.remove(f"{directory}/2.log")
+    assert not files.exists(f"{directory}/2.log")
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3, 4, 5, 9])
+def test_short_writes_are_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    def short_writev(handle: int, parts: Sequence[bytes]) -> int:
+        return os.write(handle, b"".join(parts)[:taken])
+
+    write = os.write
+    files = RealFileSystem()
+    path = f"{tmp_path}/x"
+    handle = files.open_append(path)
+    monkeypatch.setattr(os, "writev", short_writev)
+    files.write_parts(handle, [b"abcd", b"", b"efghi"])
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:1]))
+    files.write(handle, b"jkl")
+    monkeypatch.undo()
+    files.close(handle)
+    assert files.read(path) == b"abcdefghijkl"
+
+
+def test_errors_come_through(tmp_path: Path) -> None:
+    files = RealFileSystem()
+    with pytest.raises(FileNotFoundError):
+        files.read(f"{tmp_path}/none")
+    with pytest.raises(FileNotFoundError):
+        files.open_append(f"{tmp_path}/none/x")
