@@ -25,7 +25,201 @@ class Difference:
     rest: bool = False
 
 
-DIFFERENCES: tuple[Difference, ...] = ()
+def _not_yet(case: str, theirs: str, what: str, ids: str, rest: tuple[str, ...] = ()) -> Difference:
+    """Asked for something a later release brings: 540, never a pretence."""
+    return Difference(
+        (case,),
+        "A feature that is not there yet is refused with NOT_IMPLEMENTED.",
+        theirs,
+        (
+            f"A < connection.close code=540 text={f'NOT_IMPLEMENTED - {what}'!r} {ids}",
+            "A > connection.close-ok",
+            "A < closed",
+            *rest,
+        ),
+        rest=True,
+    )
+
+
+_DECLARE = "class_id=50 method_id=10"
+_CONSUME = "class_id=60 method_id=20"
+_PUBLISH = "class_id=60 method_id=40"
+_DECLARED = "A < queue.declare-ok ch=1 queue='<q>'"
+
+NOT_YET = (
+    _not_yet(
+        "channel.tx_select",
+        "A < tx.select-ok ch=1",
+        "transactions (tx.select)",
+        "class_id=90 method_id=10",
+    ),
+    _not_yet(
+        "consume.consumer_priority",
+        "A < basic.consume-ok ch=1 consumer_tag='low'",
+        "argument 'x-priority' for consumer 'low'",
+        _CONSUME,
+    ),
+    _not_yet(
+        "consume.consumer_priority_not_a_number",
+        "A < channel.close ch=1 code=406 text='PRECONDITION_FAILED - invalid arg \\'x-priority\\' "
+        "for queue \\'<q>\\' in vhost \\'/\\': \"expected integer, got longstr\"' " + _CONSUME,
+        "argument 'x-priority' for consumer 't'",
+        _CONSUME,
+    ),
+    _not_yet(
+        "exchange.alternate_exchange_argument",
+        "A < exchange.declare-ok ch=1",
+        "argument 'alternate-exchange' for exchange '<x>' in vhost '/'",
+        "class_id=40 method_id=10",
+        (
+            "A > exchange.delete ch=1 exchange='<x>'",
+            "A < closed",
+            "A > exchange.delete ch=1 exchange='<other>'",
+            "A < closed",
+        ),
+    ),
+    _not_yet(
+        "publish.cc_and_bcc",
+        "A < basic.qos-ok ch=1",
+        "CC and BCC headers",
+        _PUBLISH,
+        tuple(
+            line
+            for queue in ("to", "to", "cc", "cc", "bcc", "bcc")
+            for line in (f"A > basic.get ch=1 queue='<{queue}>' no_ack=True", "A < closed")
+        ),
+    ),
+    _not_yet(
+        "publish.cc_not_an_array",
+        "A < channel.close ch=1 code=406 text='PRECONDITION_FAILED - invalid message: "
+        '{unacceptable_type_in_header,"CC",longstr}\' ' + _PUBLISH,
+        "CC and BCC headers",
+        _PUBLISH,
+        (
+            "A > basic.publish ch=1 routing_key='<q>' body=b'm' headers={'BCC': 'text'}",
+            "A > barrier ch=1",
+            "A < closed",
+        ),
+    ),
+    *(
+        _not_yet(
+            f"queue.argument_{name}",
+            _DECLARED,
+            f"argument 'x-{name.replace('_', '-')}' for queue '<q>' in vhost '/'",
+            _DECLARE,
+        )
+        for name in (
+            "max_length",
+            "max_length_bytes",
+            "overflow",
+            "dead_letter_exchange",
+            "max_priority",
+            "single_active_consumer",
+        )
+    ),
+    _not_yet(
+        "queue.argument_dead_letter_routing_key_alone",
+        'A < channel.close ch=1 code=406 text="PRECONDITION_FAILED - invalid arg '
+        "'x-dead-letter-routing-key' for queue '<q>' in vhost '/': "
+        'routing_key_but_no_dlx_defined" ' + _DECLARE,
+        "argument 'x-dead-letter-routing-key' for queue '<q>' in vhost '/'",
+        _DECLARE,
+    ),
+    _not_yet(
+        "queue.argument_queue_mode",
+        _DECLARED,
+        "x-queue-mode 'lazy' for queue '<q>' in vhost '/'",
+        _DECLARE,
+    ),
+    _not_yet(
+        "queue.argument_queue_type_quorum_exclusive",
+        'A < channel.close ch=1 code=406 text="PRECONDITION_FAILED - invalid property '
+        "'exclusive-owner' for queue '<q>' in vhost '/'\" " + _DECLARE,
+        "x-queue-type 'quorum' for queue '<q>' in vhost '/'",
+        _DECLARE,
+    ),
+)
+"""Features of later releases."""
+
+_STARTS = ("handshake.start_fields", "handshake.header_in_two_parts", "handshake.header_amqp_0_9")
+_NOT_THERE = "A capability is announced when the feature is there."
+_TOO_LARGE = (
+    "RabbitMQ collects the whole body before it looks at its size; Penstock refuses when the "
+    "header announces it, so that nobody can fill its memory."
+)
+
+FOR_GOOD = (
+    Difference(_STARTS, _NOT_THERE, "A < capability consumer_priorities=True"),
+    Difference(_STARTS, _NOT_THERE, "A < capability direct_reply_to=True"),
+    Difference(
+        ("handshake.header_amqp_0_8",),
+        "RabbitMQ still speaks AMQP 0-8, Penstock does not.",
+        "A < connection.start 8-0",
+        ("A < bytes b'AMQP\\x00\\x00\\t\\x01'", "A < closed at once"),
+        rest=True,
+    ),
+    Difference(
+        ("frames.body_size_over_the_limit",),
+        _TOO_LARGE,
+        "A < silence",
+        (
+            "A < channel.close ch=1 code=406 text='PRECONDITION_FAILED - message size 134217729 "
+            "is larger than configured max size 134217728' " + _PUBLISH,
+            "A < silence",
+        ),
+    ),
+    Difference(
+        ("frames.body_size_of_all_ones",),
+        _TOO_LARGE,
+        "A < silence",
+        (
+            "A < channel.close ch=1 code=406 text='PRECONDITION_FAILED - message size "
+            "18446744073709551615 is larger than configured max size 134217728' " + _PUBLISH,
+            "A < silence",
+        ),
+    ),
+    Difference(
+        ("frames.arguments_table_nested_10000_deep",),
+        "Tables nested more than 128 deep are nobody's arguments: they are malformed.",
+        _DECLARED,
+        ("A < closed at once",),
+        rest=True,
+    ),
+    Difference(
+        ("frames.header_frame_too_short",),
+        "RabbitMQ notices the missing property flags when it reads them, after the body; "
+        "Penstock when it sees the header.  The answer is the same.",
+        "A < silence",
+        (
+            "A < connection.close code=541 text='INTERNAL_ERROR'",
+            "A > connection.close-ok",
+            "A < closed",
+        ),
+    ),
+    Difference(
+        ("frames.deliver_from_the_client",),
+        "RabbitMQ waits for the content of a method it will refuse; Penstock refuses it at once.",
+        "A < silence",
+        (
+            (
+                "A < connection.close code=503 text='COMMAND_INVALID - unimplemented method' "
+                "class_id=60 method_id=60"
+            ),
+            "A > connection.close-ok",
+            "A < closed",
+        ),
+    ),
+    Difference(
+        ("publish.small_frames_to_a_large_frame_max",),
+        "Penstock hands on a message's frames as the publisher cut them when they fit the "
+        "consumer's limit; RabbitMQ joins and cuts anew.",
+        "B < 10000 bytes in frames with payloads of [10000]",
+        ("B < 10000 bytes in frames with payloads of [4088, 4088, 1824]",),
+    ),
+)
+"""Decisions."""
+
+DIFFERENCES: tuple[Difference, ...] = NOT_YET + FOR_GOOD
 
 
 def expected(case: str, recorded: Iterable[str]) -> list[str]:
