@@ -1,1 +1,9 @@
-"""TODO room doc."""
+"""The hall: virtual hosts, users, and the rules that join queues, routing and storage.
+
+In: calls of sessions.  Out: return values and errors of ``core.errors``; who may have
+something to deliver is on the wakeups list.  Knows no protocol bytes.
+
+    broker.py      everything together, the turn      vhost.py      declare, bind, route, publish
+    access.py      users and passwords                arguments.py  x-arguments: known and refused
+    confirms.py    when a publish is safe
+"""

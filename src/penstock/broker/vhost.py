@@ -224,10 +224,11 @@ class Vhost:
     def _forget_destination(self, destination: object) -> None:
         """Remove what leads there; auto-delete exchanges may go with their last binding."""
         self.epoch += 1
-        emptied: list[Exchange] = []
-        for exchange in self.exchanges.values():
-            if len(exchange.unbind_destination(destination)) > 0 and _unused(exchange):
-                emptied.append(exchange)
+        emptied = [
+            exchange
+            for exchange in self.exchanges.values()
+            if len(exchange.unbind_destination(destination)) > 0 and _unused(exchange)
+        ]
         for exchange in emptied:
             if exchange.name in self.exchanges:
                 self._remove_exchange(exchange)
@@ -428,7 +429,7 @@ class Vhost:
         return consumers
 
     def check_deletable(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
-        if if_empty and queue.backing.ready_count() + queue.unacked_count > 0:
+        if if_empty and queue.backing.ready_count() > 0:
             raise PreconditionFailed(f"{self.queue_text(queue.name)} not empty")
         if if_unused and len(queue.consumers) > 0:
             raise PreconditionFailed(f"{self.queue_text(queue.name)} in use")

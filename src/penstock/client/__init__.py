@@ -1,1 +1,4 @@
-"""TODO room doc."""
+"""Small clients on the same wire code: a blocking AMQP client, and a load generator.
+
+Outside users of the broker: they import ``wire`` and ``core`` only.
+"""

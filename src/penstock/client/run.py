@@ -8,6 +8,7 @@ deleting) does not count.
 
 import json
 import os
+import resource
 import select
 import subprocess
 import sys
@@ -162,6 +163,8 @@ class LoadRun:
         results = [(worker.role, worker.result or {}) for worker in self._workers]
         result = add_up(self.plan, results, asdict(self._measured_from), asdict(self._measured_to))
         result["deadline_passed"] = self.deadline_passed
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        result["generator_cpu_s"] += own.ru_utime + own.ru_stime
         if self._gauge:
             result["broker"] |= {
                 "rss_start_mb": self._rss_start_bytes / 1e6,

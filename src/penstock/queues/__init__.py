@@ -1,1 +1,7 @@
-"""TODO room doc."""
+"""Who gets what, when: queues and their consumers, neutral of any protocol.
+
+In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``backing``.
+
+    queue.py       ready messages meet consumers      consumers.py   windows and outlets
+    schedule.py    things that are due at a time
+"""

@@ -1,1 +1,9 @@
-"""TODO room doc."""
+"""Noise: sockets, threads, signals, the clock; and the sessions that join wire and broker.
+
+node.py            boot and shutdown in order
+loop.py            the event loop             turn.py       what happens between read and write
+committer.py       group commit in a thread   session.py    what the loop knows of a session
+amqp_session.py    one connection             amqp_handshake.py, amqp_link.py
+amqp_channel.py    one channel                amqp_topology.py
+range_session.py   one reader of ranges       watch.py      what management may see
+"""

@@ -15,11 +15,9 @@ from mypy_extensions import i64
 from penstock.broker.arguments import NOT_BUILT_CONSUMER_ARGUMENTS, refuse_not_built
 from penstock.broker.confirms import ConfirmLedger
 from penstock.core.errors import (
-    AccessRefused,
     BrokerError,
     CommandInvalid,
     NotAllowed,
-    NotFound,
     NotImplementedYet,
     PreconditionFailed,
 )
@@ -27,6 +25,7 @@ from penstock.core.message import COPIES, Address, Message
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
 from penstock.server.amqp_link import Link
+from penstock.server.amqp_topology import TopologyMethods, name_in
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import (
     short_bytes,
@@ -45,7 +44,6 @@ OUTPUT_HIGH_BYTES: Final[i64] = 512 * 1024
 NO_ROUTE: Final[i64] = 312
 REPLY_TO_QUEUE: Final = "amq.rabbitmq.reply-to"
 _NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
-_CR_LF: Final = {13: None, 10: None}
 
 
 @final
@@ -64,7 +62,7 @@ class AmqpChannel:
         self.published_count: i64 = 0
         self._tag_bytes: dict[str, bytes] = {}
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
-        self._last_queue: str = ""
+        self.topology = TopologyMethods(link, number)
 
     # -- publishing ----------------------------------------------------------------------
 
@@ -207,9 +205,9 @@ class AmqpChannel:
         if class_id == 60:
             self._basic(method)
         elif class_id == 50:
-            self._queue(method)
+            self.topology.queue_method(method)
         elif class_id == 40:
-            self._exchange(method)
+            self.topology.exchange_method(method)
         elif method.key == m.CONFIRM_SELECT:
             if self.confirms is None:
                 self.confirms = ConfirmLedger()
@@ -272,9 +270,9 @@ class AmqpChannel:
         self._reply(method, m.BASIC_QOS_OK, [])
 
     def _consume(self, method: Method) -> None:
-        if _name(method, "queue") == REPLY_TO_QUEUE:
+        if name_in(method, "queue") == REPLY_TO_QUEUE:
             raise NotImplementedYet("direct reply-to")
-        queue = self._queue_named(_name(method, "queue"))
+        queue = self.topology.queue_named(name_in(method, "queue"))
         queue.check_owner(self.link.session)
         tag = method.text("consumer_tag")
         if tag == "":
@@ -311,13 +309,13 @@ class AmqpChannel:
             return
         queue.remove_consumer(consumer)
         if queue.unused:
-            self._delete_queue(queue)
+            self.topology.delete_queue(queue)
         else:
             self.link.vhost.touch(queue, self.link.now_ms)
 
     def _get(self, method: Method) -> None:
         link = self.link
-        queue = self._queue_named(_name(method, "queue"))
+        queue = self.topology.queue_named(name_in(method, "queue"))
         queue.check_owner(link.session)
         link.vhost.touch(queue, link.now_ms)
         queue.expire(link.now_ms)
@@ -336,154 +334,6 @@ class AmqpChannel:
         write_get_ok(
             link.out, self.number, tag, message, queue.backing.ready_count(), link.frame_max
         )
-
-    # -- queues --------------------------------------------------------------------------
-
-    def _queue(self, method: Method) -> None:
-        key = method.key
-        if key == m.QUEUE_DECLARE:
-            self._declare_queue(method)
-            return
-        if key == m.QUEUE_DELETE:
-            self._queue_delete(method)
-            return
-        if key == m.QUEUE_PURGE:
-            queue = self._own_queue(method)
-            self._reply(method, m.QUEUE_PURGE_OK, [queue.purge()])
-        elif key == m.QUEUE_BIND:
-            self._bind(method)
-        elif key == m.QUEUE_UNBIND:
-            self._unbind(method)
-        else:
-            raise CommandInvalid("unimplemented method")
-
-    def _own_queue(self, method: Method) -> Queue:
-        queue = self._queue_named(_name(method, "queue"))
-        queue.check_owner(self.link.session)
-        return queue
-
-    def _bind(self, method: Method) -> None:
-        vhost = self.link.vhost
-        source = _name(method, "exchange")
-        if source != "":
-            vhost.exchange(source)  # missing both, the exchange is the one to be told
-        queue = self._own_queue(method)
-        vhost.bind_queue(queue, source, self._bind_key(method), method.table("arguments"))
-        self._reply(method, m.QUEUE_BIND_OK, [])
-
-    def _unbind(self, method: Method) -> None:
-        vhost = self.link.vhost
-        queue = vhost.queues.get(_name(method, "queue") or self._last_queue)
-        source = _name(method, "exchange")
-        if queue is not None:
-            vhost.unbind_queue(queue, source, self._bind_key(method), method.table("arguments"))
-        elif source == "":
-            raise AccessRefused("operation not permitted on the default exchange")
-        self._reply(method, m.QUEUE_UNBIND_OK, [])
-
-    def _bind_key(self, method: Method) -> str:
-        """Queue and key both left out: the key is the name of the last declared queue."""
-        key = method.text("routing_key")
-        if key == "" and _name(method, "queue") == "":
-            return self._last_queue
-        return key
-
-    def _queue_named(self, name: str) -> Queue:
-        if name == "":
-            name = self._last_queue
-            if name == "":
-                raise NotFound("no previously declared queue")
-        return self.link.vhost.queue(name)
-
-    def _declare_queue(self, method: Method) -> None:
-        link = self.link
-        vhost = link.vhost
-        name = _name(method, "queue")
-        if method.flag("passive"):
-            queue = vhost.queue(name)
-            queue.check_owner(link.session)
-            vhost.touch(queue, link.now_ms)
-        else:
-            if name == "":
-                name = link.new_name("amq.gen-")
-            elif name.startswith("amq.") and name not in vhost.queues:
-                raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-            queue = vhost.declare_queue(
-                name,
-                method.flag("durable"),
-                link.session if method.flag("exclusive") else None,
-                method.flag("auto_delete"),
-                method.table("arguments"),
-                link.now_ms,
-            )
-        self._last_queue = queue.name
-        counts: list[object] = [queue.name, queue.backing.ready_count(), len(queue.consumers)]
-        self._reply(method, m.QUEUE_DECLARE_OK, counts)
-
-    def _queue_delete(self, method: Method) -> None:
-        name = _name(method, "queue") or self._last_queue
-        if name == "":
-            raise NotFound("no previously declared queue")
-        queue = self.link.vhost.queues.get(name)
-        count: i64 = 0
-        if queue is not None:
-            queue.check_owner(self.link.session)
-            self.link.vhost.check_deletable(
-                queue, method.flag("if_unused"), method.flag("if_empty")
-            )
-            count = queue.backing.ready_count()
-            self._delete_queue(queue)
-        self._reply(method, m.QUEUE_DELETE_OK, [count])
-
-    def _delete_queue(self, queue: Queue) -> None:
-        self.link.tell_cancelled(self.link.vhost.delete_queue(queue))
-
-    # -- exchanges -----------------------------------------------------------------------
-
-    def _exchange(self, method: Method) -> None:
-        key = method.key
-        vhost = self.link.vhost
-        if key == m.EXCHANGE_DECLARE:
-            self._declare_exchange(method)
-        elif key == m.EXCHANGE_DELETE:
-            vhost.delete_exchange(_name(method, "exchange"), method.flag("if_unused"))
-            self._reply(method, m.EXCHANGE_DELETE_OK, [])
-        elif key == m.EXCHANGE_BIND:
-            vhost.bind_exchange(
-                _name(method, "destination"),
-                _name(method, "source"),
-                method.text("routing_key"),
-                method.table("arguments"),
-            )
-            self._reply(method, m.EXCHANGE_BIND_OK, [])
-        elif key == m.EXCHANGE_UNBIND:
-            vhost.unbind_exchange(
-                _name(method, "destination"),
-                _name(method, "source"),
-                method.text("routing_key"),
-                method.table("arguments"),
-            )
-            self._reply(method, m.EXCHANGE_UNBIND_OK, [])
-        else:
-            raise CommandInvalid("unimplemented method")
-
-    def _declare_exchange(self, method: Method) -> None:
-        vhost = self.link.vhost
-        name = _name(method, "exchange")
-        if method.flag("passive"):
-            if name == "":
-                raise AccessRefused("operation not permitted on the default exchange")
-            vhost.exchange(name)
-        else:
-            vhost.declare_exchange(
-                name,
-                method.text("type"),
-                method.flag("durable"),
-                method.flag("auto_delete"),
-                method.flag("internal"),
-                method.table("arguments"),
-            )
-        self._reply(method, m.EXCHANGE_DECLARE_OK, [])
 
     # -- ends ----------------------------------------------------------------------------
 
@@ -507,14 +357,6 @@ class AmqpChannel:
             cast(Queue, consumer.queue).requeue(consumer, settlement.messages)
         for consumer in consumers:
             self._remove_consumer(consumer)
-
-
-def _name(method: Method, field: str) -> str:
-    """A name as RabbitMQ reads it: without carriage returns and line feeds."""
-    text = method.text(field)
-    if "\n" in text or "\r" in text:
-        return text.translate(_CR_LF)
-    return text
 
 
 def _unknown_tag(tag: i64) -> BrokerError:

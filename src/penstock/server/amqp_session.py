@@ -14,15 +14,21 @@ from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
-from penstock.core.errors import AccessRefused, BrokerError, NotFound
+from penstock.core.errors import AccessRefused, BrokerError, CommandInvalid, NotFound
 from penstock.server.amqp_channel import AmqpChannel
+from penstock.server.amqp_handshake import (
+    ACCEPTED_HEADERS,
+    MECHANISMS,
+    PROTOCOL_HEADER,
+    Limits,
+    credentials_in,
+)
 from penstock.server.amqp_link import CancelSink, Link, NameSource
 from penstock.server.session import Session
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import (
     NAMES,
-    MalformedArguments,
     ProtocolViolation,
     is_hard,
     reply_code,
@@ -36,17 +42,12 @@ from penstock.wire.amqp.events import (
     PublishRun,
 )
 from penstock.wire.amqp.methods import Method
-from penstock.wire.amqp.tables import decode_table
 
-PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
-ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
-"""RabbitMQ also takes the header of 0-9, which differs in nothing that matters here."""
 FRAME_MIN_BYTES: Final = 4096
 SILENT_CLOSE_DELAY_MS: Final = 3000
 CLOSING_TIMEOUT_MS: Final = 5000
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
-MECHANISMS: Final = ("AMQPLAIN", "PLAIN")
 
 _WAIT_HEADER: Final = 0
 _WAIT_START_OK: Final = 1
@@ -56,25 +57,6 @@ _RUNNING: Final = 4
 _CLOSING: Final = 5
 _CLOSED: Final = 6
 STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running", "closing", "closed")
-
-
-@final
-class Limits:
-    """What the broker offers a client, from the settings."""
-
-    def __init__(
-        self,
-        channel_max: i64,
-        frame_max: i64,
-        heartbeat_s: i64,
-        handshake_timeout_ms: i64,
-        max_message_size_bytes: i64,
-    ) -> None:
-        self.channel_max: i64 = channel_max
-        self.frame_max: i64 = frame_max
-        self.heartbeat_s: i64 = heartbeat_s
-        self.handshake_timeout_ms: i64 = handshake_timeout_ms
-        self.max_message_size_bytes: i64 = max_message_size_bytes
 
 
 @final
@@ -154,7 +136,7 @@ class AmqpSession(Session):
         self.link.send(
             0,
             m.CONNECTION_START,
-            [0, 9, self._server_properties, b" ".join(_encoded(MECHANISMS)), b"en_US"],
+            [0, 9, self._server_properties, MECHANISMS, b"en_US"],
         )
         return header[8:]
 
@@ -231,8 +213,9 @@ class AmqpSession(Session):
                 channel.close()
             self.link.send(number, m.CHANNEL_CLOSE_OK, [])
         elif method.key == m.CHANNEL_CLOSE_OK:
-            if channel.closing:
-                del self.channels[number]
+            if not channel.closing:
+                raise CommandInvalid("unimplemented method")
+            del self.channels[number]
         elif not channel.closing:
             channel.handle(method)
 
@@ -300,7 +283,7 @@ class AmqpSession(Session):
         understood = capabilities if isinstance(capabilities, dict) else {}
         self.link.cancel_notify = understood.get("consumer_cancel_notify") is True
         self.mechanism = method.text("mechanism")
-        credentials = self._credentials(method.raw("response"))
+        credentials = credentials_in(self.mechanism, method.raw("response"))
         if credentials is None:
             self._hang_up_later()
             return
@@ -317,25 +300,6 @@ class AmqpSession(Session):
         self.link.send(
             0, m.CONNECTION_TUNE, [limits.channel_max, limits.frame_max, limits.heartbeat_s]
         )
-
-    def _credentials(self, response: bytes) -> tuple[str, str] | None:
-        """Name and password out of a SASL response; None when it is none we understand."""
-        if self.mechanism == "PLAIN":
-            parts = response.split(b"\x00")
-            if len(parts) != 3 or parts[0] != b"":
-                return None
-            return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
-        if self.mechanism != "AMQPLAIN":
-            return None
-        try:
-            table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
-        except MalformedArguments:
-            return None
-        login = table.get("LOGIN")
-        password = table.get("PASSWORD")
-        if not isinstance(login, str) or not isinstance(password, str):
-            return None
-        return login, password
 
     def _refuse_login(self, tell: bool) -> None:
         """403 to those who understand it; silence, and after a while the end, to the others."""
@@ -515,7 +479,3 @@ class AmqpSession(Session):
                 self._close_now()
             elif now_ms - self._sent_at_ms >= self.heartbeat_ms // 2:
                 self.out.write(HEARTBEAT_FRAME)
-
-
-def _encoded(words: tuple[str, ...]) -> list[bytes]:
-    return [word.encode() for word in words]

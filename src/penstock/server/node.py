@@ -32,8 +32,9 @@ from penstock.broker.broker import Broker
 from penstock.core import message
 from penstock.core.errors import DataDirLocked
 from penstock.core.settings import Settings
+from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_link import CancelSink
-from penstock.server.amqp_session import AmqpSession, Limits
+from penstock.server.amqp_session import AmqpSession
 from penstock.server.committer import Committer
 from penstock.server.loop import Loop
 from penstock.server.range_session import RangeLeases, RangeSession

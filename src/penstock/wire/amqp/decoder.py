@@ -7,7 +7,7 @@ repeated copying.
 
 A publish is three or more frames.  When all of them lie in the buffer, which is nearly
 always, one look ahead finds the end and the content is cut out as a single slice;
-otherwise the frames are collected one by one (``_Assembly``).  The method frame of a
+otherwise the frames are collected one by one (``Assembly``).  The method frame of a
 publish is never parsed twice: its bytes are the key of a dictionary of addresses.
 
 Memory is bounded: a frame by ``frame_max``, an assembly by ``max_message_size``, the
@@ -21,6 +21,7 @@ from mypy_extensions import i64
 
 from penstock.core.errors import BrokerError, PreconditionFailed
 from penstock.core.message import Address, Message
+from penstock.wire.amqp.assembly import HEADER_DUE, OVERRUN, Assembly
 from penstock.wire.amqp.errors import (
     MalformedArguments,
     MalformedTable,
@@ -45,6 +46,7 @@ from penstock.wire.amqp.methods import (
     Method,
     decode_method,
 )
+from penstock.wire.amqp.refusals import bad_end, frame_text, too_large
 from penstock.wire.amqp.skim import PropertySkim
 
 FRAME_METHOD: Final = 1
@@ -61,31 +63,10 @@ _CLASS_AND_NO_WEIGHT: Final[i64] = CLASS_BASIC << 16
 
 ADDRESSES_MAX: Final = 8192
 
-_HEADER_DUE: Final[i64] = -1
-_OVERRUN: Final[i64] = -2
-"""Instead of a number of missing bytes: no header yet; more body than was announced."""
 _HEARD_WHILE_DISCARDING: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
 
 _KEY_PUBLISH: Final[i64] = BASIC_PUBLISH
 _KEY_ACK: Final[i64] = BASIC_ACK
-
-
-@final
-class _Assembly:
-    """One channel's view of the frame order: what may come next, and what came so far."""
-
-    def __init__(self) -> None:
-        self.discarding: bool = False
-        self.address: Address | None = None
-        self.flags: i64 = 0
-        self.expires_at_ms: i64 = 0
-        self.parts: list[bytes] = []
-        self.missing_bytes: i64 = 0
-
-    def reset(self) -> None:
-        self.address = None
-        self.parts = []
-        self.missing_bytes = 0
 
 
 @final
@@ -100,7 +81,7 @@ class AmqpDecoder:
         self.failed: bool = False
         self.paused: bool = False  # the session must look before we go on: call again with b""
         self.user_id: bytes = b""  # what a user-id property must say
-        self._channels: dict[int, _Assembly] = {}
+        self._channels: dict[int, Assembly] = {}
         self._addresses: dict[bytes, Address] = {}
         self._rest: list[bytes] = []
         self._rest_bytes: i64 = 0
@@ -155,14 +136,16 @@ class AmqpDecoder:
             size = i64(read_i32_be(data, position + 3)) & 0xFFFFFFFF
             # RabbitMQ forgives the eight octets of overhead; so do we.
             if size > self.frame_max:
-                self._frame_too_large(data, position, size)
+                self._frame_error(
+                    data, position, position, position, too_large(size, self.frame_max)
+                )
                 return length
             end = position + 7 + size
             if end >= length:
                 self._needed_bytes = end + 1 - position
                 break
             if i64(data[end]) != FRAME_END:
-                self._bad_frame_end(data, position, end)
+                self._frame_error(data, position, position + 7, end, bad_end(data[end]))
                 return length
             kind = i64(data[position])
             channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
@@ -208,7 +191,7 @@ class AmqpDecoder:
             if assembly.discarding and key not in _HEARD_WHILE_DISCARDING:
                 return
             if assembly.address is not None:
-                self._unexpected(channel, "non ", assembly)
+                self._unexpected(channel, assembly)
                 return
             if key == _KEY_ACK and size == 13:
                 self._basic_ack(data, position, channel)
@@ -248,7 +231,7 @@ class AmqpDecoder:
 
     def _channel_for(
         self, channel: i64, key: i64, data: bytes, position: i64, end: i64
-    ) -> _Assembly | None:
+    ) -> Assembly | None:
         """The channel's assembly; None when the method must not be handled here."""
         if not self.opened:
             self._misplaced(data, position, end, channel)
@@ -267,7 +250,7 @@ class AmqpDecoder:
             text = "number of channels opened (" + str(count) + ") has reached the negotiated "
             self._fail(channel, 530, "NOT_ALLOWED", text + f"channel_max ({self.channel_max})", 0)
             return None
-        assembly = _Assembly()
+        assembly = Assembly()
         self._channels[channel] = assembly
         return assembly
 
@@ -301,7 +284,7 @@ class AmqpDecoder:
         if assembly.discarding:
             return end + 1
         if assembly.address is not None:
-            self._unexpected(channel, "non ", assembly)
+            self._unexpected(channel, assembly)
             return end + 1
         address = self._address(data[position + 7 : end], channel)
         if address is None:
@@ -333,11 +316,11 @@ class AmqpDecoder:
         self._await_header(assembly, address)
         return end + 1
 
-    def _await_header(self, assembly: _Assembly, address: Address) -> None:
+    def _await_header(self, assembly: Assembly, address: Address) -> None:
         """The look ahead found no whole content: go on frame by frame, unless it found a fault."""
         if not assembly.discarding and not self.failed:
             assembly.address = address
-            assembly.missing_bytes = _HEADER_DUE
+            assembly.missing_bytes = HEADER_DUE
 
     def _content_end(
         self, data: bytes, body: i64, body_size: i64, length: i64, channel: i64
@@ -395,8 +378,8 @@ class AmqpDecoder:
         assembly = self._content_assembly(data, position, end, channel)
         if assembly is None or assembly.discarding:
             return
-        if assembly.missing_bytes != _HEADER_DUE or read_i16_be(data, position + 9) != 0:
-            self._unexpected(channel, "non ", assembly)
+        if assembly.missing_bytes != HEADER_DUE or read_i16_be(data, position + 9) != 0:
+            self._unexpected(channel, assembly)
             return
         class_id = i64(read_i16_be(data, position + 7)) & 0xFFFF
         if class_id != CLASS_BASIC:
@@ -409,7 +392,7 @@ class AmqpDecoder:
                 channel,
                 assembly,
                 PreconditionFailed(
-                    f"message size {body_size & 0x7FFFFFFFFFFFFFFF} is larger than configured "
+                    f"message size {int(body_size) & 0xFFFFFFFFFFFFFFFF} is larger than configured "
                     f"max size {self.max_message_size_bytes}"
                 ),
             )
@@ -431,16 +414,16 @@ class AmqpDecoder:
         if assembly is None or assembly.discarding:
             return
         size = end - position - 7
-        if assembly.missing_bytes == _HEADER_DUE:
-            self._unexpected(channel, "non ", assembly)
+        if assembly.missing_bytes == HEADER_DUE:
+            self._unexpected(channel, assembly)
             return
-        if assembly.missing_bytes == _OVERRUN:
+        if assembly.missing_bytes == OVERRUN:
             return
         if size > assembly.missing_bytes:
             # RabbitMQ goes on waiting for a body that can never be complete; so do we,
             # without keeping it.
             assembly.parts = []
-            assembly.missing_bytes = _OVERRUN
+            assembly.missing_bytes = OVERRUN
             return
         if size > 0:
             assembly.parts.append(data[position : end + 1])
@@ -448,7 +431,7 @@ class AmqpDecoder:
         if assembly.missing_bytes == 0:
             self._assembled(channel, assembly)
 
-    def _assembled(self, channel: i64, assembly: _Assembly) -> None:
+    def _assembled(self, channel: i64, assembly: Assembly) -> None:
         address = assembly.address
         assert address is not None
         content = b"".join(assembly.parts)
@@ -458,7 +441,7 @@ class AmqpDecoder:
 
     def _content_assembly(
         self, data: bytes, position: i64, end: i64, channel: i64
-    ) -> _Assembly | None:
+    ) -> Assembly | None:
         """The assembly that waits for content, or None and a failed connection."""
         if channel == 0 or not self.opened:
             self._misplaced(data, position, end, channel)
@@ -471,7 +454,7 @@ class AmqpDecoder:
         return None
 
     def _properties(
-        self, data: bytes, header: i64, header_end: i64, channel: i64, assembly: _Assembly
+        self, data: bytes, header: i64, header_end: i64, channel: i64, assembly: Assembly
     ) -> bool:
         """Skim the properties into ``self._skim``; False and a failure when they are wrong."""
         skim = self._skim
@@ -490,21 +473,11 @@ class AmqpDecoder:
         self._fail(channel, 541, "INTERNAL_ERROR", "", 0)
         return False
 
-    def _unexpected(self, channel: i64, got: str, assembly: _Assembly) -> None:
+    def _unexpected(self, channel: i64, assembly: Assembly) -> None:
         """What came is not the part of the content that was due."""
-        due = "content body"
-        if assembly.missing_bytes == _HEADER_DUE:
-            due = "content header for class 60"
-        what = "content header" if assembly.missing_bytes == _HEADER_DUE else "content body"
-        self._fail(
-            channel,
-            505,
-            "UNEXPECTED_FRAME",
-            f"expected {due}, got {got}{what} frame instead",
-            _KEY_PUBLISH,
-        )
+        self._fail(channel, 505, "UNEXPECTED_FRAME", assembly.unexpected_text(), _KEY_PUBLISH)
 
-    def _reject_channel(self, channel: i64, assembly: _Assembly, error: BrokerError) -> None:
+    def _reject_channel(self, channel: i64, assembly: Assembly, error: BrokerError) -> None:
         self._run = None
         self._ack = None
         assembly.reset()
@@ -523,42 +496,14 @@ class AmqpDecoder:
         """Code 0: close without a word, as RabbitMQ's reader does when it cannot go on."""
         self._fail(channel, 0, "", "")
 
-    def _frame_too_large(self, data: bytes, position: i64, size: i64) -> None:
-        term = ": {frame_too_large," + str(size) + "," + str(self.frame_max - FRAME_OVERHEAD) + "}"
-        self._frame_error(data, position, position, position, term)
-
-    def _bad_frame_end(self, data: bytes, position: i64, end: i64) -> None:
-        term = ": {invalid_frame_end_marker," + str(data[end]) + "}"
-        self._frame_error(data, position, position + 7, end, term)
-
     def _frame_error(self, data: bytes, position: i64, start: i64, end: i64, term: str) -> None:
+        """Bytes that are no frame; ``term`` is RabbitMQ's reason, an Erlang term."""
         channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
-        text = "type " + str(data[position]) + _octets(data, start, end) + term
-        self._fail(channel, 501, "FRAME_ERROR", text)
+        self._fail(channel, 501, "FRAME_ERROR", frame_text(data, position, start, end) + term)
 
     def _misplaced(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
         """A sound frame where none of its kind may be."""
-        text = "type " + str(data[position]) + _octets(data, position + 7, end)
-        self._fail(channel, 505, "UNEXPECTED_FRAME", text)
-
-
-def _octets(data: bytes, start: i64, end: i64) -> str:
-    """A payload the way RabbitMQ's texts show it: an Erlang binary, cut at 16 octets."""
-    if end - start > 16:
-        return ", first 16 octets = " + erlang_binary(data[start : start + 16])
-    return ", all octets = " + erlang_binary(data[start:end])
-
-
-def erlang_binary(octets: bytes) -> str:
-    """A binary as Erlang prints it: as text if all of it can be printed."""
-    printable = len(octets) > 0
-    for octet in octets:
-        if not (32 <= octet <= 126 or 160 <= octet or 8 <= octet <= 13 or octet == 27):
-            printable = False
-    if not printable:
-        return "<<" + ",".join([str(octet) for octet in octets]) + ">>"
-    text = octets.decode("latin-1").replace("\\", "\\\\").replace('"', '\\"')
-    return '<<"' + text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '">>'
+        self._fail(channel, 505, "UNEXPECTED_FRAME", frame_text(data, position, position + 7, end))
 
 
 _CR_LF: Final = {13: None, 10: None}

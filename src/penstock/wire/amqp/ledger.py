@@ -14,7 +14,6 @@ from mypy_extensions import i64
 
 from penstock.core.message import Message
 
-
 ALL_OPEN: Final[i64] = -1 << 63
 """No tag: every tag that was asked for was open."""
 

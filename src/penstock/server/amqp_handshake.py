@@ -1,0 +1,56 @@
+"""The first words of an AMQP connection: headers, offers, and who is asking.
+
+What goes wrong here is answered with silence and a slow hang-up, as RabbitMQ does, so there
+are no texts; the session decides, this file only reads.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.wire.amqp.errors import MalformedArguments
+from penstock.wire.amqp.tables import decode_table
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
+"""RabbitMQ also takes the header of 0-9, which differs in nothing that matters here."""
+MECHANISMS: Final = b"AMQPLAIN PLAIN"
+
+
+@final
+class Limits:
+    """What the broker offers a client, from the settings."""
+
+    def __init__(
+        self,
+        channel_max: i64,
+        frame_max: i64,
+        heartbeat_s: i64,
+        handshake_timeout_ms: i64,
+        max_message_size_bytes: i64,
+    ) -> None:
+        self.channel_max: i64 = channel_max
+        self.frame_max: i64 = frame_max
+        self.heartbeat_s: i64 = heartbeat_s
+        self.handshake_timeout_ms: i64 = handshake_timeout_ms
+        self.max_message_size_bytes: i64 = max_message_size_bytes
+
+
+def credentials_in(mechanism: str, response: bytes) -> tuple[str, str] | None:
+    """Name and password out of a SASL response; None when it is none we understand."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\x00")
+        if len(parts) != 3 or parts[0] != b"":
+            return None
+        return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
+    if mechanism != "AMQPLAIN":
+        return None
+    try:
+        table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
+    except MalformedArguments:
+        return None
+    login = table.get("LOGIN")
+    password = table.get("PASSWORD")
+    if not isinstance(login, str) or not isinstance(password, str):
+        return None
+    return login, password

@@ -1,0 +1,190 @@
+"""``exchange.*`` and ``queue.*`` of one channel: declare, bind, purge, delete.
+
+Errors are the virtual host's, with one memory of our own: the last queue declared on this
+channel, which is meant wherever a method leaves the queue's name out.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import AccessRefused, CommandInvalid, NotFound
+from penstock.queues.queue import Queue
+from penstock.server.amqp_link import Link
+from penstock.wire.amqp import methods as m
+from penstock.wire.amqp.methods import Method
+
+_CR_LF: Final = {13: None, 10: None}
+
+
+def name_in(method: Method, field: str) -> str:
+    """A name as RabbitMQ reads it: without carriage returns and line feeds."""
+    text = method.text(field)
+    if "\n" in text or "\r" in text:
+        return text.translate(_CR_LF)
+    return text
+
+
+@final
+class TopologyMethods:
+    """Handles the two classes of methods for one channel."""
+
+    def __init__(self, link: Link, number: i64) -> None:
+        self.link = link
+        self.number: i64 = number
+        self._last_queue: str = ""
+
+    def _reply(self, method: Method, key: int, values: list[object]) -> None:
+        if method.fields.get("nowait") is not True:
+            self.link.send(self.number, key, values)
+
+    # -- queues --------------------------------------------------------------------------
+
+    def queue_method(self, method: Method) -> None:
+        key = method.key
+        if key == m.QUEUE_DECLARE:
+            self._declare_queue(method)
+            return
+        if key == m.QUEUE_DELETE:
+            self._queue_delete(method)
+            return
+        if key == m.QUEUE_PURGE:
+            queue = self._own_queue(method)
+            self._reply(method, m.QUEUE_PURGE_OK, [queue.purge()])
+        elif key == m.QUEUE_BIND:
+            self._bind(method)
+        elif key == m.QUEUE_UNBIND:
+            self._unbind(method)
+        else:
+            raise CommandInvalid("unimplemented method")
+
+    def _own_queue(self, method: Method) -> Queue:
+        queue = self.queue_named(name_in(method, "queue"))
+        queue.check_owner(self.link.session)
+        return queue
+
+    def _bind(self, method: Method) -> None:
+        vhost = self.link.vhost
+        source = name_in(method, "exchange")
+        if source != "":
+            vhost.exchange(source)  # missing both, the exchange is the one to be told
+        queue = self._own_queue(method)
+        vhost.bind_queue(queue, source, self._bind_key(method), method.table("arguments"))
+        self._reply(method, m.QUEUE_BIND_OK, [])
+
+    def _unbind(self, method: Method) -> None:
+        vhost = self.link.vhost
+        name = name_in(method, "queue") or self._last_queue
+        if name == "":
+            raise NotFound("no previously declared queue")
+        queue = vhost.queues.get(name)
+        source = name_in(method, "exchange")
+        if queue is not None:
+            vhost.unbind_queue(queue, source, self._bind_key(method), method.table("arguments"))
+        elif source == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        self._reply(method, m.QUEUE_UNBIND_OK, [])
+
+    def _bind_key(self, method: Method) -> str:
+        """Queue and key both left out: the key is the name of the last declared queue."""
+        key = method.text("routing_key")
+        if key == "" and name_in(method, "queue") == "":
+            return self._last_queue
+        return key
+
+    def queue_named(self, name: str) -> Queue:
+        if name == "":
+            name = self._last_queue
+            if name == "":
+                raise NotFound("no previously declared queue")
+        return self.link.vhost.queue(name)
+
+    def _declare_queue(self, method: Method) -> None:
+        link = self.link
+        vhost = link.vhost
+        name = name_in(method, "queue")
+        if method.flag("passive"):
+            queue = vhost.queue(name)
+            queue.check_owner(link.session)
+            vhost.touch(queue, link.now_ms)
+        else:
+            if name == "":
+                name = link.new_name("amq.gen-")
+            elif name.startswith("amq.") and name not in vhost.queues:
+                raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+            queue = vhost.declare_queue(
+                name,
+                method.flag("durable"),
+                link.session if method.flag("exclusive") else None,
+                method.flag("auto_delete"),
+                method.table("arguments"),
+                link.now_ms,
+            )
+        self._last_queue = queue.name
+        counts: list[object] = [queue.name, queue.backing.ready_count(), len(queue.consumers)]
+        self._reply(method, m.QUEUE_DECLARE_OK, counts)
+
+    def _queue_delete(self, method: Method) -> None:
+        name = name_in(method, "queue") or self._last_queue
+        if name == "":
+            raise NotFound("no previously declared queue")
+        queue = self.link.vhost.queues.get(name)
+        count: i64 = 0
+        if queue is not None:
+            queue.check_owner(self.link.session)
+            self.link.vhost.check_deletable(
+                queue, method.flag("if_unused"), method.flag("if_empty")
+            )
+            count = queue.backing.ready_count()
+            self.delete_queue(queue)
+        self._reply(method, m.QUEUE_DELETE_OK, [count])
+
+    def delete_queue(self, queue: Queue) -> None:
+        self.link.tell_cancelled(self.link.vhost.delete_queue(queue))
+
+    # -- exchanges -----------------------------------------------------------------------
+
+    def exchange_method(self, method: Method) -> None:
+        key = method.key
+        vhost = self.link.vhost
+        if key == m.EXCHANGE_DECLARE:
+            self._declare_exchange(method)
+        elif key == m.EXCHANGE_DELETE:
+            vhost.delete_exchange(name_in(method, "exchange"), method.flag("if_unused"))
+            self._reply(method, m.EXCHANGE_DELETE_OK, [])
+        elif key == m.EXCHANGE_BIND:
+            vhost.bind_exchange(
+                name_in(method, "destination"),
+                name_in(method, "source"),
+                method.text("routing_key"),
+                method.table("arguments"),
+            )
+            self._reply(method, m.EXCHANGE_BIND_OK, [])
+        elif key == m.EXCHANGE_UNBIND:
+            vhost.unbind_exchange(
+                name_in(method, "destination"),
+                name_in(method, "source"),
+                method.text("routing_key"),
+                method.table("arguments"),
+            )
+            self._reply(method, m.EXCHANGE_UNBIND_OK, [])
+        else:
+            raise CommandInvalid("unimplemented method")
+
+    def _declare_exchange(self, method: Method) -> None:
+        vhost = self.link.vhost
+        name = name_in(method, "exchange")
+        if method.flag("passive"):
+            if name == "":
+                raise AccessRefused("operation not permitted on the default exchange")
+            vhost.exchange(name)
+        else:
+            vhost.declare_exchange(
+                name,
+                method.text("type"),
+                method.flag("durable"),
+                method.flag("auto_delete"),
+                method.flag("internal"),
+                method.table("arguments"),
+            )
+        self._reply(method, m.EXCHANGE_DECLARE_OK, [])
