@@ -3,7 +3,8 @@
 Where a consumer takes part, ``--in-flight`` bounds what is published and not yet consumed,
 so that a broker is judged in a steady state and not by how fast it can pile up a backlog;
 the bound is the same for both brokers and wide enough not to throttle either.  Publish-only
-scenarios are counted, not timed, so that both brokers end with the same backlog.
+scenarios are counted, not timed, so that both brokers end with the same backlog.  The
+``unbounded`` ones leave all flow control to the broker.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ SCENARIOS: Final = [
         "ack-each-1k",
         "prefetch 100, ack each, 1 KB",
         f"--size 1024 --in-flight 4000 {ACK_EACH}",
+    ),
+    Scenario("unbounded-auto-ack-16", "auto-ack, 16 B, unbounded", "--size 16"),
+    Scenario("unbounded-auto-ack-1k", "auto-ack, 1 KB, unbounded", "--size 1024"),
+    Scenario(
+        "unbounded-ack-each-1k",
+        "prefetch 100, ack each, 1 KB, unbounded",
+        f"--size 1024 {ACK_EACH}",
     ),
     Scenario(
         "safe-through-1k",

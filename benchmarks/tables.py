@@ -23,7 +23,7 @@ def machine() -> Result:
         "cores": os.cpu_count(),
         "cpu": first_value(Path("/proc/cpuinfo"), "model name"),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "kernel": f"{platform.system()} {platform.release()}",
+        "kernel": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
     }
 
@@ -65,9 +65,15 @@ def throughput_row(scenario: Scenario, rounds: Rounds) -> str:
         spread(ours, thousands),
         spread(theirs, thousands),
         f"**{spread(ratios, plain)}**",
+        " / ".join(thousands(median_rate(rounds, which)) for which in (0, 1)),
         *costs(rounds),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def median_rate(rounds: Rounds, which: int) -> float:
+    values: list[float] = [pair[which]["publish_rate"] for pair in rounds]
+    return statistics.median(values)
 
 
 def latency_row(scenario: Scenario, rounds: Rounds, percentile: str) -> str:
@@ -103,10 +109,13 @@ def median_of(rounds: Rounds, which: int, name: str) -> float:
     return statistics.median(values)
 
 
-HEAD = (
-    "| scenario | Penstock | RabbitMQ | {ratio} | CPU µs/msg P / R | cores P / R "
-    "| peak RSS MB P / R | other load, cores |\n|---|---|---|---|---|---|---|---|"
-)
+COSTS = ("CPU µs/msg P / R", "cores P / R", "peak RSS MB P / R", "other load, cores")
+THROUGHPUT_HEAD = ("scenario", "Penstock", "RabbitMQ", "ratio", "published P / R", *COSTS)
+LATENCY_HEAD = ("scenario", "Penstock", "RabbitMQ", "ratio (less is better)", *COSTS)
+
+
+def head(columns: tuple[str, ...]) -> list[str]:
+    return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
 
 
 def page(report: Result, scenarios: list[Scenario], rounds: dict[str, Rounds]) -> str:
@@ -120,11 +129,10 @@ def page(report: Result, scenarios: list[Scenario], rounds: dict[str, Rounds]) -
     ]
     lines = [f"# Penstock and RabbitMQ side by side, {report['date']}", "", *facts(report)]
     if throughput:
-        ratio = "ratio (more is better)"
-        lines += ["", "## Throughput, messages per second", "", HEAD.format(ratio=ratio)]
+        lines += ["", "## Throughput, messages per second", "", *head(THROUGHPUT_HEAD)]
         lines += throughput
     if latency:
-        lines += ["", "## Latency, milliseconds", "", HEAD.format(ratio="ratio (less is better)")]
+        lines += ["", "## Latency, milliseconds", "", *head(LATENCY_HEAD)]
         lines += latency
     lines += ["", *problems(scenarios, rounds)]
     if report["self_test"]:
@@ -144,7 +152,7 @@ def facts(report: Result) -> list[str]:
         f"- machine: {hardware}, {where['kernel']}, {where['python']}",
         f"- Penstock {ours['version']} ({ours['build']}), commit {ours['commit']}, {ours['cores']}",
         f"- RabbitMQ {theirs['version']}, {theirs['platform']}, defaults, {theirs['cores']}",
-        f"- generator: {generator['build']}, {generator['cores']}",
+        f"- generator: {generator['build']}; brokers and generator run {generator['priority']}",
         f"- {report['rounds']} rounds, alternating: median [smallest..largest]",
         "- ratio: median of the rounds' own ratios, Penstock over RabbitMQ",
         f"- command: `{report['command']}`",
