@@ -45,7 +45,7 @@ from penstock.wire.amqp.methods import Method
 
 FRAME_MIN_BYTES: Final = 4096
 SILENT_CLOSE_DELAY_MS: Final = 3000
-CLOSING_TIMEOUT_MS: Final = 5000
+CLOSING_TIMEOUT_MS: Final = 30_000
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
 

@@ -166,14 +166,16 @@ class LogAudit:
     def _sums(self, recovery: LogRecovery, live: int) -> None:
         total = sum(file.size for file in recovery.log_files)
         garbage = 100 * (total - live) // total if total else 0
-        self.lines += [
-            "",
+        self.lines.append("")
+        self.lines.append(
             f"messages {recovery.messages_recovered}, live bytes {live} of {total},"
-            f" garbage {garbage} %",
-            f"last stop {'clean' if recovery.clean else 'unclean'}",
+            f" garbage {garbage} %"
+        )
+        self.lines.append(f"last stop {'clean' if recovery.clean else 'unclean'}")
+        self.lines.append(
             f"recovery would cut {recovery.bytes_cut} bytes"
-            f" and remove {recovery.files_removed} files",
-        ]
+            f" and remove {recovery.files_removed} files"
+        )
 
 
 def main(arguments: list[str]) -> int:

@@ -237,10 +237,9 @@ class AmqpDecoder:
             self._misplaced(data, position, end, channel)
             return None
         assembly = self._channels.get(channel)
-        if assembly is not None:
+        # A close-ok for no channel: both sides closed at once, theirs came first, the echo last.
+        if assembly is not None or key == CHANNEL_CLOSE_OK:
             return assembly
-        if key == CHANNEL_CLOSE_OK:
-            return None  # both sides closed at once: theirs came first, this is the echo
         if key != CHANNEL_OPEN:
             self._fail(channel, 504, "CHANNEL_ERROR", "expected 'channel.open'", key)
             return None
@@ -258,12 +257,7 @@ class AmqpDecoder:
         tag = read_i64_be(data, position + 11)
         multiple = (i64(data[position + 19]) & 1) != 0
         last = self._ack
-        if (
-            last is not None
-            and last.channel == channel
-            and not multiple
-            and tag == last.last_tag + 1
-        ):
+        if not multiple and last is not None and last.is_followed_by(channel, tag):
             last.last_tag = tag
             return
         self._run = None
@@ -279,9 +273,7 @@ class AmqpDecoder:
             self._method(data, position, end, channel)
             return end + 1
         assembly = self._channel_for(channel, _KEY_PUBLISH, data, position, end)
-        if assembly is None:
-            return end + 1
-        if assembly.discarding:
+        if assembly is None or assembly.discarding:
             return end + 1
         if assembly.address is not None:
             self._unexpected(channel, assembly)
@@ -470,7 +462,7 @@ class AmqpDecoder:
     # -- failures ------------------------------------------------------------------------
 
     def _bad_properties(self, channel: i64) -> bool:
-        self._fail(channel, 541, "INTERNAL_ERROR", "", 0)
+        self._fail(channel, 541, "INTERNAL_ERROR", "")
         return False
 
     def _unexpected(self, channel: i64, assembly: Assembly) -> None:

@@ -41,6 +41,9 @@ class AckRun(Event):
         self.last_tag: i64 = last_tag
         self.multiple = multiple
 
+    def is_followed_by(self, channel: i64, tag: i64) -> bool:
+        return self.channel == channel and self.last_tag + 1 == tag
+
 
 @final
 class MethodReceived(Event):
