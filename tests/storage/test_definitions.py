@@ -1,0 +1,316 @@
+"""Clauses of docs/formats/definitions.md, and a process killed while it commits."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import Corrupt
+from penstock.storage.definitions import (
+    BindingRecord,
+    Definitions,
+    ExchangeRecord,
+    PermissionRecord,
+    QueueRecord,
+    UserRecord,
+    VhostRecord,
+    arguments_from_json,
+    arguments_to_json,
+)
+
+PAGE = Path(__file__).parents[2] / "docs/formats/definitions.md"
+HEX = "0123456789abcdef" * 2
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "definitions.db")
+
+
+@pytest.fixture
+def definitions(path: str) -> Iterator[Definitions]:
+    opened = Definitions(path)
+    yield opened
+    opened.close()
+
+
+def fields(record: object) -> tuple[object, ...]:
+    return tuple(getattr(record, name) for name in sorted(type(record).__slots__))  # type: ignore[attr-defined]
+
+
+def everything(definitions: Definitions) -> dict[str, list[tuple[object, ...]]]:
+    topology = definitions.load()
+    return {
+        kind: sorted((fields(record) for record in getattr(topology, kind)), key=repr)
+        for kind in topology.__slots__
+    }
+
+
+def fill(definitions: Definitions) -> None:
+    for vhost in ("/", "two"):
+        definitions.put_vhost(VhostRecord(vhost))
+        definitions.put_permission(PermissionRecord("guest", vhost, "^c", "^w", "^r"))
+        definitions.put_exchange(ExchangeRecord(vhost, "e", "topic", False, True, {"x": 1}))
+        definitions.put_exchange(ExchangeRecord(vhost, "f", "fanout", True, False, {}))
+        definitions.put_queue(
+            QueueRecord(definitions.next_queue_id(), HEX, vhost, "q", True, {"y": b"\xff"})
+        )
+        definitions.put_binding(BindingRecord(vhost, "e", "q", "queue", "a.#", {}))
+        definitions.put_binding(BindingRecord(vhost, "e", "q", "queue", "a.#", {"n": 1}))
+        definitions.put_binding(BindingRecord(vhost, "f", "q", "queue", "", {}))
+        definitions.put_binding(BindingRecord(vhost, "e", "f", "exchange", "k", {}))
+        definitions.put_binding(BindingRecord(vhost, "f", "e", "exchange", "k", {}))
+    definitions.put_user(UserRecord("guest", "hash", "sha256", ["administrator", "x"]))
+
+
+def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
+    fill(definitions)
+    assert definitions.dirty
+    definitions.commit()
+    assert not definitions.dirty
+    before = everything(definitions)
+    again = Definitions(path)
+    assert everything(again) == before
+    again.close()
+    assert {kind: len(rows) for kind, rows in before.items()} == {
+        "vhosts": 2, "users": 1, "permissions": 2, "exchanges": 4, "queues": 2, "bindings": 10,
+    }  # fmt: skip
+    queue = definitions.load().queues[0]
+    assert fields(queue) == ({"y": b"\xff"}, True, HEX, "q", 1, "/")
+    user = definitions.load().users[0]
+    assert fields(user) == ("sha256", "guest", "hash", ["administrator", "x"])
+    exchange = definitions.load().exchanges[0]
+    assert fields(exchange) == ({"x": 1}, False, True, "e", "topic", "/")
+    permission = definitions.load().permissions[0]
+    assert fields(permission) == ("^c", "^r", "guest", "/", "^w")
+
+
+def test_putting_again_replaces(definitions: Definitions) -> None:
+    fill(definitions)
+    before = everything(definitions)
+    definitions.put_vhost(VhostRecord("/"))
+    definitions.put_binding(BindingRecord("/", "e", "q", "queue", "a.#", {}))
+    assert everything(definitions) == before
+    definitions.put_user(UserRecord("guest", "other", "sha512", []))
+    definitions.put_permission(PermissionRecord("guest", "/", "", "", ""))
+    topology = definitions.load()
+    assert [user.password_hash for user in topology.users] == ["other"]
+    assert sorted(grant.write for grant in topology.permissions) == ["", "^w"]
+
+
+def test_clause_1_3_names_that_are_not_utf8(path: str, definitions: Definitions) -> None:
+    name = b"q\xff\xfe".decode("utf-8", "surrogateescape")
+    for queue in (name, "grün"):
+        definitions.put_queue(QueueRecord(definitions.next_queue_id(), HEX, "/", queue, False, {}))
+        definitions.put_binding(BindingRecord("/", "e", queue, "queue", name, {}))
+    definitions.commit()
+    assert [queue.name for queue in definitions.load().queues] == [name, "grün"]
+    definitions.delete_queue("/", name)
+    (left,) = definitions.load().bindings
+    assert (left.destination, left.routing_key) == ("grün", name)
+    definitions.delete_binding(left)
+    assert definitions.load().bindings == []
+
+
+def test_clause_1_4_queue_ids_are_never_used_twice(path: str) -> None:
+    seen: set[int] = set()
+    for turn in range(6):
+        definitions = Definitions(path)
+        count = (1, 1023, 1025, 3000, 0, 1)[turn]
+        ids = [definitions.next_queue_id() for _ in range(count)]
+        assert len(set(ids)) == count
+        assert seen.isdisjoint(ids)
+        seen.update(ids)
+        if turn % 2:
+            definitions.put_vhost(VhostRecord("lost"))
+        definitions.close()  # without commit: as in a crash
+    assert min(seen) == 1
+    assert max(seen) < 2**31
+
+
+def test_clause_1_5_deleting_a_queue(definitions: Definitions) -> None:
+    fill(definitions)
+    definitions.delete_queue("/", "q")
+    topology = definitions.load()
+    assert [queue.vhost for queue in topology.queues] == ["two"]
+    assert [one.destination_type for one in topology.bindings if one.vhost == "/"] == [
+        "exchange"
+    ] * 2
+    assert len([one for one in topology.bindings if one.vhost == "two"]) == 5
+
+
+def test_clause_1_5_deleting_an_exchange(definitions: Definitions) -> None:
+    fill(definitions)
+    definitions.delete_exchange("/", "f")
+    topology = definitions.load()
+    assert [one.name for one in topology.exchanges if one.vhost == "/"] == ["e"]
+    left = [(one.source, one.destination) for one in topology.bindings if one.vhost == "/"]
+    assert left == [("e", "q")] * 2
+
+
+def test_clause_1_5_deleting_a_virtual_host_and_a_user(definitions: Definitions) -> None:
+    fill(definitions)
+    definitions.delete_vhost("/")
+    topology = definitions.load()
+    for kind in ("exchanges", "queues", "bindings", "permissions"):
+        assert {one.vhost for one in getattr(topology, kind)} == {"two"}
+    definitions.delete_permission("guest", "nowhere")
+    assert len(definitions.load().permissions) == 1
+    definitions.delete_user("guest")
+    topology = definitions.load()
+    assert topology.users == topology.permissions == []
+
+
+def test_a_binding_is_deleted_by_all_its_fields(definitions: Definitions) -> None:
+    fill(definitions)
+    definitions.delete_binding(BindingRecord("/", "e", "q", "queue", "a.#", {"n": 2}))
+    assert len(definitions.load().bindings) == 10
+    definitions.delete_binding(BindingRecord("/", "e", "q", "queue", "a.#", {"n": 1}))
+    left = [one.arguments for one in definitions.load().bindings if one.routing_key == "a.#"]
+    assert sorted(map(repr, left)) == ["{'n': 1}", "{}", "{}"]
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec="utf-8"), max_size=8)
+    | st.binary(max_size=8)
+    | st.decimals(allow_nan=False, allow_infinity=False, places=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "$", "$bytes", "$dict", "$decimal"]), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5) | st.just("$bytes"), VALUES, max_size=4))
+def test_clause_2_1_arguments_come_back(arguments: dict[str, object]) -> None:
+    text = arguments_to_json(arguments)
+    assert text.isascii()
+    assert repr_of(arguments_from_json(text)) == repr_of(arguments)
+    shuffled = dict(reversed(arguments.items()))
+    assert arguments_to_json(shuffled) == text
+
+
+def repr_of(value: object) -> str:
+    """Like equality, but 1, 1.0, True and Decimal(1) differ, and order does not count."""
+    if isinstance(value, dict):
+        return f"{{{sorted((key, repr_of(item)) for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"{[repr_of(item) for item in value]}"
+    return repr(value)
+
+
+def test_clause_2_1_other_types_are_refused() -> None:
+    with pytest.raises(TypeError, match="arguments cannot hold a set"):
+        arguments_to_json({"x": {1}})
+
+
+def test_clause_2_2_the_example() -> None:
+    (text,) = re.findall(r"```json\n(.*?)\n```", PAGE.read_text())
+    arguments: dict[str, object] = {"x-max-length": 5, "key": b"\xff\x00", "$bytes": "no tag"}
+    assert arguments_to_json(arguments) == text
+    assert arguments_from_json(text) == arguments
+    assert arguments_from_json('{"d":{"$decimal":"1.50"}}') == {"d": Decimal("1.50")}
+
+
+def test_clause_3_1_a_turn_is_all_or_nothing(path: str, definitions: Definitions) -> None:
+    definitions.put_vhost(VhostRecord("kept"))
+    definitions.commit()
+    definitions.put_vhost(VhostRecord("lost"))
+    definitions.delete_vhost("kept")
+    again = Definitions(path)
+    assert [vhost.name for vhost in again.load().vhosts] == ["kept"]
+    again.close()
+
+
+def test_clause_3_2_an_unreadable_file_is_refused(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(b"no database at all" * 400)
+    with pytest.raises(Corrupt, match=r"broken\.db"):
+        Definitions(str(broken))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"x":{"$bytes":"?"}}', '{"x":{"$decimal":"y"}}'])
+def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> None:
+    definitions = Definitions(path)
+    fill(definitions)
+    definitions.commit()
+    definitions.close()
+    database = sqlite3.connect(path)
+    database.execute("UPDATE queues SET arguments = ?", [text])
+    database.commit()
+    database.close()
+    definitions = Definitions(path)
+    with pytest.raises(Corrupt, match="unreadable definitions"):
+        definitions.load()
+    definitions.close()
+
+
+def test_clause_4_1_another_version_is_refused(path: str) -> None:
+    Definitions(path).close()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 2")
+    database.close()
+    with pytest.raises(Corrupt, match="format version 2, this release reads version 1"):
+        Definitions(path)
+
+
+KILLED_PROGRAM = """
+import sys
+from penstock.storage.definitions import *
+
+definitions = Definitions(sys.argv[1])
+for turn in range(100_000):
+    for part in range(5):
+        queue_id = definitions.next_queue_id()
+        name = f"{turn}.{part}"
+        definitions.put_queue(QueueRecord(queue_id, "0" * 32, "/", name, False, {}))
+        definitions.put_binding(BindingRecord("/", "e", name, "queue", "k", {}))
+        if turn > 0:
+            definitions.delete_queue("/", f"{turn - 1}.{part}")
+    print("begin", turn, queue_id, flush=True)
+    definitions.commit()
+    print("done", turn, queue_id, flush=True)
+"""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_killed_process_leaves_whole_turns(path: str, seed: int) -> None:
+    rng = random.Random(seed)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED_PROGRAM, path], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(rng.uniform(0, 0.15))
+    process.send_signal(signal.SIGKILL)
+    lines = [line.split() for line in process.stdout.read().splitlines() if line.count(" ") == 2]
+    process.stdout.close()
+    process.wait()
+    done = max((int(turn) for word, turn, _ in lines if word == "done"), default=-1)
+    begun = max((int(turn) for _, turn, _ in lines), default=0)
+    definitions = Definitions(path)
+    topology = definitions.load()
+    turns = {int(queue.name.split(".")[0]) for queue in topology.queues}
+    assert len(topology.queues) in (0, 5)
+    assert len(topology.bindings) == len(topology.queues)
+    assert not turns or (len(turns) == 1 and done <= max(turns) <= begun)
+    assert turns or done == -1
+    assert definitions.next_queue_id() > max((int(last) for _, _, last in lines), default=0)
+    definitions.close()
