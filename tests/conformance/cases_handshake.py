@@ -275,7 +275,7 @@ def login_unknown_mechanism(w: World) -> None:
 @case
 def login_mechanism_in_small_letters(w: World) -> None:
     a, _ = _start_ok(w, "plain", "\0guest\0guest")
-    w.fate(a, timeout_s=4.0)
+    w.fate(a)
 
 
 @case
@@ -393,7 +393,7 @@ def big_frame_before_tune_ok(w: World) -> None:
     a.start()
     a.send(0, "connection.start-ok", client_properties={"x": "y" * 5000}, mechanism="PLAIN",
            response="\0guest\0guest", locale="en_US")  # fmt: skip
-    w.fate(a, timeout_s=4.0)
+    w.fate(a)
 
 
 @case
@@ -427,7 +427,7 @@ def tune_ok_lower(w: World) -> None:
 
 @case
 def tune_ok_frame_max_zero(w: World) -> None:
-    w.fate(_tune(w, channel_max=10, frame_max=0), timeout_s=4.0)
+    w.fate(_tune(w, channel_max=10, frame_max=0))
 
 
 @case
@@ -442,7 +442,7 @@ def tune_ok_frame_max_too_high(w: World) -> None:
 
 @case
 def tune_ok_channel_max_zero(w: World) -> None:
-    w.fate(_tune(w, channel_max=0, frame_max=131072), timeout_s=4.0)
+    w.fate(_tune(w, channel_max=0, frame_max=131072))
 
 
 @case
@@ -590,7 +590,7 @@ def own_close_crosses_with_the_brokers(w: World) -> None:
     a.send(1, "channel.open")
     a.expect("connection.close")
     a.send(0, "connection.close", code=200, text="bye")
-    w.fate(a, timeout_s=4.0)
+    w.fate(a)
 
 
 @case

@@ -8,6 +8,7 @@ spliced bytes in random pieces; after each one a bystander session publishes and
 import logging
 import random
 import shutil
+import struct
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,19 @@ HANDSHAKE = (
     + codec.method_frame(0, "connection.tune-ok", channel_max=2047, frame_max=131072)
     + codec.method_frame(0, "connection.open", virtual_host="/")
 )
+
+
+CONSUME = struct.pack(">HH", *codec.METHOD_IDS["basic.consume"])
+
+
+def _answer(frame: codec.Frame) -> tuple[int, str]:
+    """Channel and what was said there, without names the broker makes up."""
+    name, args = codec.decode_method(frame.payload)
+    if name in ("basic.get-ok", "basic.get-empty"):
+        return frame.channel, "got"  # a message may expire between two pieces
+    if name == "queue.declare-ok":
+        return frame.channel, name
+    return frame.channel, f"{name} {args}"
 
 
 class _Complaints(logging.Handler):
@@ -91,6 +105,38 @@ class Engine:
             self._drop_node()
             raise targets.Broken(f"the broker blamed itself: {self._complaints.texts[0]}")
 
+    def replies(self, rng: random.Random, corpus: list[bytes]) -> None:
+        """The target: a session is answered the same, whole or in pieces.
+
+        Only sessions without consumers: there, what may be acknowledged depends on what was
+        delivered meanwhile, and a client that does not wait gets what it deserves.
+        """
+        quiet = [data for data in corpus if CONSUME not in data]
+        data = mutate.damaged(rng, rng.choice(quiet))
+        if rng.randrange(2) and data.startswith(b"AMQP"):
+            data = HANDSHAKE + data[8:]
+        targets.last_input[:] = [data]
+        whole = self._answers([data])
+        for parts in (mutate.splits(rng, data, rng.randint(1, 6)), mutate.bytewise(data[:1000])):
+            answers = self._answers(parts)
+            wanted = whole if b"".join(parts) == data else self._answers([b"".join(parts)])
+            if answers != wanted:
+                raise targets.Broken(f"{[len(p) for p in parts][:9]}: {answers} != {wanted}")
+
+    def _answers(self, parts: list[bytes]) -> list[tuple[int, str]]:
+        """What a fresh node says to these bytes; confirms aside, which may be joined."""
+        self._drop_node()
+        node = self._fresh_node()
+        session = self._open(node)
+        said = b""
+        for part in parts:
+            if not session.closed:
+                self._feed(node, session, part)
+            said += self._said(session)
+        frames, _ = codec.split_frames(said.removeprefix(codec.PROTOCOL_HEADER))
+        told = [_answer(frame) for frame in frames if frame.type == codec.METHOD]
+        return [(channel, text) for channel, text in told if not text.startswith("basic.ack")]
+
     # Inside.
 
     def _fresh_node(self) -> Node:
@@ -135,9 +181,6 @@ class Engine:
 
     def _one_session(self, node: Node, rng: random.Random, data: bytes) -> None:
         session = self._open(node)
-        if data.startswith(HANDSHAKE):
-            self._feed(node, session, HANDSHAKE)
-            data = data[len(HANDSHAKE) :]
         for part in mutate.splits(rng, data, rng.choice((0, 0, 1, 5, 40))):
             self._feed(node, session, part)
             codec.split_frames(self._said(session).removeprefix(codec.PROTOCOL_HEADER))

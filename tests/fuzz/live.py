@@ -25,6 +25,7 @@ from tests.fuzz.run import PAGE_BYTES, load_corpus
 
 ATTACKERS = 4
 RSS_GROWTH_MAX_BYTES = 96 << 20
+SOCKETS_GONE_S = 5.0
 LINGER_RESET = struct.pack("ii", 1, 0)
 
 
@@ -49,7 +50,7 @@ def assault(url: str, seed: int, seconds: float, pid: int | None = None) -> Live
     """Attack for a while; the bystander asks for service all the time."""
     report = LiveReport(seed)
     corpus = load_corpus()
-    before = _rss(pid)
+    before, descriptors = _rss(pid), _descriptors(pid)
     stop = threading.Event()
     threads = [
         threading.Thread(target=_attack, args=(url, f"{seed}/{n}", corpus, stop, report))
@@ -74,6 +75,7 @@ def assault(url: str, seed: int, seconds: float, pid: int | None = None) -> Live
         for thread in threads:
             thread.join()
         bystander.close()
+    _check_sockets(report, pid, descriptors)
     report.rss_growth_bytes = _rss(pid) - before
     if report.rss_growth_bytes > RSS_GROWTH_MAX_BYTES:
         report.failures.append(f"memory: grew by {report.rss_growth_bytes >> 20} MiB")
@@ -84,6 +86,22 @@ def _rss(pid: int | None) -> int:
     if pid is None:
         return 0
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+def _descriptors(pid: int | None) -> int:
+    return 0 if pid is None else len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def _check_sockets(report: LiveReport, pid: int | None, before: int) -> None:
+    """All attackers are gone, so the broker's ends of their sockets must go too.
+
+    A file of its own (a log segment, a directory) may have been opened meanwhile.
+    """
+    deadline = time.monotonic() + SOCKETS_GONE_S
+    while _descriptors(pid) > before + 4 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if _descriptors(pid) > before + 4:
+        report.failures.append(f"{_descriptors(pid)} descriptors left, {before} before")
 
 
 def _attack(

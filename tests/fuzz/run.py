@@ -54,6 +54,10 @@ def load_corpus() -> list[bytes]:
     return [path.read_bytes() for path in sorted(CORPUS.glob("*.bin"))]
 
 
+def _pool(engine: Engine) -> dict[str, targets.Target]:
+    return {**targets.TARGETS, "engine": engine.run, "replies": engine.replies}
+
+
 def rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
@@ -65,7 +69,7 @@ def run(
     corpus = load_corpus()
     report = Report(seed)
     with Engine() as engine:
-        pool = {**targets.TARGETS, "engine": engine.run}
+        pool = _pool(engine)
         chosen = {name: pool[name] for name in names or list(pool)}
         report.counts = dict.fromkeys(chosen, 0)
         end = time.monotonic() + seconds
@@ -143,8 +147,7 @@ def main() -> int:
 def repeat(seed: int, name: str, case: int) -> Report:
     report = Report(seed, {name: case})
     with Engine() as engine:
-        target = engine.run if name == "engine" else targets.TARGETS[name]
-        one(report, name, target, case, load_corpus())
+        one(report, name, _pool(engine)[name], case, load_corpus())
     report.counts[name] = 1
     return report
 
