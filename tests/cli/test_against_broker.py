@@ -25,7 +25,7 @@ def live(broker: BrokerProcess) -> LiveBroker:
 def penstock(live: LiveBroker, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "penstock", *arguments],
-        env=live.environment() | {"PENSTOCK_URL": live.http_url},
+        env=live.environment() | {"PENSTOCK_HTTP_URL": live.http_url},
         capture_output=True,
         text=True,
         timeout=30,

@@ -190,7 +190,7 @@ def test_who_asks_comes_from_options_or_the_environment(api: str) -> None:
     run("exchanges", "--url", api, "--user", "ann", "--password", "pä:ss")
     run(
         "connections",
-        environment={"PENSTOCK_URL": api, "PENSTOCK_USER": "bob", "PENSTOCK_PASSWORD": "x"},
+        environment={"PENSTOCK_HTTP_URL": api, "PENSTOCK_USER": "bob", "PENSTOCK_PASSWORD": "x"},
     )
     run("overview", "--url", api)
     authorizations = [authorization for _, authorization in Answers.asked]

@@ -72,7 +72,7 @@ class Management:
         except (OSError, HTTPException) as error:
             raise Unavailable(
                 f"no management API answers at {self.url}: {str(error) or type(error).__name__}",
-                "start one with `penstock serve`, or give --url (or PENSTOCK_URL)",
+                "start one with `penstock serve`, or give --url (or PENSTOCK_HTTP_URL)",
             ) from error
         finally:
             connection.close()
@@ -96,7 +96,7 @@ def connecting(command: Callable[..., None]) -> Callable[..., None]:
     """The options every look needs: where, who, and which form of output."""
     for option in reversed(
         (
-            click.option("--url", envvar="PENSTOCK_URL", default=DEFAULT_URL, show_default=True),
+            click.option("--url", envvar="PENSTOCK_HTTP_URL", default=DEFAULT_URL, show_default=True),
             click.option("--user", envvar="PENSTOCK_USER", default="guest", show_default=True),
             click.option("--password", envvar="PENSTOCK_PASSWORD", default="guest"),
             click.option(

@@ -32,7 +32,8 @@ Value = int | str | tuple[str, ...]
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 OTHER_VARIABLES: Final[Mapping[str, str]] = {
     "PENSTOCK_CONFIG": "configuration file, as `--config`",
-    "PENSTOCK_URL": "management URL for `penstock queues` and its neighbours",
+    "PENSTOCK_HTTP_URL": "management URL for `penstock queues` and its neighbours",
+    "PENSTOCK_URL": "AMQP URL for `penstock pipeline` and the Spark data source",
     "PENSTOCK_USER": "user for `penstock queues` and its neighbours",
     "PENSTOCK_PASSWORD": "password for `penstock queues` and its neighbours",
     "PENSTOCK_PURE": "`1` runs the interpreted files although compiled ones exist",
