@@ -1,0 +1,212 @@
+"""The archive pipeline and the broker killed at random moments: every message once.
+
+    PENSTOCK_SPARK_KILLS      how many kills (default 3)
+    PENSTOCK_SPARK_SEED       which random choices; printed, so that a failure can be repeated
+    PENSTOCK_SPARK_MESSAGES   how many messages before the kills begin (default 6000)
+
+A publisher goes on with confirms all the while.  What it was told is safe must be in the
+table exactly once; what it sent and was not answered may be there, once.  It never sends a
+message a second time, so any duplicate would be ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pika
+import pytest
+
+from tests.helpers.live_broker import LiveBroker
+from tests.spark.spark_tools import (
+    archive_command,
+    archive_environment,
+    depth,
+    descendants,
+    kill_all,
+    publish,
+    require_spark,
+    table_rows,
+)
+
+KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "3"))
+MESSAGES = int(os.environ.get("PENSTOCK_SPARK_MESSAGES", "6000"))
+SEED = int(os.environ.get("PENSTOCK_SPARK_SEED", "0")) or random.SystemRandom().randrange(2**32)
+QUEUE = "orders"
+BATCH = 150
+RUN_TIMEOUT_S = 240
+DONE, UNAVAILABLE = 0, 69
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.crash,
+    pytest.mark.slow,
+    pytest.mark.timeout(180 + 150 * KILLS),
+]
+
+
+class Publisher(threading.Thread):
+    """Sends numbered messages with confirms; knows which are safe and which uncertain."""
+
+    def __init__(self, url: str, first: int) -> None:
+        super().__init__(daemon=True)
+        self._url = url
+        self._next = first
+        self.safe: set[int] = set()
+        self.uncertain: set[int] = set()
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            with contextlib.suppress(pika.exceptions.AMQPError, OSError):
+                self._publish()
+            self.stopping.wait(0.2)
+
+    def _publish(self) -> None:
+        connection = pika.BlockingConnection(pika.URLParameters(self._url))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        while not self.stopping.is_set():
+            number = self._next
+            self._next += 1
+            self.uncertain.add(number)
+            persistent = pika.BasicProperties(delivery_mode=2)
+            channel.basic_publish("", QUEUE, b"%d" % number, persistent)
+            self.uncertain.discard(number)
+            self.safe.add(number)
+            time.sleep(0.01)
+        connection.close()
+
+
+class Arena:
+    """The broker, the table, and the pipeline of the moment."""
+
+    def __init__(self, broker: LiveBroker, table: Path, chance: random.Random) -> None:
+        self.broker = broker
+        self.table = table
+        self.chance = chance
+        self.killed: Counter[str] = Counter()
+        self.codes: Counter[int] = Counter()
+        self.last_line = ""
+        self.errors = ""
+
+    def run_and_kill(self, victim: str) -> None:
+        """Start the pipeline; kill the victim somewhere between its start and its end."""
+        pipeline = self._start()
+        self._wait_for_the_moment(pipeline)
+        if pipeline.poll() is None:
+            self._kill(victim, pipeline)
+        self._finish(pipeline)
+
+    def run(self) -> int:
+        pipeline = self._start()
+        self._finish(pipeline)
+        assert pipeline.returncode is not None
+        return pipeline.returncode
+
+    def _start(self) -> subprocess.Popen[str]:
+        options = ("--max-messages", str(BATCH))
+        return subprocess.Popen(
+            archive_command(self.broker.url, QUEUE, self.table, *options),
+            env=archive_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def _wait_for_the_moment(self, pipeline: subprocess.Popen[str]) -> None:
+        """Mostly while batches land, sometimes while Spark is still starting."""
+        if self.chance.random() < 0.2:
+            time.sleep(self.chance.uniform(0, 12))
+            return
+        before = self._files()
+        deadline = time.monotonic() + RUN_TIMEOUT_S
+        while self._files() == before and pipeline.poll() is None:
+            assert time.monotonic() < deadline, "no batch has landed"
+            time.sleep(0.01)
+        time.sleep(self.chance.uniform(0, 4))
+
+    def _files(self) -> int:
+        return len(list(self.table.glob("*.parquet")))
+
+    def _kill(self, victim: str, pipeline: subprocess.Popen[str]) -> None:
+        self.killed[victim] += 1
+        if victim == "broker":
+            self.broker.kill()
+            time.sleep(self.chance.uniform(0, 2))
+            self.broker.start()
+            return
+        pids = descendants(pipeline.pid)
+        if victim == "driver":
+            pids = [pipeline.pid]  # the JVM notices by itself, in its own time
+        elif victim == "java":
+            pids = [pid for pid in pids if _is_java(pid)][:1]
+        kill_all(pids)
+
+    def _finish(self, pipeline: subprocess.Popen[str]) -> None:
+        out, self.errors = pipeline.communicate(timeout=RUN_TIMEOUT_S)
+        self.last_line = out.splitlines()[-1] if out else ""
+        self.codes[pipeline.returncode] += 1
+
+
+def _is_java(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "java"
+    except OSError:
+        return False
+
+
+def test_no_message_is_lost_or_doubled(tmp_path: Path) -> None:
+    require_spark()
+    chance = random.Random(SEED)
+    print(f"\nPENSTOCK_SPARK_SEED={SEED} kills {KILLS}")
+    with LiveBroker(tmp_path / "broker") as broker:
+        publish(broker.url, QUEUE, [b"%d" % n for n in range(MESSAGES)])
+        arena = Arena(broker, tmp_path / "table", chance)
+        publisher = Publisher(broker.url, MESSAGES)
+        publisher.start()
+        # Every kind of victim has its turn before chance decides.
+        victims = ["everything", "broker", "driver", "java"]
+        victims = (victims + chance.choices(victims, k=KILLS))[:KILLS]
+        for victim in victims:
+            arena.run_and_kill(victim)
+            _no_duplicates(arena.table)
+        publisher.stopping.set()
+        publisher.join(30)
+        for _ in range(3):
+            if arena.run() == DONE:
+                break
+        assert arena.codes[DONE], arena.errors
+        _judge(arena, publisher)
+        told = json.loads(arena.last_line)
+        assert (told["left_in_queue"], depth(broker.url, QUEUE)) == (0, 0)
+
+
+def _no_duplicates(table: Path) -> None:
+    for column in ("seq_id", "body"):
+        doubled = [
+            v for v, n in Counter(r[column] for r in table_rows(table, column)).items() if n > 1
+        ]
+        assert not doubled, f"{column} more than once: {doubled[:10]}"
+
+
+def _judge(arena: Arena, publisher: Publisher) -> None:
+    _no_duplicates(arena.table)
+    landed = {int(row["body"]) for row in table_rows(arena.table, "body")}
+    safe = set(range(MESSAGES)) | publisher.safe
+    lost = safe - landed
+    invented = landed - safe - publisher.uncertain
+    print(
+        f"killed {dict(arena.killed)}, exit codes {dict(arena.codes)}\n"
+        f"confirmed {len(safe)}, uncertain {len(publisher.uncertain)}, in the table {len(landed)} "
+        f"in {len(list(arena.table.glob('*.parquet')))} files, lost {len(lost)}, doubled 0"
+    )
+    assert not lost, sorted(lost)[:10]
+    assert not invented, sorted(invented)[:10]
