@@ -15,16 +15,18 @@ This is the only file of the room that opens files (SQLite opens its own).
 import os
 from typing import Final
 
-from mypy_extensions import mypyc_attr, trait
+from mypy_extensions import mypyc_attr
 
 WRITE_PARTS_MAX: Final = 512
 """Below IOV_MAX (1024 on Linux, 16 is the least POSIX allows and nobody has)."""
 
 
-@trait
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FileSystem:
-    """What storage may ask of a disk.  Handles are small integers."""
+    """What storage may ask of a disk.  Handles are small integers.
+
+    Not a trait: interpreted classes, such as the disks of tests, cannot inherit from those.
+    """
 
     def makedirs(self, path: str) -> None:
         """Make the directory and those above it; the new names are durable on return."""
@@ -135,7 +137,9 @@ class RealFileSystem(FileSystem):
         # A signal or a full disk may cut a write short; the next one says which it was.
         rest = memoryview(data)[written:]
         while rest:
-            rest = rest[os.write(handle, rest) :]
+            # Two statements: mypyc 2.4 evaluates a call in the slice of a memoryview twice.
+            taken = os.write(handle, rest)
+            rest = rest[taken:]
 
     def sync(self, handle: int) -> None:
         # fdatasync leaves out the time stamps but not the size, which reading back needs.
