@@ -1,10 +1,10 @@
 """Runs Penstock and the RabbitMQ that is installed here side by side, and writes a table.
 
-Both brokers run on 127.0.0.1 with directories of their own that are deleted afterwards;
-for each scenario they are measured in turn, A B A B …, by the same generator.  Penstock is
-held to one core and the generator to the other.  RabbitMQ may use all cores, as it does by
-default, and so may the generator that drives it, because that is faster for RabbitMQ;
-``--rabbit-one-core`` places both as with Penstock.
+Both brokers run on 127.0.0.1 with directories of their own that are deleted afterwards.  For
+each scenario they are started anew and measured in turn, A B A B …, by the same generator.
+Penstock is held to one core and the generator to the other.  RabbitMQ may use all cores, as
+it does by default, and so may the generator that drives it, because that is faster for
+RabbitMQ; ``--rabbit-one-core`` places both as with Penstock.
 
     python benchmarks/compare.py                      all scenarios, 3 rounds
     python benchmarks/compare.py --pure               Penstock interpreted
@@ -126,18 +126,8 @@ def main() -> int:
         return 1
     report = describe(given)
     rounds: dict[str, Rounds] = {}
-    with ExitStack() as stack:
-        ours: Broker = stack.enter_context(
-            PinnedPenstock(given.broker_core, given.generator_cores, given.pure)
-        )
-        core = given.broker_core if given.rabbit_one_core else None
-        theirs: Broker = stack.enter_context(ComparedRabbit(core, given.generator_cores))
-        report["rabbitmq"] |= versions(theirs)
-        if given.favoured:
-            favour(ours.pid)
-            favour(theirs.pid)
-        for scenario in scenarios:
-            rounds[scenario.name] = compare(scenario, ours, theirs, given)
+    for scenario in scenarios:
+        rounds[scenario.name] = compare(scenario, given, report)
     if not given.no_self_test:
         report["self_test"] = self_test()
     write(report, scenarios, rounds, given)
@@ -148,13 +138,23 @@ def is_compiled(module_file: str | None) -> bool:
     return bool(module_file) and not str(module_file).endswith(".py")
 
 
-def compare(scenario: Scenario, ours: Broker, theirs: Broker, given: argparse.Namespace) -> Rounds:
+def compare(scenario: Scenario, given: argparse.Namespace, report: Result) -> Rounds:
+    """All rounds of one scenario, on brokers started for it: no row pays for another's backlog."""
     pairs: Rounds = []
-    for number in range(1, given.rounds + 1):
-        pair = (measure(scenario, ours, given), measure(scenario, theirs, given))
-        pairs.append(pair)
-        shown = [figure(scenario, result) for result in pair]
-        print(f"{scenario.name:<22} round {number}  {shown[0]}  {shown[1]}", flush=True)
+    with ExitStack() as stack:
+        ours: Broker = PinnedPenstock(given.broker_core, given.generator_cores, given.pure)
+        core = given.broker_core if given.rabbit_one_core else None
+        theirs: Broker = ComparedRabbit(core, given.generator_cores)
+        for broker in (ours, theirs):
+            stack.enter_context(broker)
+            if given.favoured:
+                favour(broker.pid)
+        report["rabbitmq"] |= versions(theirs)
+        for number in range(1, given.rounds + 1):
+            pair = (measure(scenario, ours, given), measure(scenario, theirs, given))
+            pairs.append(pair)
+            shown = [figure(scenario, result) for result in pair]
+            print(f"{scenario.name:<22} round {number}  {shown[0]}  {shown[1]}", flush=True)
     return pairs
 
 

@@ -1,0 +1,165 @@
+"""The broker without sockets: nanoseconds per message through decoder, queue and encoder.
+
+    .venv/bin/python benchmarks/bench_core.py            the build that is installed
+    PENSTOCK_PURE=1 .venv/bin/python benchmarks/bench_core.py   the same files interpreted
+
+Publishes lie ready as bytes; deliveries end in a buffer that is emptied each turn.  What is
+left out is the kernel.  Good for comparing a change with its parent in one sitting, nothing else.
+"""
+
+import os
+import tempfile
+import time
+
+from penstock.backing.ram_queue import RamQueue
+from penstock.broker.access import User
+from penstock.broker.broker import Broker
+from penstock.server.amqp_handshake import Limits
+from penstock.server.amqp_session import AmqpSession
+from penstock.server.committer import Committer
+from penstock.server.node import is_compiled
+from penstock.server.turn import Turn
+from penstock.storage.definitions import Definitions
+from penstock.storage.files import RealFileSystem
+from penstock.storage.message_log import MessageLog
+from penstock.wire.amqp import methods as m
+from penstock.wire.amqp.methods import encode_method
+from penstock.wire.amqp.properties import Properties, encode_content
+
+CHUNK_BYTES = 64 * 1024
+NOW_MS = 1_700_000_000_000
+
+
+class Bench:
+    """One broker in memory, a publisher and a consumer session."""
+
+    def __init__(self, directory: str) -> None:
+        files = RealFileSystem()
+        log = MessageLog(files, os.path.join(directory, "log"))
+        log.recover(set())
+        self.committer = Committer(files, os.path.join(directory, "log"), lambda: None)
+        self.broker = Broker(
+            Definitions(os.path.join(directory, "definitions.db")),
+            log,
+            lambda queue_id, durable: RamQueue(log if durable else None, queue_id),
+            lambda: "incarnation",
+            [],
+        )
+        user = User("guest", "", [])
+        user.vhosts["/"] = (".*", ".*", ".*")
+        self.broker.users.users["guest"] = user
+        self.broker.add_vhost("/")
+        self.turn = Turn(self.broker, log, self.committer)
+        self.publisher = self.session(user)
+        self.consumer = self.session(user)
+
+    def session(self, user: User) -> AmqpSession:
+        session = AmqpSession(
+            self.broker,
+            Limits(10, 131072, 0, 10000, 1 << 27),
+            {},
+            lambda prefix: prefix + "x",
+            self.turn.cancelled,
+            print,
+            True,
+            NOW_MS,
+        )
+        self.broker.authenticate = None  # type: ignore[assignment,method-assign]
+        return session
+
+
+def greet(session: AmqpSession, broker: Broker) -> None:
+    user = broker.users.users["guest"]
+    user.password_hash = _hash("guest")
+    session.receive(b"AMQP\x00\x00\x09\x01", NOW_MS)
+    for key, values in (
+        (m.CONNECTION_START_OK, [{}, "PLAIN", b"\x00guest\x00guest", "en_US"]),
+        (m.CONNECTION_TUNE_OK, [10, 131072, 0]),
+        (m.CONNECTION_OPEN, ["/", "", False]),
+    ):
+        session.receive(encode_method(0, key, values), NOW_MS)
+    session.receive(encode_method(1, m.CHANNEL_OPEN, [""]), NOW_MS)
+    assert session.state_name == "running"
+
+
+def _hash(password: str) -> str:
+    from penstock.broker.access import hash_password
+
+    return hash_password(password, b"salt")
+
+
+def publishes(size: int, varied: bool, persistent: bool) -> list[bytes]:
+    """Chunks of whole publishes."""
+    properties = Properties()
+    if persistent:
+        properties.delivery_mode = 2
+    chunks, chunk, number = [], bytearray(), 0
+    while len(chunks) < 32:
+        key = f"q{number % 7}" if varied else "q0"
+        if varied:
+            properties.headers = {"n": number, "kind": "varied"}
+            properties.priority = number % 5
+        chunk += encode_method(1, m.BASIC_PUBLISH, [0, "amq.topic", key, False, False])
+        chunk += encode_content(properties, b"x" * size, 1, 131072)
+        number += 1
+        if len(chunk) >= CHUNK_BYTES:
+            chunks.append(bytes(chunk))
+            chunk.clear()
+    return chunks
+
+
+def run(size: int, varied: bool, no_ack: bool, persistent: bool, seconds: float) -> float:
+    """Nanoseconds of processor time per message."""
+    with tempfile.TemporaryDirectory() as directory:
+        bench = Bench(directory)
+        del bench.broker.authenticate
+        for session in (bench.publisher, bench.consumer):
+            greet(session, bench.broker)
+        consumer = bench.consumer
+        for method, values in (
+            (m.QUEUE_DECLARE, [0, "q", False, persistent, False, False, False, {}]),
+            (m.QUEUE_BIND, [0, "q", "amq.topic", "#", False, {}]),
+            (m.BASIC_QOS, [0, 0 if no_ack else 2000, False]),
+            (m.BASIC_CONSUME, [0, "q", "c", False, no_ack, False, False, {}]),
+        ):
+            consumer.receive(encode_method(1, method, values), NOW_MS)
+        consumer.out.truncate(0)
+        chunks = publishes(size, varied, persistent)
+        count, begun = 0, time.process_time()
+        until = time.monotonic() + seconds
+        queue = bench.broker.vhosts["/"].queues["q"]
+        while time.monotonic() < until:
+            for chunk in chunks:
+                bench.publisher.receive(chunk, NOW_MS)
+                while bench.turn.has_work():
+                    bench.turn.run(NOW_MS, True)
+                    consumer.out.getvalue()
+                    consumer.out.truncate(0)
+                    consumer.outlet.open = True
+                    if not no_ack and queue.unacked_count:
+                        tag = consumer.channels[1].ledger.next_tag - 1
+                        consumer.receive(encode_method(1, m.BASIC_ACK, [tag, True]), NOW_MS)
+                    queue.wake()
+                    if queue.backing.ready_count() == 0:
+                        break
+        count = int(queue.delivered_count)
+        spent = time.process_time() - begun
+        bench.committer.close()
+        return spent / count * 1e9
+
+
+def main() -> None:
+    print("compiled" if is_compiled() else "interpreted", "- ns per message, user and system")
+    for label, arguments in (
+        ("16 B auto-ack", (16, False, True, False)),
+        ("1 KB auto-ack", (1024, False, True, False)),
+        ("16 B acknowledged", (16, False, False, False)),
+        ("1 KB acknowledged", (1024, False, False, False)),
+        ("200 B varied auto-ack", (200, True, True, False)),
+        ("1 KB persistent, acknowledged", (1024, False, False, True)),
+    ):
+        print(f"{label:32} {run(*arguments, 1.0):8.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
