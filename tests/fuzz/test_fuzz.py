@@ -75,7 +75,8 @@ def test_planted_greed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decoder that makes room for what is only announced."""
 
     class Greedy:
-        opened = False
+        opened = paused = False
+        user_id = b""
 
         def __init__(self, *limits: int) -> None:
             self.room = b""
