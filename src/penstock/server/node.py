@@ -287,9 +287,9 @@ class Node:
             for name, queue_id in vhost.queue_ids.items():
                 backing = cast(RamQueue, vhost.queues[name].backing)
                 delivered[queue_id] = backing.delivered_seq_ids()
+        self.definitions.commit()
         self.committer.submit(self.log.close_cleanly(delivered))
         self.committer.close()
-        self.definitions.commit()
         self.definitions.close()
         self.loop.close()
         os.close(self._lock_fd)

@@ -69,6 +69,9 @@ class Turn:
         if next_ms > 0 and next_ms <= now_ms:
             self.cancelled(self._broker.take_due(now_ms))
             self._deliver(now_ms)
+        # First: the log may hold that a queue is forgotten, and a crash in between would
+        # bring the queue back without its messages.
+        self.commit_definitions()
         self._commit(now_ms)
         self.collect()
 

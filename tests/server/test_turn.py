@@ -1,0 +1,163 @@
+"""One turn of the broker: what is written when, who is told when."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.storage.log_codec import LogGroup
+from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
+
+
+@pytest.fixture
+def node() -> QuietBroker:
+    return QuietBroker()
+
+
+def confirms(client: ClientEnd) -> list[int]:
+    return [fields["delivery_tag"] for name, fields in client.methods() if name == "basic.ack"]
+
+
+def test_a_confirm_waits_for_the_sync(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.call("confirm.select")
+    node.committer.hold = True
+    client.publish("", "q", delivery_mode=2)
+    client.publish("", "q", delivery_mode=2)
+    assert confirms(client) == []
+    assert all(group.sync for group in node.committer.seen[-1:])
+    node.committer.finish()  # the group with the first publish only
+    node.run()
+    assert confirms(client) == [1]
+    node.committer.finish()
+    node.run()
+    assert confirms(client) == [2]
+    node.check()
+
+
+@pytest.mark.parametrize("deletion", ["queue.delete", "auto-delete", "expiry"])
+def test_a_deletion_is_defined_before_its_messages_are_forgotten(
+    node: QuietBroker, deletion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash between the two would bring the queue back without its confirmed messages."""
+    client = node.client()
+    arguments = {"x-expires": 5000} if deletion == "expiry" else {}
+    client.call(
+        "queue.declare",
+        queue="q",
+        durable=True,
+        auto_delete=deletion == "auto-delete",
+        arguments=arguments,
+    )
+    client.call("confirm.select")
+    client.publish("", "q", delivery_mode=2)
+    client.consume("q", "c")
+    defined: list[list[str]] = []
+    submit = HeldCommitter.submit
+
+    def judged(committer: HeldCommitter, group: LogGroup) -> None:
+        assert not node.definitions.dirty, "messages are forgotten first"
+        defined.append([record.name for record in node.definitions.load().queues])
+        submit(committer, group)
+
+    monkeypatch.setattr(HeldCommitter, "submit", judged)
+    if deletion == "queue.delete":
+        client.method(1, "queue.delete", queue="q")
+    else:
+        client.call("basic.cancel", consumer_tag="c")
+        node.tick(10_000)
+    node.tick(1000)
+    assert defined
+    assert defined[-1] == []
+
+
+def test_acks_are_written_though_nobody_waits(node: QuietBroker) -> None:
+    """Without a sync, at once: a killed process loses only what no group holds."""
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.call("confirm.select")
+    client.publish("", "q", delivery_mode=2)
+    client.consume("q")
+    groups = len(node.committer.seen)
+    client.method(1, "basic.ack", delivery_tag=1)
+    assert len(node.committer.seen) == groups + 1
+    assert not node.log.pending_bytes()
+
+
+def test_what_nobody_waits_for_is_synced_before_long(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    node.tick(1000)
+    client.publish("", "q", delivery_mode=2)
+    node.tick(1000)
+    assert node.log.durable_position == node.log.position
+
+
+def test_a_session_that_died_waiting_is_not_told(node: QuietBroker) -> None:
+    """Its group is still being synced when it goes; the next one must get its own confirms."""
+    dying = node.client()
+    dying.call("queue.declare", queue="q", durable=True)
+    dying.call("confirm.select")
+    node.committer.hold = True
+    dying.publish("", "q", delivery_mode=2)
+    dying.received = b""
+    dying.drop()
+    other = node.client()
+    other.call("confirm.select")
+    other.publish("", "q", delivery_mode=2)
+    node.committer.hold = False
+    node.committer.finish()
+    node.run()
+    assert confirms(other) == [1]
+    assert dying.received == b""
+    assert node.turn.waiting == []
+    node.check()
+
+
+def test_after_an_error_of_the_disk_nothing_is_confirmed(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.call("confirm.select")
+    client.publish("", "q", delivery_mode=2)
+    assert confirms(client) == [1]
+    node.files.fail("write")
+    client.publish("", "q", delivery_mode=2)
+    client.publish("", "q", delivery_mode=2)
+    node.tick(1000)
+    assert confirms(client) == []
+    assert isinstance(node.committer.error, OSError)
+
+
+def test_whatever_the_committer_does_confirms_come_in_order_and_all_come(
+    node: QuietBroker,
+) -> None:
+    rng = random.Random(4711)
+    clients = [node.client() for _ in range(3)]
+    clients[0].call("queue.declare", queue="lasting", durable=True)
+    clients[0].call("queue.declare", queue="passing")
+    told: dict[ClientEnd, list[int]] = {}
+    for client in clients:
+        client.call("confirm.select")
+        told[client] = []
+    published = dict.fromkeys(clients, 0)
+    for _ in range(300):
+        node.committer.hold = rng.random() < 0.6
+        client = rng.choice(clients)
+        queue = rng.choice(["lasting", "passing", "nowhere"])
+        client.publish("", queue, delivery_mode=rng.choice([1, 2]), run=rng.random() < 0.7)
+        published[client] += 1
+        if rng.random() < 0.3:
+            node.committer.finish()
+            node.run()
+        for peer in clients:
+            told[peer] += confirms(peer)
+    node.committer.hold = False
+    node.committer.finish()
+    node.tick(1000)
+    for peer in clients:
+        told[peer] += confirms(peer)
+        assert told[peer] == sorted(set(told[peer]))
+        assert told[peer][-1] == published[peer]
+    node.check()
