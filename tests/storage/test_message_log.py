@@ -151,6 +151,26 @@ def test_clause_4_3_a_holes_before_unsynced_blocks_are_cut() -> None:
     assert OpenLog(files, {1}).seq_ids(1) == [0]
 
 
+def test_clause_4_3_a_a_first_block_may_be_attested_too() -> None:
+    files, opened, _ = three_files()
+    opened.log._file_size_limit_bytes = 1 << 20
+    publish(opened, 6, 7)
+    publish(opened, 7, 8)
+    files.flip("log/5.log", 300)
+    with pytest.raises(Corrupt, match=r"log/5\.log: damaged at offset 0, "):
+        OpenLog(files, {1})
+
+
+def test_clause_4_3_a_only_the_same_file_is_attested() -> None:
+    files, opened, _ = three_files()
+    opened.log._file_size_limit_bytes = 1 << 20
+    for start in (6, 7):
+        opened.log.publish(1, messages(start, start + 1))
+        opened.commit(sync=False)
+    files.flip("log/5.log", 300)
+    assert OpenLog(files, {1}).seq_ids(1) == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("harm", ["missing", "short", "long", "flipped"])
 def test_clause_4_3_b_listed_files_must_be_whole(harm: str) -> None:
     files, _, _ = three_files()
@@ -266,6 +286,12 @@ def test_clause_4_6_a_queue_without_any_log_may_have_had_numbers() -> None:
     opened = OpenLog(SimFileSystem(), {1})
     assert not opened.log.recovered_cleanly()
     assert opened.recovered[1].next_seq_id == 16_384
+
+
+def test_clause_4_6_exact_numbers_of_queues_that_logged_nothing() -> None:
+    files = SimFileSystem()
+    OpenLog(files, set()).close_cleanly({}, {5: 123})
+    assert OpenLog(files, {5}).recovered[5].next_seq_id == 123
 
 
 def test_clause_4_6_without_exact_numbers_the_reserved_one_is_used() -> None:
@@ -403,6 +429,22 @@ def test_clause_5_3_compaction_frees_what_one_old_message_holds() -> None:
     reopened = OpenLog(files, {1, 2}, 2000)
     assert reopened.seq_ids(1) == [0]
     assert reopened.seq_ids(2) == []
+
+
+def test_clause_5_3_a_live_file_is_moved_if_it_holds_dead_ones() -> None:
+    files = SimFileSystem()
+    opened = OpenLog(files, {1, 2}, limit_bytes=2000)
+    live = publish(opened, 0, 24)
+    for start in range(0, 600, 10):
+        batch = publish(opened, start, start + 10, queue_id=2)
+        opened.log.ack(1, [live.pop()] if start % 200 == 0 else [])
+        ack(opened, batch, queue_id=2)
+    assert opened.log.files_to_compact() == [1]
+    before = len(numbers(files))
+    opened.log.relocate(1, live)
+    opened.commit()
+    assert len(numbers(files)) < before / 2
+    assert OpenLog(files, {1}).seq_ids(1) == list(range(21))
 
 
 def test_clause_5_3_a_small_or_live_log_is_left_alone() -> None:
