@@ -50,6 +50,8 @@ HOT = [
     "src/penstock/server/amqp_session.py",
     "src/penstock/server/turn.py",
     "src/penstock/server/loop.py",
+    "src/penstock/client/histogram.py",
+    "src/penstock/client/load.py",
 ]
 
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 from penstock.backing.ram_queue import RamQueue
-from penstock.broker.access import User
+from penstock.broker.access import User, hash_password
 from penstock.broker.broker import Broker
 from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_session import AmqpSession
@@ -45,16 +45,16 @@ class Bench:
             lambda: "incarnation",
             [],
         )
-        user = User("guest", "", [])
+        user = User("guest", hash_password("guest", b"salt"), [])
         user.vhosts["/"] = (".*", ".*", ".*")
         self.broker.users.users["guest"] = user
         self.broker.add_vhost("/")
         self.turn = Turn(self.broker, log, self.committer)
-        self.publisher = self.session(user)
-        self.consumer = self.session(user)
+        self.publisher = self.session()
+        self.consumer = self.session()
 
-    def session(self, user: User) -> AmqpSession:
-        session = AmqpSession(
+    def session(self) -> AmqpSession:
+        return AmqpSession(
             self.broker,
             Limits(10, 131072, 0, 10000, 1 << 27),
             {},
@@ -64,13 +64,9 @@ class Bench:
             True,
             NOW_MS,
         )
-        self.broker.authenticate = None  # type: ignore[assignment,method-assign]
-        return session
 
 
-def greet(session: AmqpSession, broker: Broker) -> None:
-    user = broker.users.users["guest"]
-    user.password_hash = _hash("guest")
+def greet(session: AmqpSession) -> None:
     session.receive(b"AMQP\x00\x00\x09\x01", NOW_MS)
     for key, values in (
         (m.CONNECTION_START_OK, [{}, "PLAIN", b"\x00guest\x00guest", "en_US"]),
@@ -80,12 +76,6 @@ def greet(session: AmqpSession, broker: Broker) -> None:
         session.receive(encode_method(0, key, values), NOW_MS)
     session.receive(encode_method(1, m.CHANNEL_OPEN, [""]), NOW_MS)
     assert session.state_name == "running"
-
-
-def _hash(password: str) -> str:
-    from penstock.broker.access import hash_password
-
-    return hash_password(password, b"salt")
 
 
 def publishes(size: int, varied: bool, persistent: bool) -> list[bytes]:
@@ -112,9 +102,8 @@ def run(size: int, varied: bool, no_ack: bool, persistent: bool, seconds: float)
     """Nanoseconds of processor time per message."""
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(directory)
-        del bench.broker.authenticate
         for session in (bench.publisher, bench.consumer):
-            greet(session, bench.broker)
+            greet(session)
         consumer = bench.consumer
         for method, values in (
             (m.QUEUE_DECLARE, [0, "q", False, persistent, False, False, False, {}]),

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.spark.landing import Landed
     from pyspark_penstock.client import Head
 
+SHORT_MESSAGES_MAX = 200_000
+"""Spark writes so many in less time than it takes to start."""
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
 
 
@@ -117,7 +120,8 @@ def archive(
     if dry_run:
         _show_plan(job, head, output)
         return
-    _run(job, output)
+    short = every is None and head.ready <= SHORT_MESSAGES_MAX
+    _run(replace(job, short=short), output)
 
 
 def _check_spark_installed() -> None:

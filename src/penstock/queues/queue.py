@@ -28,9 +28,11 @@ from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
 
-DELIVER_MESSAGES_MAX: Final[i64] = 512
+DELIVER_MESSAGES_MAX: Final[i64] = 8192
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
-"""One pass stays within the processor's cache, and lets other queues have their turn."""
+"""One pass stays within the processor's cache, and lets other queues have their turn; but it
+takes at least what one read of a socket can bring, else publishers outrun consumers."""
+CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
 
 
 @final
@@ -221,6 +223,10 @@ class Queue:
         else:
             consumer.take(count)
             self.unacked_count += count
+
+    def is_crowded(self) -> bool:
+        """Consumers are here, but more waits for them than they take in a moment."""
+        return len(self.consumers) > 0 and self.backing.ready_bytes() > CROWDED_BYTES
 
     def get(self, account: Consumer) -> Message | None:
         """One message for ``account``, whatever its window says; None when empty."""

@@ -80,6 +80,8 @@ class AmqpChannel:
             position = self._publish_by_headers(address, messages)
         elif len(route.queues) > 0:
             position = vhost.publish(route.queues, messages, link.now_ms)
+            if route.queues[0].is_crowded():
+                link.session.crowding = True
         elif address.mandatory:
             self._return(messages)
         confirms = self.confirms

@@ -24,6 +24,9 @@ READ_MIN_BYTES: Final = 16 * 1024
 READ_MAX_BYTES: Final = 256 * 1024
 OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Above this much unsent output a connection is not read."""
+HOLD_MS: Final = 2
+"""A publisher to a crowded queue is not read this long while others have something to say:
+else a publisher that never waits would take the time its consumers need."""
 TICK_MS: Final = 1000
 WAITERS_MS: Final = 20
 """How often sessions that wait for messages to come are asked again."""
@@ -89,7 +92,9 @@ class Loop:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, _IN)
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
-        self._paused: list[Connection] = []
+        self._paused: list[Connection] = []  # until the disk has caught up
+        self._held: list[Connection] = []  # while consumers of what they publish are served
+        self._held_at_ms = 0
         self._tick_at_ms = 0
         self._waiters: list[Session] = []  # range readers waiting for messages
 
@@ -152,10 +157,12 @@ class Loop:
     def run_once(self, timeout_ms: int) -> None:
         """Wait for something to do, do it, write what came of it."""
         turn = self.turn
-        if turn.has_work() or self._calls:
+        if turn.has_work() or self._calls or self._held:
             timeout_ms = 0
         ready = self._epoll.poll(timeout_ms / 1000)
         now_ms = time.time_ns() // 1_000_000
+        if self._held and (not ready or now_ms - self._held_at_ms > HOLD_MS):
+            self._release()
         for fd, mask in ready:
             connection = self.connections.get(fd)
             if connection is None:
@@ -255,7 +262,12 @@ class Loop:
         if session.has_waiters and session not in self._waiters:
             self._waiters.append(session)
         if self.turn.behind():
-            self._pause(connection)
+            self._pause(connection, self._paused)
+        elif session.crowding:
+            if not self._held:
+                self._held_at_ms = now_ms
+            self._pause(connection, self._held)
+        session.crowding = False
 
     def _choose(self, connection: Connection, data: bytes, now_ms: int) -> Session | None:
         connection.first += data
@@ -265,16 +277,23 @@ class Loop:
             connection.session = session
         return session
 
-    def _pause(self, connection: Connection) -> None:
-        """The disk is behind: stop reading until it has caught up."""
+    def _pause(self, connection: Connection, waiting: list[Connection]) -> None:
+        """Stop reading: until the disk has caught up, or until others had their turn."""
         if not connection.paused:
             connection.paused = True
-            self._paused.append(connection)
+            waiting.append(connection)
             self._watch(connection)
 
     def _resume(self) -> None:
         paused, self._paused = self._paused, []
-        for connection in paused:
+        self._read_again(paused)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        self._read_again(held)
+
+    def _read_again(self, connections: list[Connection]) -> None:
+        for connection in connections:
             connection.paused = False
             if not connection.gone:
                 self._watch(connection)

@@ -42,6 +42,7 @@ class Turn:
         self._log = log
         self._committer = committer
         self._synced_at_ms: i64 = 0
+        self._written_position: i64 = log.position
         self._refill_since_ms: i64 = 0  # the last turn that had no refills waiting
 
     def touch(self, session: Session) -> None:
@@ -94,16 +95,17 @@ class Turn:
     # -- the disk ------------------------------------------------------------------------
 
     def behind(self) -> bool:
-        """More was logged than one group can take: publishers should pause."""
-        return self._log.pending_bytes() > 4 * GROUP_BYTES_MAX
+        """More was logged than the disk takes for now: publishers should pause."""
+        return self._log.position - self._written_position > 4 * GROUP_BYTES_MAX
 
     def _commit(self, now_ms: i64) -> None:
+        """Pass on what was logged: at once while nothing is under way, else when a group is full."""
         log = self._log
         pending = log.pending_bytes()
-        if not self._committer.idle():
+        idle = self._committer.idle()
+        if not idle and pending < GROUP_BYTES_MAX:
             return
-        overdue = now_ms - self._synced_at_ms >= SYNC_INTERVAL_MS
-        sync = len(self.waiting) > 0 or overdue
+        sync = len(self.waiting) > 0 or now_ms - self._synced_at_ms >= SYNC_INTERVAL_MS
         if pending == 0 and not (sync and log.durable_position < log.position):
             return
         group = log.seal(sync)
@@ -111,8 +113,8 @@ class Turn:
             return
         if sync:
             self._synced_at_ms = now_ms
-        small = pending <= INLINE_GROUP_BYTES
-        if small and (not sync or self._committer.last_sync_ms <= INLINE_SYNC_MS):
+        fast = not sync or self._committer.last_sync_ms <= INLINE_SYNC_MS
+        if idle and fast and pending <= INLINE_GROUP_BYTES:
             self._committer.commit_inline(group)
         else:
             self._committer.submit(group)
@@ -127,6 +129,7 @@ class Turn:
         before = self._log.durable_position
         for group in self._committer.collect():
             self._log.committed(group)
+            self._written_position = group.end_position
         position = self._log.durable_position
         if position == before or len(self.waiting) == 0:
             return

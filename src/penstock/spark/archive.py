@@ -66,6 +66,7 @@ class ArchiveJob:
     master: str
     fail_on_data_loss: bool = True
     take_over: bool = False
+    short: bool = False  # little to do: start quickly rather than run fast
 
 
 @dataclass
@@ -103,7 +104,8 @@ def run_archive(
     summary = Summary()
     with landing.locked():
         landing.mend_checkpoint()
-        spark = local_session(f"penstock archive {job.queue}", job.master, job.url, landing.home)
+        name = f"penstock archive {job.queue}"
+        spark = local_session(name, job.master, job.url, landing.home, short=job.short)
         try:
             _Run(job, landing, spark, summary, on_landed, stopping).until_done()
             summary.query_id = landing.query_id()
