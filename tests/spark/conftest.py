@@ -21,7 +21,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from penstock.spark.session import local_session
 
     before = dict(os.environ)
-    session = local_session("tests", "local[2]", "", tmp_path_factory.mktemp("spark"))
+    scratch = tmp_path_factory.mktemp("spark")
+    session = local_session("tests", "local[2]", "", scratch, short=True)
     yield session
     session.stop()
     os.environ.clear()
