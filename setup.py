@@ -5,7 +5,6 @@ Without a C compiler the build goes on and leaves the interpreted files in charg
 """
 
 import os
-import sys
 
 from setuptools import setup
 

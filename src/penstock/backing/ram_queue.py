@@ -32,8 +32,11 @@ from penstock.backing.interface import BackingQueue
 from penstock.core.message import LOGGED, PERSISTENT, REDELIVERED, SETTLED, Message
 from penstock.storage.message_log import MessageLog
 
-SEQ_IDS_RESERVED: Final[i64] = 16_384
-"""How many seq_ids a durable queue reserves at once; see ``MessageLog.reserve``."""
+SEQ_IDS_RESERVED: Final[i64] = 1 << 20
+"""How many seq_ids a durable queue reserves at once, when half of them are used up.
+
+A reservation must be on disk before the ids are handed out; half of it lasts for longer than
+the log goes unsynced, at any rate a queue takes (see ``MessageLog.reserve``)."""
 DEAD_HEAD_MIN: Final[i64] = 1024
 _GONE: Final = Message(b"", b"", 0, 0)
 """Stands where a message was taken from."""
@@ -153,7 +156,7 @@ class RamQueue(BackingQueue):
         self._ready_bytes += size
         log = self._log
         if log is not None:
-            if seq_id > self._reserved_seq_id:
+            if seq_id > self._reserved_seq_id - SEQ_IDS_RESERVED // 2:
                 self._reserved_seq_id = seq_id + SEQ_IDS_RESERVED
                 log.reserve(self.queue_id, self._reserved_seq_id)
             if flags & PERSISTENT:

@@ -96,7 +96,9 @@ def connecting(command: Callable[..., None]) -> Callable[..., None]:
     """The options every look needs: where, who, and which form of output."""
     for option in reversed(
         (
-            click.option("--url", envvar="PENSTOCK_HTTP_URL", default=DEFAULT_URL, show_default=True),
+            click.option(
+                "--url", envvar="PENSTOCK_HTTP_URL", default=DEFAULT_URL, show_default=True
+            ),
             click.option("--user", envvar="PENSTOCK_USER", default="guest", show_default=True),
             click.option("--password", envvar="PENSTOCK_PASSWORD", default="guest"),
             click.option(

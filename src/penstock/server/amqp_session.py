@@ -45,6 +45,7 @@ from penstock.wire.amqp.methods import Method
 
 FRAME_MIN_BYTES: Final = 4096
 SILENT_CLOSE_DELAY_MS: Final = 3000
+TICK_MAX_MS: Final[i64] = 1000
 CLOSING_TIMEOUT_MS: Final = 30_000
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
@@ -93,8 +94,9 @@ class AmqpSession(Session):
         self._peer_is_loopback = peer_is_loopback
         self._header: bytes = b""
         self._close_tail: bytes = b""
-        self._received_at_ms: i64 = now_ms
-        self._sent_at_ms: i64 = now_ms
+        self._silent_ms: i64 = 0  # the peer has said nothing for so long
+        self._quiet_ms: i64 = 0  # and we
+        self._ticked_at_ms: i64 = now_ms
         self._closing_since_ms: i64 = 0
         self._confirm_ready: list[AmqpChannel] = []
         self._is_lost: bool = False
@@ -106,7 +108,7 @@ class AmqpSession(Session):
     # -- bytes in ------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        self._received_at_ms = now_ms
+        self._silent_ms = 0
         self.link.now_ms = now_ms
         self.received_bytes += len(data)
         if self.state == _WAIT_HEADER:
@@ -459,7 +461,7 @@ class AmqpSession(Session):
 
     def sent(self, count: i64, now_ms: i64) -> None:
         self.sent_bytes += count
-        self._sent_at_ms = now_ms
+        self._quiet_ms = 0
 
     def tick(self, now_ms: i64) -> None:
         self.link.now_ms = now_ms
@@ -470,12 +472,20 @@ class AmqpSession(Session):
             if now_ms - self.connected_at_ms > self.limits.handshake_timeout_ms:
                 self._close_now()
         elif self.state == _RUNNING and self.heartbeat_ms > 0:
-            if now_ms - self._received_at_ms > 2 * self.heartbeat_ms:
-                self._report(
-                    "missed heartbeats from client, timeout: "
-                    + str(self.heartbeat_ms // 1000)
-                    + "s"
-                )
-                self._close_now()
-            elif now_ms - self._sent_at_ms >= self.heartbeat_ms // 2:
-                self.out.write(HEARTBEAT_FRAME)
+            self._heartbeat(now_ms)
+        self._ticked_at_ms = now_ms
+
+    def _heartbeat(self, now_ms: i64) -> None:
+        """Both directions; counted from tick to tick, so that a clock that is set costs nobody
+        the connection.
+        """
+        elapsed_ms = min(max(now_ms - self._ticked_at_ms, 0), TICK_MAX_MS)
+        self._quiet_ms += elapsed_ms
+        if not self.unread:
+            self._silent_ms += elapsed_ms
+        if self._silent_ms * 2 > self.heartbeat_ms * 5:
+            seconds = self.heartbeat_ms // 1000
+            self._report(f"missed heartbeats from client, timeout: {seconds}s")
+            self._close_now()
+        elif self._quiet_ms * 2 >= self.heartbeat_ms:
+            self.out.write(HEARTBEAT_FRAME)

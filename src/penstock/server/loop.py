@@ -27,7 +27,8 @@ OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 HOLD_MS: Final = 2
 """A publisher to a crowded queue is not read this long while others have something to say:
 else a publisher that never waits would take the time its consumers need."""
-TICK_MS: Final = 1000
+TICK_MS: Final = 250
+"""Also the precision of heartbeats: the shortest are sent every half second."""
 WAITERS_MS: Final = 20
 """How often sessions that wait for messages to come are asked again."""
 ACCEPTS_MAX: Final = 64
@@ -179,7 +180,6 @@ class Loop:
         turn.run(now_ms, not ready)
         if self._waiters:
             self._tick_waiters(now_ms)
-        turn.commit_definitions()
         self.flush(now_ms)
         if self._paused and not turn.behind():
             self._resume()
@@ -218,8 +218,10 @@ class Loop:
                 if now_ms - connection.opened_at_ms > self._choose_timeout_ms:
                     self._drop(connection, now_ms)
                 continue
+            session.unread = connection.mask & _IN == 0
             session.tick(now_ms)
-            self.turn.touch(session)
+            if session.closed or len(session.out) > 0:
+                self.turn.touch(session)
 
     def _tick_waiters(self, now_ms: int) -> None:
         for session in self._waiters:

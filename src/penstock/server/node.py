@@ -48,7 +48,7 @@ from penstock.wire import ranges
 PEER_VERSION: Final = "3.10.8"
 """The RabbitMQ release whose behaviour AMQP clients find here; some look at it."""
 DRAIN_MS: Final = 3000
-IDLE_COMPACTION_MS: Final = 1000
+COMPACTION_INTERVAL_MS: Final = 250
 _MALLOPT_TRIM_THRESHOLD: Final = -1
 _MALLOPT_MMAP_THRESHOLD: Final = -3
 
@@ -243,12 +243,15 @@ class Node:
             self._compact()
 
     def _compact(self) -> None:
-        """Move the last live messages out of files that are mostly garbage."""
+        """Move the last live messages out of a file that is mostly garbage.
+
+        One file a time: its messages make one group, and a group should stay small.
+        """
         now_ms = time.time_ns() // 1_000_000
-        if now_ms - self._compacted_at_ms < IDLE_COMPACTION_MS:
+        if now_ms - self._compacted_at_ms < COMPACTION_INTERVAL_MS:
             return
         self._compacted_at_ms = now_ms
-        for file_no in self.log.files_to_compact():
+        for file_no in self.log.files_to_compact()[:1]:
             for vhost in self.broker.vhosts.values():
                 for name, queue_id in vhost.queue_ids.items():
                     backing = cast(RamQueue, vhost.queues[name].backing)
@@ -283,12 +286,14 @@ class Node:
 
     def _close(self) -> int:
         delivered: dict[int, list[int]] = {}
+        next_seq_ids: dict[int, int] = {}
         for vhost in self.broker.vhosts.values():
             for name, queue_id in vhost.queue_ids.items():
                 backing = cast(RamQueue, vhost.queues[name].backing)
                 delivered[queue_id] = backing.delivered_seq_ids()
+                next_seq_ids[queue_id] = int(backing.next_seq_id())
         self.definitions.commit()
-        self.committer.submit(self.log.close_cleanly(delivered))
+        self.committer.submit(self.log.close_cleanly(delivered, next_seq_ids))
         self.committer.close()
         self.definitions.close()
         self.loop.close()

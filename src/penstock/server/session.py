@@ -19,6 +19,7 @@ class Session:
         self.outlet = Outlet()
         self.closed: bool = False  # nothing more to say: close once the output has left
         self.awaiting_disk: bool = False  # some confirm waits for the message log
+        self.unread: bool = False  # the loop does not read it just now: its silence is ours
         self.crowding: bool = False  # what it just published waits behind a lot already
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms

@@ -70,9 +70,8 @@ class Turn:
         if next_ms > 0 and next_ms <= now_ms:
             self.cancelled(self._broker.take_due(now_ms))
             self._deliver(now_ms)
-        # First: the log may hold that a queue is forgotten, and a crash in between would
-        # bring the queue back without its messages.
-        self.commit_definitions()
+        self._commit_definitions()
+        self._commit_definitions()
         self._commit(now_ms)
         self.collect()
 
@@ -99,7 +98,7 @@ class Turn:
         return self._log.position - self._written_position > 4 * GROUP_BYTES_MAX
 
     def _commit(self, now_ms: i64) -> None:
-        """Pass on what was logged: at once while nothing is under way, else when a group is full."""
+        """Pass on what was logged: at once while nothing is under way, else in full groups."""
         log = self._log
         pending = log.pending_bytes()
         idle = self._committer.idle()
@@ -119,8 +118,11 @@ class Turn:
         else:
             self._committer.submit(group)
 
-    def commit_definitions(self) -> None:
-        """Replies to declarations leave after this."""
+    def _commit_definitions(self) -> None:
+        """Before the log: a queue that is deleted there must not come back empty from here.
+
+        And before the replies to declarations leave.
+        """
         if self._broker.definitions.dirty:
             self._broker.definitions.commit()
 

@@ -2,8 +2,7 @@
 
 In come the chunks as the socket gave them; out come the events of ``events.py``.  The
 result does not depend on where the chunks were cut.  What a chunk leaves unfinished is
-kept, and joined only when the frame it belongs to is complete, so a slow peer costs no
-repeated copying.
+joined only when the frame it belongs to is complete: a slow peer costs no repeated copying.
 
 A publish is three or more frames.  When all of them lie in the buffer, which is nearly
 always, one look ahead finds the end and the content is cut out as a single slice;
