@@ -67,7 +67,7 @@ BACKLOG = 150
 KILLED, CLEAN = "killed", "stopped cleanly"
 UNKNOWN = "killed when its last word may have been written"
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120 + 4 * KILLS)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120 + 4 * KILLS)]
 
 
 class Lives:

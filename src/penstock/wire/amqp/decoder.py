@@ -285,7 +285,7 @@ class AmqpDecoder:
         length: i64 = len(data)
         if length - header >= HEADER_FRAME_MIN and i64(data[header]) == FRAME_HEADER:
             header_end = header + 7 + i64(read_i32_be(data, header + 3))
-            if header_end >= header + 21 and header_end < length:
+            if header + 21 <= header_end <= header + 7 + self.frame_max and header_end < length:
                 body_size = read_i64_be(data, header + 11)
                 content_end = self._content_end(data, header_end + 1, body_size, length, channel)
                 if (
