@@ -115,7 +115,10 @@ class RangeHost:
 
     def _run(self) -> None:
         while self._running:
-            readable, _, _ = select.select([self._listener, *self._sessions], [], [], TICK_S)
+            try:
+                readable, _, _ = select.select([self._listener, *self._sessions], [], [], TICK_S)
+            except (OSError, ValueError):
+                continue  # the test has just cut a line
             with self.lock:
                 for sock in readable:
                     if sock is self._listener:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.core.errors import ResourceLocked
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
@@ -272,6 +275,36 @@ def test_a_deleted_queue_is_not_read_on(room: Room) -> None:
     assert refusal(session, ranges.encode_ack(3))[0] == ranges.NOT_FOUND
     incarnation = ranges.decode_opened(ask(room.session(), open_frame(), ranges.OPENED))[0]
     assert incarnation == "life2"
+
+
+@given(st.integers(0, 2**32))
+def test_rubbish_ends_one_connection_and_touches_nothing_else(seed: int) -> None:
+    """Damaged requests in any split: a reply or an error, never an exception of another kind."""
+    room, chance = Room(), random.Random(seed)
+    requests = [
+        open_frame(mode=chance.randrange(3)),
+        ranges.encode_wait(chance.randrange(12), 0),
+        ranges.encode_plan(0, 10, chance.randrange(3), 1000),
+        ranges.encode_range(chance.randrange(12), 12, 1000, True),
+        ranges.encode_close(),
+    ]
+    stream = bytearray(b"".join(requests[:1] + chance.choices(requests, k=6)))
+    for _ in range(chance.randrange(3)):
+        stream[chance.randrange(len(stream))] = chance.randrange(256)
+    session, at = room.session(), 0
+    while at < len(stream):
+        step = chance.randint(1, 40)
+        session.receive(bytes(stream[at : at + step]), NOW)
+        session.tick(NOW + 1)
+        at += step
+    for kind, payload in replies(session):
+        assert kind >= ranges.OPENED
+        assert kind != ranges.ERROR or ranges.decode_error(payload)[1]
+    session.lost(NOW)
+    room.leases.tick(NOW + LEASE_GRACE_MS)
+    assert room.queue.backing.ready_count() == 10
+    room.queue.backing.check()
+    room.queue.add_consumer(room.consumer())
 
 
 def test_a_peer_that_reads_no_replies_is_not_given_memory(

@@ -1,0 +1,37 @@
+"""A reader that vanishes: the node itself must give its queue back to consumers."""
+
+from __future__ import annotations
+
+import time
+
+import pika
+import pytest
+
+from penstock.server.range_session import LEASE_GRACE_MS
+from pyspark_penstock import client
+from pyspark_penstock.options import parse_url
+from tests.helpers.broker_process import BrokerProcess
+from tests.spark.spark_tools import publish
+
+
+def consumes(url: str, queue: str) -> bool:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        connection.channel().basic_consume(queue, lambda *_: None)
+    except pika.exceptions.ChannelClosedByBroker:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="the node does not call RangeLeases.tick yet")
+def test_a_queue_left_by_its_reader_is_free_after_the_grace_time(broker: BrokerProcess) -> None:
+    publish(broker.url, "left", [b"x"])
+    reader = client.RangeClient(parse_url(broker.url), "left", client.READ)
+    assert not consumes(broker.url, "left")
+    reader.abandon()
+    assert not consumes(broker.url, "left")
+    time.sleep(LEASE_GRACE_MS / 1000 + 3)
+    assert consumes(broker.url, "left")
