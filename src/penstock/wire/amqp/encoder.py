@@ -33,6 +33,11 @@ def short_bytes(text: str) -> bytes:
     return bytes([len(encoded)]) + encoded
 
 
+def _channel_number(channel: i64) -> i16:
+    """The sixteen bits of a channel number, which is unsigned, as the signed number they spell."""
+    return i16(channel if channel < 0x8000 else channel - 0x10000)
+
+
 def write_deliveries(
     out: BytesWriter,
     channel: i64,
@@ -42,12 +47,13 @@ def write_deliveries(
     frame_max: i64,
 ) -> None:
     """Append ``basic.deliver`` and content of each; ``consumer_tag`` is a wire short string."""
+    number = _channel_number(channel)
     tag = first_tag
     fixed: i64 = 4 + len(consumer_tag) + 9
     for message in messages:
         address = message.address
         out.append(1)
-        write_i16_be(out, i16(channel))
+        write_i16_be(out, number)
         write_i32_be(out, i32(fixed + len(address)))
         write_i32_be(out, i32(_DELIVER))
         out.write(consumer_tag)
@@ -63,9 +69,10 @@ def write_get_ok(
     out: BytesWriter, channel: i64, tag: i64, message: Message, remaining: i64, frame_max: i64
 ) -> None:
     """Append ``basic.get-ok`` and the content."""
+    number = _channel_number(channel)
     address = message.address
     out.append(1)
-    write_i16_be(out, i16(channel))
+    write_i16_be(out, number)
     write_i32_be(out, i32(4 + 9 + len(address) + 4))
     write_i32_be(out, i32(_GET_OK))
     write_i64_be(out, tag)
@@ -80,9 +87,10 @@ def write_return(
     out: BytesWriter, channel: i64, code: i64, text: bytes, message: Message, frame_max: i64
 ) -> None:
     """Append ``basic.return`` and the content; ``text`` is a wire short string."""
+    number = _channel_number(channel)
     address = message.address
     out.append(1)
-    write_i16_be(out, i16(channel))
+    write_i16_be(out, number)
     write_i32_be(out, i32(4 + 2 + len(text) + len(address)))
     write_i32_be(out, i32(_RETURN))
     write_i16_be(out, i16(code))
@@ -94,8 +102,9 @@ def write_return(
 
 def write_ack(out: BytesWriter, channel: i64, tag: i64, multiple: bool) -> None:
     """Append ``basic.ack`` (a publisher confirm)."""
+    number = _channel_number(channel)
     out.append(1)
-    write_i16_be(out, i16(channel))
+    write_i16_be(out, number)
     write_i32_be(out, 13)
     write_i32_be(out, i32(_ACK))
     write_i64_be(out, tag)
@@ -109,6 +118,7 @@ def write_content(out: BytesWriter, channel: i64, content: bytes, frame_max: i64
     if i64(read_i16_be(content, 1)) & 0xFFFF == channel and size <= frame_max:
         out.write(content)
         return
+    number = _channel_number(channel)
     position: i64 = 0
     while position < size:
         payload = i64(read_i32_be(content, position + 3))
@@ -117,7 +127,7 @@ def write_content(out: BytesWriter, channel: i64, content: bytes, frame_max: i64
         # A header frame cannot be cut; a peer with frames that small gets it whole.
         if kind != 3 or payload + BODY_OVERHEAD <= frame_max:
             out.append(kind)
-            write_i16_be(out, i16(channel))
+            write_i16_be(out, number)
             out.write(content[position + 3 : end + 1])
         else:
             _write_body_in_pieces(out, channel, content, position + 7, end, frame_max)
@@ -127,13 +137,14 @@ def write_content(out: BytesWriter, channel: i64, content: bytes, frame_max: i64
 def _write_body_in_pieces(
     out: BytesWriter, channel: i64, content: bytes, start: i64, end: i64, frame_max: i64
 ) -> None:
+    number = _channel_number(channel)
     piece_max = frame_max - BODY_OVERHEAD
     while start < end:
         piece = end - start
         if piece > piece_max:
             piece = piece_max
         out.append(3)
-        write_i16_be(out, i16(channel))
+        write_i16_be(out, number)
         write_i32_be(out, i32(piece))
         out.write(content[start : start + piece])
         out.append(FRAME_END)
