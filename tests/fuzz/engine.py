@@ -174,7 +174,6 @@ class Engine:
     def _turn(self, node: Node) -> None:
         self._now_ms += 3
         node.turn.run(self._now_ms, idle=True)
-        node.turn.commit_definitions()
         for session in node.turn.touched:
             session.touched = False
         node.turn.touched = []

@@ -122,7 +122,6 @@ class QuietBroker:
         """Turns until there is nothing to do, with what the loop does after each."""
         for _ in range(1000):
             self.turn.run(self.now_ms, idle)
-            self.turn.commit_definitions()
             self.flush()
             if not self.turn.has_work():
                 return

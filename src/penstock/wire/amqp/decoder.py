@@ -9,8 +9,8 @@ always, one look ahead finds the end and the content is cut out as a single slic
 otherwise the frames are collected one by one (``Assembly``).  The method frame of a
 publish is never parsed twice: its bytes are the key of a dictionary of addresses.
 
-Memory is bounded: a frame by ``frame_max``, an assembly by ``max_message_size``, the
-dictionary by ``ADDRESSES_MAX``.  Nothing a peer sends makes this module raise.
+Memory is bounded: frames by ``frame_max``, assemblies by ``max_message_size``, addresses by
+``ADDRESSES_MAX``.  Nothing a peer sends makes this module raise.
 """
 
 from typing import Final, final
@@ -53,8 +53,9 @@ FRAME_HEADER: Final = 2
 FRAME_BODY: Final = 3
 FRAME_HEARTBEAT: Final = 8
 FRAME_END: Final = 0xCE
+FRAME_HEAD_BYTES: Final = 7
 FRAME_OVERHEAD: Final = 8
-"""Type, channel, size before the payload, end octet after it."""
+"""Type, channel and size before the payload; with the end octet after it."""
 HEADER_FRAME_MIN: Final = 22
 """A content header frame without properties: overhead, class, weight, body size, flags."""
 CLASS_BASIC: Final = 60
@@ -91,8 +92,6 @@ class AmqpDecoder:
         self._now_ms: i64 = 0
         self._skim = PropertySkim()
 
-    # -- for the session ---------------------------------------------------------------
-
     def receive(self, data: bytes, now_ms: i64) -> list[Event]:
         """Take a chunk, return what it completed; after a ``ConnectionFailed`` always []."""
         if self.failed:
@@ -105,7 +104,7 @@ class AmqpDecoder:
             data = b"".join(self._rest)
             self._rest = []
             self._rest_bytes = 0
-        self._needed_bytes = FRAME_OVERHEAD
+        self._needed_bytes = FRAME_HEAD_BYTES
         self.paused = False
         self._events = []
         self._run = None
@@ -131,7 +130,7 @@ class AmqpDecoder:
         """Handle every whole frame; returns how many bytes were used up."""
         length: i64 = len(data)
         position: i64 = 0
-        while length - position >= 7:
+        while length - position >= FRAME_HEAD_BYTES:
             size = i64(read_i32_be(data, position + 3)) & 0xFFFFFFFF
             # RabbitMQ forgives the eight octets of overhead; so do we.
             if size > self.frame_max:
