@@ -188,6 +188,18 @@ def return_from_the_client(w: World) -> None:
 
 
 @case
+def close_ok_behind_frames_under_way(w: World) -> None:
+    """What the client sent before it knew is dropped; close-ok in the same packet counts."""
+    a = w.client()
+    a.send(1, "basic.recover-ok")
+    a.expect("connection.close")
+    late = codec.content_frames(1, b"m", {}) + codec.method_frame(1, "basic.qos")
+    close_ok = codec.method_frame(0, "connection.close-ok")
+    a.send_bytes(late + close_ok, "content without a method, basic.qos, connection.close-ok")
+    w.fate(a)
+
+
+@case
 def connection_method_on_channel_1(w: World) -> None:
     a = w.client()
     a.send(1, "connection.close", code=200)

@@ -52,6 +52,21 @@ def _answer(frame: codec.Frame) -> tuple[int, str]:
     return frame.channel, f"{name} {args}"
 
 
+def _until_channel_error(told: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The answers without confirms, up to the first channel error.
+
+    What a client sends after it on that channel does not count, and whether a fault in there
+    is still seen depends on how far the decoder had read ahead, here as in RabbitMQ.
+    """
+    kept = []
+    for channel, text in told:
+        if not text.startswith("basic.ack"):
+            kept.append((channel, text))
+        if text.startswith("channel.close {"):
+            break
+    return kept
+
+
 class _Complaints(logging.Handler):
     """Collects what the broker says when the fault is its own."""
 
@@ -135,7 +150,7 @@ class Engine:
             said += self._said(session)
         frames, _ = codec.split_frames(said.removeprefix(codec.PROTOCOL_HEADER))
         told = [_answer(frame) for frame in frames if frame.type == codec.METHOD]
-        return [(channel, text) for channel, text in told if not text.startswith("basic.ack")]
+        return _until_channel_error(told)
 
     # Inside.
 
