@@ -228,6 +228,10 @@ class Queue:
         """Consumers are here, but more waits for them than they take in a moment."""
         return len(self.consumers) > 0 and self.backing.ready_bytes() > CROWDED_BYTES
 
+    def is_eased(self) -> bool:
+        """No longer crowded, by a margin."""
+        return self.deleted or self.backing.ready_bytes() * 2 < CROWDED_BYTES
+
     def get(self, account: Consumer) -> Message | None:
         """One message for ``account``, whatever its window says; None when empty."""
         if self._range_leased:

@@ -81,7 +81,7 @@ class AmqpChannel:
         elif len(route.queues) > 0:
             position = vhost.publish(route.queues, messages, link.now_ms)
             if route.queues[0].is_crowded():
-                link.session.crowding = True
+                link.session.crowded = route.queues[0]
         elif address.mandatory:
             self._return(messages)
         confirms = self.confirms

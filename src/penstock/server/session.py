@@ -8,6 +8,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from penstock.queues.consumers import Outlet
+from penstock.queues.queue import Queue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -20,7 +21,7 @@ class Session:
         self.closed: bool = False  # nothing more to say: close once the output has left
         self.awaiting_disk: bool = False  # some confirm waits for the message log
         self.unread: bool = False  # the loop does not read it just now: its silence is ours
-        self.crowding: bool = False  # what it just published waits behind a lot already
+        self.crowded: Queue | None = None  # what it just published waits here behind a lot
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection
@@ -30,6 +31,9 @@ class Session:
     def has_waiters(self) -> bool:
         """Wants ``tick`` more often, because a peer waits for something to happen."""
         return False
+
+    def forget_crowded(self) -> None:
+        self.crowded = None
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Bytes came in."""
