@@ -157,6 +157,10 @@ WRONG = st.sampled_from(
         codec.method_frame(1, "basic.publish") + codec.header_frame(1, 1 << 21, {}),
         codec.method_frame(1, "basic.publish") + codec.header_frame(1, 1, {}, class_id=50),
         codec.method_frame(1, "basic.publish", immediate=True),
+        codec.method_frame(1, "basic.publish") + codec.content_frames(2, b"m", {}),
+        codec.method_frame(1, "basic.publish")
+        + codec.header_frame(1, 1, {})
+        + codec.encode_frame(codec.BODY, 2, b"m"),
         codec.method_frame(1, "basic.publish") + codec.method_frame(1, "basic.qos"),
         codec.method_frame(1, "basic.publish")
         + codec.header_frame(1, 2, {})
@@ -224,6 +228,20 @@ def test_a_publish_keeps_its_content_and_address() -> None:
     assert entry[6:] == (PERSISTENT, NOW_MS + 500, b"\x02ex\x03key")
 
 
+@pytest.mark.parametrize("body", [b"", b"m"])
+def test_content_on_another_channel_is_not_taken_for_its_own(body: bytes) -> None:
+    data = codec.method_frame(1, "basic.publish") + codec.content_frames(2, body, {})
+    assert [entry[:3] for entry in told(data, [])] == [("failed", 2, 505)]
+
+
+def test_empty_body_frames_leave_no_trace() -> None:
+    method = codec.method_frame(1, "basic.publish")
+    empty = codec.encode_frame(codec.BODY, 1, b"")
+    body = codec.encode_frame(codec.BODY, 1, b"m")
+    [entry] = told(method + codec.header_frame(1, 1, {}) + empty * 1000 + body, [])
+    assert entry[5] == codec.content_frames(1, b"m", {})
+
+
 @pytest.mark.parametrize(
     "headers, looks", [({"CC": ["a"]}, True), ({"BCC": ["a"]}, True), ({"cc": ["CC"]}, False)]
 )
@@ -241,8 +259,8 @@ def test_publishes_to_one_address_are_one_run() -> None:
 
 def test_an_ack_between_two_publishes_keeps_its_place() -> None:
     one = publish(1, "", "q", b"1")
-    ack = codec.method_frame(1, "basic.ack", delivery_tag=1)
-    assert [entry[0] for entry in told(one + ack + one + ack + one, [])] == [
+    acks = [codec.method_frame(1, "basic.ack", delivery_tag=tag) for tag in (1, 2)]
+    assert [entry[0] for entry in told(one + acks[0] + one + acks[1] + one, [])] == [
         *("publish", "ack", "publish", "ack", "publish")
     ]
 
