@@ -26,7 +26,6 @@ def consumes(url: str, queue: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="the node does not call RangeLeases.tick yet")
 def test_a_queue_left_by_its_reader_is_free_after_the_grace_time(broker: BrokerProcess) -> None:
     publish(broker.url, "left", [b"x"])
     reader = client.RangeClient(parse_url(broker.url), "left", client.READ)

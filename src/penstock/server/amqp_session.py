@@ -119,6 +119,8 @@ class AmqpSession(Session):
         self._events(self.decoder.receive(data, now_ms))
         while self.decoder.paused:
             self._events(self.decoder.receive(b"", now_ms))
+        if self.state == _CLOSING and self.decoder.failed:
+            self._await_close_ok(data)  # it may have come behind what broke the decoder
         self._flush_confirms()
 
     def _protocol_header(self, data: bytes) -> bytes:

@@ -47,6 +47,9 @@ class SessionFactory(Protocol):
     def choose(self, first: bytes, peer: tuple[str, int], now_ms: int) -> Session | None:
         """None = not enough bytes yet to tell."""
 
+    def tick(self, now_ms: int) -> None:
+        """Some time has passed: end what nobody stands behind any more."""
+
 
 class Connection:
     """A socket and the session behind it."""
@@ -214,6 +217,7 @@ class Loop:
 
     def _tick(self, now_ms: int) -> None:
         self._tick_at_ms = now_ms + TICK_MS
+        self._sessions.tick(now_ms)
         for connection in list(self.connections.values()):
             session = connection.session
             if session is None:

@@ -94,6 +94,9 @@ class Sessions:
             now_ms,
         )
 
+    def tick(self, now_ms: int) -> None:
+        self._leases.tick(now_ms)
+
 
 def server_properties() -> dict[str, object]:
     """What ``connection.start`` tells a client about us."""

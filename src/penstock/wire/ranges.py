@@ -121,11 +121,18 @@ class FrameSplitter:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes: int = max_bytes
-        self._rest: bytes = b""
+        self._rest: list[bytes] = []
+        self._rest_bytes: int = 0
+        self._needed_bytes: int = 4
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """The frames completed by ``data`` as (kind, payload)."""
-        buffer = self._rest + data if self._rest else data
+        self._rest.append(data)
+        self._rest_bytes += len(data)
+        if self._rest_bytes < self._needed_bytes:
+            return []  # joined only when a frame is complete: no copying piece by piece
+        buffer = b"".join(self._rest)
+        self._needed_bytes = 4
         frames: list[tuple[int, bytes]] = []
         at = 0
         while len(buffer) - at >= 4:
@@ -133,10 +140,12 @@ class FrameSplitter:
             if length == 0 or length > self._max_bytes:
                 raise MalformedFrame(f"frame of {length} bytes, allowed are 1 to {self._max_bytes}")
             if len(buffer) - at - 4 < length:
+                self._needed_bytes = 4 + length
                 break
             frames.append((buffer[at + 4], buffer[at + 5 : at + 4 + length]))
             at += 4 + length
-        self._rest = buffer[at:]
+        self._rest = [buffer[at:]]
+        self._rest_bytes = len(buffer) - at
         return frames
 
 
