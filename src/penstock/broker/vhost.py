@@ -238,7 +238,8 @@ class Vhost:
     def bind_queue(
         self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
-        self._bind(source, queue, queue.name, "queue", queue.durable, routing_key, arguments)
+        kept = queue.name in self.queue_ids  # not an exclusive one, though it is called durable
+        self._bind(source, queue, queue.name, "queue", kept, routing_key, arguments)
 
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
@@ -439,16 +440,26 @@ class Vhost:
     def touch(self, queue: Queue, now_ms: i64) -> None:
         """The queue was used: its ``x-expires`` starts again."""
         queue.last_used_ms = now_ms
-        if queue.expires_ms > 0 and len(queue.consumers) == 0:
-            self._schedule.add(now_ms + queue.expires_ms, queue)
+        self._await_idleness(queue)
+
+    def _await_idleness(self, queue: Queue) -> None:
+        """One entry in the schedule is enough: when it is due, it moves on by itself."""
+        if queue.expires_ms > 0 and queue.idle_due_ms == 0 and len(queue.consumers) == 0:
+            queue.idle_due_ms = queue.last_used_ms + queue.expires_ms
+            self._schedule.add(queue.idle_due_ms, queue)
 
     def is_expired(self, queue: Queue, now_ms: i64) -> bool:
-        """Unused for longer than its ``x-expires``?"""
-        return (
+        """Unused for longer than its ``x-expires``?  Asked when the schedule says so."""
+        if queue.idle_due_ms <= now_ms:
+            queue.idle_due_ms = 0
+        if (
             queue.expires_ms > 0
             and len(queue.consumers) == 0
             and queue.last_used_ms + queue.expires_ms <= now_ms
-        )
+        ):
+            return True
+        self._await_idleness(queue)
+        return False
 
 
 def _queues(found: list[object]) -> list[Queue]:

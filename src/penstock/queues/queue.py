@@ -72,6 +72,7 @@ class Queue:
         self.message_ttl_ms: i64 = -1
         self.expires_ms: i64 = 0
         self.last_used_ms: i64 = 0
+        self.idle_due_ms: i64 = 0  # when the schedule will look whether it is in use; 0 = never
         self.expiry_due_ms: i64 = 0  # when the schedule will look at its head; 0 = never
         self.unacked_count: i64 = 0
         self.awake: bool = False

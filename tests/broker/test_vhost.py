@@ -1,0 +1,490 @@
+"""A virtual host against a model: declare, bind, delete, cascades, and what a restart finds."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.core.errors import (
+    AccessRefused,
+    BrokerError,
+    CommandInvalid,
+    NotFound,
+    NotImplementedYet,
+    PreconditionFailed,
+    ResourceLocked,
+)
+from penstock.core.message import Address, Message
+from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from tests.helpers.connection_pair import QuietBroker
+
+EXCHANGES = ("x0", "x1", "x2", "x3")
+QUEUES = ("q0", "q1", "q2", "q3")
+KEYS = ("k0", "k1")
+NOW_MS = 1_000_000
+
+
+class Binding(NamedTuple):
+    source: str
+    kind: str
+    destination: str
+    key: str
+
+
+class ModelVhost:
+    """Everything by name.  An exchange is (type, durable, auto-delete), a queue (durable, ...)."""
+
+    def __init__(self) -> None:
+        self.exchanges: dict[str, tuple[str, bool, bool]] = {}
+        self.queues: dict[str, tuple[bool, bool, object]] = {}
+        self.bindings: set[Binding] = set()
+
+    def forget(self, kind: str, name: str) -> None:
+        """A destination is gone; auto-delete exchanges go with the last way out of them."""
+        gone = {b for b in self.bindings if (b.kind, b.destination) == (kind, name)}
+        self.bindings -= gone
+        for source in {b.source for b in gone}:
+            self.source_lost_a_binding(source)
+
+    def source_lost_a_binding(self, source: str) -> None:
+        last = not any(b.source == source for b in self.bindings)
+        if source in self.exchanges and self.exchanges[source][2] and last:
+            self.delete_exchange(source)
+
+    def delete_exchange(self, name: str) -> None:
+        del self.exchanges[name]
+        self.bindings = {b for b in self.bindings if b.source != name}
+        self.forget("exchange", name)
+
+    def delete_queue(self, name: str) -> None:
+        del self.queues[name]
+        self.forget("queue", name)
+
+    def kept(self, name: str) -> bool:
+        durable, _, owner = self.queues[name]
+        return durable and owner is None
+
+    def lasting_bindings(self) -> set[Binding]:
+        return {
+            b
+            for b in self.bindings
+            if self.exchanges[b.source][1]
+            and (
+                self.kept(b.destination) if b.kind == "queue" else self.exchanges[b.destination][1]
+            )
+        }
+
+    def reach(self, source: str, key: str) -> set[str]:
+        """Queues a message gets to, by walking every way."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        ahead = [source]
+        while ahead:
+            name = ahead.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            fanout = self.exchanges[name][0] == "fanout"
+            for binding in self.bindings:
+                if binding.source == name and (fanout or binding.key == key):
+                    if binding.kind == "queue":
+                        found.add(binding.destination)
+                    else:
+                        ahead.append(binding.destination)
+        return found
+
+    def restart(self) -> None:
+        lasting = self.lasting_bindings()
+        self.exchanges = {n: e for n, e in self.exchanges.items() if e[1]}
+        self.queues = {n: q for n, q in self.queues.items() if self.kept(n)}
+        self.bindings = lasting
+
+
+class VhostMachine(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.node = QuietBroker()
+        self.model = ModelVhost()
+        self.owner: object = object()
+
+    @property
+    def vhost(self) -> Any:
+        return self.node.broker.vhosts["/"]
+
+    # -- exchanges -------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(EXCHANGES),
+        kind=st.sampled_from(["direct", "fanout"]),
+        durable=st.booleans(),
+        auto_delete=st.booleans(),
+    )
+    def declare_exchange(self, name: str, kind: str, durable: bool, auto_delete: bool) -> None:
+        def declare() -> None:
+            self.vhost.declare_exchange(name, kind, durable, auto_delete, False, {})
+
+        wanted = (kind, durable, auto_delete)
+        if self.model.exchanges.setdefault(name, wanted) == wanted:
+            declare()
+        else:
+            with pytest.raises(PreconditionFailed, match="inequivalent arg"):
+                declare()
+
+    @rule(name=st.sampled_from(EXCHANGES), if_unused=st.booleans())
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        used = any(b.source == name for b in self.model.bindings)
+        if if_unused and used:
+            with pytest.raises(PreconditionFailed, match="in use"):
+                self.vhost.delete_exchange(name, True)
+            return
+        self.vhost.delete_exchange(name, if_unused)
+        if name in self.model.exchanges:
+            self.model.delete_exchange(name)
+
+    # -- queues ----------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(QUEUES),
+        durable=st.booleans(),
+        auto_delete=st.booleans(),
+        exclusive=st.sampled_from([False, False, True]),
+        mine=st.booleans(),
+    )
+    def declare_queue(
+        self, name: str, durable: bool, auto_delete: bool, exclusive: bool, mine: bool
+    ) -> None:
+        owner = (self.owner if mine else object()) if exclusive else None
+
+        def declare() -> Any:
+            return self.vhost.declare_queue(name, durable, owner, auto_delete, {}, NOW_MS)
+
+        known = self.model.queues.get(name)
+        if known is None:
+            self.model.queues[name] = (durable, auto_delete, owner)
+            queue = declare()
+            self.vhost.queue(name).publish([Message(b"m", b"", 0, 0)], NOW_MS)
+            assert queue.exclusive == exclusive
+        elif known[2] is not owner and (known[2] is not None or exclusive):
+            with pytest.raises(ResourceLocked):
+                declare()
+        elif known[:2] != (durable, auto_delete):
+            with pytest.raises(PreconditionFailed, match="inequivalent arg"):
+                declare()
+        else:
+            assert declare() is self.vhost.queues[name]
+
+    @precondition(lambda self: self.model.queues)
+    @rule(data=st.data(), consumers=st.integers(0, 2))
+    def delete_queue(self, data: st.DataObject, consumers: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model.queues)))
+        queue = self.vhost.queue(name)
+        for number in range(consumers):
+            taker = Consumer(str(number), 1, Outlet(), SharedWindow(), True, 0, False, {})
+            queue.add_consumer(taker)
+        with pytest.raises(PreconditionFailed, match="not empty"):
+            self.vhost.check_deletable(queue, False, True)
+        if consumers:
+            with pytest.raises(PreconditionFailed, match="in use"):
+                self.vhost.check_deletable(queue, True, False)
+        assert len(self.vhost.delete_queue(queue)) == consumers
+        assert queue.deleted
+        self.model.delete_queue(name)
+
+    # -- bindings --------------------------------------------------------------------------
+
+    @rule(
+        source=st.sampled_from(EXCHANGES),
+        kind=st.sampled_from(["queue", "exchange"]),
+        place=st.integers(0, 3),
+        key=st.sampled_from(KEYS),
+    )
+    def bind(self, source: str, kind: str, place: int, key: str) -> None:
+        binding = Binding(source, kind, (QUEUES if kind == "queue" else EXCHANGES)[place], key)
+        try:
+            self.apply("bind", binding)
+        except NotFound:
+            assert not self.exists(binding)
+        else:
+            assert self.exists(binding)
+            self.model.bindings.add(binding)
+
+    @rule(data=st.data())
+    def unbind(self, data: st.DataObject) -> None:
+        """What is bound, or something that is not: the latter changes nothing."""
+        anything = st.builds(
+            Binding,
+            st.sampled_from(EXCHANGES),
+            st.just("exchange"),
+            st.sampled_from(EXCHANGES),
+            st.sampled_from(KEYS),
+        )
+        known = sorted(self.model.bindings)
+        binding = data.draw(st.sampled_from(known) | anything if known else anything)
+        self.apply("unbind", binding)
+        if binding in self.model.bindings:
+            self.model.bindings.remove(binding)
+            self.model.source_lost_a_binding(binding.source)
+
+    def exists(self, binding: Binding) -> bool:
+        model = self.model
+        there = model.queues if binding.kind == "queue" else model.exchanges
+        return binding.source in model.exchanges and binding.destination in there
+
+    def apply(self, verb: str, binding: Binding) -> None:
+        vhost = self.vhost
+        destination: Any = binding.destination
+        if binding.kind == "queue":
+            destination = vhost.queue(destination)
+        act = getattr(vhost, f"{verb}_{binding.kind}")
+        act(destination, binding.source, binding.key, {})
+
+    # -- the end of the process ------------------------------------------------------------
+
+    @rule()
+    def restart(self) -> None:
+        """A crash right after a turn."""
+        self.node.definitions.commit()
+        self.node.files.kill()
+        definitions = self.node.definitions
+        self.node = QuietBroker.__new__(QuietBroker)
+        self.node.__dict__.update(QuietBroker().__dict__)
+        again = self.node.broker
+        again.definitions = definitions
+        self.node.definitions = definitions
+        again.vhosts.clear()
+        again.open(definitions.load(), 1, NOW_MS)
+        self.model.restart()
+        for queue in self.vhost.queues.values():
+            queue.publish([Message(b"m", b"", 0, 0)], NOW_MS)
+
+    # -- always ----------------------------------------------------------------------------
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "node"):
+            return
+        vhost, model = self.vhost, self.model
+        own = {n: e for n, e in vhost.exchanges.items() if n in EXCHANGES}
+        assert {n: (e.type, e.durable, e.auto_delete) for n, e in own.items()} == model.exchanges
+        assert {n: (q.durable, q.auto_delete, q.owner) for n, q in vhost.queues.items()} == (
+            model.queues
+        )
+        found = {
+            Binding(
+                *(b.source.name, "queue" if b.destination in vhost.queues.values() else "exchange"),
+                *(b.destination.name, b.routing_key),
+            )
+            for exchange in own.values()
+            for b in exchange.bindings()
+        }
+        assert found == model.bindings
+        assert set(vhost.queue_ids) == {n for n in model.queues if model.kept(n)}
+        for source in model.exchanges:
+            for key in KEYS:
+                address = Address(source, key, b"", False)
+                reached = [queue.name for queue in vhost.route(address).queues]
+                assert sorted(reached) == sorted(model.reach(source, key))
+
+    @invariant()
+    def definitions_agree(self) -> None:
+        """What the next start would find is exactly the lasting part."""
+        if not hasattr(self, "node"):
+            return
+        topology = self.node.definitions.load()
+        model = self.model
+        assert {e.name for e in topology.exchanges} == {
+            n for n, e in model.exchanges.items() if e[1]
+        }
+        assert {q.name for q in topology.queues} == {n for n in model.queues if model.kept(n)}
+        assert {
+            Binding(b.source, b.destination_type, b.destination, b.routing_key)
+            for b in topology.bindings
+        } == model.lasting_bindings()
+
+
+VhostMachine.TestCase.settings = settings(
+    max_examples=settings().max_examples, stateful_step_count=40, deadline=None
+)
+TestVhost = VhostMachine.TestCase
+
+
+# -- single stories --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node() -> QuietBroker:
+    return QuietBroker()
+
+
+def test_bindings_of_an_exclusive_queue_are_not_kept(node: QuietBroker) -> None:
+    """It may call itself durable, but the next start would look for it in vain."""
+    vhost = node.broker.vhosts["/"]
+    queue = vhost.declare_queue("q", True, object(), False, {}, NOW_MS)
+    vhost.bind_queue(queue, "amq.direct", "k", {})
+    assert node.definitions.load().bindings == []
+
+
+def test_a_remembered_route_is_forgotten_with_the_topology(node: QuietBroker) -> None:
+    vhost = node.broker.vhosts["/"]
+    address = Address("", "q", b"", False)
+    assert vhost.route(address).queues == []
+    queue = vhost.declare_queue("q", False, None, False, {}, NOW_MS)
+    assert vhost.route(address).queues == [queue]
+    assert vhost.route(address) is vhost.route(address)
+    vhost.delete_queue(queue)
+    assert vhost.route(address).queues == []
+
+
+def test_a_cycle_of_exchanges_delivers_once(node: QuietBroker) -> None:
+    vhost = node.broker.vhosts["/"]
+    for name in ("a", "b"):
+        vhost.declare_exchange(name, "fanout", False, False, False, {})
+    queue = vhost.declare_queue("q", False, None, False, {}, NOW_MS)
+    vhost.bind_exchange("b", "a", "", {})
+    vhost.bind_exchange("a", "b", "", {})
+    vhost.bind_queue(queue, "a", "", {})
+    vhost.bind_queue(queue, "b", "", {})
+    assert vhost.route(Address("a", "", b"", False)).queues == [queue]
+
+
+def test_a_fan_out_shares_the_bytes_but_not_the_message(node: QuietBroker) -> None:
+    vhost = node.broker.vhosts["/"]
+    queues = [vhost.declare_queue(f"q{n}", n > 0, None, False, {}, NOW_MS) for n in range(3)]
+    content = b"content"
+    position = vhost.publish(queues, [Message(content, b"", 1, NOW_MS + 5)], NOW_MS)
+    assert position == node.log.position > 0
+    taken = [queue.backing.fetch(1, 0)[0] for queue in queues]
+    assert len({id(message) for message in taken}) == 3
+    assert all(message.content is content for message in taken)
+    assert all(message.expires_at_ms == NOW_MS + 5 for message in taken)
+
+
+def test_transient_messages_need_no_disk(node: QuietBroker) -> None:
+    vhost = node.broker.vhosts["/"]
+    queue = vhost.declare_queue("q", True, None, False, {}, NOW_MS)
+    vhost.publish([queue], [Message(b"", b"", 1, 0)], NOW_MS)  # sets numbers aside
+    assert vhost.publish([queue], [Message(b"", b"", 0, 0)], NOW_MS) == 0
+
+
+def refusal(act: Any, *arguments: Any) -> str:
+    with pytest.raises(BrokerError) as caught:
+        act(*arguments)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_reserved_names_and_the_default_exchange(node: QuietBroker) -> None:
+    vhost = node.broker.vhosts["/"]
+    queue = vhost.declare_queue("q", False, None, False, {}, NOW_MS)
+    default = "AccessRefused: operation not permitted on the default exchange"
+    assert refusal(vhost.bind_queue, queue, "", "k", {}) == default
+    assert refusal(vhost.delete_exchange, "", False) == default
+    assert refusal(vhost.declare_exchange, "", "direct", True, False, False, {}) == default
+    assert "reserved prefix" in refusal(
+        vhost.declare_exchange, "amq.mine", "direct", True, False, False, {}
+    )
+    assert "system exchange" in refusal(vhost.delete_exchange, "amq.direct", False)
+    assert refusal(vhost.route, Address("amq.rabbitmq.trace", "", b"", False)).startswith(
+        "AccessRefused: cannot publish to internal exchange"
+    )
+    with pytest.raises(CommandInvalid):
+        vhost.declare_exchange("x", "x-random", True, False, False, {})
+
+
+def test_x_expires_starts_again_with_each_use(node: QuietBroker) -> None:
+    vhost, broker = node.broker.vhosts["/"], node.broker
+    queue = vhost.declare_queue("q", False, None, False, {"x-expires": 1000}, NOW_MS)
+    vhost.touch(queue, NOW_MS + 900)
+    broker.take_due(NOW_MS + 1000)
+    assert "q" in vhost.queues
+    broker.take_due(NOW_MS + 1899)
+    assert "q" in vhost.queues
+    broker.take_due(NOW_MS + 1900)
+    assert "q" not in vhost.queues
+
+
+def test_a_queue_in_use_does_not_expire(node: QuietBroker) -> None:
+    vhost, broker = node.broker.vhosts["/"], node.broker
+    queue = vhost.declare_queue("q", False, None, False, {"x-expires": 1000}, NOW_MS)
+    taker = Consumer("c", 1, Outlet(), SharedWindow(), True, 0, False, {})
+    queue.add_consumer(taker)
+    broker.take_due(NOW_MS + 5000)
+    assert "q" in vhost.queues
+    queue.remove_consumer(taker)
+    vhost.touch(queue, NOW_MS + 6000)
+    broker.take_due(NOW_MS + 6999)
+    assert "q" in vhost.queues
+    broker.take_due(NOW_MS + 7000)
+    assert "q" not in vhost.queues
+
+
+def test_a_polled_queue_with_x_expires_does_not_fill_the_schedule(node: QuietBroker) -> None:
+    """Each use moves the same date; it must not leave an entry for every one of them."""
+    vhost, broker = node.broker.vhosts["/"], node.broker
+    queue = vhost.declare_queue("q", False, None, False, {"x-expires": 3_600_000}, NOW_MS)
+    for use in range(1000):
+        vhost.touch(queue, NOW_MS + use)
+    entries = 0
+    while broker.schedule.next_ms():
+        entries += len(broker.schedule.take_due(broker.schedule.next_ms()))
+    assert entries <= 2
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        ({"x-message-ttl": -1}, "PreconditionFailed"),
+        ({"x-message-ttl": "10"}, "PreconditionFailed"),
+        ({"x-message-ttl": True}, "PreconditionFailed"),
+        ({"x-expires": 0}, "PreconditionFailed"),
+        ({"x-expires": 2**32}, "PreconditionFailed"),
+        ({"x-queue-mode": "odd"}, "PreconditionFailed"),
+        ({"x-queue-type": "odd"}, "PreconditionFailed"),
+        ({"x-queue-type": "quorum"}, "NotImplementedYet"),
+        ({"x-queue-mode": "lazy"}, "NotImplementedYet"),
+        ({"x-max-length": 5}, "NotImplementedYet"),
+        ({"x-dead-letter-exchange": "x"}, "NotImplementedYet"),
+        ({"x-single-active-consumer": True}, "NotImplementedYet"),
+    ],
+)
+def test_a_queue_is_not_made_with_arguments_nobody_keeps(
+    node: QuietBroker, arguments: dict[str, object], error: str
+) -> None:
+    vhost = node.broker.vhosts["/"]
+    assert refusal(vhost.declare_queue, "q", True, None, False, arguments, NOW_MS).startswith(error)
+    assert "q" not in vhost.queues
+    assert node.definitions.load().queues == []
+
+
+def test_unknown_arguments_are_kept_and_shown(node: QuietBroker) -> None:
+    vhost = node.broker.vhosts["/"]
+    arguments: dict[str, object] = {"x-of-somebody": 7, "x-message-ttl": 0}
+    vhost.declare_queue("q", True, None, False, arguments, NOW_MS)
+    assert node.definitions.load().queues[0].arguments == arguments
+    # Compared are only those that mean something here.
+    vhost.declare_queue("q", True, None, False, {"x-message-ttl": 0}, NOW_MS)
+    with pytest.raises(PreconditionFailed, match="x-message-ttl"):
+        vhost.declare_queue("q", True, None, False, {}, NOW_MS)
+
+
+def test_an_alternate_exchange_is_refused_not_ignored(node: QuietBroker) -> None:
+    with pytest.raises(NotImplementedYet):
+        node.broker.vhosts["/"].declare_exchange(
+            "x", "direct", True, False, False, {"alternate-exchange": "y"}
+        )
+
+
+def test_who_may_enter(node: QuietBroker) -> None:
+    broker = node.broker
+    user = broker.authenticate("guest", "guest", True)
+    assert broker.enter(user, "/").name == "/"
+    with pytest.raises(NotFound, match="vhost nowhere not found"):
+        broker.enter(user, "nowhere")
+    with pytest.raises(AccessRefused, match="access to vhost 'closed' refused for user 'guest'"):
+        broker.enter(user, "closed")
+    for name, password, near in (("guest", "no", True), ("x", "", True), ("guest", "guest", False)):
+        with pytest.raises(AccessRefused):
+            broker.authenticate(name, password, near)
