@@ -238,5 +238,7 @@ class BackingMachine(RuleBasedStateMachine):
         assert backing.next_seq_id() == model.next_seq_id
         assert backing.floor_seq_id() == model.floor_seq_id()
         assert backing.next_expiry_ms() == model.next_expiry_ms()
+        timed = any(entry.expires_at_ms for entry in (model.ready | model.pending).values())
+        assert backing.may_expire() or not timed
         held = {seq_id: bool(token.flags & SETTLED) for seq_id, token in self.tokens.items()}
         assert held == dict.fromkeys(model.pending, False)

@@ -47,7 +47,7 @@ class Hall:
             if not self.wakeups:
                 return found
             self.wakeups.clear()
-            for delivery in self.queue.deliver():
+            for delivery in self.queue.deliver(NOW_MS):
                 found += [(delivery.consumer, message) for message in delivery.messages]
         raise AssertionError("the queue never comes to rest")
 
@@ -289,7 +289,7 @@ def test_a_pass_stays_within_its_limits_and_asks_for_another() -> None:
     hall.queue.add_consumer(consumer(no_ack=True))
     hall.publish(DELIVER_MESSAGES_MAX * 2 + 1)
     hall.wakeups.clear()
-    assert [len(d.messages) for d in hall.queue.deliver()] == [DELIVER_MESSAGES_MAX]
+    assert [len(d.messages) for d in hall.queue.deliver(NOW_MS)] == [DELIVER_MESSAGES_MAX]
     assert hall.wakeups == [hall.queue]
     assert len(hall.deliveries()) == DELIVER_MESSAGES_MAX + 1
 
@@ -301,7 +301,7 @@ def test_a_pass_of_large_messages_is_short(consumers: int) -> None:
         hall.queue.add_consumer(consumer(str(number)))
     hall.publish(10, DELIVER_BYTES_MAX // 2)
     hall.wakeups.clear()
-    assert sum(len(d.messages) for d in hall.queue.deliver()) == 2
+    assert sum(len(d.messages) for d in hall.queue.deliver(NOW_MS)) == 2
     assert len(hall.deliveries()) == 8
 
 
@@ -376,6 +376,33 @@ def test_the_time_to_live_of_the_queue_is_an_upper_bound() -> None:
     hall.publish(1, expires_at_ms=NOW_MS + 500)
     found = hall.queue.backing.read_range(0, 9, 9, 999)
     assert [message.expires_at_ms - NOW_MS for message in found] == [100, 50, 100]
+
+
+@pytest.mark.parametrize("takers", [1, 2])
+def test_what_is_over_its_time_is_not_delivered(takers: int) -> None:
+    """Nor when it waits behind a message that lasts, where ``expire`` does not reach it."""
+    hall = Hall()
+    for expires_at_ms in (0, NOW_MS - 1, 0, NOW_MS - 1, NOW_MS - 1, NOW_MS, NOW_MS + 1):
+        hall.publish(1, expires_at_ms=expires_at_ms)
+    for number in range(takers):
+        hall.queue.add_consumer(consumer(str(number), prefetch=50))
+    dealt = hall.deliveries()
+    assert sorted(message.seq_id for _, message in dealt) == [0, 2, 5, 6]
+    assert hall.queue.expired_count == 3
+    assert hall.queue.unacked_count == 4
+    hall.queue.check()
+
+
+def test_behind_many_that_are_over_their_time_the_next_is_found() -> None:
+    hall = Hall()
+    hall.publish(1)
+    taker = consumer(prefetch=1)
+    hall.queue.add_consumer(taker)
+    [(_, first)] = hall.deliveries()
+    hall.publish(3 * DELIVER_MESSAGES_MAX, expires_at_ms=NOW_MS - 1)
+    hall.publish(1)
+    hall.queue.settle(taker, [first])
+    assert [message.seq_id for _, message in hall.deliveries()] == [3 * DELIVER_MESSAGES_MAX + 1]
 
 
 def test_an_auto_delete_queue_goes_only_after_somebody_was_there() -> None:

@@ -57,6 +57,10 @@ class BackingQueue:
         """When ``expire`` should be called next; 0 = no message here will expire."""
         raise NotImplementedError
 
+    def may_expire(self) -> bool:
+        """False when surely no message here has a time to die."""
+        raise NotImplementedError
+
     def purge(self) -> i64:
         """Drop all ready messages, leave pending ones; returns how many."""
         raise NotImplementedError

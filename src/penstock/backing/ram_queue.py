@@ -254,6 +254,9 @@ class RamQueue(BackingQueue):
             return 0
         return run.messages[run.head].expires_at_ms
 
+    def may_expire(self) -> bool:
+        return self._expiring
+
     # -- looking -------------------------------------------------------------------------
 
     def ready_count(self) -> i64:

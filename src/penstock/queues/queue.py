@@ -118,22 +118,39 @@ class Queue:
         self.published_count += len(messages)
         self.wake()
 
-    def deliver(self) -> list[Delivery]:
+    def deliver(self, now_ms: i64) -> list[Delivery]:
         """One pass over the consumers; asks for another turn itself if more can be done."""
         self.awake = False
         if self.deleted or self._range_leased or len(self.consumers) == 0:
             return []
         if len(self.consumers) == 1:
-            return self._deliver_to(self.consumers[0])
-        return self._deliver_round_robin()
+            return self._deliver_to(self.consumers[0], now_ms)
+        return self._deliver_round_robin(now_ms)
 
-    def _deliver_to(self, consumer: Consumer) -> list[Delivery]:
+    def _fetch(self, count: i64, now_ms: i64) -> list[Message]:
+        """From the head; a message whose time passed behind one that lasts is not handed out.
+
+        One whose time comes just now may be: a time to live of 0 means "at once or not at all".
+        """
+        if count > DELIVER_MESSAGES_MAX:
+            count = DELIVER_MESSAGES_MAX
+        while True:
+            messages = self.backing.fetch(count, DELIVER_BYTES_MAX)
+            if len(messages) == 0 or not self.backing.may_expire():
+                return messages
+            late = [one for one in messages if 0 < one.expires_at_ms < now_ms]
+            if len(late) == 0:
+                return messages
+            self.backing.ack(late)
+            self.expired_count += len(late)
+            if len(late) < len(messages):
+                return [one for one in messages if not 0 < one.expires_at_ms < now_ms]
+
+    def _deliver_to(self, consumer: Consumer, now_ms: i64) -> list[Delivery]:
         room = consumer.room()
         if room == 0:
             return []
-        if room > DELIVER_MESSAGES_MAX:
-            room = DELIVER_MESSAGES_MAX
-        messages = self.backing.fetch(room, DELIVER_BYTES_MAX)
+        messages = self._fetch(room, now_ms)
         if len(messages) == 0:
             return []
         self._hand_out(consumer, messages)
@@ -141,7 +158,7 @@ class Queue:
             self.wake()
         return [Delivery(consumer, messages)]
 
-    def _deliver_round_robin(self) -> list[Delivery]:
+    def _deliver_round_robin(self, now_ms: i64) -> list[Delivery]:
         """Message by message to the next consumer that has room, as RabbitMQ deals."""
         rooms: list[int] = []
         total: i64 = 0
@@ -153,9 +170,7 @@ class Queue:
             total += room
         if total == 0:
             return []
-        messages = self.backing.fetch(
-            total if total < DELIVER_MESSAGES_MAX else DELIVER_MESSAGES_MAX, DELIVER_BYTES_MAX
-        )
+        messages = self._fetch(total, now_ms)
         if len(messages) == 0:
             return []
         hands: list[list[Message]] = [[] for _ in self.consumers]

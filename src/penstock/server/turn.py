@@ -84,7 +84,7 @@ class Turn:
 
     def _deliver(self, now_ms: i64) -> None:
         for queue in self._broker.take_wakeups():
-            for delivery in queue.deliver():
+            for delivery in queue.deliver(now_ms):
                 channel = cast(AmqpChannel, delivery.consumer.holder)
                 channel.deliver(delivery)
                 self.touch(channel.link.session)
