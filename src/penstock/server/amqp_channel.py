@@ -42,6 +42,8 @@ from penstock.wire.amqp.properties import decode_properties
 OUTPUT_HIGH_BYTES: Final[i64] = 512 * 1024
 """More than this waiting to be sent shuts the outlet until it has left."""
 NO_ROUTE: Final[i64] = 312
+ACCOUNTS_MAX: Final = 64
+"""Queues a channel polls; above this, those it owes nothing are forgotten."""
 REPLY_TO_QUEUE: Final = "amq.rabbitmq.reply-to"
 _NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
 
@@ -302,6 +304,7 @@ class AmqpChannel:
         tag = method.text("consumer_tag")
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
+            self._tag_bytes.pop(tag, None)
             self._remove_consumer(consumer)
         self._reply(method, m.BASIC_CANCEL_OK, [tag])
 
@@ -327,7 +330,7 @@ class AmqpChannel:
             account = Consumer("", self, link.outlet, SharedWindow(), no_ack, 0, False, {})
             account.queue = queue
             if not no_ack:
-                self._accounts[queue.incarnation] = account
+                self._remember(queue.incarnation, account)
         message = queue.get(account)
         if message is None:
             self._reply(method, m.BASIC_GET_EMPTY, [""])
@@ -337,12 +340,19 @@ class AmqpChannel:
             link.out, self.number, tag, message, queue.backing.ready_count(), link.frame_max
         )
 
+    def _remember(self, incarnation: str, account: Consumer) -> None:
+        if len(self._accounts) >= ACCOUNTS_MAX:
+            known = self._accounts
+            self._accounts = {key: known[key] for key in known if known[key].outstanding > 0}
+        self._accounts[incarnation] = account
+
     # -- ends ----------------------------------------------------------------------------
 
     def queue_lost(self, consumer: Consumer) -> None:
         """A queue went away under one of our consumers."""
         if self.consumers.pop(consumer.tag, None) is None or self.closing:
             return
+        self._tag_bytes.pop(consumer.tag, None)
         consumer.cancelled = True
         if self.link.cancel_notify:
             self.link.send(self.number, m.BASIC_CANCEL, [consumer.tag, True])
