@@ -44,7 +44,7 @@ class Waker:
 
 
 def group(number: int, *, file_no: int = 1, sync: bool = True, size: int = 10) -> LogGroup:
-    return LogGroup(file_no, 0, 0, bytes([number]) * size, sync, number, [])
+    return LogGroup(file_no, 0, 0, [bytes([number]) * size], sync, number, [])
 
 
 def verbs(disk: SimFileSystem) -> list[str]:
@@ -106,7 +106,7 @@ def test_a_group_without_sync_is_only_written() -> None:
     committer.commit_inline(group(1, sync=False))
     assert [one.end_position for one in committer.collect()] == [1]
     assert verbs(disk) == ["open_append", "sync_dir", "write"]
-    committer.commit_inline(LogGroup(1, 46, 0, b"", True, 1, []))
+    committer.commit_inline(LogGroup(1, 46, 0, [], True, 1, []))
     assert verbs(disk)[3:] == ["sync"]
     committer.close()
 
@@ -132,7 +132,7 @@ def test_files_are_removed_after_the_sync_and_only_then() -> None:
     disk = Disk()
     disk.open_append("log/1.log")
     committer = Committer(disk, DIRECTORY, lambda: None)
-    dropping = LogGroup(2, 0, 0, b"x", True, 1, [1])
+    dropping = LogGroup(2, 0, 0, [b"x"], True, 1, [1])
     disk.fail("sync")
     committer.commit_inline(dropping)
     assert committer.error is not None
@@ -141,7 +141,7 @@ def test_files_are_removed_after_the_sync_and_only_then() -> None:
     committer = Committer(disk, DIRECTORY, lambda: None)
     committer.commit_inline(dropping)
     assert not disk.exists("log/1.log")
-    committer.commit_inline(LogGroup(2, 0, 0, b"y", True, 2, [1]))  # gone already
+    committer.commit_inline(LogGroup(2, 0, 0, [b"y"], True, 2, [1]))  # gone already
     assert committer.error is None
     committer.close()
 

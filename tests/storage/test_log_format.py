@@ -53,7 +53,7 @@ def test_clause_1_3_a_full_file_gets_no_further_block() -> None:
 
 
 def test_clause_2_2_every_cut_and_every_flip_is_no_true_block() -> None:
-    group = LogGroup(3, 0, 0, b"A\x00\x00\x00\x01" + bytes(8), True, 13, [])
+    group = LogGroup(3, 0, 0, [b"A\x00\x00\x00\x01" + bytes(8)], True, 13, [])
     block = group.header() + group.data
     assert block_end(block, 0, 3) == len(block) == BLOCK_HEADER_BYTES + 13
     for size in range(len(block)):
@@ -65,7 +65,7 @@ def test_clause_2_2_every_cut_and_every_flip_is_no_true_block() -> None:
 
 
 def test_clause_2_2_a_block_elsewhere_is_not_true() -> None:
-    group = LogGroup(3, 0, 0, b"C", True, 1, [])
+    group = LogGroup(3, 0, 0, [b"C"], True, 1, [])
     block = group.header() + group.data
     assert block_end(block, 0, 4) == -1
     assert block_end(b"x" + block, 1, 3) == -1
@@ -77,7 +77,7 @@ def test_clause_2_3_unknown_records_are_damage(records: bytes) -> None:
     files = SimFileSystem()
     OpenLog(files, {1})
     size = files.size("log/1.log")
-    group = LogGroup(1, size, 0, records, True, 0, [])
+    group = LogGroup(1, size, 0, [records], True, 0, [])
     handle = files.open_append("log/1.log")
     files.write_parts(handle, [group.header(), group.data])
     with pytest.raises(Corrupt, match=rf"log/1\.log: damaged at offset {size + 36}, "):

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import Corrupt
-from penstock.core.message import REDELIVERED, Message
+from penstock.core.message import PERSISTENT, REDELIVERED, Message
+from penstock.storage.files import WRITE_PARTS_MAX
+from penstock.storage.message_log import LARGE_CONTENT_BYTES
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.log_tools import OpenLog, message, messages
 
@@ -456,3 +458,23 @@ def test_clause_5_3_a_small_or_live_log_is_left_alone() -> None:
     ack(opened, batch[1::3])
     publish(opened, 100, 110)
     assert opened.log.files_to_compact() == [1]
+
+
+def test_large_contents_are_parts_of_their_own_and_come_back() -> None:
+    """They are not copied; on disk nothing tells the difference, and parts do not run out."""
+    files = SimFileSystem()
+    opened = OpenLog(files, {1})
+    contents = [bytes([i % 251]) * (LARGE_CONTENT_BYTES if i % 3 else 10) for i in range(600)]
+    batch = []
+    for seq_id, content in enumerate(contents):
+        sent = Message(content, b"a", PERSISTENT, 0)
+        sent.seq_id = seq_id
+        batch.append(sent)
+    opened.log.publish(1, batch)
+    group = opened.commit()
+    assert group is not None
+    assert any(part is contents[1] for part in group.parts)
+    assert len(group.parts) <= WRITE_PARTS_MAX - 2
+    opened.log.check()
+    again = OpenLog(files, {1})
+    assert [found.content for found in again.recovered[1].messages] == contents

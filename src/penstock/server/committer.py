@@ -146,10 +146,10 @@ class Committer:
                 self._changed.wait()
             self._busy = True
             batch = [self._waiting.popleft()]
-            size = len(batch[0].data)
-            while self._waiting and size + len(self._waiting[0].data) <= BATCH_MAX_BYTES:
+            size = batch[0].size
+            while self._waiting and size + self._waiting[0].size <= BATCH_MAX_BYTES:
                 group = self._waiting.popleft()
-                size += len(group.data)
+                size += group.size
                 batch.append(group)
             return batch
 
@@ -170,12 +170,12 @@ class Committer:
         return True
 
     def _write(self, group: LogGroup) -> None:
-        if not group.data:
+        if group.size == 0:
             return
         if group.file_no != self._file_no:
             self._open(group.file_no)
         self._unsynced = True
-        self._files.write_parts(self._handle, [group.header(), group.data])
+        self._files.write_parts(self._handle, [group.header(), *group.parts])
 
     def _open(self, file_no: int) -> None:
         """Leave one file for the next.

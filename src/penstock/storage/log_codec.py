@@ -94,7 +94,9 @@ def log_file_no(name: str) -> int:
 class LogGroup:
     """What is written with one write: one block, sealed and never changed again.
 
-    ``data``             the records; empty = nothing to write, only to sync
+    ``parts``            the records in pieces, so that large contents are never copied;
+                         none = nothing to write, only to sync
+    ``size``             bytes of all parts
     ``offset``           where the block begins in its file
     ``synced_offset``    bytes of the file known to be on disk when it was sealed
     ``sync``             the group must be on disk before it is reported as committed
@@ -103,11 +105,12 @@ class LogGroup:
     """
 
     __slots__ = (
-        "data",
         "end_position",
         "file_no",
         "files_to_remove",
         "offset",
+        "parts",
+        "size",
         "sync",
         "synced_offset",
     )
@@ -117,7 +120,7 @@ class LogGroup:
         file_no: i64,
         offset: i64,
         synced_offset: i64,
-        data: bytes,
+        parts: list[bytes],
         sync: bool,
         end_position: i64,
         files_to_remove: list[int],
@@ -125,27 +128,39 @@ class LogGroup:
         self.file_no: i64 = file_no
         self.offset: i64 = offset
         self.synced_offset: i64 = synced_offset
-        self.data: bytes = data
+        self.parts: list[bytes] = parts
+        size: i64 = 0
+        for part in parts:
+            size += len(part)
+        self.size: i64 = size
         self.sync: bool = sync
         self.end_position: i64 = end_position
         self.files_to_remove: list[int] = files_to_remove
 
     def end_offset(self) -> i64:
         """The size of the file once the group is written."""
-        if not self.data:
+        if self.size == 0:
             return self.offset
-        return self.offset + BLOCK_HEADER_BYTES + len(self.data)
+        return self.offset + BLOCK_HEADER_BYTES + self.size
+
+    @property
+    def data(self) -> bytes:
+        """The records in one piece, for looking at them."""
+        return b"".join(self.parts)
 
     def header(self) -> bytes:
-        """The block's header; reads all of ``data``, so it is the committer's work."""
+        """The block's header; reads all records, so it is the committer's work."""
         writer = BytesWriter()
         write_i32_be(writer, MAGIC)
         write_i32_be(writer, i32(self.file_no))
         write_i64_be(writer, self.offset)
         write_i64_be(writer, self.synced_offset)
-        write_i64_be(writer, len(self.data))
+        write_i64_be(writer, self.size)
         checked = writer.getvalue()
-        return checked + crc32(self.data, crc32(checked)).to_bytes(4, "big")
+        checksum = crc32(checked)
+        for part in self.parts:
+            checksum = crc32(part, checksum)
+        return checked + checksum.to_bytes(4, "big")
 
 
 def block_end(data: bytes, at: i64, file_no: i64) -> i64:
@@ -203,11 +218,11 @@ def publish_size(message: Message) -> i64:
     return PUBLISH_BYTES + len(message.address) + len(message.content)
 
 
-def write_publish(writer: BytesWriter, queue_id: i64, message: Message) -> None:
+def write_publish_head(writer: BytesWriter, queue_id: i64, message: Message) -> None:
+    """The record of a publish up to the content, which must follow."""
     address = message.address
-    content = message.content
     address_size: i64 = len(address)
-    content_size: i64 = len(content)
+    content_size: i64 = len(message.content)
     assert address_size < 32768
     assert content_size < 0x7FFFFFFF
     writer.append(PUBLISH)
@@ -219,7 +234,6 @@ def write_publish(writer: BytesWriter, queue_id: i64, message: Message) -> None:
     write_i64_be(writer, message.expires_at_ms)
     write_i64_be(writer, message.enqueued_at_ms)
     writer.write(address)
-    writer.write(content)
 
 
 def write_ack(writer: BytesWriter, queue_id: i64, start: i64, end: i64) -> None:

@@ -46,7 +46,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from penstock.core.message import LOGGED, PERSISTENT, Message
-from penstock.storage.files import FileSystem
+from penstock.storage.files import WRITE_PARTS_MAX, FileSystem
 from penstock.storage.log_codec import (
     FILES,
     QUEUES,
@@ -57,7 +57,7 @@ from penstock.storage.log_codec import (
     write_clean,
     write_drop,
     write_forget,
-    write_publish,
+    write_publish_head,
     write_queue_end,
     write_reserve,
     write_table,
@@ -69,6 +69,9 @@ from penstock.storage.seq_ranges import ranges_of
 __all__ = ["FILE_SIZE_LIMIT_BYTES", "LogGroup", "MessageLog", "RecoveredQueue"]
 
 FILE_SIZE_LIMIT_BYTES: Final[i64] = 16 * 1024 * 1024
+LARGE_CONTENT_BYTES: Final[i64] = 8 * 1024
+PARTS_MAX: Final[i64] = WRITE_PARTS_MAX - 8
+"""Parts of one group; contents beyond are copied (block header, tables and tail need a place)."""
 BUFFER_KEPT_BYTES: Final[i64] = 4 * 1024 * 1024
 """A buffer that one huge batch made larger is not kept."""
 NOT_LOGGED: Final[i64] = ~LOGGED
@@ -128,6 +131,8 @@ class MessageLog:
         self._directory: str = directory
         self._file_size_limit_bytes: i64 = file_size_limit_bytes
         self._buffer: BytesWriter = BytesWriter()
+        self._parts: list[bytes] = []  # before the buffer: what is appended and cannot grow
+        self._parts_bytes: i64 = 0
         self._queues: dict[int, _LoggedQueue] = {}
         self._files: LogFiles = LogFiles(2 * file_size_limit_bytes)
         self._written_file: LogFile = self._files.current  # of the last group sealed
@@ -171,11 +176,11 @@ class MessageLog:
 
     def _write_first_block(self) -> None:
         """The tables of the new file, on disk before any queue is served."""
-        group = LogGroup(self._files.current.number, 0, 0, self._tables(), True, 0, [])
+        group = LogGroup(self._files.current.number, 0, 0, [self._tables()], True, 0, [])
         path = f"{self._directory}/{log_file_name(int(group.file_no))}"
         handle = self._fs.open_append(path)
         try:
-            self._fs.write_parts(handle, [group.header(), group.data])
+            self._fs.write_parts(handle, [group.header(), *group.parts])
             self._fs.sync(handle)
         finally:
             self._fs.close(handle)
@@ -188,15 +193,14 @@ class MessageLog:
     def publish(self, queue_id: i64, messages: list[Message]) -> None:
         """A record for each PERSISTENT message, which becomes LOGGED; others are skipped."""
         queue = self._queue(queue_id)
-        buffer = self._buffer
         file = self._files.current
         file_no = file.number
         next_seq_id = queue.next_seq_id
-        start: i64 = len(buffer)
+        start = self.pending_bytes()
         count: i64 = 0
         for message in messages:
             if message.flags & PERSISTENT:
-                write_publish(buffer, queue_id, message)
+                self._append_publish(queue_id, message)
                 message.flags |= LOGGED
                 message.file_no = file_no
                 count += 1
@@ -204,7 +208,7 @@ class MessageLog:
                     next_seq_id = message.seq_id + 1
         if count > 0:
             queue.next_seq_id = next_seq_id
-            size = len(buffer) - start
+            size = self.pending_bytes() - start
             self.position += size
             self._born(queue.share_in(file), count, size)
 
@@ -283,7 +287,7 @@ class MessageLog:
             size = publish_size(message)
             self._files.copied_to_current(self._files.get(message.file_no))
             self._died(queue, message.file_no, 1, size)
-            write_publish(self._buffer, queue_id, message)
+            self._append_publish(queue_id, message)
             message.file_no = current.number
             self._born(queue.share_in(current), 1, size)
             self.position += size
@@ -325,7 +329,7 @@ class MessageLog:
 
     def pending_bytes(self) -> i64:
         """Appended and not yet sealed."""
-        return len(self._buffer)
+        return self._parts_bytes + len(self._buffer)
 
     def seal(self, sync: bool) -> LogGroup | None:
         """Freeze what was appended since the last seal; None when there is nothing to do.
@@ -338,15 +342,18 @@ class MessageLog:
         return self._seal(sync, self._drop_files() if sync else [])
 
     def _seal(self, sync: bool, dropped: list[int]) -> LogGroup | None:
-        data = self._buffer.getvalue()
-        if not data and (not sync or self._sync_position == self._sealed_position):
+        size = self.pending_bytes()
+        if size == 0 and (not sync or self._sync_position == self._sealed_position):
             return None
-        self._empty_buffer()
-        file = self._files.current if data else self._written_file
-        if data and file.size == 0:
-            data = self._tables() + data
+        self._cut_buffer()
+        parts = self._parts
+        self._parts = []
+        self._parts_bytes = 0
+        file = self._files.current if size > 0 else self._written_file
+        if size > 0 and file.size == 0:
+            parts.insert(0, self._tables())
         synced = self._synced_offset if self._synced_file_no == file.number else 0
-        group = LogGroup(file.number, file.size, synced, data, sync, self.position, dropped)
+        group = LogGroup(file.number, file.size, synced, parts, sync, self.position, dropped)
         self._note_sealed(group)
         return group
 
@@ -358,7 +365,23 @@ class MessageLog:
         self.position += len(self._buffer) - before
         return dropped
 
-    def _empty_buffer(self) -> None:
+    def _append_publish(self, queue_id: i64, message: Message) -> None:
+        """A large content becomes a part of its own: it is written from where it lies."""
+        write_publish_head(self._buffer, queue_id, message)
+        content = message.content
+        if len(content) < LARGE_CONTENT_BYTES or len(self._parts) > PARTS_MAX:
+            self._buffer.write(content)
+            return
+        self._cut_buffer()
+        self._parts.append(content)
+        self._parts_bytes += len(content)
+
+    def _cut_buffer(self) -> None:
+        """What the buffer holds becomes a part."""
+        part = self._buffer.getvalue()
+        if part:
+            self._parts.append(part)
+            self._parts_bytes += len(part)
         if len(self._buffer) > BUFFER_KEPT_BYTES:
             self._buffer = BytesWriter()
         else:
@@ -369,7 +392,7 @@ class MessageLog:
         self._sealed_position = group.end_position
         if group.sync:
             self._sync_position = group.end_position
-        if group.data:
+        if group.size > 0:
             self._written_file = self._files.current
             self._files.grow_current(group.end_offset() - group.offset)
         # The next file is created when its first group comes.
@@ -428,7 +451,7 @@ class MessageLog:
             "bytes": int(self._files.total_bytes),
             "live_messages": int(self._files.live_count),
             "live_bytes": int(self._files.live_bytes),
-            "pending_bytes": len(self._buffer),
+            "pending_bytes": int(self.pending_bytes()),
             "position": int(self.position),
             "durable_position": int(self.durable_position),
             "groups_sealed": int(self._groups_sealed),
@@ -441,7 +464,7 @@ class MessageLog:
     def check(self) -> None:
         """Assert the numbered invariants; O(queues x files), for tests."""
         assert self.durable_position <= self._sealed_position <= self.position, "L1"
-        assert self.position - self._sealed_position == len(self._buffer), "L1"
+        assert self.position - self._sealed_position == self.pending_bytes(), "L1"
         counts: dict[int, int] = {}
         sizes: dict[int, int] = {}
         for queue in self._queues.values():
@@ -451,4 +474,4 @@ class MessageLog:
                     assert self._files.get(number) is share.file, "L3"
                 counts[number] = counts.get(number, 0) + int(share.count)
                 sizes[number] = sizes.get(number, 0) + int(share.size)
-        self._files.check(counts, sizes, len(self._buffer))
+        self._files.check(counts, sizes, int(self.pending_bytes()))
