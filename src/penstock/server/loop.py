@@ -93,6 +93,7 @@ class Loop:
         self._choose_timeout_ms = choose_timeout_ms
         self._epoll = select.epoll()
         self._listeners: dict[int, socket.socket] = {}
+        self._listeners_rest = False  # until the next tick
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, _IN)
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
@@ -148,13 +149,23 @@ class Loop:
                 sock, peer = listener.accept()
             except BlockingIOError:
                 return
-            except OSError:
-                return  # out of descriptors, or the peer has already gone
+            except ConnectionError:
+                continue  # it has already gone
+            except OSError as error:
+                self._rest_listeners(error)
+                return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(sock, (peer[0], peer[1]), now_ms)
             self.connections[connection.fd] = connection
             self._epoll.register(connection.fd, _IN)
+
+    def _rest_listeners(self, error: OSError) -> None:
+        """Out of descriptors or memory: who waits at the door must not wake us all the time."""
+        logger.warning("cannot accept connections: %s; trying again soon", error.strerror)
+        for fd in self._listeners:
+            self._epoll.modify(fd, 0)
+        self._listeners_rest = True
 
     # -- the loop ------------------------------------------------------------------------
 
@@ -217,6 +228,10 @@ class Loop:
 
     def _tick(self, now_ms: int) -> None:
         self._tick_at_ms = now_ms + TICK_MS
+        if self._listeners_rest:
+            self._listeners_rest = False
+            for fd in self._listeners:
+                self._epoll.modify(fd, _IN)
         self._sessions.tick(now_ms)
         for connection in list(self.connections.values()):
             session = connection.session
