@@ -36,6 +36,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
 def own(tmp_path: Path) -> Iterator[LiveBroker]:
     with LiveBroker(tmp_path / "broker") as running:
         yield running
+        show_out()
 
 
 _guests: list[RawClient] = []
@@ -54,11 +55,15 @@ def enter(broker: LiveBroker) -> RawClient:
     return client
 
 
+def show_out() -> None:
+    while _guests:
+        _guests.pop().close_socket()
+
+
 @pytest.fixture(autouse=True)
 def _close_up() -> Iterator[None]:
     yield
-    while _guests:
-        _guests.pop().close_socket()
+    show_out()
 
 
 def wait_for(what: Callable[[], bool], timeout_s: float = 10.0) -> None:
@@ -300,6 +305,7 @@ def test_without_descriptors_left_those_who_are_in_are_served(tmp_path: Path) ->
         for client in crowd:
             client.close_socket()
         wait_for(lambda: can_enter(broker))
+        show_out()
     assert burnt_s < 0.3, f"{burnt_s:.1f} s of processor in a second of waiting"
 
 
@@ -332,6 +338,7 @@ def test_sigterm_tells_every_client_and_leaves_with_0(own: LiveBroker) -> None:
     # The others never answer; they are not waited for long.
     assert process.wait(10) == 0
     own.process = None
+    show_out()
     own.start()
     again = enter(own)
     assert again.call(1, "queue.declare", queue="q", passive=True).name == "queue.declare-ok"

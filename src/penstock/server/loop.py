@@ -32,6 +32,7 @@ TICK_MS: Final = 250
 WAITERS_MS: Final = 20
 """How often sessions that wait for messages to come are asked again."""
 ACCEPTS_MAX: Final = 64
+LAST_READS_MAX: Final = 64
 
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
@@ -411,9 +412,11 @@ class Loop:
             return
         with contextlib.suppress(OSError):
             connection.sock.shutdown(socket.SHUT_WR)
-            # Unread input would turn our close into a reset and destroy those words.
-            while connection.sock.recv(READ_MAX_BYTES):
-                pass
+            # Unread input would turn our close into a reset and destroy those words.  A peer
+            # that goes on sending gets the reset: it is not worth the loop's time.
+            for _ in range(LAST_READS_MAX):
+                if not connection.sock.recv(READ_MAX_BYTES):
+                    break
         self._drop(connection, now_ms)
 
     def _drop(self, connection: Connection, now_ms: int) -> None:
