@@ -17,7 +17,9 @@ SQLite runs with a write-ahead log and synchronous=FULL: a commit returns when i
 docs/formats/definitions.md has the tables and the JSON of arguments.
 """
 
+import errno
 import json
+import os
 import sqlite3
 from base64 import b64decode, b64encode
 from decimal import Decimal
@@ -28,6 +30,14 @@ from penstock.core.errors import Corrupt
 FORMAT_VERSION: Final = 1
 QUEUE_IDS_SET_ASIDE: Final = 1024
 QUEUE_ID_MAX: Final = 2**31 - 1
+
+_ERRORS: Final = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+    sqlite3.SQLITE_LOCKED: errno.EBUSY,
+}
 
 _BYTES_TAG: Final = "$bytes"
 _DECIMAL_TAG: Final = "$decimal"
@@ -58,6 +68,12 @@ CREATE TABLE bindings (
     ) WITHOUT ROWID;
 CREATE INDEX bindings_by_destination ON bindings (vhost, destination_type, destination);
 """
+
+
+def _disk_error(error: sqlite3.OperationalError, path: str) -> OSError:
+    """The same failure in the words of the operating system, whose numbers callers know."""
+    number = _ERRORS.get(error.sqlite_errorcode & 0xFF, errno.EIO)
+    return OSError(number, f"{os.strerror(number)} ({error})", path)
 
 
 class VhostRecord:
@@ -182,6 +198,7 @@ class Definitions:
     def __init__(self, path: str) -> None:
         self.path = path
         self.dirty = False
+        self._error: OSError | None = None
         self._next_queue_id = 0
         self._set_aside_below = 0
         # The node's loop and its closing code may run in different threads, never at once.
@@ -192,7 +209,7 @@ class Definitions:
             self._db.close()
             # Locked, read-only or full is not damage.
             if isinstance(error, sqlite3.OperationalError):
-                raise
+                raise _disk_error(error, path) from error
             raise Corrupt(f"{path}: not a readable SQLite file: {error}") from error
         except Corrupt:
             self._db.close()
@@ -228,14 +245,28 @@ class Definitions:
     def commit(self) -> None:
         """Everything since the last commit is on disk on return."""
         if self.dirty:
-            self._db.execute("COMMIT")
+            self._execute("COMMIT")
             self.dirty = False
 
     def _change(self, statement: str, *values: str | bytes | int) -> None:
         if not self.dirty:
-            self._db.execute("BEGIN IMMEDIATE")
             self.dirty = True
-        self._db.execute(statement, values)
+            self._execute("BEGIN IMMEDIATE")
+        self._execute(statement, *values)
+
+    def _execute(self, statement: str, *values: str | bytes | int) -> None:
+        """Raises OSError, and from then on nothing else.
+
+        SQLite may have taken the whole transaction back, so the turn's other changes are gone
+        too: nobody may be told that they were kept.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            self._db.execute(statement, values)
+        except sqlite3.OperationalError as error:
+            self._error = _disk_error(error, self.path)
+            raise self._error from error
 
     def next_queue_id(self) -> int:
         """A number no queue of this node ever had or will have."""
