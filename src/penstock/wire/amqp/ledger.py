@@ -31,9 +31,9 @@ class Settlement:
 class DeliveryLedger:
     """Open deliveries of one channel.
 
-    L1  base <= next_tag, and the lists are next_tag - base long
-    L2  the first entry is no hole (or the lists are empty)
-    L3  ``open_count`` entries are no holes
+    D1  base <= next_tag, and the lists are next_tag - base long
+    D2  the first entry is no hole (or the lists are empty)
+    D3  ``open_count`` entries are no holes
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class DeliveryLedger:
         return 0 <= place < len(self._messages) and self._messages[place] is not None
 
     def _trim(self) -> None:
-        """Cut the holes off the front (L2)."""
+        """Cut the holes off the front (D2)."""
         if self.open_count == 0:
             self._messages = []
             self._holders = []
@@ -143,12 +143,12 @@ class DeliveryLedger:
             self._base += holes
 
     def check(self) -> None:
-        """Assert L1-L3."""
-        assert self._base + len(self._messages) == self.next_tag, "L1"
-        assert len(self._holders) == len(self._messages), "L1"
-        assert len(self._messages) == 0 or self._messages[0] is not None, "L2"
+        """Assert D1-D3."""
+        assert self._base + len(self._messages) == self.next_tag, "D1"
+        assert len(self._holders) == len(self._messages), "D1"
+        assert len(self._messages) == 0 or self._messages[0] is not None, "D2"
         open_count = 0
         for message in self._messages:
             if message is not None:
                 open_count += 1
-        assert open_count == self.open_count, "L3"
+        assert open_count == self.open_count, "D3"
