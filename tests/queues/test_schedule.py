@@ -28,5 +28,5 @@ def test_what_is_due_comes_in_order_and_once(steps: list[tuple[bool, int]]) -> N
             now_ms += value
             due = [entry for entry in waiting if entry[0] <= now_ms]
             waiting = waiting[len(due) :]
-            assert schedule.take_due(now_ms) == [entry[2] for entry in due]
+            assert schedule.take_due(now_ms) == [(entry[0], entry[2]) for entry in due]
         assert schedule.next_ms() == (waiting[0][0] if waiting else 0)

@@ -88,7 +88,11 @@ class _Run:
         if self.count() == 0:
             self.messages = messages[:]
             self.head = 0
-        elif len(messages) <= 8:
+        elif messages[len(messages) - 1].seq_id < self.messages[self.head].seq_id:
+            self.put_back(messages)
+        elif messages[0].seq_id > self.messages[len(self.messages) - 1].seq_id:
+            self.messages.extend(messages)
+        elif len(messages) <= 8 or len(messages) * 64 < self.count():
             for message in messages:
                 self.messages.insert(self.first_at(message.seq_id), message)
         else:

@@ -126,6 +126,11 @@ class Broker:
         self._wakeups.clear()
         return awake
 
+    def take_wakeup(self, queue: Queue) -> None:
+        """This one, which is awake, out of its turn."""
+        self._wakeups.remove(queue)
+        queue.awake = False
+
     def has_refills(self) -> bool:
         return len(self._refills) > 0
 
@@ -147,13 +152,14 @@ class Broker:
     def take_due(self, now_ms: i64) -> list[Consumer]:
         """Expire messages and queues whose time has come; returns who lost a queue."""
         lost: list[Consumer] = []
-        for queue in self.schedule.take_due(now_ms):
+        for when_ms, queue in self.schedule.take_due(now_ms):
             if queue.deleted:
                 continue
             vhost = self.vhosts[queue.vhost]
             if vhost.is_expired(queue, now_ms):
                 lost.extend(vhost.delete_queue(queue))
                 continue
-            queue.expiry_due_ms = 0
-            self.expire_messages(queue, now_ms)
+            if when_ms == queue.expiry_due_ms:
+                queue.expiry_due_ms = 0
+                self.expire_messages(queue, now_ms)
         return lost

@@ -11,9 +11,11 @@ remember: positions only grow, and what waits behind a persistent message waits 
 One "acknowledged up to N" then answers a whole group of publishes.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
+
+DEAD_HEAD_MIN: Final[i64] = 1024
 
 
 @final
@@ -54,6 +56,11 @@ class ConfirmLedger:
         if self._head == count:
             self._numbers = []
             self._positions = []
+            self._head = 0
+        elif self._head >= DEAD_HEAD_MIN and self._head * 2 > count:
+            # With a publisher that never pauses the list is never empty.
+            del self._numbers[: self._head]
+            del self._positions[: self._head]
             self._head = 0
 
     def waiting(self) -> bool:

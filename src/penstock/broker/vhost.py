@@ -30,7 +30,7 @@ from penstock.core.errors import (
 )
 from penstock.core.message import Address, Message
 from penstock.queues.consumers import Consumer
-from penstock.queues.queue import Queue
+from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, route
 from penstock.storage.definitions import (
@@ -222,16 +222,20 @@ class Vhost:
         self._forget_destination(exchange)
 
     def _forget_destination(self, destination: object) -> None:
-        """Remove what leads there; auto-delete exchanges may go with their last binding."""
+        """Remove what leads there; auto-delete exchanges go with their last binding.
+
+        A list of work, not a recursion: a client may chain as many exchanges as it likes.
+        """
         self.epoch += 1
-        emptied = [
-            exchange
-            for exchange in self.exchanges.values()
-            if len(exchange.unbind_destination(destination)) > 0 and _unused(exchange)
-        ]
-        for exchange in emptied:
-            if exchange.name in self.exchanges:
-                self._remove_exchange(exchange)
+        gone = [destination]
+        while len(gone) > 0:
+            target = gone.pop()
+            for exchange in list(self.exchanges.values()):
+                if len(exchange.unbind_destination(target)) > 0 and _unused(exchange):
+                    del self.exchanges[exchange.name]
+                    if exchange.durable:
+                        self._definitions.delete_exchange(self.name, exchange.name)
+                    gone.append(exchange)
 
     # -- bindings ------------------------------------------------------------------------
 
@@ -452,6 +456,8 @@ class Vhost:
         """Unused for longer than its ``x-expires``?  Asked when the schedule says so."""
         if queue.idle_due_ms <= now_ms:
             queue.idle_due_ms = 0
+        if queue.is_leased or queue.last_used_ms == JUST_USED:
+            queue.last_used_ms = now_ms
         if (
             queue.expires_ms > 0
             and len(queue.consumers) == 0

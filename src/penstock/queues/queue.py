@@ -35,6 +35,10 @@ takes at least what one read of a socket can bring, else publishers outrun consu
 CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
 
 
+JUST_USED: Final[i64] = -1
+"""As ``last_used_ms``: until now; whoever looks next says when that is."""
+
+
 @final
 class Delivery:
     """Messages for one consumer, in queue order."""
@@ -341,6 +345,11 @@ class Queue:
         """An auto-delete queue in this state goes."""
         return self.auto_delete and self.had_consumer and len(self.consumers) == 0
 
+    @property
+    def is_leased(self) -> bool:
+        """A reader of ranges holds it, which is as good as a consumer."""
+        return self._range_leased
+
     # -- range readers -------------------------------------------------------------------
 
     def open_range_lease(self) -> int:
@@ -360,6 +369,7 @@ class Queue:
     def close_range_lease(self, token: int) -> None:
         if self._range_leased and self.range_lease == token:
             self._range_leased = False
+            self.last_used_ms = JUST_USED
             self.wake()
 
     def drop_below(self, seq_id: int) -> int:

@@ -246,11 +246,9 @@ class AmqpChannel:
         elif key == m.BASIC_QOS:
             self._qos(method)
         elif key == m.BASIC_REJECT:
-            self._nack(method.number("delivery_tag"), False, method.flag("requeue"))
+            self._nack(_tag_in(method), False, method.flag("requeue"))
         elif key == m.BASIC_NACK:
-            self._nack(
-                method.number("delivery_tag"), method.flag("multiple"), method.flag("requeue")
-            )
+            self._nack(_tag_in(method), method.flag("multiple"), method.flag("requeue"))
         elif key == m.BASIC_RECOVER or key == m.BASIC_RECOVER_ASYNC:
             if not method.flag("requeue"):
                 raise NotImplementedYet("requeue=false")
@@ -258,7 +256,7 @@ class AmqpChannel:
             if key == m.BASIC_RECOVER:
                 self._reply(method, m.BASIC_RECOVER_OK, [])
         elif key == m.BASIC_ACK:
-            tag = method.number("delivery_tag")
+            tag = _tag_in(method)
             self.ack(AckRun(self.number, tag, tag, method.flag("multiple")))
         else:
             raise CommandInvalid("unimplemented method")
@@ -332,6 +330,7 @@ class AmqpChannel:
             if not no_ack:
                 self._remember(queue.incarnation, account)
         message = queue.get(account)
+        link.broker.expire_messages(queue, link.now_ms)  # a new head may have a time to die
         if message is None:
             self._reply(method, m.BASIC_GET_EMPTY, [""])
             return
@@ -369,6 +368,12 @@ class AmqpChannel:
             cast(Queue, consumer.queue).requeue(consumer, settlement.messages)
         for consumer in consumers:
             self._remove_consumer(consumer)
+
+
+def _tag_in(method: Method) -> i64:
+    """Tags are unsigned on the wire; those we gave out all fit in 63 bits."""
+    tag = method.number("delivery_tag")
+    return tag if tag < 1 << 63 else tag - (1 << 64)
 
 
 def _unknown_tag(tag: i64) -> BrokerError:

@@ -14,6 +14,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer, Outlet
+from penstock.queues.queue import Queue
 from penstock.server.session import Session
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.methods import encode_method
@@ -47,6 +48,7 @@ class Link:
         self.now_ms: i64 = 0
         self.user: User | None = None
         self._vhost: Vhost | None = None
+        self.owned: dict[str, Queue] = {}  # exclusive queues: they end with the connection
         self.cancel_notify: bool = False  # the client understands basic.cancel from us
 
     @property

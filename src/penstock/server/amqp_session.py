@@ -403,6 +403,14 @@ class AmqpSession(Session):
         if CLOSE_OK_FRAME in self._close_tail:
             self._close_now()
 
+    def _abandon(self) -> None:
+        self.abandoned = True
+        self._close_now()
+
+    def renew_output(self) -> None:
+        super().renew_output()
+        self.link.out = self.out
+
     def _close_now(self) -> None:
         self.state = _CLOSED
         self.closed = True
@@ -420,12 +428,10 @@ class AmqpSession(Session):
         self._delete_exclusive_queues()
 
     def _delete_exclusive_queues(self) -> None:
-        if not self.decoder.opened:
-            return
-        vhost = self.link.vhost
-        owned = [queue for queue in vhost.queues.values() if queue.owner is self]
-        for queue in owned:
-            self.link.tell_cancelled(vhost.delete_queue(queue))
+        for queue in self.link.owned.values():
+            if not queue.deleted:
+                self.link.tell_cancelled(self.link.vhost.delete_queue(queue))
+        self.link.owned = {}
 
     def shut_down(self) -> None:
         if self.state >= _CLOSING:
@@ -464,12 +470,14 @@ class AmqpSession(Session):
     def sent(self, count: i64, now_ms: i64) -> None:
         self.sent_bytes += count
         self._quiet_ms = 0
+        if self.clogged:
+            self._silent_ms = 0
 
     def tick(self, now_ms: i64) -> None:
         self.link.now_ms = now_ms
         if self.state == _CLOSING:
             if now_ms - self._closing_since_ms > CLOSING_TIMEOUT_MS:
-                self._close_now()
+                self._abandon()
         elif self.state < _RUNNING:
             if now_ms - self.connected_at_ms > self.limits.handshake_timeout_ms:
                 self._close_now()
@@ -478,9 +486,7 @@ class AmqpSession(Session):
         self._ticked_at_ms = now_ms
 
     def _heartbeat(self, now_ms: i64) -> None:
-        """Both directions; counted from tick to tick, so that a clock that is set costs nobody
-        the connection.
-        """
+        """Counted from tick to tick: a clock that is set costs nobody the connection."""
         elapsed_ms = min(max(now_ms - self._ticked_at_ms, 0), TICK_MAX_MS)
         self._quiet_ms += elapsed_ms
         if not self.unread:
@@ -488,6 +494,6 @@ class AmqpSession(Session):
         if self._silent_ms * 2 > self.heartbeat_ms * 5:
             seconds = self.heartbeat_ms // 1000
             self._report(f"missed heartbeats from client, timeout: {seconds}s")
-            self._close_now()
+            self._abandon()
         elif self._quiet_ms * 2 >= self.heartbeat_ms:
             self.out.write(HEARTBEAT_FRAME)

@@ -120,6 +120,8 @@ class TopologyMethods:
                 method.table("arguments"),
                 link.now_ms,
             )
+        if queue.owner is link.session:
+            link.owned[queue.name] = queue
         self._last_queue = queue.name
         counts: list[object] = [queue.name, queue.backing.ready_count(), len(queue.consumers)]
         self._reply(method, m.QUEUE_DECLARE_OK, counts)

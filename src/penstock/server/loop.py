@@ -10,6 +10,7 @@ A peer that does not take its bytes is not read from either, above a limit.
 import contextlib
 import logging
 import os
+import resource
 import select
 import socket
 import time
@@ -22,6 +23,19 @@ from penstock.server.turn import Turn
 
 READ_MIN_BYTES: Final = 16 * 1024
 READ_MAX_BYTES: Final = 256 * 1024
+OUTPUT_KEPT_BYTES: Final = 1024 * 1024
+"""An output buffer that grew larger is not kept for the next turn."""
+LINGER_MAX_MS: Final = 35_000
+"""A closed session whose last words are not taken is given up; longer than any session waits."""
+DESCRIPTORS_RESERVED: Final = 64
+"""For files of our own: guests must not take the descriptor the message log needs."""
+KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""A peer whose machine vanished is noticed after a minute, whatever its protocol asks for."""
 OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Above this much unsent output a connection is not read."""
 HOLD_MS: Final = 5
@@ -56,6 +70,7 @@ class Connection:
     """A socket and the session behind it."""
 
     __slots__ = (
+        "closed_at_ms",
         "fd",
         "first",
         "gone",
@@ -81,6 +96,7 @@ class Connection:
         self.read_bytes = READ_MIN_BYTES
         self.paused = False
         self.gone = False
+        self.closed_at_ms = 0  # when the session was first seen closed
 
 
 class Loop:
@@ -92,6 +108,8 @@ class Loop:
         self.stopping = False
         self._sessions = sessions
         self._choose_timeout_ms = choose_timeout_ms
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._connections_max = max(1, soft - DESCRIPTORS_RESERVED)
         self._epoll = select.epoll()
         self._listeners: dict[int, socket.socket] = {}
         self._listeners_rest = False  # until the next tick
@@ -156,7 +174,12 @@ class Loop:
                 self._rest_listeners(error)
                 return
             sock.setblocking(False)
+            if len(self.connections) >= self._connections_max:
+                sock.close()
+                continue
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for level, option, value in KEEPALIVE:
+                sock.setsockopt(level, option, value)
             connection = Connection(sock, (peer[0], peer[1]), now_ms)
             self.connections[connection.fd] = connection
             self._epoll.register(connection.fd, _IN)
@@ -179,7 +202,8 @@ class Loop:
             timeout_ms = min(timeout_ms, HOLD_MS)
         ready = self._epoll.poll(timeout_ms / 1000)
         now_ms = time.time_ns() // 1_000_000
-        if self._held and (now_ms - self._held_at_ms >= HOLD_MS or self._eased()):
+        # Whatever is counted by the wall clock is also over when the clock was set back.
+        if self._held and (not 0 <= now_ms - self._held_at_ms < HOLD_MS or self._eased()):
             self._release()
         for fd, mask in ready:
             connection = self.connections.get(fd)
@@ -192,7 +216,7 @@ class Loop:
                 self._write(connection, now_ms)
         if self._calls:
             self._run_calls()
-        if now_ms >= self._tick_at_ms:
+        if not 0 < self._tick_at_ms - now_ms <= TICK_MS:
             self._tick(now_ms)
         turn.run(now_ms, not ready)
         if self._waiters:
@@ -240,15 +264,33 @@ class Loop:
                 if now_ms - connection.opened_at_ms > self._choose_timeout_ms:
                     self._drop(connection, now_ms)
                 continue
-            session.unread = connection.mask & _IN == 0
-            session.tick(now_ms)
-            if session.closed or len(session.out) > 0:
+            session.unread = connection.paused
+            session.clogged = not connection.paused and connection.mask & _IN == 0
+            if not self._ticked(connection, session, now_ms):
+                self._drop(connection, now_ms)
+            elif session.closed or len(session.out) > 0:
                 self.turn.touch(session)
+
+    def _ticked(self, connection: Connection, session: Session, now_ms: int) -> bool:
+        """False when there is nobody left to be polite to."""
+        try:
+            session.tick(now_ms)
+        except Exception:  # as in ``_read``
+            logger.exception("internal error, closing connection %s", connection.peer)
+            return False
+        if session.closed and connection.closed_at_ms == 0:
+            connection.closed_at_ms = now_ms
+        lingers = session.closed and now_ms - connection.closed_at_ms > LINGER_MAX_MS
+        return not session.abandoned and not lingers
 
     def _tick_waiters(self, now_ms: int) -> None:
         for session in self._waiters:
-            session.tick(now_ms)
-            self.turn.touch(session)
+            connection = session.carrier
+            if isinstance(connection, Connection):
+                if self._ticked(connection, session, now_ms):
+                    self.turn.touch(session)
+                else:
+                    self._drop(connection, now_ms)
         self._waiters = [session for session in self._waiters if session.has_waiters]
 
     # -- reading -------------------------------------------------------------------------
@@ -356,6 +398,10 @@ class Loop:
         except OSError:
             self._drop(connection, now_ms)
             return
+        except Exception:  # as in ``_read``
+            logger.exception("internal error, closing connection %s", connection.peer)
+            self._drop(connection, now_ms)
+            return
         left = len(connection.unsent)
         if left == 0:
             if session.closed:
@@ -373,7 +419,11 @@ class Loop:
                 if len(out) == 0:
                     return
                 connection.unsent = memoryview(out.getvalue())
-                out.truncate(0)
+                if len(connection.unsent) > OUTPUT_KEPT_BYTES:
+                    session.renew_output()
+                    out = session.out
+                else:
+                    out.truncate(0)
             count = connection.sock.send(connection.unsent)
             session.sent(count, now_ms)
             connection.unsent = connection.unsent[count:]
@@ -409,6 +459,7 @@ class Loop:
     def _close(self, connection: Connection, session: Session, now_ms: int) -> None:
         """The session is done: say goodbye so that the peer reads our last words."""
         if now_ms < session.close_after_ms:
+            self._watch(connection)
             return
         with contextlib.suppress(OSError):
             connection.sock.shutdown(socket.SHUT_WR)

@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import platform
+import resource
 import secrets
 import signal
 import sys
@@ -126,6 +127,7 @@ class Node:
         self.settings = settings
         self._started = time.monotonic()
         self._lock_fd = lock_data_dir(settings.data_dir)
+        raise_descriptor_limit()
         files = RealFileSystem()
         log_dir = os.path.join(settings.data_dir, "log")
         files.makedirs(log_dir)
@@ -250,17 +252,17 @@ class Node:
 
         One file a time: its messages make one group, and a group should stay small.
         """
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = time.monotonic_ns() // 1_000_000
         if now_ms - self._compacted_at_ms < COMPACTION_INTERVAL_MS:
             return
         self._compacted_at_ms = now_ms
         for file_no in self.log.files_to_compact()[:1]:
+            concerned = set(self.log.queue_ids_in(file_no))
             for vhost in self.broker.vhosts.values():
                 for name, queue_id in vhost.queue_ids.items():
-                    backing = cast(RamQueue, vhost.queues[name].backing)
-                    messages = backing.messages_in_file(file_no)
-                    if messages:
-                        self.log.relocate(queue_id, messages)
+                    if queue_id in concerned:
+                        backing = cast(RamQueue, vhost.queues[name].backing)
+                        self.log.relocate(queue_id, backing.messages_in_file(file_no))
 
     def _settle_memory(self) -> None:
         """What is alive now stays: keep the collector from walking it again and again."""
@@ -304,6 +306,12 @@ class Node:
         if self.committer.error is not None:
             raise self.committer.error
         return 0
+
+
+def raise_descriptor_limit() -> None:
+    """As many connections as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def lock_data_dir(path: str) -> int:

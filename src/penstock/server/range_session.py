@@ -35,6 +35,8 @@ from penstock.queues.queue import Queue
 from penstock.server.session import Session
 from penstock.wire import ranges
 
+OPEN_TIMEOUT_MS: Final = 10_000
+"""Who has not opened a queue by then is not a reader."""
 LEASE_GRACE_MS: Final = 60_000
 OUTPUT_MAX_BYTES: Final = 16 * 1024 * 1024
 REQUESTS_MAX: Final = 64
@@ -160,16 +162,19 @@ class RangeSession(Session):
         self._token = 0
         self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
         self._now_ms = 0
+        self._came_at_ms = 0
 
     # -- what the listener calls -----------------------------------------------------------
 
     @property
     def has_waiters(self) -> bool:
         """Somebody waits for messages or for time to pass: tick often."""
-        return self._wait is not None
+        return self._wait is not None and not self.closed
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         self._now_ms = int(now_ms)
+        if self._came_at_ms == 0:
+            self._came_at_ms = self._now_ms
         if self.closed:
             return
         try:
@@ -190,6 +195,8 @@ class RangeSession(Session):
         if self._wait is not None and not self.closed:
             self._guarded(self._look_for_messages)
         self._work()
+        if self._queue is None and self._now_ms - self._came_at_ms > OPEN_TIMEOUT_MS:
+            self.closed = True
 
     def drained(self) -> None:
         self._work()

@@ -20,7 +20,9 @@ class Session:
         self.outlet = Outlet()
         self.closed: bool = False  # nothing more to say: close once the output has left
         self.awaiting_disk: bool = False  # some confirm waits for the message log
+        self.abandoned: bool = False  # closed, and nobody is there to read our last words
         self.unread: bool = False  # the loop does not read it just now: its silence is ours
+        self.clogged: bool = False  # not read because it does not read: sending proves it lives
         self.crowded: Queue | None = None  # what it just published waits here behind a lot
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
@@ -31,6 +33,10 @@ class Session:
     def has_waiters(self) -> bool:
         """Wants ``tick`` more often, because a peer waits for something to happen."""
         return False
+
+    def renew_output(self) -> None:
+        """Begin a new output buffer; the old one grew too large to be kept."""
+        self.out = BytesWriter()
 
     def forget_crowded(self) -> None:
         self.crowded = None

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
 from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.committer import Committer
 from penstock.server.session import Session
@@ -61,7 +62,7 @@ class Turn:
     def run(self, now_ms: i64, idle: bool) -> None:
         """One turn; ``idle`` = no socket had anything to read."""
         if self._broker.has_refills():
-            if idle or now_ms - self._refill_since_ms > REFILL_DELAY_MS:
+            if idle or not 0 <= now_ms - self._refill_since_ms <= REFILL_DELAY_MS:
                 self._broker.wake_refills()
         else:
             self._refill_since_ms = now_ms
@@ -84,12 +85,19 @@ class Turn:
 
     def _deliver(self, now_ms: i64) -> None:
         for queue in self._broker.take_wakeups():
-            for delivery in queue.deliver(now_ms):
-                channel = cast(AmqpChannel, delivery.consumer.holder)
-                channel.deliver(delivery)
-                self.touch(channel.link.session)
+            self._deliver_from(queue, now_ms)
+            # A time to live of 0 means "at once or not at all": go on while somebody takes.
+            while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
+                self._broker.take_wakeup(queue)
+                self._deliver_from(queue, now_ms)
             if not queue.deleted and queue.next_expiry_ms() > 0:
                 self._broker.expire_messages(queue, now_ms)
+
+    def _deliver_from(self, queue: Queue, now_ms: i64) -> None:
+        for delivery in queue.deliver(now_ms):
+            channel = cast(AmqpChannel, delivery.consumer.holder)
+            channel.deliver(delivery)
+            self.touch(channel.link.session)
 
     # -- the disk ------------------------------------------------------------------------
 
@@ -104,7 +112,8 @@ class Turn:
         idle = self._committer.idle()
         if not idle and pending < GROUP_BYTES_MAX:
             return
-        sync = len(self.waiting) > 0 or now_ms - self._synced_at_ms >= SYNC_INTERVAL_MS
+        overdue = not 0 <= now_ms - self._synced_at_ms < SYNC_INTERVAL_MS
+        sync = len(self.waiting) > 0 or overdue
         if pending == 0 and not (sync and log.durable_position < log.position):
             return
         group = log.seal(sync)

@@ -272,6 +272,10 @@ class MessageLog:
         write_forget(self._buffer, queue_id)
         self.position += len(self._buffer) - before
 
+    def queue_ids_in(self, file_no: int) -> list[int]:
+        """The queues that have live messages in this file."""
+        return [queue_id for queue_id, queue in self._queues.items() if file_no in queue.shares]
+
     def relocate(self, queue_id: i64, messages: list[Message]) -> None:
         """Append again what is LOGGED here and lies in another than the current file.
 

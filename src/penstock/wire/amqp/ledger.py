@@ -5,6 +5,10 @@ what waits for settlement has an entry.  Entries lie in two parallel lists, tag 
 ``t - base``, so one settlement costs one index, whatever order they come in; settled
 places are holes until the front of the list is all holes.
 
+A delivery that stays open for hours would so keep a hole for each that came after it; when
+the lists are nearly all holes the open ones are set aside in a dictionary, and the lists
+begin anew.
+
 The ``holder`` of a message is the session's affair and opaque here.
 """
 
@@ -16,6 +20,9 @@ from penstock.core.message import Message
 
 ALL_OPEN: Final[i64] = -1 << 63
 """No tag: every tag that was asked for was open."""
+SPARSE_MIN: Final[i64] = 4096
+SPARSE_RATIO: Final[i64] = 16
+"""Lists at least this long, of which less than one in so many places is open, are begun anew."""
 
 
 @final
@@ -33,7 +40,8 @@ class DeliveryLedger:
 
     D1  base <= next_tag, and the lists are next_tag - base long
     D2  the first entry is no hole (or the lists are empty)
-    D3  ``open_count`` entries are no holes
+    D3  ``open_count`` entries are no holes, those set aside included
+    D4  what is set aside lies below base, ascending
     """
 
     def __init__(self) -> None:
@@ -42,16 +50,18 @@ class DeliveryLedger:
         self._base: i64 = 1
         self._messages: list[Message | None] = []
         self._holders: list[object] = []
+        self._aside: dict[int, Settlement] = {}  # one message each
 
     def skip(self, count: i64) -> i64:
         """Number deliveries nobody will settle; returns the first tag."""
         first = self.next_tag
         self.next_tag += count
-        if self.open_count == 0:
+        if self.open_count == len(self._aside):
             self._base = self.next_tag
         else:
             self._messages.extend([None] * count)
             self._holders.extend([None] * count)
+            self._set_aside()
         return first
 
     def add(self, holder: object, messages: list[Message]) -> i64:
@@ -65,7 +75,24 @@ class DeliveryLedger:
             self._holders.append(holder)
         else:
             self._holders.extend([holder] * count)
+        self._set_aside()
         return first
+
+    def _set_aside(self) -> None:
+        """Few open tags among many holes: out of the lists with them."""
+        places: i64 = len(self._messages)
+        if places < SPARSE_MIN or self.open_count * SPARSE_RATIO > places:
+            return
+        place: i64 = 0
+        while place < places:
+            message = self._messages[place]
+            if message is not None:
+                tag = int(self._base + place)
+                self._aside[tag] = Settlement(self._holders[place], [message])
+            place += 1
+        self._messages = []
+        self._holders = []
+        self._base = self.next_tag
 
     def take(self, first_tag: i64, last_tag: i64) -> tuple[list[Settlement], i64]:
         """Close the tags first..last one by one.
@@ -77,7 +104,15 @@ class DeliveryLedger:
         end: i64 = self.next_tag
         tag = first_tag
         while tag <= last_tag:
-            if tag < self._base or tag >= end:
+            if tag < self._base:
+                old = self._aside.pop(int(tag), None)
+                if old is None:
+                    break
+                self.open_count -= 1
+                settled.append(old)
+                tag += 1
+                continue
+            if tag >= end:
                 break
             place = tag - self._base
             message = self._messages[place]
@@ -98,6 +133,10 @@ class DeliveryLedger:
     def take_through(self, last_tag: i64) -> list[Settlement]:
         """Close every open tag up to and including this one."""
         settled: list[Settlement] = []
+        if len(self._aside) > 0:
+            for tag in [tag for tag in self._aside if tag <= last_tag]:
+                settled.append(self._aside.pop(tag))
+                self.open_count -= 1
         current: Settlement | None = None
         count = last_tag - self._base + 1
         if count > len(self._messages):
@@ -124,12 +163,14 @@ class DeliveryLedger:
         return self.take_through(self.next_tag - 1)
 
     def is_open(self, tag: i64) -> bool:
+        if tag < self._base:
+            return int(tag) in self._aside
         place = tag - self._base
-        return 0 <= place < len(self._messages) and self._messages[place] is not None
+        return place < len(self._messages) and self._messages[place] is not None
 
     def _trim(self) -> None:
         """Cut the holes off the front (D2)."""
-        if self.open_count == 0:
+        if self.open_count == len(self._aside):
             self._messages = []
             self._holders = []
             self._base = self.next_tag
@@ -143,12 +184,14 @@ class DeliveryLedger:
             self._base += holes
 
     def check(self) -> None:
-        """Assert D1-D3."""
+        """Assert D1-D4."""
         assert self._base + len(self._messages) == self.next_tag, "D1"
         assert len(self._holders) == len(self._messages), "D1"
         assert len(self._messages) == 0 or self._messages[0] is not None, "D2"
-        open_count = 0
+        open_count = len(self._aside)
         for message in self._messages:
             if message is not None:
                 open_count += 1
         assert open_count == self.open_count, "D3"
+        assert sorted(self._aside) == list(self._aside), "D4"
+        assert all(tag < self._base for tag in self._aside), "D4"
