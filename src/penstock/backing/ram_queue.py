@@ -85,6 +85,8 @@ class _Run:
 
     def merge(self, messages: list[Message]) -> None:
         """Put ascending messages at their places."""
+        if len(messages) == 0:
+            return
         if self.count() == 0:
             self.messages = messages[:]
             self.head = 0
