@@ -193,6 +193,7 @@ def test_an_output_buffer_that_grew_is_renewed_everywhere(node: QuietBroker) -> 
 def test_a_range_reader_that_never_opens_is_sent_away(node: QuietBroker) -> None:
     session = RangeSession(node.broker, RangeLeases(), True)
     session.receive(ranges.MAGIC, node.now_ms)
+    session.tick(node.now_ms)
     session.tick(node.now_ms + OPEN_TIMEOUT_MS)
     assert not session.closed
     session.tick(node.now_ms + OPEN_TIMEOUT_MS + 1)

@@ -216,10 +216,13 @@ class Vhost:
         self._remove_exchange(exchange)
 
     def _remove_exchange(self, exchange: Exchange) -> None:
+        self._strike(exchange)
+        self._forget_destination(exchange)
+
+    def _strike(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
         if exchange.durable:
             self._definitions.delete_exchange(self.name, exchange.name)
-        self._forget_destination(exchange)
 
     def _forget_destination(self, destination: object) -> None:
         """Remove what leads there; auto-delete exchanges go with their last binding.
@@ -232,9 +235,7 @@ class Vhost:
             target = gone.pop()
             for exchange in list(self.exchanges.values()):
                 if len(exchange.unbind_destination(target)) > 0 and _unused(exchange):
-                    del self.exchanges[exchange.name]
-                    if exchange.durable:
-                        self._definitions.delete_exchange(self.name, exchange.name)
+                    self._strike(exchange)
                     gone.append(exchange)
 
     # -- bindings ------------------------------------------------------------------------

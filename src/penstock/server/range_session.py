@@ -173,8 +173,6 @@ class RangeSession(Session):
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         self._now_ms = int(now_ms)
-        if self._came_at_ms == 0:
-            self._came_at_ms = self._now_ms
         if self.closed:
             return
         try:
@@ -195,6 +193,8 @@ class RangeSession(Session):
         if self._wait is not None and not self.closed:
             self._guarded(self._look_for_messages)
         self._work()
+        if self._came_at_ms == 0:
+            self._came_at_ms = self._now_ms
         if self._queue is None and self._now_ms - self._came_at_ms > OPEN_TIMEOUT_MS:
             self.closed = True
 
