@@ -225,10 +225,8 @@ class Vhost:
             self._definitions.delete_exchange(self.name, exchange.name)
 
     def _forget_destination(self, destination: object) -> None:
-        """Remove what leads there; auto-delete exchanges go with their last binding.
-
-        A list of work, not a recursion: a client may chain as many exchanges as it likes.
-        """
+        """Remove what leads there; auto-delete exchanges go with their last binding."""
+        # A list of work, not a recursion: a client may chain as many as it likes.
         self.epoch += 1
         gone = [destination]
         while len(gone) > 0:
