@@ -1,8 +1,8 @@
 """The server itself: log-in, errors, isolation of the data loop, the page, its life."""
 
-from __future__ import gc
-
+from __future__ import annotations
 import base64
+import gc
 import hashlib
 import re
 import socket
