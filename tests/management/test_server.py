@@ -1,6 +1,7 @@
 """The server itself: log-in, errors, isolation of the data loop, the page, its life."""
 
 from __future__ import annotations
+
 import base64
 import gc
 import hashlib
