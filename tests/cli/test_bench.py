@@ -142,11 +142,12 @@ def test_a_timed_run_at_a_rate_reports_latency_cpu_and_memory(broker: BrokerProc
         pytest.skip("the process of a foreign broker is not known")
     timed = ("--duration", "1", "--warmup", "0.3", "--rate", "500")
     result = run_json(broker, *timed, "--pid", str(broker.pid), "--tree")
-    assert 400 < result["publish_rate"] < 600
-    assert 400 < result["consume_rate"] < 600
+    # A busy machine stalls and catches up: wide bounds, yet far from a run without a rate.
+    assert 250 < result["publish_rate"] < 1000
+    assert 250 < result["consume_rate"] < 1000
     latency = result["latency_us"]
     assert 0 < latency["p50"] <= latency["p99"] <= latency["max"] < 5_000_000
-    assert 300 < latency["count"] < 600  # without the warm-up
+    assert 200 < latency["count"] < 1000  # without the warm-up
     assert result["broker"]["cpu_us_per_message"] >= 0
     assert result["broker"]["rss_peak_mb"] >= result["broker"]["rss_start_mb"] > 1
 
