@@ -8,8 +8,10 @@ shows without looking at them, and so do we.  The texts are RabbitMQ's.
 from typing import Final
 
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
+from penstock.routing.headers import type_name
 
-EXPIRES_MAX_MS: Final = 2**32 - 1
+EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
+"""Ten years, RabbitMQ's limit."""
 
 NOT_BUILT_QUEUE_ARGUMENTS: Final = (
     "x-dead-letter-exchange",
@@ -40,15 +42,15 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
     mode = arguments.get("x-queue-mode", "default")
     if mode == "lazy":
         raise NotImplementedYet(f"x-queue-mode 'lazy' for {what}")
+    if not isinstance(mode, str):
+        raise _invalid("x-queue-mode", what, f"{{unacceptable_type,{type_name(mode)}}}")
     if mode != "default":
-        raise _invalid("x-queue-mode", what, f"invalid_queue_mode,{_erlang(mode)}")
+        raise _invalid("x-queue-mode", what, f"\"unsupported queue mode '{mode}'\"")
     queue_type = arguments.get("x-queue-type", "classic")
     if queue_type in ("quorum", "stream"):
         raise NotImplementedYet(f"x-queue-type '{queue_type}' for {what}")
     if queue_type != "classic":
-        raise PreconditionFailed(
-            f"invalid arg 'x-queue-type' for {what}: \"unsupported queue type '{queue_type}'\""
-        )
+        raise _invalid("x-queue-type", what, f"\"unsupported queue type '{queue_type}'\"")
 
 
 def refuse_not_built(arguments: dict[str, object], keys: tuple[str, ...], what: str) -> None:
@@ -74,45 +76,26 @@ def check_equivalent(
 
 def _check_duration(key: str, value: object, lowest: int, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _invalid(key, what, f"unacceptable_type,{_erlang_type(value)}")
+        raise _invalid(key, what, f'"expected integer, got {type_name(value)}"')
     if value < 0:
-        raise _invalid(key, what, f"value_negative,{value}")
+        raise _invalid(key, what, f"{{value_negative,{value}}}")
     if value < lowest:
-        raise _invalid(key, what, f"value_zero,{value}")
+        raise _invalid(key, what, f"{{value_zero,{value}}}")
     if value > EXPIRES_MAX_MS:
-        raise _invalid(key, what, f"value_too_big,{value}")
+        raise _invalid(key, what, f"{{value_too_large,{value}}}")
 
 
 def _invalid(key: str, what: str, term: str) -> PreconditionFailed:
-    return PreconditionFailed(f"invalid arg '{key}' for {what}: {{{term}}}")
+    return PreconditionFailed(f"invalid arg '{key}' for {what}: {term}")
 
 
 def _value_of_type(value: object, missing: object) -> str:
     if value is missing:
         return "none"
-    return f"the value '{_plain(value)}' of type '{_erlang_type(value)}'"
+    return f"the value '{_plain(value)}' of type '{type_name(value)}'"
 
 
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-def _erlang(value: object) -> str:
-    return f'<<"{value}">>' if isinstance(value, str) else _plain(value)
-
-
-def _erlang_type(value: object) -> str:
-    """RabbitMQ's name of the table type a value most likely came in."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(2**31) <= value < 2**31 else "long"
-    if isinstance(value, float):
-        return "double"
-    if isinstance(value, list):
-        return "array"
-    if isinstance(value, dict):
-        return "table"
-    return "void" if value is None else "longstr"

@@ -1,0 +1,49 @@
+"""What RabbitMQ 3.10.8 answered when a queue was declared with one odd argument."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.broker.arguments import EXPIRES_MAX_MS, check_queue_arguments
+from penstock.core.errors import PreconditionFailed
+
+TEN_YEARS_MS = 315_360_000_000
+
+ACCEPTED = [
+    ("x-message-ttl", 4_294_967_296),
+    ("x-message-ttl", TEN_YEARS_MS),
+    ("x-message-ttl", 0),
+    ("x-expires", TEN_YEARS_MS),
+    ("x-expires", 1),
+]
+REFUSED = [
+    ("x-message-ttl", TEN_YEARS_MS + 1, "{value_too_large,315360000001}"),
+    ("x-message-ttl", -5, "{value_negative,-5}"),
+    ("x-message-ttl", "5", '"expected integer, got longstr"'),
+    ("x-message-ttl", b"\xff", '"expected integer, got binary"'),
+    ("x-expires", TEN_YEARS_MS + 1, "{value_too_large,315360000001}"),
+    ("x-expires", 0, "{value_zero,0}"),
+    ("x-expires", -1, "{value_negative,-1}"),
+    ("x-expires", True, '"expected integer, got bool"'),
+    ("x-expires", None, '"expected integer, got void"'),
+    ("x-expires", [1], '"expected integer, got array"'),
+    ("x-expires", {"a": 1}, '"expected integer, got table"'),
+    ("x-queue-mode", "odd", "\"unsupported queue mode 'odd'\""),
+    ("x-queue-mode", 5, "{unacceptable_type,signedint}"),
+]
+
+
+@pytest.mark.parametrize("key,value", ACCEPTED)
+def test_accepted(key: str, value: object) -> None:
+    check_queue_arguments({key: value}, "queue 'q' in vhost '/'")
+
+
+@pytest.mark.parametrize("key,value,term", REFUSED)
+def test_refused_in_rabbitmqs_words(key: str, value: object, term: str) -> None:
+    with pytest.raises(PreconditionFailed) as refusal:
+        check_queue_arguments({key: value}, "queue 'q' in vhost '/'")
+    assert str(refusal.value) == f"invalid arg '{key}' for queue 'q' in vhost '/': {term}"
+
+
+def test_the_limit_is_the_one_messages_have() -> None:
+    assert EXPIRES_MAX_MS == TEN_YEARS_MS
