@@ -24,11 +24,20 @@ PERSISTENT: Final = 1
 REDELIVERED: Final = 2
 """The message was handed to a consumer before, or may have been."""
 LOGGED: Final = 4
-"""The message log holds a record of this message in this queue."""
+"""The disk is to keep this message: its end needs a record in the journal."""
 SETTLED: Final = 8
 """Acknowledged, dropped or dead: the queue has forgotten it."""
 COPIES: Final = 16
 """The headers may name further routing keys (CC, BCC): look before routing."""
+INDEXED: Final = 32
+"""A segment of the queue index has a record of it (written, or being written)."""
+STORED: Final = 64
+"""Its content is in the message store under ``msg_id``, not in the index."""
+PENDING: Final = 128
+"""Handed out and not yet settled."""
+ATTEMPTS_SHIFT: Final = 16
+"""Above this bit the flags count attempts to deliver (saturating at 65,535)."""
+ATTEMPTS_MAX: Final = 65_535
 
 
 @final
@@ -37,12 +46,14 @@ class Message:
     """One message in one queue.
 
     ``seq_id``          position in its queue; grows by one, is never reused
-    ``content``         header frame and body frames, as published
+    ``content``         header frame and body frames, as published; empty = only on disk
+    ``size``            bytes of the content, wherever it is
+    ``msg_id``          its number in the message store, 0 = the index holds the content
     ``address``         short string exchange, short string routing key
-    ``flags``           PERSISTENT | REDELIVERED | LOGGED | SETTLED
+    ``flags``           the constants above
     ``expires_at_ms``   wall clock, 0 = never
     ``enqueued_at_ms``  wall clock when the queue took it
-    ``file_no``         message log file that holds its record, 0 = none
+    ``file_no``         journal file that holds its record, 0 = none
     """
 
     __slots__ = (
@@ -52,7 +63,9 @@ class Message:
         "expires_at_ms",
         "file_no",
         "flags",
+        "msg_id",
         "seq_id",
+        "size",
     )
 
     def __init__(self, content: bytes, address: bytes, flags: i64, expires_at_ms: i64) -> None:
@@ -63,10 +76,14 @@ class Message:
         self.seq_id: i64 = -1
         self.enqueued_at_ms: i64 = 0
         self.file_no: i64 = 0
+        self.msg_id: i64 = 0
+        self.size: i64 = len(content)
 
     def copy_for_queue(self) -> "Message":
         """The same message for one more queue: shares the bytes, has its own place."""
-        return Message(self.content, self.address, self.flags & PERSISTENT, self.expires_at_ms)
+        copy = Message(self.content, self.address, self.flags & PERSISTENT, self.expires_at_ms)
+        copy.msg_id = self.msg_id
+        return copy
 
 
 @final

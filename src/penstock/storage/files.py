@@ -8,11 +8,13 @@ that forgets what was not synced (tests/helpers/sim_files.py).  Its promises:
       size, would survive a power cut; a failed ``sync`` says nothing about earlier bytes,
       and must not be tried again (Linux forgets the dirty pages of a failed one)
   F3  that a *name* exists, or no longer exists, survives only after ``sync_dir``
+  F4  what lies within ``allocate`` can be written without asking for more space
 
 This is the only file of the room that opens files (SQLite opens its own).
 """
 
 import os
+import shutil
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -60,6 +62,18 @@ class FileSystem:
         """As one ``write`` of the parts joined, without joining them."""
         raise NotImplementedError
 
+    def open_write(self, path: str) -> int:
+        """Open for writing at any place, made empty if it is not there."""
+        raise NotImplementedError
+
+    def allocate(self, handle: int, size: int) -> None:
+        """Make the file at least that long, its space reserved; new bytes are zeros."""
+        raise NotImplementedError
+
+    def pwrite_parts(self, handle: int, offset: int, parts: list[bytes]) -> None:
+        """Write the parts one after the other from ``offset`` on (``open_write`` handles)."""
+        raise NotImplementedError
+
     def sync(self, handle: int) -> None:
         raise NotImplementedError
 
@@ -79,6 +93,10 @@ class FileSystem:
         raise NotImplementedError
 
     def remove(self, path: str) -> None:
+        raise NotImplementedError
+
+    def remove_dir(self, path: str) -> None:
+        """Remove a directory and the files in it (it has no directories in it)."""
         raise NotImplementedError
 
     def rename(self, source: str, target: str) -> None:
@@ -133,6 +151,32 @@ class RealFileSystem(FileSystem):
                 self._write_rest(handle, part, written)
             written = max(0, written - len(part))
 
+    def open_write(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def allocate(self, handle: int, size: int) -> None:
+        if os.fstat(handle).st_size < size:
+            os.posix_fallocate(handle, 0, size)
+
+    def pwrite_parts(self, handle: int, offset: int, parts: list[bytes]) -> None:
+        for first in range(0, len(parts), WRITE_PARTS_MAX):
+            offset = self._pwrite(handle, offset, parts[first : first + WRITE_PARTS_MAX])
+
+    def _pwrite(self, handle: int, offset: int, parts: list[bytes]) -> int:
+        written = os.pwritev(handle, parts, offset)
+        for part in parts:
+            taken = min(written, len(part))
+            offset += taken
+            written -= taken
+            if taken < len(part):
+                rest = memoryview(part)[taken:]
+                while rest:
+                    # Two statements: see _write_rest.
+                    more = os.pwrite(handle, rest, offset)
+                    rest = rest[more:]
+                    offset += more
+        return offset
+
     def _write_rest(self, handle: int, data: bytes, written: int) -> None:
         # A signal or a full disk may cut a write short; the next one says which it was.
         rest = memoryview(data)[written:]
@@ -171,6 +215,9 @@ class RealFileSystem(FileSystem):
 
     def remove(self, path: str) -> None:
         os.remove(path)
+
+    def remove_dir(self, path: str) -> None:
+        shutil.rmtree(path)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
