@@ -164,8 +164,8 @@ class MessageStore:
     def count_reference(self, msg_id: i64) -> bool:
         """The index holds a message alive that lies here.  False = it does not lie here.
 
-        The store is synced before the journal, so a False for a record that the journal's own
-        crash rules keep means that bytes were lost which had been on disk.
+        Where each group was synced before the journal was written, a False for a record that
+        the journal kept means that bytes are gone which had been on disk: damage.
         """
         file = self._files.file_of(msg_id)
         index: i64 = -1 if file is None else file.index_of(msg_id)

@@ -145,6 +145,16 @@ class StoreFiles:
         self._first_ids.append(int(file.first_id))
         self._count(file, 1)
 
+    def add_rows(self, rows: FileTable) -> None:
+        """A file found at start; call ``count_all`` when the references are there."""
+        first_id: i64 = 1
+        if rows.ids:
+            first_id = rows.ids[0]
+        elif self.files:
+            last = self.files[-1]
+            first_id = i64(last.rows.ids[-1]) + 1 if last.rows.ids else last.first_id
+        self.add(StoreFile(rows, first_id))
+
     def remove(self, file: StoreFile) -> None:
         i = self.files.index(file)
         del self.files[i]

@@ -127,8 +127,8 @@ class StoreWriter:
         self.sync()
         self.close()
         self._handle = self._files.open_write(f"{self._directory}/{store_file_name(int(file_no))}")
-        self._file_no = file_no
         self._files.sync_dir(self._directory)
+        self._file_no = file_no
 
 
 def write_unsynced(files: FileSystem, directory: str, group: StoreGroup) -> None:

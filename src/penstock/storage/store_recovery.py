@@ -135,37 +135,40 @@ class StoreScan(DiskJob):
         rows = self.rows
         count = len(rows.ids)
         while at < end:
-            header = window.take(at, RECORD_HEADER_BYTES)
-            size: i64 = int.from_bytes(header[:4], "big")
-            content_at = at + RECORD_HEADER_BYTES
-            at = content_at + size
-            if at > end or len(header) < RECORD_HEADER_BYTES:
-                break
-            checksum = window.checksum(content_at, size, crc32(header[:12]))
-            if checksum != int.from_bytes(header[12:], "big"):
-                break
-            rows.ids.append(int.from_bytes(header[4:12], "big"))
-            rows.offsets.append(content_at - RECORD_HEADER_BYTES)
-            rows.sizes.append(size)
-            rows.references.append(0)
-            if at == end:
-                return self._ids_ascend(count)
-        if at == end:
-            return True  # a group without records
-        del rows.ids[count:]
-        del rows.offsets[count:]
-        del rows.sizes[count:]
-        del rows.references[count:]
-        return False
+            at = self._read_record(window, at, end)
+            if at < 0:
+                del rows.ids[count:]
+                del rows.offsets[count:]
+                del rows.sizes[count:]
+                del rows.references[count:]
+                return False
+        self._must_ascend(count)
+        return True
 
-    def _ids_ascend(self, count: int) -> bool:
+    def _read_record(self, window: _Window, at: i64, end: i64) -> i64:
+        """Where the next one begins; -1 = this is no true record."""
+        header = window.take(at, RECORD_HEADER_BYTES)
+        size: i64 = int.from_bytes(header[:4], "big")
+        content_at = at + RECORD_HEADER_BYTES
+        if content_at + size > end:
+            return -1
+        checksum = window.checksum(content_at, size, crc32(header[:12]))
+        if checksum != int.from_bytes(header[12:], "big"):
+            return -1
+        rows = self.rows
+        rows.ids.append(int.from_bytes(header[4:12], "big"))
+        rows.offsets.append(at)
+        rows.sizes.append(size)
+        rows.references.append(0)
+        return content_at + size
+
+    def _must_ascend(self, count: int) -> None:
         """The checksums are right: what does not ascend was written by other rules than ours."""
         ids = self.rows.ids
         for i in range(max(count, 1), len(ids)):
             if ids[i] <= ids[i - 1]:
                 at: i64 = self.rows.offsets[i]
                 raise damage(self.path, int(at), int(RECORD_HEADER_BYTES))
-        return True
 
     def _must_be_torn(self, window: _Window, size: i64) -> None:
         """What follows the last true group: left by a crash, or damaged?"""
@@ -236,8 +239,7 @@ class StoreRecovery:
         for rows in table.files:
             self._must_be_there(rows, left)
             left.discard(int(rows.number))
-            first_id: i64 = rows.ids[0] if rows.ids else table.next_msg_id
-            self._store.add(StoreFile(rows, first_id))
+            self._store.add_rows(rows)
         for number in sorted(left):
             if number >= table.next_file_no:
                 raise damage(self._store.path(number), 0, self._fs.size(self._store.path(number)))
@@ -271,12 +273,10 @@ class StoreRecovery:
             if scan.error is not None:
                 raise scan.error
             rows = _rows_above(scan.rows, last_id)
+            self._store.add_rows(rows)
             if rows.ids:
-                self._store.add(StoreFile(rows, rows.ids[0]))
                 last_id = rows.ids[-1]
-            else:
-                self._store.add(StoreFile(rows, last_id + 1))
-            self.next_msg_id = max(self.next_msg_id, scan.next_msg_id, last_id + 1)
+            self.next_msg_id = max(self.next_msg_id, scan.next_msg_id)
             self.bytes_cut += scan.bytes_cut
         if self._scans:
             self.next_msg_id = (self.next_msg_id // MSG_ID_STEP + 1) * MSG_ID_STEP
