@@ -1,7 +1,8 @@
 """What a message store must do, done slowly: a dictionary of contents and a journal of references.
 
 The journal is the judge of what a crash may lose: every change of a count is an entry, ``durable``
-entries survive for certain, ``written`` ones perhaps, in order.
+entries survive for certain, those of the groups ``written`` after them perhaps, in order and each
+group whole or not at all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class ModelStore:
         self.references: Counter[int] = Counter()
         self.journal: list[tuple[int, int]] = []
         self.durable = 0
-        self.written = 0
+        self.written: list[int] = []  # ends of groups
 
     @property
     def position(self) -> int:
@@ -42,8 +43,10 @@ class ModelStore:
 
     def crash(self, rng: random.Random) -> None:
         """Lose some end of the journal, not more than may be lost."""
-        del self.journal[rng.randint(self.durable, self.written) :]
-        self.durable = self.written = self.position
+        ends = [end for end in self.written if end > self.durable]
+        del self.journal[rng.choice([self.durable, *ends]) :]
+        self.durable = self.position
+        self.written = []
         self.references = Counter()
         for msg_id, count in self.journal:
             self.references[msg_id] += count

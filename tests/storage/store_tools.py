@@ -156,7 +156,7 @@ class StoreWorld:
         if group is not None:
             self.sealed.append(Sealed(group, self.model.position))
         elif not self.sealed:  # the journal alone is written
-            self.model.written = self.model.durable = self.model.position
+            self.model.durable = self.model.position
             self.store.note_durable(self.model.position)
 
     def commit_step(self) -> None:
@@ -168,7 +168,7 @@ class StoreWorld:
         elif step == "sync":
             self.writer.sync()
         elif step == "journal_written":
-            self.model.written = first.position
+            self.model.written.append(first.position)
         elif step == "journal_durable":
             self.model.durable = first.position
         else:

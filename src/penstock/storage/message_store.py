@@ -10,9 +10,10 @@ place in a file.  When the group is written, ``committed`` lets the cache go of 
 message that loses its last reference before it is sealed is *cancelled*: it never reaches the
 disk, and since a fan-out counts its references in one write, a body is written once or never.
 
-**Two of them.**  The persistent store is sealed and synced by the group committer together with
-the journal, store first: then a journal record never names a content that is not on disk.  The
-transient store is emptied at start (``clear``), and writes by itself when told (``flush_job``),
+**Two of them.**  The persistent store is sealed whenever the journal is, and written and synced
+before it: then a journal record never names a content that is not on disk.  A cancelled message
+has its publish and its end in the same group of the journal, which a crash keeps whole or loses
+whole; journal and store must therefore be sealed together.  The transient store is emptied at start (``clear``), and writes by itself when told (``flush_job``),
 without any sync.
 
 **Space.**  Files are rolled at 16 MiB; a content that is larger has a file for itself.  What
