@@ -371,6 +371,17 @@ def test_names_go_and_come_back() -> None:
     assert len(found) == 8
 
 
+def test_synced_names_stay_as_they_are() -> None:
+    for seed in range(100):
+        files, handle = recycled()
+        files.close(handle)
+        files.close(files.open_append("d/new"))
+        files.rename("d/f", "d/g")
+        files.sync_dir("d")
+        files.power_cut(random.Random(seed))
+        assert sorted(files.listdir("d")) == ["g", "new"]
+
+
 # -- directories ---------------------------------------------------------------------------
 
 
