@@ -113,11 +113,10 @@ class DiskWorker:
 
     def stall(self, error: OSError) -> None:
         first = not self.stalled
+        kind = os.strerror(error.errno or errno.ENOSPC).lower()
         where = error.filename or self._directory
-        self.stalled = (
-            f"{os.strerror(error.errno or errno.ENOSPC).lower()}: {where}; {free_space(self._directory)}"
-            f"writing is tried again every {RETRY_MS} ms"
-        )
+        hint = free_space(self._directory)
+        self.stalled = f"{kind}: {where}; {hint}writing is tried again every {RETRY_MS} ms"
         if first:
             self.wake()
 
