@@ -13,8 +13,8 @@ disk, and since a fan-out counts its references in one write, a body is written 
 **Two of them.**  The persistent store is sealed whenever the journal is, and written and synced
 before it: then a journal record never names a content that is not on disk.  A cancelled message
 has its publish and its end in the same group of the journal, which a crash keeps whole or loses
-whole; journal and store must therefore be sealed together.  The transient store is emptied at start (``clear``), and writes by itself when told (``flush_job``),
-without any sync.
+whole; journal and store must therefore be sealed together.  The transient store is emptied at
+start (``clear``), and writes by itself when told (``flush_job``), without any sync.
 
 **Space.**  Files are rolled at 16 MiB; a content that is larger has a file for itself.  What
 ``remove`` leaves behind is given back by ``collect_garbage``; store_gc.py says when and how.
@@ -310,6 +310,7 @@ class MessageStore:
             return pieces[-1]
         full = file.size + GROUP_HEADER_BYTES + size > self._limit_bytes
         if pieces or (full and file.size > GROUP_HEADER_BYTES):
+            file.rows.trim()
             file = StoreFile(FileTable(file.number + 1, 0), msg_id)
             self._files.add(file)
         synced = self._synced_offset if file.number == self._synced_file_no else 0

@@ -154,6 +154,13 @@ class FileTable:
         self.sizes: array[int] = array("i")
         self.references: array[int] = array("i")
 
+    def trim(self) -> None:
+        """No more rows will come: give back what the arrays hold in reserve for them."""
+        self.ids = self.ids[:]
+        self.offsets = self.offsets[:]
+        self.sizes = self.sizes[:]
+        self.references = self.references[:]
+
 
 def encode_table(next_msg_id: i64, next_file_no: i64, files: list[FileTable]) -> bytes:
     parts = [_TABLE.pack(TABLE_MAGIC_BYTES, next_msg_id, next_file_no, len(files))]

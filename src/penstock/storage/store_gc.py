@@ -114,6 +114,7 @@ class StoreCompaction(DiskJob):
         for source in sources:
             self.needed_position = max(self.needed_position, source.last_death)
             self._from_offsets.append(self._snapshot(source))
+        self._target.rows.trim()
         self._target.rows.size = GROUP_HEADER_BYTES + self._size
 
     def _snapshot(self, source: StoreFile) -> FileTable:

@@ -126,6 +126,7 @@ class StoreScan(DiskJob):
             self.again_offset = min(header.synced, self.end)
             self.end = at + header.size
         self.rows.size = self.end
+        self.rows.trim()
         self.bytes_cut = size - self.end
         if self.bytes_cut > 0:
             self._must_be_torn(window, size)
