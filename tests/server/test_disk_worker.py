@@ -201,6 +201,24 @@ def test_what_finish_asks_for_is_done_too(room: Room) -> None:
     assert room.collected == [leader, follower]
 
 
+def test_a_board_may_finish_its_jobs_itself() -> None:
+    noted: list[DiskJob] = []
+
+    def note(job: DiskJob) -> None:
+        job.finish()
+        noted.append(job)
+
+    files = SimFileSystem()
+    files.makedirs("d")
+    worker = DiskWorker(files, "d", lambda: None, note)
+    done = jobs("abc")
+    worker.submit_reads(done)
+    worker.close()
+    assert noted == []
+    assert worker.collect() == done == noted
+    assert all(job.done for job in done)
+
+
 def test_a_finish_that_raises_costs_the_others_nothing(room: Room) -> None:
     class Wrong(Job):
         def finish(self) -> None:

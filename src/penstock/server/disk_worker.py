@@ -1,8 +1,8 @@
 """``DiskWorker``: does the disk work that is not the journal's, in two threads.
 
 In: the jobs of a board, in order (``submit_writes``, ``submit_reads``; the first job of a lane
-starts its thread).  Out: the same jobs, done (``collect``, which calls their ``finish`` in the
-thread of whoever calls it, the loop); ``wake`` is called, from the threads, when there is
+starts its thread).  Out: the same jobs, done (``collect``, which has them finished in
+the thread of whoever calls it, the loop); ``wake`` is called, from the threads, when there is
 something to collect and when ``stalled`` changes.  The threads touch files, jobs and nothing
 else of the broker, and sleep while there is nothing to do.
 
@@ -51,14 +51,29 @@ RETRY_MS: Final = 500
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-class DiskWorker:
-    """All methods belong to the loop; ``directory`` is where the words of ``stalled`` look."""
+def finish_job(job: DiskJob) -> None:
+    job.finish()
 
-    def __init__(self, files: FileSystem, directory: str, wake: Callable[[], None]) -> None:
+
+class DiskWorker:
+    """All methods belong to the loop.
+
+    ``directory`` is where the words of ``stalled`` look; ``finish`` finishes a job that is
+    collected (a board that keeps account of its jobs has a way of its own).
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        wake: Callable[[], None],
+        finish: Callable[[DiskJob], None] = finish_job,
+    ) -> None:
         self.stalled = ""
         self.error: OSError | None = None
         self._directory = directory
         self._wake = wake
+        self._finish = finish
         self._done: deque[DiskJob] = deque()
         self._writes = Lane(self, files, "disk-writes", patient=True)
         self._reads = Lane(self, files, "disk-reads", patient=False)
@@ -79,7 +94,7 @@ class DiskWorker:
         finished: list[DiskJob] = []
         for _ in range(len(self._done)):
             job = self._done.popleft()
-            job.finish()
+            self._finish(job)
             finished.append(job)
         return finished
 
