@@ -178,6 +178,13 @@ class StoreWorld:
             self.sealed.popleft()
         first.steps.pop(0)
 
+    def write_ahead(self) -> None:
+        """Groups that wait together are written together, before their one sync."""
+        for waiting in self.sealed:
+            if waiting.steps[0] == "write":
+                self.writer.write(waiting.group)
+                waiting.steps.pop(0)
+
     def take_jobs(self) -> None:
         self.writes.jobs.extend(self.board.take_writes())
         self.reads.jobs.extend(self.board.take_reads())

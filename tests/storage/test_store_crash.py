@@ -71,6 +71,8 @@ class Life:
 
     def commit(self) -> None:
         self.world.seal()
+        if self.rng.random() < 0.3:
+            self.world.write_ahead()
         for _ in range(self.rng.randint(1, 12)):
             if self.world.sealed:
                 self.world.commit_step()
@@ -118,6 +120,8 @@ class Life:
                 self.seen["died in a job"] += 1
                 return
         try:
+            if self.rng.random() < 0.5:
+                world.write_ahead()
             while world.sealed and self.rng.random() < 0.9:
                 world.commit_step()
         except OSError:

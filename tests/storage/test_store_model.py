@@ -72,6 +72,10 @@ class MessageStoreMachine(RuleBasedStateMachine):
                 self.world.commit_step()
 
     @rule()
+    def write_ahead(self) -> None:
+        self.world.write_ahead()
+
+    @rule()
     def commit_all(self) -> None:
         self.world.seal()
         while self.world.sealed:

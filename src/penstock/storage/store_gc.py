@@ -283,6 +283,8 @@ class StoreGc:
 
         Files from ``committed_file_no`` on are still being written, or may be.
         """
+        if self.files.disk_error is not None:
+            return
         self._remove_dead(committed_file_no)
         if self.compaction is None:
             sources = self._choose(committed_file_no)
