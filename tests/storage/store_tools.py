@@ -26,6 +26,8 @@ class Sealed:
         self.group = group
         self.position = position
         self.steps = ["write", "sync", "journal_written", "journal_durable", "committed"]
+        if not group.sync:
+            self.steps = ["write", "journal_written", "committed"]
 
 
 class Lane:
@@ -51,6 +53,8 @@ class StoreWorld:
         self.files = SimFileSystem()
         self.model = ModelStore()
         self.limit_bytes = limit_bytes
+        self.safe_msg_id = 0  # what the store said was durable, when it crashed
+        self.is_open = False
         self.recover()
 
     # -- start and stop --------------------------------------------------------------------
@@ -65,7 +69,11 @@ class StoreWorld:
         self.asked: list[tuple[StoreRead, list[int]]] = []
 
     def recover(self) -> list[int]:
-        """Read the files again; the messages alive that are gone."""
+        """Read the files again; the messages alive that are gone.
+
+        Only what was never synced may be: the journal's record of it survived by chance.
+        """
+        self.is_open = False
         self._new()
         for job in self.store.scan_jobs():
             run_job(job, self.files)
@@ -79,11 +87,16 @@ class StoreWorld:
                     break
         self.store.finish_recovery()
         self.store.check()
+        self.is_open = True
         for msg_id in lost:
-            del self.model.references[msg_id]
-        return lost
+            self.model.change(msg_id, -self.model.references[msg_id])
+        self.model.durable = self.model.position
+        return [msg_id for msg_id in lost if msg_id <= self.safe_msg_id]
 
     def crash(self, rng: random.Random, *, power: bool) -> None:
+        if self.is_open:
+            self.safe_msg_id = int(self.store.durable_msg_id)
+            self.is_open = False
         if power:
             self.files.power_cut(rng)
         else:
@@ -97,12 +110,15 @@ class StoreWorld:
         self.seal()  # acknowledgements that came after the last group
         self.run_all()
         table = self.store.save_table()
+        self.safe_msg_id = int(self.store.durable_msg_id)
+        assert self.safe_msg_id == self.store.next_msg_id - 1
         self.files.kill()
         return table
 
     def load(self, table: bytes) -> None:
         self._new()
         self.store.load_table(table)
+        self.is_open = True
         self.store.check()
 
     # -- messages --------------------------------------------------------------------------
@@ -151,11 +167,11 @@ class StoreWorld:
 
     # -- steps -----------------------------------------------------------------------------
 
-    def seal(self) -> None:
-        group = self.store.seal()
+    def seal(self, *, sync: bool = True) -> None:
+        group = self.store.seal(sync)
         if group is not None:
             self.sealed.append(Sealed(group, self.model.position))
-        elif not self.sealed:  # the journal alone is written
+        elif sync and not self.sealed:  # the journal alone is written
             self.model.durable = self.model.position
             self.store.note_durable(self.model.position)
 
@@ -173,8 +189,9 @@ class StoreWorld:
             self.model.durable = first.position
         else:
             self.store.committed(first.group)
-            self.store.note_durable(first.position)
-            assert self.store.durable_msg_id >= first.group.end_msg_id
+            if first.group.sync:
+                self.store.note_durable(first.position)
+                assert self.store.durable_msg_id >= first.group.end_msg_id
             self.sealed.popleft()
         first.steps.pop(0)
 

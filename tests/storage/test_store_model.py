@@ -60,9 +60,9 @@ class MessageStoreMachine(RuleBasedStateMachine):
 
     # -- the disk --------------------------------------------------------------------------
 
-    @rule()
-    def seal(self) -> None:
-        self.world.seal()
+    @rule(sync=st.booleans())
+    def seal(self, sync: bool) -> None:
+        self.world.seal(sync=sync)
 
     @precondition(lambda self: self.world.sealed)
     @rule(count=st.integers(1, 5))
