@@ -16,7 +16,6 @@ committed group.  When the store has more than two files' worth of bytes (the la
     garbage > 1/2 of all    the neighbours with the least live bytes that fit one file together
                             become one (RabbitMQ's rule, but it takes the eldest pair)
     garbage > 1/3 of all    the file with the largest share of garbage, if over half, alone
-
     over 4 files more than  the neighbours with the least live bytes that fit one file together,
     2 per 16 MiB            garbage or not: restarts and the rule above leave small files behind
 
