@@ -1,6 +1,6 @@
 """``Committer``: puts sealed groups on the disk, in a thread of its own.
 
-In: groups sealed by the message log, in order (``submit``; the first starts the thread).
+In: groups sealed by the engine, in order (``submit``; the first starts the thread).
 Out: the same groups, in order, once they are written and, where they ask for it, synced
 (``collect``); ``wake`` is called, from the thread, when there is something to collect.  The
 thread touches files, groups and nothing else of the broker; writing, syncing and the checksum
@@ -9,13 +9,19 @@ of a large group let other threads run meanwhile.
 One write per group.  Groups that wait together are written together and share one sync, up
 to ``BATCH_MAX_BYTES``: more would only make everybody wait for a longer sync.
 
-The disk keeps the order of the log's files: a file is synced to its end before the next one
-is begun, and its name is durable before anything in it is reported.  Files the log has
-dropped are removed only after the sync of the group that says so.
+The disk keeps the order: contents of the message store before the journal's block that speaks
+of them; a journal file is synced to its end before the next one is begun, and its name is
+durable before anything in it is reported.  Files the journal has retired are removed only
+after the sync of the group that says so.
 
-An ``OSError`` is final.  It is kept in ``error``, nothing after it is written or reported,
-and the broker should stop: after a failed fsync the kernel may have thrown the dirty pages
-away, and a second fsync that succeeds would say nothing about them.
+A disk without space is waited for: ``stalled`` says so, the group is tried again every half
+second (it is written to its place, so trying again does no harm), and nothing behind it is
+written before.  A journal file is allocated whole when it is begun, so that is where it
+happens, and acknowledgements in between go on.
+
+Any other ``OSError`` is final.  It is kept in ``error``, nothing after it is written or
+reported, and the broker should stop: after a failed fsync the kernel may have thrown the
+dirty pages away, and a second fsync that succeeds would say nothing about them.
 """
 
 import contextlib
@@ -28,7 +34,9 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.storage.files import FileSystem
-from penstock.storage.log_codec import LogGroup, log_file_name
+from penstock.server.disk_worker import NO_SPACE, RETRY_MS, space_text
+from penstock.storage.journal_codec import JournalGroup, journal_file_name
+from penstock.storage.store_groups import StoreWriter
 
 BATCH_MAX_BYTES: Final = 1024 * 1024
 SMOOTHING: Final = 0.2
@@ -38,15 +46,25 @@ SMOOTHING: Final = 0.2
 class Committer:
     """``submit``, ``collect``, ``idle``, ``commit_inline`` and ``close`` belong to the loop."""
 
-    def __init__(self, files: FileSystem, directory: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        file_size_bytes: int,
+        store: StoreWriter,
+        wake: Callable[[], None],
+    ) -> None:
+        self.stalled = ""
         self.last_sync_ms = 0.0
         self.sync_count = 0
         self.error: OSError | None = None
         self._files = files
         self._directory = directory
+        self._file_size_bytes = file_size_bytes
+        self._store = store
         self._wake = wake
-        self._waiting: deque[LogGroup] = deque()
-        self._done: list[LogGroup] = []
+        self._waiting: deque[JournalGroup] = deque()
+        self._done: list[JournalGroup] = []
         self._busy = False
         self._closing = False
         self._changed = threading.Condition()
@@ -58,7 +76,7 @@ class Committer:
 
     # -- the loop's side -------------------------------------------------------------------
 
-    def submit(self, group: LogGroup) -> None:
+    def submit(self, group: JournalGroup) -> None:
         with self._changed:
             assert not self._closing
             self._waiting.append(group)
@@ -67,7 +85,7 @@ class Committer:
             self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
             self._thread.start()
 
-    def collect(self) -> list[LogGroup]:
+    def collect(self) -> list[JournalGroup]:
         """Groups done since the last time, in order."""
         if not self._done:
             return []
@@ -81,7 +99,7 @@ class Committer:
         with self._changed:
             return not self._busy and not self._waiting
 
-    def commit_inline(self, group: LogGroup) -> None:
+    def commit_inline(self, group: JournalGroup) -> None:
         """Do it here and now; the next ``collect`` returns it.  Legal only when ``idle``.
 
         For a small group and a fast disk the way to the thread and back costs more than
@@ -89,8 +107,10 @@ class Committer:
         """
         assert self.idle()
         assert not self._closing
-        if self._commit([group]):
+        if self._try_commit([group]):
             self._done.append(group)
+        elif self.stalled:
+            self.submit(group)
 
     def close(self) -> None:
         """Do what waits, then end; what was done may still be collected afterwards."""
@@ -101,6 +121,7 @@ class Committer:
             self._thread.join()
         if self._handle >= 0:
             self._close_file()
+        self._store.close()
 
     def _close_file(self) -> None:
         try:
@@ -121,7 +142,7 @@ class Committer:
                 return
             committed = False
             try:
-                committed = self._commit(batch)
+                committed = self._commit_patiently(batch)
             except BaseException as bug:
                 # Nobody sees this thread die: those who wait for it must hear of it.
                 self.error = OSError(errno.EIO, f"the committer failed: {bug!r}")
@@ -133,7 +154,7 @@ class Committer:
                     self._busy = False
                 self._wake()
 
-    def _next_batch(self) -> list[LogGroup]:
+    def _next_batch(self) -> list[JournalGroup]:
         """Wait for work; empty = there will be no more."""
         with self._changed:
             while True:
@@ -155,27 +176,49 @@ class Committer:
 
     # -- the disk, from either side --------------------------------------------------------
 
-    def _commit(self, batch: list[LogGroup]) -> bool:
+    def _commit_patiently(self, batch: list[JournalGroup]) -> bool:
+        """Wait for space as long as it takes, or until the broker is stopped."""
+        while not self._try_commit(batch):
+            if not self.stalled:
+                return False
+            self._wake()
+            with self._changed:
+                if self._closing:
+                    self.error = OSError(errno.ENOSPC, self.stalled)
+                    return False
+                self._changed.wait(RETRY_MS / 1000)
+        return True
+
+    def _try_commit(self, batch: list[JournalGroup]) -> bool:
         if self.error is not None:
             return False
         try:
             for group in batch:
                 self._write(group)
-            if self._unsynced and any(group.sync for group in batch):
-                self._sync()
+            if any(group.sync for group in batch):
+                self._store.sync()
+                if self._unsynced:
+                    self._sync()
             self._remove([number for group in batch for number in group.files_to_remove])
         except OSError as error:
-            self.error = error
+            if error.errno in NO_SPACE:
+                self.stalled = space_text(error, self._directory)
+            else:
+                self.stalled = ""
+                self.error = error
             return False
+        self.stalled = ""
         return True
 
-    def _write(self, group: LogGroup) -> None:
+    def _write(self, group: JournalGroup) -> None:
+        if group.store is not None:
+            self._store.write(group.store)
         if group.size == 0:
             return
         if group.file_no != self._file_no:
             self._open(group.file_no)
         self._unsynced = True
-        self._files.write_parts(self._handle, [group.header(), *group.parts])
+        self._files.pwrite_parts(self._handle, group.offset, [group.header(), *group.parts])
 
     def _open(self, file_no: int) -> None:
         """Leave one file for the next.
@@ -184,10 +227,18 @@ class Committer:
         """
         if self._handle >= 0:
             if self._unsynced:
+                self._store.sync()
                 self._sync()
             self._files.close(self._handle)
             self._handle = -1
-        self._handle = self._files.open_append(self._path(file_no))
+            self._file_no = 0
+        handle = self._files.open_write(self._path(file_no))
+        try:
+            self._files.allocate(handle, self._file_size_bytes)
+        except OSError:
+            self._files.close(handle)
+            raise
+        self._handle = handle
         self._file_no = file_no
         self._files.sync_dir(self._directory)
 
@@ -209,4 +260,4 @@ class Committer:
                 self._files.remove(self._path(number))
 
     def _path(self, file_no: int) -> str:
-        return os.path.join(self._directory, log_file_name(file_no))
+        return os.path.join(self._directory, journal_file_name(file_no))

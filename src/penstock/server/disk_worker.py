@@ -128,10 +128,7 @@ class DiskWorker:
 
     def stall(self, error: OSError) -> None:
         first = not self.stalled
-        kind = os.strerror(error.errno or errno.ENOSPC).lower()
-        where = error.filename or self._directory
-        hint = free_space(self._directory)
-        self.stalled = f"{kind}: {where}; {hint}writing is tried again every {RETRY_MS} ms"
+        self.stalled = space_text(error, self._directory)
         if first:
             self.wake()
 
@@ -266,6 +263,13 @@ def no_space(error: Exception | None) -> OSError | None:
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return error
     return None
+
+
+def space_text(error: OSError, directory: str) -> str:
+    """What ``stalled`` says, here and at the committer."""
+    kind = os.strerror(error.errno or errno.ENOSPC).lower()
+    where = error.filename or directory
+    return f"{kind}: {where}; {free_space(directory)}writing is tried again every {RETRY_MS} ms"
 
 
 def free_space(directory: str) -> str:

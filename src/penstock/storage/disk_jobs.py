@@ -16,7 +16,7 @@ to places, not append.  Any other ``OSError``, and ``Corrupt``, is kept in ``err
 
 from typing import final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from penstock.storage.files import FileSystem
 
@@ -29,6 +29,7 @@ class DiskJob:
         self.error: Exception | None = None
         self.cancelled: bool = False
         self.done: bool = False
+        self.reader_id: int = -1
 
     def run(self, files: FileSystem) -> None:
         """In a worker's thread; may run again after ENOSPC."""
@@ -41,11 +42,36 @@ class DiskJob:
 
 @final
 class JobBoard:
-    """Jobs asked for and not yet taken."""
+    """Jobs asked for and not yet taken; queues whose reads have arrived."""
 
     def __init__(self) -> None:
         self.writes: list[DiskJob] = []
         self.reads: list[DiskJob] = []
+        self.arrived: list[int] = []
+
+    def submit_read(self, job: DiskJob, reader_id: i64) -> None:
+        """A read for that queue, which is on ``arrived`` when it is done."""
+        job.reader_id = int(reader_id)
+        self.reads.append(job)
+
+    def take_back(self, reader_id: i64) -> list[DiskJob]:
+        """Reads for that queue that nobody has taken off yet."""
+        mine = [job for job in self.reads if job.reader_id == reader_id]
+        if mine:
+            self.reads = [job for job in self.reads if job.reader_id != reader_id]
+        return mine
+
+    def take_arrived(self) -> list[int]:
+        """Queues for which something was read since the last time."""
+        arrived = self.arrived
+        self.arrived = []
+        return arrived
+
+    def finish(self, job: DiskJob) -> None:
+        """The job has run: tell its owner."""
+        job.finish()
+        if job.reader_id >= 0 and job.done:
+            self.arrived.append(job.reader_id)
 
     def take_writes(self) -> list[DiskJob]:
         jobs = self.writes
@@ -63,7 +89,7 @@ class JobBoard:
             for job in self.take_writes() + self.take_reads():
                 if not job.cancelled:
                     run_job(job, files)
-                job.finish()
+                self.finish(job)
 
 
 def run_job(job: DiskJob, files: FileSystem) -> None:

@@ -1,0 +1,421 @@
+"""Where the messages of a variable queue are, and how they come back from the disk.
+
+This is the lower third of ``VariableQueue`` (variable_queue.py tells the whole): the
+containers and their counters, the load of delta's head, and the fill of contents that are
+only on disk.  Both are asked for ahead of the consumer and done by a thread; ``absorb`` takes
+what has arrived.  How far ahead begins small and doubles whenever a consumer had to wait.
+
+A *load* makes betas of the next stretch of delta; small messages come with their contents,
+large ones without.  A *fill* brings the contents of the first betas that lack them.  At most
+one of each is under way.  What changed meanwhile is noticed: a load counts only if delta
+still begins where it was asked, a content only if its message still waits in q3 without one.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.backing.pending import PendingAcks
+from penstock.backing.ram_target import INFINITE, Rates
+from penstock.backing.runs import Run
+from penstock.core.message import INDEXED, LOGGED, PENDING, SETTLED, STORED, Message
+from penstock.storage.disk_jobs import DiskJob, run_job
+from penstock.storage.engine import Engine, RestingQueue
+from penstock.storage.message_store import MessageStore, StoreRead
+from penstock.storage.queue_index import QueueIndex
+from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.segment_jobs import SegmentRead
+
+AHEAD_LEAST_BYTES: Final[i64] = 128 * 1024
+AHEAD_MOST_BYTES: Final[i64] = 4 * 1024 * 1024
+READ_MOST_BYTES: Final[i64] = 1024 * 1024
+
+
+class RestingMessages(RestingQueue):
+    """q4, q3, delta, q2, q1 and the pending acks of one queue."""
+
+    def __init__(self, engine: Engine, queue_id: i64, durable: bool, entries: i64) -> None:
+        super().__init__()
+        self.queue_id: i64 = queue_id
+        self.durable: bool = durable
+        self.q1: Run = Run()
+        self.q2: Run = Run()
+        self.q3: Run = Run()
+        self.q4: Run = Run()
+        self.tail: Run = Run()  # the end of delta that no segment has yet
+        self.tail_bytes: i64 = 0
+        self.delta_start: i64 = 0
+        self.delta_end: i64 = 0
+        self.delta_count: i64 = 0
+        self.delta_bytes: i64 = 0
+        self.pending: PendingAcks = PendingAcks()
+        self.rates: Rates = Rates()
+        self.index: QueueIndex | None = None
+        self.lazy: bool = False
+        self.fault: str = ""
+        self.target_ram_count: i64 = INFINITE
+        self.target_ram_bytes: i64 = INFINITE
+        self._engine: Engine = engine
+        self._entries: i64 = entries
+        self._next_seq_id: i64 = 0
+        self._reserved_seq_id: i64 = 0
+        self._ready_bytes: i64 = 0
+        self._ram_count: i64 = 0  # ready, content in memory, delta's tail not counted
+        self._ram_bytes: i64 = 0  # contents and objects, pending and tail too
+        self._trimmed_count: i64 = 0  # in q3 and q2, content only on disk
+        self._expiring: bool = False  # some message here may have a time to die
+        self._deleted: bool = False
+        self._ahead_bytes: i64 = AHEAD_LEAST_BYTES
+        self._read: SegmentRead | None = None
+        self._read_from: i64 = 0
+        self._fill_read: SegmentRead | None = None
+        self._fill_store: StoreRead | None = None
+        self._fill_targets: list[Message] = []
+
+    # -- counting --------------------------------------------------------------------------
+
+    def ram_bytes(self) -> i64:
+        return self._ram_bytes
+
+    def _account(self, size: i64) -> None:
+        """So many bytes more are in memory."""
+        self._ram_bytes += size
+        self._engine.ram.queued_bytes += size
+
+    def index_or_none(self) -> QueueIndex | None:
+        return self.index
+
+    def segment_entries(self) -> i64:
+        return self._entries
+
+    def _the_index(self) -> QueueIndex:
+        index = self.index
+        if index is None:
+            index = self._engine.make_index(self.queue_id, self.durable, self._entries)
+            self.index = index
+        return index
+
+    def _store_of(self, message: Message) -> MessageStore:
+        """Which store a STORED message of this queue is in."""
+        if self.durable and message.flags & LOGGED:
+            return self._engine.store
+        return self._engine.transient_store
+
+    def _head(self) -> Message | None:
+        """The first ready message, if it is in memory as a position at least."""
+        if self.q4.count() > 0:
+            return self.q4.first()
+        if self.q3.count() > 0:
+            return self.q3.first()
+        return None
+
+    # -- looking ahead ---------------------------------------------------------------------
+
+    def look_ahead(self) -> None:
+        """Ask for what the consumer will want next, unless enough is at hand."""
+        if self._deleted or self.fault != "":
+            return
+        if self.q4.count() == 0 and self.q3.count() == 0 and self.delta_count == 0:
+            self._turn_over()
+            return
+        if self._trimmed_count > 0 and self._fill_read is None and self._fill_store is None:
+            self._ask_fill()
+        if self.delta_count > 0 and self._read is None and self._is_low():
+            self._ask_load()
+
+    def _is_low(self) -> bool:
+        at_hand: i64 = self.q4.count() + self.q3.count()
+        if at_hand == 0:
+            return True
+        ready = at_hand + self.delta_count + self.q2.count() + self.q1.count()
+        return at_hand * (self._ready_bytes // ready) * 2 < self._ahead_bytes
+
+    def starved(self) -> None:
+        """Somebody wanted a message that is still on its way: look further ahead from now on."""
+        if self._ahead_bytes < AHEAD_MOST_BYTES:
+            self._ahead_bytes *= 2
+
+    def _turn_over(self) -> None:
+        """q3 and q4 are empty, delta too: q2 must be, and q1 becomes q4."""
+        if self.q1.count() > 0:
+            assert self.q2.count() == 0
+            empty = self.q4
+            self.q4 = self.q1
+            self.q1 = empty
+        self._ahead_bytes = AHEAD_LEAST_BYTES
+
+    def _ask_load(self) -> None:
+        """Delta's head: from a segment, or from the tail when the segments have nothing more."""
+        index = self.index
+        tail_start = self.tail.first().seq_id if self.tail.count() > 0 else self.delta_end
+        job: SegmentRead | None = None
+        if index is not None and self.delta_start < tail_start:
+            size = self._ahead_bytes if self._ahead_bytes < READ_MOST_BYTES else READ_MOST_BYTES
+            job = index.plan_read(self.delta_start, tail_start, size)
+        if job is None:
+            self._load_tail()
+            return
+        self._read = job
+        self._read_from = self.delta_start
+        if len(job.missing) == 0:
+            job.done = True
+            self._absorb_load()
+        else:
+            self._engine.board.submit_read(job, self.queue_id)
+
+    def _load_tail(self) -> None:
+        messages = self.tail.take_all()
+        assert len(messages) == self.delta_count
+        self._account(-self.tail_bytes - len(messages) * MESSAGE_OVERHEAD_BYTES)
+        self.tail_bytes = 0
+        self._loaded(messages, self.delta_end)
+
+    def _loaded(self, messages: list[Message], upto: i64) -> None:
+        """The next messages of delta, which now begins at ``upto``, become betas."""
+        size: i64 = 0
+        ram_count: i64 = 0
+        ram_bytes: i64 = 0
+        for message in messages:
+            size += message.size
+            if len(message.content) > 0:
+                ram_count += 1
+                ram_bytes += message.size
+            if message.expires_at_ms != 0:
+                self._expiring = True
+        count: i64 = len(messages)
+        self.q3.append_all(messages)
+        self.delta_start = upto
+        self.delta_count -= count
+        self.delta_bytes -= size
+        self._ram_count += ram_count
+        self._trimmed_count += count - ram_count
+        self._account(ram_bytes + count * MESSAGE_OVERHEAD_BYTES)
+        assert self.delta_count >= 0
+        if self.delta_count == 0:
+            assert self.delta_bytes == 0
+            self.delta_start = 0
+            self.delta_end = 0
+            if self.q2.count() > 0:
+                self.q3.append_all(self.q2.take_all())
+
+    def _ask_fill(self) -> None:
+        """Contents of the first betas that have none, as many as fit."""
+        messages = self.q3.messages
+        place = self.q3.head
+        end: i64 = len(messages)
+        size: i64 = 0
+        while place < end and len(messages[place].content) > 0:
+            size += messages[place].size
+            if size > self._ahead_bytes:
+                return  # far enough away
+            place += 1
+        if place == end:
+            return
+        if messages[place].flags & STORED:
+            self._ask_stored(place)
+        else:
+            self._ask_embedded(place)
+
+    def _ask_stored(self, place: i64) -> None:
+        messages = self.q3.messages
+        end: i64 = len(messages)
+        targets: list[Message] = []
+        msg_ids: list[int] = []
+        size: i64 = 0
+        store = self._store_of(messages[place])
+        while place < end and (size < self._ahead_bytes or len(targets) == 0):
+            message = messages[place]
+            if len(message.content) == 0:
+                if not message.flags & STORED or self._store_of(message) is not store:
+                    break
+                targets.append(message)
+                msg_ids.append(int(message.msg_id))
+                size += message.size
+            place += 1
+        job = store.read(msg_ids)
+        self._fill_store = job
+        self._fill_targets = targets
+        self._engine.board.submit_read(job, self.queue_id)
+
+    def _ask_embedded(self, place: i64) -> None:
+        first = self.q3.messages[place]
+        job = self._the_index().plan_read(
+            first.seq_id, self.q3.last().seq_id + 1, self._ahead_bytes
+        )
+        assert job is not None
+        self._fill_read = job
+        self._engine.board.submit_read(job, self.queue_id)
+
+    # -- what has arrived ------------------------------------------------------------------
+
+    def absorb(self) -> None:
+        """Take in what the disk has brought since the last time."""
+        load = self._read
+        if load is not None and load.done:
+            self._absorb_load()
+        stored = self._fill_store
+        if stored is not None and stored.done:
+            self._absorb_stored(stored)
+        embedded = self._fill_read
+        if embedded is not None and embedded.done:
+            self._absorb_embedded(embedded)
+        self.look_ahead()
+
+    def _absorb_load(self) -> None:
+        job = self._read
+        assert job is not None
+        self._read = None
+        if self._failed(job) or self.delta_count == 0 or self._read_from != self.delta_start:
+            return
+        self._loaded(self._the_index().decode(job), job.upto)
+
+    def _failed(self, job: DiskJob) -> bool:
+        error = job.error
+        if error is None:
+            return False
+        if not self._deleted and not job.cancelled:
+            self.fault = str(error)
+            self._engine.faults.append(f"queue {int(self.queue_id)} is stopped: {error}")
+        return True
+
+    def _absorb_stored(self, job: StoreRead) -> None:
+        targets = self._fill_targets
+        self._fill_store = None
+        self._fill_targets = []
+        if self._failed(job):
+            return
+        for i in range(len(targets)):
+            self._fill_one(targets[i], job.contents[i])
+
+    def _absorb_embedded(self, job: SegmentRead) -> None:
+        self._fill_read = None
+        if self._failed(job):
+            return
+        for message in self._the_index().decode(job):
+            place = self.q3.first_at(message.seq_id)
+            if place < len(self.q3.messages):
+                target = self.q3.messages[place]
+                if target.seq_id == message.seq_id:
+                    self._fill_one(target, message.content)
+
+    def _fill_one(self, target: Message, content: bytes) -> None:
+        if len(target.content) > 0 or len(content) == 0 or target.flags & (SETTLED | PENDING):
+            return
+        place = self.q3.first_at(target.seq_id)
+        if place < len(self.q3.messages) and self.q3.messages[place] is target:
+            target.content = content
+            self._ram_count += 1
+            self._trimmed_count -= 1
+            self._account(target.size)
+
+    def await_head(self) -> None:
+        """Have the first ready message at hand, reading it here and now if need be."""
+        board = self._engine.board
+        while self.fault == "":
+            self.absorb()
+            head = self._head()
+            if head is not None and len(head.content) > 0:
+                return
+            if head is None and self.delta_count == 0:
+                self._turn_over()
+                return
+            # Whatever is under way is dropped; the same is asked for again, and run here.
+            self._read = None
+            self._fill_read = None
+            self._fill_store = None
+            if head is None:
+                self._ask_load()
+            else:
+                self._ask_fill()
+            for job in board.take_back(self.queue_id):
+                run_job(job, self._engine.files)
+                job.finish()
+
+    # -- reading without taking ------------------------------------------------------------
+
+    def _peek_delta(self, start: i64, end: i64, found: list[Message], room: "Room") -> None:
+        """Messages of delta in [start, end) that fit, read here and now."""
+        if start < self.delta_start:
+            start = self.delta_start
+        tail_start = self.tail.first().seq_id if self.tail.count() > 0 else self.delta_end
+        stop = end if end < tail_start else tail_start
+        index = self.index
+        while index is not None and start < stop and not room.full:
+            job = index.plan_read(start, stop, room.bytes_left if room.bytes_left > 1 else 1)
+            if job is None:
+                break
+            run_job(job, self._engine.files)
+            if self._failed(job):
+                room.full = True
+                return
+            for message in index.decode(job):
+                if not room.take(message):
+                    return
+                found.append(message)
+            start = job.upto
+        for message in self.tail.live():
+            if start <= message.seq_id < end:
+                if not room.take(message):
+                    return
+                found.append(message)
+
+    def _with_contents(self, messages: list[Message]) -> list[Message]:
+        """The same messages, as copies with contents where those are only on disk."""
+        complete: list[Message] = []
+        for message in messages:
+            if len(message.content) > 0:
+                complete.append(message)
+                continue
+            content = self._content_now(message)
+            if content == b"":
+                break  # the queue has a fault now
+            complete.append(_copy_with(message, content))
+        return complete
+
+    def _content_now(self, message: Message) -> bytes:
+        if message.flags & STORED:
+            job = self._store_of(message).read([int(message.msg_id)])
+            while not job.done:
+                run_job(job, self._engine.files)
+                job.finish()
+            return b"" if self._failed(job) else job.contents[0]
+        assert message.flags & INDEXED
+        index = self._the_index()
+        read = index.plan_read(message.seq_id, message.seq_id + 1, 1)
+        assert read is not None
+        run_job(read, self._engine.files)
+        if self._failed(read):
+            return b""
+        for found in index.decode(read):
+            if found.seq_id == message.seq_id:
+                return found.content
+        return b""
+
+
+class Room:
+    """How much more an answer may hold."""
+
+    def __init__(self, max_messages: i64, max_bytes: i64) -> None:
+        self.messages_left: i64 = max_messages
+        self.bytes_left: i64 = max_bytes
+        self.full: bool = max_messages <= 0
+        self._empty: bool = True
+
+    def take(self, message: Message) -> bool:
+        """Room for this one?  The first always fits."""
+        if self.full or (message.size > self.bytes_left and not self._empty):
+            self.full = True
+            return False
+        self._empty = False
+        self.messages_left -= 1
+        self.bytes_left -= message.size
+        if self.messages_left == 0:
+            self.full = True
+        return True
+
+
+def _copy_with(message: Message, content: bytes) -> Message:
+    copy = Message(content, message.address, message.flags, message.expires_at_ms)
+    copy.seq_id = message.seq_id
+    copy.enqueued_at_ms = message.enqueued_at_ms
+    return copy

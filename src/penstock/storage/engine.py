@@ -1,0 +1,356 @@
+"""``Engine``: what the queues of a node share on their way to the disk.
+
+    journal           every durable event, one sync for all queues
+    segments          per queue, where messages rest (queue_index.py)
+    stores            large contents: one that lasts, one for transient messages
+    board             disk work that threads do
+    ram               how much of it all is in memory
+
+``work`` is one slice of what has to be done beside the messages themselves; the broker's
+turn calls it as long as it says there is more.  Each slice is bounded by messages, so that
+the loop is held for a few milliseconds at most.
+
+**Paging.**  Over ``ram.paging_bytes`` the queues that hold most are told a target, each its
+share of the excess, and write to segments what is over it; the nearer to the limit the more
+per slice.  Bytes are counted, not messages, and unacknowledged ones too: RabbitMQ's way, by
+duration and count, lets large or unacknowledged messages run past the limit.  Nothing more is
+paged while ``WRITES_WAITING_MAX_BYTES`` wait for the disk: they are in memory all the same.
+
+**Retirement** of the oldest journal file, in steps: every queue that may need it writes to
+segments what still lives there; settled marks are written; the segments are synced; the file
+goes.  Nothing else waits for it, so it may take many slices.
+
+Invariants:
+  E1  a journal file goes only after every queue said it needs nothing of it, and after the
+      syncs and removals begun behind that were done without an error
+  E2  at most one retirement is under way
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.storage.disk_jobs import JobBoard
+from penstock.storage.files import FileSystem
+from penstock.storage.journal import Journal, JournalFile
+from penstock.storage.journal_codec import JournalGroup
+from penstock.storage.message_store import MessageStore
+from penstock.storage.queue_index import QueueIndex
+from penstock.storage.ram import RamAccount
+from penstock.storage.segment_jobs import SegmentSync, Undertaker, WriteAccount
+
+SLICE_MESSAGES: Final[i64] = 2048
+WRITES_WAITING_MAX_BYTES: Final[i64] = 32 * 1024 * 1024
+IDLE_FLUSH_MS: Final[i64] = 1000
+PAGED_AT_ONCE: Final = 16
+"""Queues that page in one round; the largest."""
+LEAST_TARGET_BYTES: Final[i64] = 256 * 1024
+
+
+class RestingQueue:
+    """What the engine may ask of a queue's backing."""
+
+    queue_id: i64
+
+    def needs_file(self, file_no: i64) -> bool:
+        """May something of journal files up to this one be needed after a crash?"""
+        raise NotImplementedError
+
+    def flush_file(self, file_no: i64, quota: i64) -> bool:
+        """Write to segments what lives only in journal files up to this one.
+
+        At most about ``quota`` messages; True = nothing is left, the index may be synced.
+        """
+        raise NotImplementedError
+
+    def flushed(self, file_no: i64) -> None:
+        """All that was found by ``flush_file`` is on its way to the disk, and will be synced."""
+        raise NotImplementedError
+
+    def ram_bytes(self) -> i64:
+        raise NotImplementedError
+
+    def page(self, target_bytes: i64, quota: i64) -> bool:
+        """Let go of memory over the target, about ``quota`` messages; True = there is more."""
+        raise NotImplementedError
+
+    def converting(self) -> bool:
+        """Is a change of mode under way that ``page`` goes on with?"""
+        raise NotImplementedError
+
+    def index_or_none(self) -> QueueIndex | None:
+        raise NotImplementedError
+
+    def segment_entries(self) -> i64:
+        raise NotImplementedError
+
+    def note_delivered(self) -> None:
+        """Before a clean stop: what was handed out is to be marked so after the start."""
+        raise NotImplementedError
+
+    def expiring(self) -> bool:
+        """May a message here have a time to die?"""
+        raise NotImplementedError
+
+
+@final
+class EngineLimits:
+    """The settings of the engine, see core/settings.py."""
+
+    def __init__(
+        self,
+        embed_below_bytes: i64,
+        journal_bytes: i64,
+        journal_entries: i64,
+        ram_bytes: i64,
+        paging_bytes: i64,
+    ) -> None:
+        self.embed_below_bytes: i64 = embed_below_bytes
+        self.journal_bytes: i64 = journal_bytes
+        self.journal_entries: i64 = journal_entries
+        self.ram_bytes: i64 = ram_bytes
+        self.paging_bytes: i64 = paging_bytes
+
+
+@final
+class StoreUndertaker(Undertaker):
+    """Gives contents up as of now: what ended their messages is in the journal already."""
+
+    def __init__(self, journal: Journal, store: MessageStore, transient: MessageStore) -> None:
+        super().__init__()
+        self._journal: Journal = journal
+        self._store: MessageStore = store
+        self._transient: MessageStore = transient
+
+    def give_up(self, msg_id: i64, persistent: bool) -> None:
+        if persistent:
+            self._store.remove(msg_id, self._journal.position)
+        else:
+            self._transient.remove(msg_id, 0)
+
+
+@final
+class _Removals:
+    """Segment files that were being removed when this was made."""
+
+    def __init__(self, index: QueueIndex) -> None:
+        self._index: QueueIndex = index
+        self._numbers: list[int] = list(index.removing)
+
+    def over(self) -> bool:
+        return not any(number in self._index.removing for number in self._numbers)
+
+
+@final
+class Engine:
+    """Made by ``recovery.Opening``; ``directory`` is the data directory."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        journal: Journal,
+        store: MessageStore,
+        transient_store: MessageStore,
+        board: JobBoard,
+        limits: EngineLimits,
+    ) -> None:
+        self.files: FileSystem = files
+        self.directory: str = directory
+        self.journal: Journal = journal
+        self.store: MessageStore = store
+        self.transient_store: MessageStore = transient_store
+        self.board: JobBoard = board
+        self.limits: EngineLimits = limits
+        self.account: WriteAccount = WriteAccount()
+        self.ram: RamAccount = RamAccount(limits.ram_bytes, limits.paging_bytes, self.account)
+        self.undertaker: StoreUndertaker = StoreUndertaker(journal, store, transient_store)
+        self.queues: dict[int, RestingQueue] = {}
+        self.faults: list[str] = []  # for the log: queues that met damage
+        self.impatient: list[RestingQueue] = []  # with too many journal entries
+        self._retiring: JournalFile | None = None
+        self._visiting: list[RestingQueue] = []
+        self._visited: list[RestingQueue] = []
+        self._syncs: list[SegmentSync] = []
+        self._removals: list[_Removals] = []
+        self._paging: list[RestingQueue] = []
+        self._converting: list[RestingQueue] = []
+        self._busy_at_ms: i64 = 0
+        self.paged_slices: i64 = 0
+
+    def make_index(self, queue_id: i64, durable: bool, entries: i64) -> QueueIndex:
+        kind = "queues" if durable else "transient"
+        directory = f"{self.directory}/{kind}/{int(queue_id)}"
+        return QueueIndex(
+            self.board, self.account, self.undertaker, directory, queue_id, entries, durable
+        )
+
+    def add_queue(self, queue: RestingQueue) -> None:
+        self.queues[int(queue.queue_id)] = queue
+
+    def remove_queue(self, queue_id: i64) -> None:
+        self.queues.pop(int(queue_id), None)
+
+    def begin_conversion(self, queue: RestingQueue) -> None:
+        self._converting.append(queue)
+
+    # -- groups ----------------------------------------------------------------------------
+
+    def seal(self, sync: bool) -> JournalGroup | None:
+        """The journal's next group, with the contents it speaks of."""
+        group = self.journal.seal(sync)
+        if group is not None:
+            group.store = self.store.seal(sync)
+        return group
+
+    def committed(self, group: JournalGroup) -> None:
+        store = group.store
+        if store is not None:
+            self.store.committed(store)
+        self.journal.committed(group)
+        self.store.note_durable(self.journal.durable_position)
+
+    def pending_bytes(self) -> i64:
+        """Appended and not yet sealed."""
+        return self.journal.pending_bytes() + self.store.pending_bytes()
+
+    # -- work ------------------------------------------------------------------------------
+
+    def work(self, now_ms: i64, idle: bool) -> bool:
+        """One slice; True = call again soon."""
+        if not idle:
+            self._busy_at_ms = now_ms
+        elif not 0 <= now_ms - self._busy_at_ms < IDLE_FLUSH_MS:
+            self._busy_at_ms = now_ms
+            self.store.collect_garbage()
+            self.transient_store.collect_garbage()
+            self._retire_soon(True)
+        more = self._page()
+        if self._convert():
+            more = True
+        if self._flush_impatient():
+            more = True
+        self._retire_soon(False)
+        if self._retiring is not None and self._retire():
+            more = True
+        return more
+
+    def _page(self) -> bool:
+        if not self.ram.must_page():
+            self._paging = []
+            return False
+        if self.account.waiting_bytes > WRITES_WAITING_MAX_BYTES:
+            return False  # the end of a write wakes the loop
+        if not self._paging:
+            everyone = list(self.queues.values())
+            everyone.sort(key=_ram_bytes)
+            self._paging = everyone[-PAGED_AT_ONCE:]
+        queue = self._paging.pop()
+        # Each queue keeps its share of nine tenths of what the node may keep.
+        share = queue.ram_bytes() * 9 // 10 * self.ram.paging_bytes // self.ram.used_bytes()
+        least = self.ram.paging_bytes // 8
+        if least > LEAST_TARGET_BYTES:
+            least = LEAST_TARGET_BYTES
+        self.paged_slices += 1
+        if queue.page(share if share > least else least, SLICE_MESSAGES):
+            self._paging.append(queue)
+            return True
+        return len(self._paging) > 0
+
+    def _convert(self) -> bool:
+        if self._converting and self.account.waiting_bytes <= WRITES_WAITING_MAX_BYTES:
+            queue = self._converting.pop()
+            if int(queue.queue_id) in self.queues and queue.converting():
+                self._converting.insert(0, queue)
+                return queue.page(0, SLICE_MESSAGES)
+        return False
+
+    def _flush_impatient(self) -> bool:
+        """Queues with too many entries in the journal write what rests to segments.
+
+        Of finished files: what is younger has a good chance to be gone soon.
+        """
+        if self.impatient and self.account.waiting_bytes <= WRITES_WAITING_MAX_BYTES:
+            queue = self.impatient[-1]
+            if int(queue.queue_id) not in self.queues or queue.flush_file(
+                self.journal.newest_finished_no(), SLICE_MESSAGES
+            ):
+                self.impatient.pop()
+        return len(self.impatient) > 0
+
+    # -- retirement ------------------------------------------------------------------------
+
+    def _retire_soon(self, now: bool) -> None:
+        """Begin a retirement when the journal is too large, or (``now``) when it may."""
+        journal = self.journal
+        if self._retiring is not None or not journal.is_finished(journal.files[0]):
+            return
+        if not now and journal.total_bytes() <= self.limits.journal_bytes:
+            return
+        file = journal.files[0]
+        self._retiring = file
+        self._visited = []
+        self._visiting = []
+        for queue in self.queues.values():
+            if queue.needs_file(file.number):
+                self._visiting.append(queue)
+
+    def _retire(self) -> bool:
+        file = self._retiring
+        assert file is not None
+        if self._visiting:
+            if self.account.waiting_bytes > WRITES_WAITING_MAX_BYTES:
+                return False
+            queue = self._visiting[-1]
+            if int(queue.queue_id) not in self.queues:
+                self._visiting.pop()
+            elif queue.flush_file(file.number, SLICE_MESSAGES):
+                self._visiting.pop()
+                self._visited.append(queue)
+            if self._visiting:
+                return True
+            self._sync_visited(file.number)
+            return False
+        return self._end_retirement(file)
+
+    def _sync_visited(self, file_no: i64) -> None:
+        for queue in self._visited:
+            queue.flushed(file_no)
+            index = queue.index_or_none()
+            if index is not None:
+                index.flush_marks()
+                self._syncs.extend(index.sync())
+                if index.removing:
+                    self._removals.append(_Removals(index))
+        self._visited = []
+
+    def _end_retirement(self, file: JournalFile) -> bool:
+        for job in self._syncs:
+            if not job.done:
+                return False
+        for removals in self._removals:
+            if not removals.over():
+                return False
+        for job in self._syncs:
+            if job.error is not None and not job.cancelled:
+                raise job.error
+        self._syncs = []
+        self._removals = []
+        self._retiring = None
+        self.journal.retire(file)
+        return self.journal.total_bytes() > self.limits.journal_bytes
+
+    def journal_is_behind(self) -> bool:
+        """Retirement does not keep up: publishers should pause."""
+        return self.journal.total_bytes() > 2 * self.limits.journal_bytes
+
+    def check(self) -> None:
+        self.journal.check()
+        total: i64 = 0
+        for queue in self.queues.values():
+            total += queue.ram_bytes()
+        assert total == self.ram.queued_bytes
+
+
+def _ram_bytes(queue: RestingQueue) -> int:
+    return int(queue.ram_bytes())

@@ -1,0 +1,558 @@
+"""``QueueIndex``: the segments of one queue, where its messages rest on disk.
+
+Positions are seq_ids; segment N holds [N * E, (N + 1) * E).  Small messages lie here whole
+(embedded), of large ones the record names the message store's number.
+
+**What it is not.**  RabbitMQ's index writes every publish, deliver and ack of a queue to a
+``journal.jif`` of the queue and later to segments.  Here the journal is one for the node
+(journal.py), and a segment is written only when a message *rests*: when it is paged out of
+memory, or when the journal file that holds it is to be retired.  A message that passes
+through costs one journal record and never meets a segment.  ``dirty_count`` counts journal
+records since the last flush as there; more than ``max_journal_entries`` asks for a flush.
+
+**Write.**  ``append`` takes messages in ascending order, makes blocks of some hundred
+kilobytes and puts jobs on the board.  A block that is still being written is read from
+memory.  ``settle`` sets a bit; a segment without a living message loses its file at once,
+whatever was never flushed to it.  ``flush_marks`` writes the bits down, which is needed
+before the journal file with the acknowledgements goes.
+
+**Read.**  ``plan_read`` names the blocks that make the next stretch of positions complete;
+a thread reads and checks them; ``decode`` makes messages of what still lives.
+
+**Deliver marks.**  RabbitMQ writes one for each delivery.  After a crash all that survived
+is marked redelivered anyhow, so here a mark is written only when a delivered message goes
+back to rest on disk, and at a clean stop.
+
+A file that is being removed may not be written again until it is gone (``can_append``):
+removals overtake writes, since on a full disk they must; writes to it that still wait are
+cancelled.
+
+Invariants (``check``):
+  X1  a segment is here exactly while a message lives in it
+  X2  live_count and live_bytes are the sums over the segments
+  X3  segments being removed are not here
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, STORED, Message
+from penstock.storage.disk_jobs import DiskJob, JobBoard
+from penstock.storage.files import FileSystem
+from penstock.storage.message_record import (
+    message_record_end,
+    read_message,
+    record_seq_id,
+    write_message_head,
+)
+from penstock.storage.segment import Block, Segment
+from penstock.storage.segment_codec import (
+    HEADER_BYTES,
+    MARKS,
+    MESSAGES,
+    BlockHeader,
+    encode_marks,
+    segment_file_name,
+)
+from penstock.storage.segment_jobs import (
+    Burial,
+    RemoveDirectory,
+    SegmentOwner,
+    SegmentRead,
+    SegmentSync,
+    SegmentWrite,
+    Undertaker,
+    WriteAccount,
+)
+
+BLOCK_BYTES: Final[i64] = 256 * 1024
+READ_ALL_BYTES: Final[i64] = 1 << 50
+
+
+@final
+class _Removal(DiskJob):
+    """Removes the file of one segment, for good; then its number may be written again."""
+
+    def __init__(self, index: "QueueIndex", number: i64) -> None:
+        super().__init__()
+        self._index: QueueIndex = index
+        self._number: int = int(number)
+        self._path: str = index.path(number)
+
+    def run(self, files: FileSystem) -> None:
+        if files.exists(self._path):
+            files.remove(self._path)
+            # Else a power cut could bring it back when the journal has forgotten why it went.
+            files.sync_dir(self._path.rpartition("/")[0])
+
+    def finish(self) -> None:
+        self.done = True
+        self._index.removing.discard(self._number)
+
+
+@final
+class QueueIndex(SegmentOwner):
+    """``directory`` is the queue's own; it is made when the first segment is written."""
+
+    def __init__(
+        self,
+        board: JobBoard,
+        account: WriteAccount,
+        undertaker: Undertaker,
+        directory: str,
+        queue_id: i64,
+        entries: i64,
+        durable: bool,
+    ) -> None:
+        assert 8 <= entries <= 1 << 20
+        super().__init__()
+        self.directory: str = directory
+        self.queue_id: i64 = queue_id
+        self.entries: i64 = entries
+        self.durable: bool = durable
+        self.segments: dict[int, Segment] = {}
+        self.removing: set[int] = set()
+        self.live_count: i64 = 0
+        self.live_bytes: i64 = 0
+        self.redelivered_below: i64 = 0
+        self.dirty_count: i64 = 0
+        self.blocks_written: i64 = 0
+        self.error: Exception | None = None
+        self._board: JobBoard = board
+        self._account: WriteAccount = account
+        self._undertaker: Undertaker = undertaker
+        self._nowhere: Segment = Segment(-1, entries)
+        self._near: Segment = self._nowhere  # the one used last
+        self._writes: list[SegmentWrite] = []  # under way
+        self._syncs: list[SegmentSync] = []
+        self._dropping: list[Segment] = []  # dead, with a job still under way
+
+    def path(self, number: i64) -> str:
+        return f"{self.directory}/{segment_file_name(int(number))}"
+
+    def adopt(self, segment: Segment) -> None:
+        """One that was found at start."""
+        self.segments[int(segment.number)] = segment
+        self.live_count += segment.live_count
+        self.live_bytes += segment.live_bytes
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def can_append(self, seq_id: i64) -> bool:
+        return int(seq_id // self.entries) not in self.removing
+
+    def append(self, messages: list[Message]) -> None:
+        """Records for these; ascending, not INDEXED, contents at hand; they become INDEXED."""
+        count: i64 = len(messages)
+        first: i64 = 0
+        while first < count:
+            number = messages[first].seq_id // self.entries
+            end = first + 1
+            while end < count and messages[end].seq_id // self.entries == number:
+                end += 1
+            self._append_to(self._segment(number), messages, first, end)
+            first = end
+
+    def _segment(self, number: i64) -> Segment:
+        segment = self.segments.get(int(number))
+        if segment is None:
+            assert int(number) not in self.removing
+            segment = Segment(number, self.entries)
+            self.segments[int(number)] = segment
+        return segment
+
+    def _append_to(self, segment: Segment, messages: list[Message], first: i64, end: i64) -> None:
+        write = SegmentWrite(self, segment, self.path(segment.number), self._account)
+        base = segment.number * self.entries
+        writer = BytesWriter()
+        content_bytes: i64 = 0
+        for i in range(first, end):
+            message = messages[i]
+            write_message_head(writer, self.queue_id, message)
+            if not message.flags & STORED:
+                writer.write(message.content)
+            else:
+                segment.has_stored = True
+            if not message.flags & PERSISTENT:
+                segment.transient_count += 1
+            message.flags |= INDEXED
+            content_bytes += message.size
+            if len(writer) >= BLOCK_BYTES or i == end - 1:
+                payload = writer.getvalue()
+                writer.truncate(0)
+                header = self._header(segment, MESSAGES)
+                header.first = messages[first].seq_id - base
+                header.last = message.seq_id - base
+                header.count = i - first + 1
+                size: i64 = len(payload)
+                segment.add_block(
+                    Block(
+                        header.first, header.last, header.count, header.offset, size, content_bytes
+                    )
+                )
+                self.live_count += header.count
+                self.live_bytes += content_bytes
+                write.add(header, payload)
+                self.blocks_written += 1
+                content_bytes = 0
+                first = i + 1
+        self._submit(write)
+
+    def _header(self, segment: Segment, kind: i64) -> BlockHeader:
+        return BlockHeader(self.queue_id, segment.number, kind, segment.size, segment.synced)
+
+    def _submit(self, write: SegmentWrite) -> None:
+        self._writes.append(write)
+        self._board.writes.append(write)
+
+    def mark_delivered(self, seq_id: i64) -> None:
+        """It goes back to rest and was handed out before."""
+        number = seq_id // self.entries
+        self.segments[int(number)].mark_delivered(seq_id - number * self.entries)
+
+    def flush_marks(self) -> None:
+        """Write down what was settled and delivered; segments first, journal last."""
+        for segment in self.segments.values():
+            if segment.marks_dirty:
+                self._write_marks(segment)
+
+    def _write_marks(self, segment: Segment) -> None:
+        nothing = bytes(segment.bitmap_bytes())
+        settled = nothing if segment.settled is None else bytes(segment.settled)
+        delivered = nothing if segment.delivered is None else bytes(segment.delivered)
+        header = self._header(segment, MARKS)
+        header.count = len(segment.delays)
+        payload = encode_marks(settled, delivered, segment.delays)
+        segment.size += HEADER_BYTES + len(payload)
+        segment.marks_dirty = False
+        write = SegmentWrite(self, segment, self.path(segment.number), self._account)
+        write.add(header, payload)
+        self._submit(write)
+
+    def sync(self) -> list[SegmentSync]:
+        """Bring to the disk all that was written so far; the jobs are on the board."""
+        jobs: list[SegmentSync] = []
+        for segment in self.segments.values():
+            if segment.size > segment.synced + HEADER_BYTES:
+                job = SegmentSync(self, segment, self.path(segment.number), self.queue_id)
+                self._board.writes.append(job)
+                self._syncs.append(job)
+                jobs.append(job)
+        return jobs
+
+    def write_over(self, segment: Segment, error: Exception | None) -> None:
+        """A write or sync of this segment is done; an error is fatal, like the journal's."""
+        if error is not None and self.error is None:
+            self.error = error
+        if segment.writing > 0:
+            return
+        self._writes = [write for write in self._writes if write.segment is not segment]
+        self._syncs = [sync for sync in self._syncs if sync.segment is not segment]
+        for i in range(len(self._dropping)):
+            if self._dropping[i] is segment:
+                del self._dropping[i]
+                self._remove(segment)
+                break
+
+    def writing(self) -> bool:
+        return len(self._writes) > 0
+
+    # -- the end of messages ---------------------------------------------------------------
+
+    def settle(self, messages: list[Message]) -> None:
+        """Those INDEXED are done; segments in which nothing lives lose their file."""
+        entries = self.entries
+        segment = self._near
+        for message in messages:
+            if message.flags & INDEXED:
+                seq_id = message.seq_id
+                number = seq_id // entries
+                if number != segment.number:
+                    segment = self.segments[int(number)]
+                transient = not message.flags & PERSISTENT
+                self._settle(segment, seq_id - number * entries, message.size, transient)
+                if segment.live_count == 0:
+                    segment = self._nowhere
+        self._near = segment
+
+    def _settle(self, segment: Segment, position: i64, size: i64, transient: bool) -> None:
+        segment.settle(position, size, transient)
+        self.live_count -= 1
+        self.live_bytes -= size
+        if segment.live_count == 0:
+            self._drop(segment)
+
+    def _drop(self, segment: Segment) -> None:
+        """Nothing lives in it."""
+        number = int(segment.number)
+        if self._near is segment:
+            self._near = self._nowhere
+        del self.segments[number]
+        self.removing.add(number)
+        if segment.writing == 0:
+            self._remove(segment)
+            return
+        self._dropping.append(segment)
+        for write in self._writes:
+            if write.segment is segment:
+                write.cancelled = True
+        for sync in self._syncs:
+            if sync.segment is segment:
+                sync.cancelled = True  # it must not attest what was not written
+
+    def _remove(self, segment: Segment) -> None:
+        if segment.size > 0:
+            self._board.reads.append(_Removal(self, segment.number))
+
+    def drop_segments(self, start: i64, end: i64) -> i64:
+        """All living messages of the whole segments within [start, end) are done; how many.
+
+        For "everything below": no message is looked at, but for contents in the store.
+        """
+        count: i64 = 0
+        first = (start + self.entries - 1) // self.entries
+        for segment in list(self.segments.values()):
+            if first <= segment.number and (segment.number + 1) * self.entries <= end:
+                count += segment.live_count
+                self._lose(segment, [])
+        return count
+
+    def clear(self, kept: list[Message]) -> None:
+        """Everything is done but the INDEXED ones of these."""
+        by_segment: dict[int, list[Message]] = {}
+        for message in kept:
+            if message.flags & INDEXED:
+                number = int(message.seq_id // self.entries)
+                by_segment.setdefault(number, []).append(message)
+        for segment in list(self.segments.values()):
+            self._lose(segment, by_segment.get(int(segment.number), []))
+
+    def _lose(self, segment: Segment, kept: list[Message]) -> None:
+        """Of this segment only these go on living."""
+        count: i64 = len(kept)
+        if segment.live_count == count:
+            return
+        if segment.has_stored:
+            self._bury(segment, kept)
+        size: i64 = 0
+        transient_count: i64 = 0
+        settled = bytearray(b"\xff") * segment.bitmap_bytes()
+        for message in kept:
+            size += message.size
+            if not message.flags & PERSISTENT:
+                transient_count += 1
+            position = message.seq_id - segment.number * self.entries
+            settled[position >> 3] ^= 1 << (position & 7)
+        self.live_count -= segment.live_count - count
+        self.live_bytes -= segment.live_bytes - size
+        segment.settled = settled
+        segment.live_count = count
+        segment.live_bytes = size
+        segment.transient_count = transient_count
+        segment.marks_dirty = True
+        if count == 0:
+            self._drop(segment)
+
+    def _bury(self, segment: Segment, kept: list[Message]) -> None:
+        """Contents in the store are to be given up one by one: a thread reads which they are."""
+        skipped: set[int] = set()
+        for message in kept:
+            skipped.add(int(message.seq_id))
+        base = segment.number * self.entries
+        job = self._plan_in(segment, base, base + self.entries, READ_ALL_BYTES)
+        if job is not None:
+            settled = None if segment.settled is None else bytes(segment.settled)
+            self._board.reads.append(
+                Burial(job, settled, skipped, base, self.durable, self._undertaker)
+            )
+
+    def delete(self) -> None:
+        """The queue is gone, and its directory goes.
+
+        A write that runs at this moment may bring the directory back; the next start removes
+        directories that belong to no queue.
+        """
+        for segment in self.segments.values():
+            if segment.has_stored:
+                self._bury(segment, [])
+        for write in self._writes:
+            write.cancelled = True
+        for sync in self._syncs:
+            sync.cancelled = True
+        self.segments = {}
+        self._near = self._nowhere
+        self.live_count = 0
+        self.live_bytes = 0
+        self._board.reads.append(RemoveDirectory(self.directory))
+
+    def shed_transient(self, files: FileSystem) -> None:
+        """Before a clean stop: what is not to outlive the process is done.  Reads here and now,
+        but only segments that hold both kinds."""
+        for segment in list(self.segments.values()):
+            if segment.transient_count == segment.live_count:
+                self._drop(segment)
+                self.live_count -= segment.live_count
+                self.live_bytes -= segment.live_bytes
+            elif segment.transient_count > 0:
+                base = segment.number * self.entries
+                job = self._plan_in(segment, base, base + self.entries, READ_ALL_BYTES)
+                assert job is not None
+                job.run(files)
+                assert job.upto >= base + segment.blocks[len(segment.blocks) - 1].last
+                found = self.decode(job)
+                self.settle([message for message in found if not message.flags & PERSISTENT])
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def plan_read(self, start: i64, end: i64, max_bytes: i64) -> SegmentRead | None:
+        """The blocks with the first living messages of [start, end); None = there are none.
+
+        The job is not on the board.  ``upto`` of the job may be over ``end`` never.
+        """
+        number = start // self.entries
+        last = (end - 1) // self.entries
+        while number <= last:
+            segment = self.segments.get(int(number))
+            if segment is not None and segment.live_count > 0:
+                job = self._plan_in(segment, start, end, max_bytes)
+                if job is not None:
+                    return job
+            number += 1
+        return None
+
+    def _plan_in(
+        self, segment: Segment, start: i64, end: i64, max_bytes: i64
+    ) -> SegmentRead | None:
+        """Blocks in order of positions until it is enough; overlapping ones come along."""
+        base = segment.number * self.entries
+        low = start - base if start > base else 0
+        chosen: list[Block] = []
+        upto: i64 = -1  # last position that is complete
+        size: i64 = 0
+        for block in segment.blocks:
+            if block.last < low:
+                continue
+            fits = len(chosen) == 0 or size + block.size <= max_bytes
+            if block.first > upto and not fits:
+                break
+            if fits and block.last > upto:
+                upto = block.last
+            chosen.append(block)
+            size += block.size
+        if len(chosen) == 0 or chosen[0].first + base >= end:
+            return None
+        stop = base + upto + 1
+        job = SegmentRead(
+            segment,
+            self.path(segment.number),
+            self.queue_id,
+            base + low,
+            stop if stop < end else end,
+        )
+        for block in chosen:
+            payload = self._being_written(segment, block.offset)
+            if payload is None:
+                job.add_block(block.offset, block.size)
+            else:
+                job.add_known(payload)
+        return job
+
+    def _being_written(self, segment: Segment, offset: i64) -> bytes | None:
+        for write in self._writes:
+            if write.segment is segment:
+                payload = write.payload_at(offset)
+                if payload is not None:
+                    return payload
+        return None
+
+    def decode(self, job: SegmentRead) -> list[Message]:
+        """The messages of [start, upto) that live, in order."""
+        found: list[Message] = []
+        segment = job.segment
+        base = segment.number * self.entries
+        last: i64 = -1
+        ascending = True
+        for payload in job.payloads:
+            at: i64 = 0
+            size: i64 = len(payload)
+            while at < size:
+                end = message_record_end(payload, at, size)
+                assert end > 0
+                seq_id = record_seq_id(payload, at)
+                if job.start <= seq_id < job.upto and not segment.is_settled(seq_id - base):
+                    found.append(self._read(segment, payload, at, end, seq_id))
+                    if seq_id < last:
+                        ascending = False
+                    last = seq_id
+                at = end
+        if not ascending:
+            found.sort(key=_seq_id)
+        return found
+
+    def _read(self, segment: Segment, payload: bytes, at: i64, end: i64, seq_id: i64) -> Message:
+        message = read_message(payload, at, end)
+        flags = message.flags | INDEXED
+        if self.durable and flags & PERSISTENT:
+            flags |= LOGGED
+        if seq_id < self.redelivered_below or segment.was_delivered(
+            seq_id - segment.number * self.entries
+        ):
+            flags |= REDELIVERED
+        message.flags = flags
+        return message
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def first_seq_id(self) -> i64:
+        """No living message here is below; -1 = nothing lives here."""
+        lowest: i64 = -1
+        for number in self.segments:
+            segment = self.segments[number]
+            if segment.live_count > 0 and (lowest < 0 or number < lowest):
+                lowest = number
+        if lowest < 0:
+            return -1
+        segment = self.segments[int(lowest)]
+        return lowest * self.entries + segment.blocks[0].first
+
+    def file_bytes(self) -> i64:
+        total: i64 = 0
+        for segment in self.segments.values():
+            total += segment.size
+        return total
+
+    def describe(self) -> list[dict[str, object]]:
+        """The segment files, oldest first."""
+        rows: list[dict[str, object]] = []
+        for number in sorted(self.segments):
+            segment = self.segments[number]
+            garbage = segment.garbage_bytes()
+            rows.append(
+                {
+                    "name": segment_file_name(number),
+                    "bytes": int(segment.size),
+                    "messages": int(segment.live_count),
+                    "settled": int(segment.count - segment.live_count),
+                    "garbage_share": round(int(garbage) / max(1, int(segment.size)), 3),
+                }
+            )
+        return rows
+
+    def check(self) -> None:
+        count: i64 = 0
+        size: i64 = 0
+        for number, segment in self.segments.items():
+            assert number == segment.number
+            assert number not in self.removing, "X3"
+            assert segment.live_count > 0, "X1"
+            segment.check()
+            count += segment.live_count
+            size += segment.live_bytes
+        assert count == self.live_count, "X2"
+        assert size == self.live_bytes, "X2"
+
+
+def _seq_id(message: Message) -> int:
+    return int(message.seq_id)

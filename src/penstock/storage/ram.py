@@ -1,0 +1,35 @@
+"""``RamAccount``: how many bytes of messages are in memory, over all queues of a node.
+
+Freed contents do not leave the resident size of the process at once, so memory is counted
+here and not asked of the system: each message as its content plus ``MESSAGE_OVERHEAD_BYTES``,
+ready and unacknowledged alike, and what waits for the disk in segment writes.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.storage.segment_jobs import WriteAccount
+
+MESSAGE_OVERHEAD_BYTES: Final[i64] = 200
+"""Of one message in memory beside its content: the object, its address, list places, malloc."""
+
+
+@final
+class RamAccount:
+    """Queues page when ``used`` is over ``paging_bytes``; publishers wait over ``limit_bytes``."""
+
+    def __init__(self, limit_bytes: i64, paging_bytes: i64, writes: WriteAccount) -> None:
+        self.limit_bytes: i64 = limit_bytes
+        self.paging_bytes: i64 = paging_bytes
+        self.queued_bytes: i64 = 0
+        self._writes: WriteAccount = writes
+
+    def used_bytes(self) -> i64:
+        return self.queued_bytes + self._writes.waiting_bytes
+
+    def must_page(self) -> bool:
+        return self.used_bytes() > self.paging_bytes
+
+    def is_full(self) -> bool:
+        return self.used_bytes() > self.limit_bytes

@@ -1,0 +1,297 @@
+"""Opens the engine on a data directory, and closes it.
+
+    DIR/journal/N.jif             journal.py
+    DIR/queues/<queue>/N.idx      queue_index.py, durable queues
+    DIR/transient/<queue>/N.idx   other queues; emptied at every start
+    DIR/store/persistent/N.rdq    message_store.py
+    DIR/store/transient/N.rdq     emptied at every start
+    DIR/terms                     terms.py; only after a clean stop
+
+**After a clean stop** the terms say how everything stood: nothing is read but them.  They are
+used up before anything is changed.
+
+**After any other stop**, in this order, each step repeatable:
+
+    1  read the journal, the segments of every queue, and the store's files; segments cut and
+       written again where a crash may have left them unsafe
+    2  what only the journal knows goes into segments, settled marks too; all are synced
+    3  a new journal file begins, which carries the queues' numbers
+    4  the old journal files go
+
+Whoever dies in between finds at the next start what this one found, or more in segments and
+the same in the journal, which is the same.  All that survived is marked redelivered.
+
+A content that a living record names must be in the store: the store is on disk before the
+journal, and both before a segment.  Where a record is known to have been on disk and its
+content is not there, that is damage and refused; else the record was never confirmed and goes.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import Corrupt
+from penstock.core.message import STORED, Message
+from penstock.storage.disk_jobs import DiskJob, JobBoard, run_job
+from penstock.storage.engine import Engine, EngineLimits, RestingQueue
+from penstock.storage.files import FileSystem
+from penstock.storage.index_recovery import IndexScan, StoredRecord
+from penstock.storage.journal import JOURNAL_FILE_BYTES, Journal
+from penstock.storage.journal_codec import journal_file_name, journal_file_no
+from penstock.storage.journal_recovery import SEQ_ID_STEP, JournalRecovery
+from penstock.storage.message_store import MessageStore
+from penstock.storage.queue_index import QueueIndex
+from penstock.storage.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
+
+RunJobs = Callable[[list[DiskJob]], None]
+"""Runs jobs, in any order, perhaps several at a time, and returns when all have run."""
+Progress = Callable[[str], None]
+WRITES_AT_ONCE: Final[i64] = 64 * 1024 * 1024
+STORE_FILE_BYTES: Final[i64] = 16 * 1024 * 1024
+
+
+@final
+class FoundQueue:
+    """A durable queue as the disk remembers it."""
+
+    __slots__ = ("expiring", "index", "next_seq_id")
+
+    def __init__(self, index: QueueIndex | None, next_seq_id: i64, expiring: bool) -> None:
+        self.index: QueueIndex | None = index
+        self.next_seq_id: i64 = next_seq_id
+        self.expiring: bool = expiring
+
+    def count(self) -> i64:
+        return 0 if self.index is None else self.index.live_count
+
+
+@final
+class Opening:
+    """One start; ``run`` it, then look at ``engine``, ``queues`` and the counters."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        limits: EngineLimits,
+        entries: dict[int, int],
+        journal_file_bytes: i64 = JOURNAL_FILE_BYTES,
+        store_file_bytes: i64 = STORE_FILE_BYTES,
+    ) -> None:
+        """``entries``: the durable queues that exist, and their segment sizes."""
+        self.queues: dict[int, FoundQueue] = {}
+        self.clean: bool = False
+        self.bytes_read: i64 = 0
+        self.bytes_cut: i64 = 0
+        self.messages: i64 = 0
+        self.dropped: i64 = 0  # records never confirmed, whose content had not been written
+        self._files: FileSystem = files
+        self._directory: str = directory
+        self._entries: dict[int, int] = entries
+        board = JobBoard()
+        store = MessageStore(files, f"{directory}/store/persistent", board, store_file_bytes)
+        transient = MessageStore(
+            files, f"{directory}/store/transient", board, store_file_bytes, durable=False
+        )
+        journal = Journal(files, f"{directory}/journal", journal_file_bytes)
+        self.engine: Engine = Engine(files, directory, journal, store, transient, board, limits)
+
+    def run(self, run_jobs: RunJobs, progress: Progress) -> None:
+        files = self._files
+        for name in ("journal", "queues", "transient", "store/persistent", "store/transient"):
+            files.makedirs(f"{self._directory}/{name}")
+        for name in files.listdir(f"{self._directory}/transient"):
+            files.remove_dir(f"{self._directory}/transient/{name}")
+        self.engine.transient_store.clear()
+        self._remove_unknown()
+        terms = read_terms(files, self._directory)
+        if terms is not None:
+            self._open_cleanly(terms)
+        else:
+            self._recover(run_jobs, progress)
+        for found in self.queues.values():
+            self.messages += found.count()
+
+    def _remove_unknown(self) -> None:
+        """Directories of queues that were deleted, perhaps with a write still under way."""
+        for name in self._files.listdir(f"{self._directory}/queues"):
+            if not name.isdigit() or int(name) not in self._entries:
+                self._files.remove_dir(f"{self._directory}/queues/{name}")
+
+    # -- after a clean stop ----------------------------------------------------------------
+
+    def _open_cleanly(self, terms: Terms) -> None:
+        self.clean = True
+        self.engine.store.load_table(terms.store_table)
+        next_seq_ids: dict[int, int] = {}
+        for queue in terms.queues:
+            if int(queue.queue_id) in self._entries:
+                self._open_queue(queue)
+                next_seq_ids[int(queue.queue_id)] = int(queue.next_seq_id)
+        remove_terms(self._files, self._directory)
+        self._begin_journal(terms.journal_file_no + 1, next_seq_ids)
+
+    def _open_queue(self, terms: QueueTerms) -> None:
+        index = self.engine.make_index(terms.queue_id, True, terms.entries)
+        index.redelivered_below = terms.redelivered_below
+        for segment in terms.segments:
+            path = index.path(segment.number)
+            if not self._files.exists(path) or self._files.size(path) < segment.size:
+                raise Corrupt(
+                    f"{path}: is missing, or shorter than the {int(segment.size)} bytes"
+                    " it had when the broker stopped"
+                )
+            index.adopt(segment)
+        self.queues[int(terms.queue_id)] = FoundQueue(index, terms.next_seq_id, terms.expiring)
+
+    def _begin_journal(self, file_no: i64, next_seq_ids: dict[int, int]) -> None:
+        """The old files are of no use as soon as the new one is on disk."""
+        journal = self.engine.journal
+        journal.begin(file_no, next_seq_ids)
+        for name in self._files.listdir(journal.directory):
+            if 0 < journal_file_no(name) < file_no:
+                self._files.remove(f"{journal.directory}/{name}")
+
+    # -- after a crash ---------------------------------------------------------------------
+
+    def _recover(self, run_jobs: RunJobs, progress: Progress) -> None:
+        journal = JournalRecovery(
+            self._files, self.engine.journal.directory, set(self._entries.keys())
+        )
+        journal.run()
+        self.bytes_read += journal.bytes_read
+        self.bytes_cut += journal.bytes_cut
+        if journal.numbers:
+            progress(
+                f"journal: {int(journal.messages_read)} messages in {len(journal.numbers)} files"
+            )
+        scans: list[IndexScan] = []
+        for queue_id, entries in self._entries.items():
+            directory = f"{self._directory}/queues/{queue_id}"
+            scans.append(IndexScan(directory, queue_id, entries, journal.queues[queue_id]))
+        store = self.engine.store
+        store_scans = store.scan_jobs()
+        jobs: list[DiskJob] = []
+        jobs.extend(store_scans)
+        jobs.extend(scans)
+        if jobs:
+            progress(f"reading {len(scans)} queues and {len(store_scans)} store files")
+        run_jobs(jobs)
+        for job in jobs:
+            if job.error is not None:
+                raise job.error
+            job.finish()
+        store.scanned()
+        next_seq_ids: dict[int, int] = {}
+        for scan in scans:
+            next_seq_ids[int(scan.queue_id)] = self._join(scan)
+        self._settle_segments(progress)
+        store.finish_recovery()
+        self._begin_journal(journal.last_file_no + 1, next_seq_ids)
+
+    def _join(self, scan: IndexScan) -> int:
+        """Segments and journal of one queue become its index; its next seq_id."""
+        self.bytes_read += scan.bytes_read
+        self.bytes_cut += scan.bytes_cut
+        index = self.engine.make_index(scan.queue_id, True, scan.entries)
+        for record in scan.stored:
+            if not self.engine.store.count_reference(record.msg_id):
+                self._lost(record, index)
+        for segment in scan.segments:
+            if segment.live_count > 0:
+                index.adopt(segment)
+        found = [message for message in scan.missing if self._has_content(message, index)]
+        if found:
+            index.append(found)
+            self._run_writes(WRITES_AT_ONCE)
+        next_seq_id = scan.journalled.safe_next_seq_id()
+        while next_seq_id < scan.next_seq_id:
+            next_seq_id += SEQ_ID_STEP
+        index.redelivered_below = next_seq_id
+        self.queues[int(scan.queue_id)] = FoundQueue(index, next_seq_id, scan.expiring)
+        return int(next_seq_id)
+
+    def _lost(self, record: StoredRecord, index: QueueIndex) -> None:
+        """A record in a segment whose content is nowhere."""
+        segment = record.segment
+        if record.attested:
+            raise Corrupt(
+                f"{index.path(segment.number)}: the content of the message at position"
+                f" {int(record.position)} (message {int(record.msg_id)} of the store) is missing"
+            )
+        segment.settle(record.position, record.size, False)
+        self.dropped += 1
+
+    def _has_content(self, message: Message, index: QueueIndex) -> bool:
+        if not message.flags & STORED or self.engine.store.count_reference(message.msg_id):
+            return True
+        if message.file_no > 0:
+            raise Corrupt(
+                f"{self.engine.journal.directory}/{journal_file_name(int(message.file_no))}: the"
+                f" content of message {int(message.seq_id)} of queue {int(index.queue_id)}"
+                f" (message {int(message.msg_id)} of the store) is missing"
+            )
+        self.dropped += 1
+        return False
+
+    def _settle_segments(self, progress: Progress) -> None:
+        """What the journal knew is in segments now; bring them to the disk."""
+        for found in self.queues.values():
+            index = found.index
+            if index is not None:
+                index.flush_marks()
+                index.sync()
+        progress("writing what only the journal had into segments")
+        self._run_writes(0)
+
+    def _run_writes(self, above_bytes: i64) -> None:
+        if self.engine.account.waiting_bytes < above_bytes:
+            return
+        run_waiting(self.engine, self._files)
+
+
+def run_waiting(engine: Engine, files: FileSystem) -> None:
+    """Do all work on the board here and now; raises what goes wrong."""
+    board = engine.board
+    while board.writes or board.reads:
+        for job in board.take_writes() + board.take_reads():
+            if not job.cancelled:
+                run_job(job, files)
+            board.finish(job)
+            if job.error is not None and not job.cancelled:
+                raise job.error
+
+
+def close_engine(
+    engine: Engine, queues: list[RestingQueue], next_seq_ids: dict[int, int], files: FileSystem
+) -> None:
+    """After the last group was committed and no job is under way: write everything down.
+
+    ``queues``: the backings of durable queues.
+    """
+    everything: i64 = engine.journal.current.number
+    terms_queues: list[QueueTerms] = []
+    run_waiting(engine, files)
+    for queue in queues:
+        queue.note_delivered()
+        while not queue.flush_file(everything, 4096):
+            run_waiting(engine, files)
+        run_waiting(engine, files)
+    for queue in queues:
+        index = queue.index_or_none()
+        if index is not None:
+            index.shed_transient(files)
+            index.flush_marks()
+            index.sync()
+    run_waiting(engine, files)
+    for queue in queues:
+        queue_id = int(queue.queue_id)
+        index = queue.index_or_none()
+        terms = QueueTerms(queue_id, queue.segment_entries(), next_seq_ids[queue_id])
+        if index is not None:
+            terms.redelivered_below = index.redelivered_below
+            terms.expiring = queue.expiring()
+            terms.segments = list(index.segments.values())
+        terms_queues.append(terms)
+    write_terms(files, engine.directory, Terms(everything, engine.store.save_table(), terms_queues))

@@ -1,0 +1,165 @@
+"""``Segment``: what is kept in memory of one segment file of a queue index.
+
+No object, no entry, no byte per message: a directory of blocks (one for some hundred
+kilobytes on disk), counters, and two bitmaps of E / 8 bytes that exist only once something
+in the segment was settled or delivered.
+
+Invariants (``check``):
+  G1  0 <= live_count <= records in the blocks (settled positions that never had a record do
+      not count); live_count is 0 exactly when live_bytes is
+  G2  blocks are sorted by their first position and lie within the file's size
+  G3  synced <= size
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.storage.segment_codec import HEADER_BYTES
+
+SEGMENT_BYTES_MAX: Final[i64] = 1 << 40
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Block:
+    """A messages block: where it is and which positions it spans (``size``: of the payload)."""
+
+    __slots__ = ("content_bytes", "count", "first", "last", "offset", "size")
+
+    def __init__(
+        self, first: i64, last: i64, count: i64, offset: i64, size: i64, content_bytes: i64
+    ) -> None:
+        self.first: i64 = first
+        self.last: i64 = last
+        self.count: i64 = count
+        self.offset: i64 = offset
+        self.size: i64 = size
+        self.content_bytes: i64 = content_bytes
+
+    def end(self) -> i64:
+        return self.offset + HEADER_BYTES + self.size
+
+
+@final
+class Segment:
+    """One segment; ``size`` and ``blocks`` include what is still being written."""
+
+    __slots__ = (
+        "blocks",
+        "count",
+        "delays",
+        "delivered",
+        "entries",
+        "has_stored",
+        "live_bytes",
+        "live_count",
+        "marks_dirty",
+        "named",
+        "number",
+        "rewriting",
+        "settled",
+        "size",
+        "synced",
+        "transient_count",
+        "writing",
+    )
+
+    def __init__(self, number: i64, entries: i64) -> None:
+        self.number: i64 = number
+        self.entries: i64 = entries
+        self.blocks: list[Block] = []
+        self.size: i64 = 0
+        self.synced: i64 = 0
+        self.named: bool = False  # its name is on disk
+        self.count: i64 = 0
+        self.live_count: i64 = 0
+        self.live_bytes: i64 = 0
+        self.transient_count: i64 = 0  # living ones that are not to outlive the process
+        self.writing: i64 = 0  # jobs under way on the file
+        self.rewriting: bool = False
+        self.has_stored: bool = False  # some record's content is in the message store
+        self.marks_dirty: bool = False
+        self.settled: bytearray | None = None
+        self.delivered: bytearray | None = None
+        self.delays: dict[int, int] = {}
+
+    def add_block(self, block: Block) -> None:
+        """Keep them sorted by first position; nearly always it is the last."""
+        blocks = self.blocks
+        place: i64 = len(blocks)
+        while place > 0 and blocks[place - 1].first > block.first:
+            place -= 1
+        if place == len(blocks):
+            blocks.append(block)
+        else:
+            blocks.insert(place, block)
+        self.count += block.count
+        self.live_count += block.count
+        self.live_bytes += block.content_bytes
+        if block.end() > self.size:
+            self.size = block.end()
+
+    def settle(self, position: i64, size: i64, transient: bool) -> None:
+        """The message at this position is done."""
+        settled = self.settled
+        if settled is None:
+            settled = bytearray(self.bitmap_bytes())
+            self.settled = settled
+        byte = position >> 3
+        bit: i64 = 1 << (position & 7)
+        assert not settled[byte] & bit
+        settled[byte] |= bit
+        self.live_count -= 1
+        self.live_bytes -= size
+        if transient:
+            self.transient_count -= 1
+        self.marks_dirty = True
+
+    def is_settled(self, position: i64) -> bool:
+        settled = self.settled
+        if settled is None:
+            return False
+        bit: i64 = 1 << (position & 7)
+        return bool(settled[position >> 3] & bit)
+
+    def mark_delivered(self, position: i64) -> None:
+        delivered = self.delivered
+        if delivered is None:
+            delivered = bytearray(self.bitmap_bytes())
+            self.delivered = delivered
+        bit: i64 = 1 << (position & 7)
+        delivered[position >> 3] |= bit
+        self.marks_dirty = True
+
+    def was_delivered(self, position: i64) -> bool:
+        delivered = self.delivered
+        if delivered is None:
+            return False
+        bit: i64 = 1 << (position & 7)
+        return bool(delivered[position >> 3] & bit)
+
+    def bitmap_bytes(self) -> int:
+        return int((self.entries + 7) // 8)
+
+    def garbage_bytes(self) -> i64:
+        """Of the contents in the file, those nobody will ask for."""
+        total: i64 = 0
+        for block in self.blocks:
+            total += block.content_bytes
+        return total - self.live_bytes
+
+    def check(self) -> None:
+        count: i64 = 0
+        first: i64 = -1
+        for block in self.blocks:
+            assert block.first >= first, "G2"
+            assert 0 <= block.first <= block.last < self.entries, "G2"
+            assert block.end() <= self.size, "G2"
+            first = block.first
+            count += block.count
+        assert self.count == count, "G1"
+        assert 0 <= self.live_count <= count, "G1"
+        assert 0 <= self.transient_count <= self.live_count, "G1"
+        assert (self.live_bytes > 0) == (self.live_count > 0), "G1"
+        assert 0 <= self.synced <= self.size, "G3"

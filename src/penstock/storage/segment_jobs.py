@@ -1,0 +1,260 @@
+"""What is done to segment files, by threads: write blocks, sync, read, remove.
+
+Each job carries all it needs; ``finish`` tells the segment, in the queues' thread.
+A sync is followed by a small attestation block, not synced itself: whoever finds damage
+before the place it names knows that no crash did it.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import Corrupt
+from penstock.storage.disk_jobs import DiskJob
+from penstock.storage.files import FileSystem
+from penstock.storage.message_record import (
+    message_record_end,
+    record_is_persistent,
+    record_msg_id,
+    record_seq_id,
+)
+from penstock.storage.segment import Segment
+from penstock.storage.segment_codec import (
+    ATTEST,
+    HEADER_BYTES,
+    BlockHeader,
+    damage,
+    read_block,
+)
+
+READ_GAP_BYTES: Final[i64] = 64 * 1024
+"""Blocks this near to each other are read in one go."""
+
+
+@final
+class WriteAccount:
+    """Bytes that wait for the disk in segment writes, over all queues: they are memory too."""
+
+    def __init__(self) -> None:
+        self.waiting_bytes: i64 = 0
+
+
+class SegmentOwner:
+    """Who hears that a job on one of its segments is over (a queue index)."""
+
+    def write_over(self, segment: Segment, error: Exception | None) -> None:
+        raise NotImplementedError
+
+
+@final
+class SegmentWrite(DiskJob):
+    """Puts blocks of one segment to their places."""
+
+    def __init__(
+        self, owner: SegmentOwner, segment: Segment, path: str, account: WriteAccount
+    ) -> None:
+        super().__init__()
+        self.segment: Segment = segment
+        self._owner: SegmentOwner = owner
+        self.path: str = path
+        self.headers: list[BlockHeader] = []
+        self.payloads: list[bytes] = []
+        self.waiting_bytes: i64 = 0
+        self._account: WriteAccount = account
+        segment.writing += 1
+
+    def add(self, header: BlockHeader, payload: bytes) -> None:
+        self.headers.append(header)
+        self.payloads.append(payload)
+        self.waiting_bytes += len(payload)
+        self._account.waiting_bytes += len(payload)
+
+    def payload_at(self, offset: i64) -> bytes | None:
+        """A block that may not be on disk yet, by its place."""
+        for i in range(len(self.headers)):
+            if self.headers[i].offset == offset:
+                return self.payloads[i]
+        return None
+
+    def run(self, files: FileSystem) -> None:
+        files.makedirs(self.path.rpartition("/")[0])
+        handle = files.open_write(self.path)
+        try:
+            for i in range(len(self.headers)):
+                header = self.headers[i]
+                payload = self.payloads[i]
+                files.pwrite_parts(handle, int(header.offset), [header.encode(payload), payload])
+        finally:
+            files.close(handle)
+
+    def finish(self) -> None:
+        self.done = True
+        self.segment.writing -= 1
+        self._account.waiting_bytes -= self.waiting_bytes
+        self._owner.write_over(self.segment, None if self.cancelled else self.error)
+
+
+@final
+class SegmentSync(DiskJob):
+    """Brings a segment to the disk as far as it was written before this job."""
+
+    def __init__(self, owner: SegmentOwner, segment: Segment, path: str, queue_id: i64) -> None:
+        super().__init__()
+        self.segment: Segment = segment
+        self.path: str = path
+        self._owner: SegmentOwner = owner
+        self.size: i64 = segment.size
+        self._named: bool = segment.named
+        self._header: BlockHeader = BlockHeader(
+            queue_id, segment.number, ATTEST, segment.size, segment.size
+        )
+        segment.size += HEADER_BYTES
+        segment.writing += 1
+
+    def run(self, files: FileSystem) -> None:
+        handle = files.open_write(self.path)
+        try:
+            files.sync(handle)
+            if not self._named:
+                files.sync_dir(self.path.rpartition("/")[0])
+            files.pwrite_parts(handle, int(self._header.offset), [self._header.encode(b"")])
+        finally:
+            files.close(handle)
+
+    def finish(self) -> None:
+        self.done = True
+        self.segment.writing -= 1
+        if self.error is None:
+            self.segment.named = True
+            if self.size > self.segment.synced:
+                self.segment.synced = self.size
+        self._owner.write_over(self.segment, None if self.cancelled else self.error)
+
+
+@final
+class SegmentRead(DiskJob):
+    """Brings some blocks of one segment, checked.
+
+    ``start`` and ``upto`` are the seq_ids [start, upto) for which the blocks are complete:
+    every living message of the segment in between is in ``payloads``.
+    """
+
+    def __init__(self, segment: Segment, path: str, queue_id: i64, start: i64, upto: i64) -> None:
+        super().__init__()
+        self.segment: Segment = segment
+        self.start: i64 = start
+        self.upto: i64 = upto
+        self.payloads: list[bytes] = []
+        self.missing: list[int] = []  # places in payloads that are to be read
+        self.size: i64 = 0
+        self._path: str = path
+        self._queue_id: i64 = queue_id
+        self._offsets: list[int] = []
+        self._sizes: list[int] = []
+
+    def add_known(self, payload: bytes) -> None:
+        self.payloads.append(payload)
+        self.size += len(payload)
+
+    def add_block(self, offset: i64, size: i64) -> None:
+        self.missing.append(len(self.payloads))
+        self.payloads.append(b"")
+        self._offsets.append(int(offset))
+        self._sizes.append(int(HEADER_BYTES + size))
+        self.size += size
+
+    def run(self, files: FileSystem) -> None:
+        i = 0
+        while i < len(self.missing):
+            # Neighbours are read together.
+            first = i
+            end = self._offsets[i] + self._sizes[i]
+            while i + 1 < len(self.missing) and 0 <= self._offsets[i + 1] - end <= READ_GAP_BYTES:
+                i += 1
+                end = self._offsets[i] + self._sizes[i]
+            i += 1
+            start = self._offsets[first]
+            data = files.pread(self._path, start, end - start)
+            for place in range(first, i):
+                self._take(place, data, self._offsets[place] - start, start)
+
+    def _take(self, place: i64, data: bytes, at: i64, base: i64) -> None:
+        header = read_block(data, at, base, self._queue_id, self.segment.number)
+        size = self._sizes[place]
+        if header is None or header.size + HEADER_BYTES != size:
+            raise self._damage(self._offsets[place], size)
+        payload = at + HEADER_BYTES
+        self.payloads[self.missing[place]] = data[payload : at + size]
+
+    def _damage(self, offset: int, size: int) -> Corrupt:
+        return damage(self._path, offset, size)
+
+
+class Undertaker:
+    """Who gives up contents of the message store for messages nobody will read."""
+
+    def give_up(self, msg_id: i64, persistent: bool) -> None:
+        raise NotImplementedError
+
+
+@final
+class Burial(DiskJob):
+    """Reads which contents in the store belonged to the messages of a segment, and gives
+    them up.  The file may be removed only behind this, which the order of the lane sees to."""
+
+    def __init__(
+        self,
+        read: SegmentRead,
+        settled: bytes | None,
+        skipped: set[int],
+        base: i64,
+        durable: bool,
+        undertaker: Undertaker,
+    ) -> None:
+        super().__init__()
+        self._durable: bool = durable  # the queue; else all its contents are transient
+        self._read: SegmentRead = read
+        self._settled: bytes | None = settled  # as it was
+        self._skipped: set[int] = skipped
+        self._base: i64 = base
+        self._undertaker: Undertaker = undertaker
+
+    def run(self, files: FileSystem) -> None:
+        self._read.run(files)
+
+    def finish(self) -> None:
+        self.done = True
+        if self.error is not None:
+            return  # what is damaged keeps its contents until the next start counts again
+        for payload in self._read.payloads:
+            at: i64 = 0
+            size: i64 = len(payload)
+            while at < size:
+                end = message_record_end(payload, at, size)
+                msg_id = record_msg_id(payload, at)
+                seq_id = record_seq_id(payload, at)
+                if msg_id > 0 and int(seq_id) not in self._skipped and self._lived(seq_id):
+                    kept = self._durable and record_is_persistent(payload, at)
+                    self._undertaker.give_up(msg_id, kept)
+                at = end
+
+    def _lived(self, seq_id: i64) -> bool:
+        settled = self._settled
+        if settled is None:
+            return True
+        position = seq_id - self._base
+        bit: i64 = 1 << (position & 7)
+        return not settled[position >> 3] & bit
+
+
+@final
+class RemoveDirectory(DiskJob):
+    """Removes the directory of a queue that is no more."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__()
+        self._directory: str = directory
+
+    def run(self, files: FileSystem) -> None:
+        if files.exists(self._directory):
+            files.remove_dir(self._directory)
