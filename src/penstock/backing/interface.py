@@ -33,7 +33,9 @@ class BackingQueue:
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
         """Take from the head: ready becomes pending.
 
-        At least one message comes when there is one, even if it is over ``max_bytes``.
+        At least one message comes when there is one, even if it is over ``max_bytes``; none
+        while the first is on its way from the disk.  Then the reader is named by the engine
+        when it has arrived (``JobBoard.take_arrived``).
         """
         raise NotImplementedError
 
@@ -90,6 +92,22 @@ class BackingQueue:
 
     def drop_below(self, seq_id: i64) -> i64:
         """Acknowledge every ready message numbered below ``seq_id``; returns how many."""
+        raise NotImplementedError
+
+    def await_head(self) -> None:
+        """Have the first message at hand, though it costs a read here and now."""
+        raise NotImplementedError
+
+    def set_reader(self, reader: object) -> None:
+        """Who is to be woken when something has arrived; looked at by the rooms above only."""
+        raise NotImplementedError
+
+    def set_mode(self, lazy: bool) -> None:
+        """Lazy: messages rest on disk.  What is here follows in the background."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, object]:
+        """For people: where the messages are."""
         raise NotImplementedError
 
     def check(self) -> None:

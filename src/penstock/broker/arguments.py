@@ -40,11 +40,9 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
         if key in arguments:
             _check_duration(key, arguments[key], lowest, what)
     mode = arguments.get("x-queue-mode", "default")
-    if mode == "lazy":
-        raise NotImplementedYet(f"x-queue-mode 'lazy' for {what}")
     if not isinstance(mode, str):
         raise _invalid("x-queue-mode", what, f"{{unacceptable_type,{type_name(mode)}}}")
-    if mode != "default":
+    if mode not in ("default", "lazy"):
         raise _invalid("x-queue-mode", what, f"\"unsupported queue mode '{mode}'\"")
     queue_type = arguments.get("x-queue-type", "classic")
     if queue_type in ("quorum", "stream"):

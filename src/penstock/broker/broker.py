@@ -4,7 +4,7 @@ The node feeds sessions, sessions call virtual hosts, and at the end of each tur
 loop the node asks ``take_wakeups`` which queues may have something to deliver.
 """
 
-from typing import final
+from typing import cast, final
 
 from mypy_extensions import i64
 
@@ -16,7 +16,7 @@ from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definitions import Definitions, Topology
-from penstock.storage.message_log import MessageLog
+from penstock.storage.engine import Engine
 
 
 @final
@@ -26,13 +26,13 @@ class Broker:
     def __init__(
         self,
         definitions: Definitions,
-        log: MessageLog,
+        engine: Engine,
         make_backing: BackingFactory,
         new_incarnation: IncarnationSource,
         loopback_users: list[str],
     ) -> None:
         self.definitions = definitions
-        self.log = log
+        self.engine = engine
         self.users = UserRegistry(loopback_users)
         self.vhosts: dict[str, Vhost] = {}
         self.schedule = Schedule()
@@ -46,7 +46,7 @@ class Broker:
     def open(self, topology: Topology, range_lease_epoch: i64, now_ms: i64) -> None:
         """Build everything the definitions hold; queues come up empty."""
         for vhost_record in topology.vhosts:
-            self.add_vhost(vhost_record.name)
+            self.add_vhost(vhost_record.name, vhost_record.segment_entries)
         for user_record in topology.users:
             self.users.users[user_record.name] = User(
                 user_record.name, user_record.password_hash, user_record.tags
@@ -82,11 +82,13 @@ class Broker:
             vhost.exchange(binding.source).bind(destination, binding.routing_key, binding.arguments)
             vhost.epoch += 1
 
-    def add_vhost(self, name: str) -> Vhost:
+    def add_vhost(self, name: str, segment_entries: int) -> Vhost:
+        """``segment_entries``: of its queues' index, the same as long as it has data."""
         vhost = Vhost(
             name,
+            segment_entries,
             self.definitions,
-            self.log,
+            self.engine,
             self._make_backing,
             self._new_incarnation,
             self._wakeups,
@@ -125,6 +127,11 @@ class Broker:
         awake = self._wakeups[:]
         self._wakeups.clear()
         return awake
+
+    def wake_readers(self) -> None:
+        """Queues for which the disk has brought something."""
+        for reader in self.engine.take_readers():
+            cast(Queue, reader).wake()
 
     def take_wakeup(self, queue: Queue) -> None:
         """This one, which is awake, out of its turn."""

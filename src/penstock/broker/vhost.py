@@ -21,6 +21,15 @@ from penstock.broker.arguments import (
     check_queue_arguments,
     refuse_not_built,
 )
+from penstock.broker.routes import (
+    Route,
+    check_not_default,
+    duration,
+    needs_headers,
+    queues_in,
+    share_contents,
+    unused,
+)
 from penstock.core.errors import (
     AccessRefused,
     CommandInvalid,
@@ -39,7 +48,7 @@ from penstock.storage.definitions import (
     ExchangeRecord,
     QueueRecord,
 )
-from penstock.storage.message_log import MessageLog
+from penstock.storage.engine import Engine
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),
@@ -52,19 +61,10 @@ PREDECLARED: Final = (
 _MISSING: Final[object] = object()
 
 
-BackingFactory = Callable[[int, bool], BackingQueue]
-"""(queue id, durable) -> the backing of a new queue; the node decides which kind."""
+BackingFactory = Callable[[int, bool, int], BackingQueue]
+"""(queue id, durable, segment entries) -> the backing of a new queue."""
 IncarnationSource = Callable[[], str]
 """Names that no queue ever had before (dice live in noisy rooms)."""
-
-
-@final
-class Route:
-    """Where an address leads.  ``needs_headers``: ask again for each message."""
-
-    def __init__(self, queues: list[Queue], needs_headers: bool) -> None:
-        self.queues = queues
-        self.needs_headers = needs_headers
 
 
 @final
@@ -74,8 +74,9 @@ class Vhost:
     def __init__(
         self,
         name: str,
+        segment_entries: int,
         definitions: Definitions,
-        log: MessageLog,
+        engine: Engine,
         make_backing: BackingFactory,
         new_incarnation: IncarnationSource,
         wakeups: list[Queue],
@@ -83,12 +84,13 @@ class Vhost:
         schedule: Schedule,
     ) -> None:
         self.name = name
+        self.segment_entries = segment_entries
         self.epoch: i64 = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}  # of durable queues
         self._definitions = definitions
-        self._log = log
+        self._engine = engine
         self._make_backing = make_backing
         self._new_incarnation = new_incarnation
         self._wakeups = wakeups
@@ -117,29 +119,33 @@ class Vhost:
         exchange = self.exchange(address.exchange)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal {self.exchange_text(exchange.name)}")
-        if _needs_headers(exchange):
+        if needs_headers(exchange):
             return Route([], True)
-        return Route(_queues(route(exchange, address.routing_key, None)), False)
+        return Route(queues_in(route(exchange, address.routing_key, None)), False)
 
     def route_with_headers(self, address: Address, headers: dict[str, object]) -> list[Queue]:
         """For addresses whose route ``needs_headers``: the queues for one message."""
-        return _queues(route(self.exchange(address.exchange), address.routing_key, headers))
+        return queues_in(route(self.exchange(address.exchange), address.routing_key, headers))
 
     def publish(self, queues: list[Queue], messages: list[Message], now_ms: i64) -> i64:
-        """Give the messages to every queue; returns the log position that makes them safe.
+        """Give the messages to every queue; returns the journal position that makes them safe.
 
-        0 = nothing of it went to the log.  The first queue takes the objects, the others
-        copies that share the bytes.
+        0 = nothing of it went to the journal.  The first queue takes the objects, the others
+        copies that share the bytes, in the message store too.
         """
-        before = self._log.position
+        journal = self._engine.journal
+        before = journal.position
         if len(queues) == 1:
             queues[0].publish(messages, now_ms)
         else:
             copies = [[message.copy_for_queue() for message in messages] for _ in queues[1:]]
             queues[0].publish(messages, now_ms)
+            taken = messages
             for i in range(1, len(queues)):
-                queues[i].publish(copies[i - 1], now_ms)
-        after = self._log.position
+                share_contents(taken, copies[i - 1])
+                taken = copies[i - 1]
+                queues[i].publish(taken, now_ms)
+        after = journal.position
         return after if after != before else 0
 
     # -- names ---------------------------------------------------------------------------
@@ -179,7 +185,7 @@ class Vhost:
             raise CommandInvalid("invalid exchange type ''")
         if kind not in EXCHANGE_TYPES:
             raise CommandInvalid(f"unknown exchange type '{kind}'")
-        _check_not_default(name)
+        check_not_default(name)
         existing = self.exchanges.get(name)
         if existing is not None:
             check_equivalent("type", what, kind, existing.type, _MISSING)
@@ -205,7 +211,7 @@ class Vhost:
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         """Deleting what does not exist is fine."""
-        _check_not_default(name)
+        check_not_default(name)
         if name.startswith("amq."):
             raise AccessRefused(f"deletion of system {self.exchange_text(name)} not allowed")
         exchange = self.exchanges.get(name)
@@ -232,7 +238,7 @@ class Vhost:
         while len(gone) > 0:
             target = gone.pop()
             for exchange in list(self.exchanges.values()):
-                if len(exchange.unbind_destination(target)) > 0 and _unused(exchange):
+                if len(exchange.unbind_destination(target)) > 0 and unused(exchange):
                     self._strike(exchange)
                     gone.append(exchange)
 
@@ -247,7 +253,7 @@ class Vhost:
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
-        _check_not_default(destination)
+        check_not_default(destination)
         target = self.exchange(destination)
         self._bind(source, target, destination, "exchange", target.durable, routing_key, arguments)
 
@@ -261,7 +267,7 @@ class Vhost:
         routing_key: str,
         arguments: dict[str, object],
     ) -> None:
-        _check_not_default(source)
+        check_not_default(source)
         exchange = self.exchange(source)
         if not exchange.bind(destination, routing_key, arguments):
             return
@@ -281,7 +287,7 @@ class Vhost:
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
-        _check_not_default(destination)
+        check_not_default(destination)
         target = self.exchanges.get(destination)
         if target is not None:
             self._unbind(source, target, destination, "exchange", routing_key, arguments)
@@ -295,7 +301,7 @@ class Vhost:
         routing_key: str,
         arguments: dict[str, object],
     ) -> None:
-        _check_not_default(source)
+        check_not_default(source)
         exchange = self.exchanges.get(source)
         # What is not bound need not be unbound: all of these are fine.
         if exchange is None or not exchange.unbind(destination, routing_key, arguments):
@@ -306,7 +312,7 @@ class Vhost:
                 self.name, source, destination_name, destination_type, routing_key, arguments
             )
         )
-        if _unused(exchange):
+        if unused(exchange):
             self._remove_exchange(exchange)
 
     # -- queues --------------------------------------------------------------------------
@@ -367,6 +373,7 @@ class Vhost:
         auto_delete: bool,
         arguments: dict[str, object],
     ) -> Queue:
+        backing = self._make_backing(queue_id, kept, self.segment_entries)
         queue = Queue(
             self.name,
             name,
@@ -374,12 +381,14 @@ class Vhost:
             durable,
             auto_delete,
             arguments,
-            self._make_backing(queue_id, kept),
+            backing,
             self._wakeups,
             self._refills,
         )
-        queue.message_ttl_ms = _duration(arguments, "x-message-ttl", -1)
-        queue.expires_ms = _duration(arguments, "x-expires", 0)
+        queue.message_ttl_ms = duration(arguments, "x-message-ttl", -1)
+        queue.expires_ms = duration(arguments, "x-expires", 0)
+        backing.set_reader(queue)
+        backing.set_mode(arguments.get("x-queue-mode") == "lazy")
         self.queues[name] = queue
         if kept:
             self.queue_ids[name] = queue_id
@@ -465,36 +474,3 @@ class Vhost:
             return True
         self._await_idleness(queue)
         return False
-
-
-def _queues(found: list[object]) -> list[Queue]:
-    return [cast(Queue, queue) for queue in found]
-
-
-def _unused(exchange: Exchange) -> bool:
-    return exchange.auto_delete and not exchange.has_bindings()
-
-
-def _needs_headers(exchange: Exchange) -> bool:
-    """Does any exchange a message may pass here look at headers?"""
-    seen = [exchange]
-    place = 0
-    while place < len(seen):
-        if seen[place].needs_headers:
-            return True
-        for target in seen[place].exchange_destinations():
-            if target not in seen:
-                seen.append(target)
-        place += 1
-    return False
-
-
-def _check_not_default(name: str) -> None:
-    if name == "":
-        raise AccessRefused("operation not permitted on the default exchange")
-
-
-def _duration(arguments: dict[str, object], key: str, absent: int) -> int:
-    value = arguments.get(key, absent)
-    assert isinstance(value, int)
-    return value

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from penstock.cli.failure import Failure, WrongSetting
-from penstock.core.errors import Corrupt, DataDirLocked, SettingInvalid
+from penstock.core.errors import Corrupt, DataDirLocked, DataDirOutdated, SettingInvalid
 from penstock.core.settings import DECLARED, Integer, Setting, Settings, Text, load_settings
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
@@ -124,7 +124,7 @@ def run_broker(settings: Settings) -> int:
 
     try:
         return run(settings)
-    except DataDirLocked as error:
+    except (DataDirLocked, DataDirOutdated) as error:
         raise Failure(str(error), "stop that process or give another --data-dir") from error
     except Corrupt as error:
         raise Failure(

@@ -57,5 +57,9 @@ class DataDirLocked(PenstockError):
     """Another process uses the data directory."""
 
 
+class DataDirOutdated(PenstockError):
+    """The data directory was written by a release whose files this one does not read."""
+
+
 class Corrupt(PenstockError):
     """Bytes on disk that no crash can explain; the text names file, offset and length."""

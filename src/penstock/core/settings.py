@@ -36,6 +36,7 @@ OTHER_VARIABLES: Final[Mapping[str, str]] = {
     "PENSTOCK_URL": "AMQP URL for `penstock pipeline` and the Spark data source",
     "PENSTOCK_USER": "user for `penstock queues` and its neighbours",
     "PENSTOCK_PASSWORD": "password for `penstock queues` and its neighbours",
+    "PENSTOCK_FAILPOINT": "for crash tests: the place at which the broker kills itself",
     "PENSTOCK_PURE": "`1` runs the interpreted files although compiled ones exist",
     "PENSTOCK_REQUIRE_COMPILED": "`1` refuses to run without the compiled files",
     "PENSTOCK_NO_COMPILE": "`1` at build time: do not compile",
@@ -267,11 +268,60 @@ class Settings:
         "Largest message body; a larger one closes the channel with 406.",
         unit="bytes",
     )
-    log_file_size_limit_bytes = Integer(
-        16_777_216,
+    message_memory_limit_bytes = Integer(
+        0,
+        0,
+        1 << 62,
+        "Memory for messages of all queues, ready and unacknowledged; publishers wait above it."
+        " 0: four tenths of the machine's memory, or of what its control group allows.",
+        unit="bytes",
+    )
+    message_memory_paging_percent = Integer(
+        50,
+        1,
+        100,
+        "Share of that limit above which queues move messages to disk.",
+        unit="percent",
+    )
+    queue_index_segment_entries = Integer(
+        16_384,
+        64,
+        65_536,
+        "Messages per segment file of the queue index. Kept with each virtual host when it is"
+        " made: a later change is for later virtual hosts.",
+    )
+    queue_index_max_journal_entries = Integer(
+        32_768,
+        64,
+        1 << 30,
+        "Journal entries of one queue above which what rests is written to segments.",
+    )
+    queue_index_embed_msgs_below_bytes = Integer(
         4096,
-        2_147_483_647,
-        "Size at which the message log goes on in a new file.",
+        0,
+        1 << 20,
+        "Messages from this size on go to the message store, smaller ones into the queue index.",
+        unit="bytes",
+    )
+    msg_store_file_size_limit_bytes = Integer(
+        16_777_216,
+        65_536,
+        1 << 31,
+        "Size at which the message store goes on in a new file.",
+        unit="bytes",
+    )
+    journal_file_size_bytes = Integer(
+        16_777_216,
+        1_048_576,
+        1 << 30,
+        "Size of one journal file, taken from the disk when the file is begun.",
+        unit="bytes",
+    )
+    journal_size_limit_bytes = Integer(
+        134_217_728,
+        2_097_152,
+        1 << 40,
+        "Size of the whole journal above which its oldest file is retired.",
         unit="bytes",
     )
     log_level = Text(

@@ -257,6 +257,10 @@ class Queue:
         if self._range_leased:
             raise ResourceLocked(self._leased_text())
         messages = self.backing.fetch(1, 0)
+        if len(messages) == 0 and self.backing.ready_count() > 0:
+            # There is a message, and the caller must have an answer.
+            self.backing.await_head()
+            messages = self.backing.fetch(1, 0)
         if len(messages) == 0:
             return None
         self._hand_out(account, messages)

@@ -76,6 +76,7 @@ class AmqpChannel:
         messages = run.messages
         count: i64 = len(messages)
         self.published_count += count
+        link.session.has_published = True
         route = vhost.route(address)
         position: i64 = 0
         if route.needs_headers or self._name_copies(messages):
@@ -89,7 +90,7 @@ class AmqpChannel:
         confirms = self.confirms
         if confirms is None:
             return False
-        confirms.published(count, position, link.broker.log.durable_position)
+        confirms.published(count, position, link.broker.engine.journal.durable_position)
         return True
 
     def _name_copies(self, messages: list[Message]) -> bool:

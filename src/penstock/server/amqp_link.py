@@ -16,6 +16,7 @@ from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer, Outlet
 from penstock.queues.queue import Queue
 from penstock.server.session import Session
+from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.methods import encode_method
 
@@ -50,6 +51,8 @@ class Link:
         self._vhost: Vhost | None = None
         self.owned: dict[str, Queue] = {}  # exclusive queues: they end with the connection
         self.cancel_notify: bool = False  # the client understands basic.cancel from us
+        self.blocked_notify: bool = False  # and connection.blocked
+        self._blocked_reason: str = ""
 
     @property
     def vhost(self) -> Vhost:
@@ -59,6 +62,17 @@ class Link:
 
     def enter(self, vhost: Vhost) -> None:
         self._vhost = vhost
+
+    def tell_blocked(self, reason: str) -> None:
+        """The client is held for that reason; "" = not any more.  Said when it changes."""
+        was = self._blocked_reason
+        self._blocked_reason = reason
+        if not self.blocked_notify or was == reason:
+            return
+        if reason != "":
+            self.send(0, m.CONNECTION_BLOCKED, [reason])
+        else:
+            self.send(0, m.CONNECTION_UNBLOCKED, [])
 
     def send(self, channel: i64, key: i64, values: list[object]) -> None:
         self.out.write(encode_method(int(channel), int(key), values))

@@ -105,6 +105,10 @@ class AmqpSession(Session):
     def state_name(self) -> str:
         return STATE_NAMES[self.state]
 
+    def blocked(self, reason: str) -> None:
+        if self.state == _RUNNING:
+            self.link.tell_blocked(reason)
+
     # -- bytes in ------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
@@ -286,6 +290,7 @@ class AmqpSession(Session):
         capabilities = self.client_properties.get("capabilities")
         understood = capabilities if isinstance(capabilities, dict) else {}
         self.link.cancel_notify = understood.get("consumer_cancel_notify") is True
+        self.link.blocked_notify = understood.get("connection.blocked") is True
         self.mechanism = method.text("mechanism")
         credentials = credentials_in(self.mechanism, method.raw("response"))
         if credentials is None:

@@ -33,8 +33,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock.storage.files import FileSystem
 from penstock.server.disk_worker import NO_SPACE, RETRY_MS, space_text
+from penstock.storage.failpoints import reach
+from penstock.storage.files import FileSystem
 from penstock.storage.journal_codec import JournalGroup, journal_file_name
 from penstock.storage.store_groups import StoreWriter
 
@@ -182,11 +183,20 @@ class Committer:
             if not self.stalled:
                 return False
             self._wake()
-            with self._changed:
-                if self._closing:
-                    self.error = OSError(errno.ENOSPC, self.stalled)
+            if self._pause():
+                self.error = OSError(errno.ENOSPC, self.stalled)
+                return False
+        return True
+
+    def _pause(self) -> bool:
+        """True: the broker is being stopped, and there is still no space."""
+        until = time.monotonic() + RETRY_MS / 1000
+        with self._changed:
+            while not self._closing:
+                left_s = until - time.monotonic()
+                if left_s <= 0:
                     return False
-                self._changed.wait(RETRY_MS / 1000)
+                self._changed.wait(left_s)
         return True
 
     def _try_commit(self, batch: list[JournalGroup]) -> bool:
@@ -199,7 +209,10 @@ class Committer:
                 self._store.sync()
                 if self._unsynced:
                     self._sync()
-            self._remove([number for group in batch for number in group.files_to_remove])
+            removed = [number for group in batch for number in group.files_to_remove]
+            if removed:
+                self._remove(removed)
+                reach("journal.retired")
         except OSError as error:
             if error.errno in NO_SPACE:
                 self.stalled = space_text(error, self._directory)
@@ -241,12 +254,14 @@ class Committer:
         self._handle = handle
         self._file_no = file_no
         self._files.sync_dir(self._directory)
+        reach("journal.rolled")
 
     def _sync(self) -> None:
         before = time.perf_counter()
         self._files.sync(self._handle)
         took_ms = (time.perf_counter() - before) * 1000
         self._unsynced = False
+        reach("journal.synced")
         self.sync_count += 1
         if self.sync_count == 1:
             self.last_sync_ms = took_ms

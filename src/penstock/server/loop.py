@@ -16,19 +16,19 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
+from penstock.server.connection import READ_MIN_BYTES, Connection, SessionFactory
 from penstock.server.session import Session
 from penstock.server.turn import Turn
 
-READ_MIN_BYTES: Final = 16 * 1024
 READ_MAX_BYTES: Final = 256 * 1024
 OUTPUT_KEPT_BYTES: Final = 1024 * 1024
 """An output buffer that grew larger is not kept for the next turn."""
 LINGER_MAX_MS: Final = 35_000
 """A closed session whose last words are not taken is given up; longer than any session waits."""
 DESCRIPTORS_RESERVED: Final = 64
-"""For files of our own: guests must not take the descriptor the message log needs."""
+"""For files of our own: guests must not take the descriptors the engine needs."""
 KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -54,49 +54,6 @@ _OUT: Final = select.EPOLLOUT
 T = TypeVar("T")
 
 logger = logging.getLogger("penstock.loop")
-
-
-class SessionFactory(Protocol):
-    """Makes the session once the first bytes tell which protocol it is."""
-
-    def choose(self, first: bytes, peer: tuple[str, int], now_ms: int) -> Session | None:
-        """None = not enough bytes yet to tell."""
-
-    def tick(self, now_ms: int) -> None:
-        """Some time has passed: end what nobody stands behind any more."""
-
-
-class Connection:
-    """A socket and the session behind it."""
-
-    __slots__ = (
-        "closed_at_ms",
-        "fd",
-        "first",
-        "gone",
-        "mask",
-        "opened_at_ms",
-        "paused",
-        "peer",
-        "read_bytes",
-        "session",
-        "sock",
-        "unsent",
-    )
-
-    def __init__(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> None:
-        self.sock = sock
-        self.fd = sock.fileno()
-        self.peer = peer
-        self.opened_at_ms = now_ms
-        self.session: Session | None = None
-        self.first = b""
-        self.unsent: memoryview = memoryview(b"")
-        self.mask = _IN
-        self.read_bytes = READ_MIN_BYTES
-        self.paused = False
-        self.gone = False
-        self.closed_at_ms = 0  # when the session was first seen closed
 
 
 class Loop:
@@ -221,9 +178,12 @@ class Loop:
         turn.run(now_ms, not ready)
         if self._waiters:
             self._tick_waiters(now_ms)
+        if self._paused:
+            if not turn.behind():
+                self._resume()
+            elif (reason := turn.blocked_reason()) != "":
+                self._tell_blocked(self._paused, reason)
         self.flush(now_ms)
-        if self._paused and not turn.behind():
-            self._resume()
 
     def wait_ms(self) -> int:
         """How long the loop may sleep."""
@@ -328,7 +288,7 @@ class Loop:
         self.turn.fed(session)
         if session.has_waiters and session not in self._waiters:
             self._waiters.append(session)
-        if self.turn.behind():
+        if session.has_published and self.turn.behind():
             self._pause(connection, self._paused)
         elif session.crowded is not None:
             if not self._held:
@@ -352,7 +312,16 @@ class Loop:
 
     def _resume(self) -> None:
         paused, self._paused = self._paused, []
+        self._tell_blocked(paused, "")
         self._read_again(paused)
+
+    def _tell_blocked(self, connections: list[Connection], reason: str) -> None:
+        """Publishers that are held for lack of room hear of it, as far as they understand."""
+        for connection in connections:
+            session = connection.session
+            if session is not None and not connection.gone:
+                session.blocked(reason)
+                self.turn.touch(session)
 
     def _eased(self) -> bool:
         """Have the consumers caught up with what the held ones published?"""

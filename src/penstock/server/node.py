@@ -2,14 +2,15 @@
 
     1  lock      the data directory is ours alone
     2  topology  definitions.db: virtual hosts, users, exchanges, queues, bindings
-    3  messages  the message log is read; every durable queue gets its own back
+    3  messages  the engine is opened; every durable queue gets its own back
     4  listeners the loop accepts; the management server starts in its own thread
     5  ready     said once, with what was found
 
 Shutting down: no new connections, 320 to every client, what they hold goes back to the
-queues, the log ends with a clean marker.
+queues, what rests in memory goes into segments, and the terms are written.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -23,33 +24,52 @@ import signal
 import sys
 import time
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 from penstock import __version__
 from penstock.backing.interface import BackingQueue
-from penstock.backing.ram_queue import RamQueue
+from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import HASHING, hash_password
 from penstock.broker.broker import Broker
 from penstock.core import message
-from penstock.core.errors import DataDirLocked
+from penstock.core.errors import DataDirLocked, DataDirOutdated
 from penstock.core.settings import Settings
 from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_link import CancelSink
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.committer import Committer
+from penstock.server.disk_worker import DiskWorker
+from penstock.server.failpoint import arm_from
 from penstock.server.loop import Loop
 from penstock.server.range_session import RangeLeases, RangeSession
 from penstock.server.session import Session
 from penstock.server.turn import Turn
-from penstock.storage.definitions import Definitions, PermissionRecord, UserRecord, VhostRecord
-from penstock.storage.files import RealFileSystem
-from penstock.storage.message_log import MessageLog
+from penstock.storage.definitions import (
+    Definitions,
+    PermissionRecord,
+    Topology,
+    UserRecord,
+    VhostRecord,
+)
+from penstock.storage.disk_jobs import DiskJob, run_job
+from penstock.storage.engine import EngineLimits, RestingQueue
+from penstock.storage.failpoints import reach
+from penstock.storage.files import FileSystem, RealFileSystem
+from penstock.storage.recovery import Opening, close_engine
+from penstock.storage.store_groups import StoreWriter
 from penstock.wire import ranges
 
 PEER_VERSION: Final = "3.10.8"
 """The RabbitMQ release whose behaviour AMQP clients find here; some look at it."""
 DRAIN_MS: Final = 3000
-COMPACTION_INTERVAL_MS: Final = 250
+MEMORY_SHARE_PERCENT: Final = 40
+"""Of the machine, for messages, when nothing is set."""
+MEMORY_ASSUMED_BYTES: Final = 1 << 30
+"""When the machine does not say how much it has."""
+TRANSIENT_IDS: Final = 1 << 30
+"""Queues that are not kept have ids from here on; the definitions never get that far."""
 _MALLOPT_TRIM_THRESHOLD: Final = -1
 _MALLOPT_MMAP_THRESHOLD: Final = -3
 
@@ -126,66 +146,95 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._started = time.monotonic()
+        arm_from(os.environ)
         self._lock_fd = lock_data_dir(settings.data_dir)
+        refuse_old_data(settings.data_dir)
         raise_descriptor_limit()
-        files = RealFileSystem()
-        log_dir = os.path.join(settings.data_dir, "log")
-        files.makedirs(log_dir)
+        self._files = RealFileSystem()
+        self._transient_id = TRANSIENT_IDS
         self.definitions = Definitions(os.path.join(settings.data_dir, "definitions.db"))
-        self.log = MessageLog(files, log_dir, settings.log_file_size_limit_bytes)
+        topology = self._topology()
+        entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
+        self.opening = Opening(
+            self._files,
+            settings.data_dir,
+            engine_limits(settings),
+            {record.queue_id: entries[record.vhost] for record in topology.queues},
+            settings.journal_file_size_bytes,
+            settings.msg_store_file_size_limit_bytes,
+        )
+        self.engine = self.opening.engine
         self.broker = Broker(
             self.definitions,
-            self.log,
+            self.engine,
             self._make_backing,
             lambda: secrets.token_hex(16),
             list(settings.loopback_users),
         )
-        self.recovery = self._recover()
-        self.committer = Committer(files, log_dir, self._wake)
-        self.turn = Turn(self.broker, self.log, self.committer)
+        self.recovery = self._recover(topology)
+        self.committer = Committer(
+            self._files,
+            self.engine.journal.directory,
+            settings.journal_file_size_bytes,
+            StoreWriter(self._files, self.engine.store.directory),
+            self._wake,
+        )
+        self.worker = DiskWorker(
+            self._files, settings.data_dir, self._wake, self.engine.board.finish
+        )
+        self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
         self.loop = Loop(
             self.turn,
             Sessions(self.broker, settings, self.turn.cancelled),
             settings.handshake_timeout_ms,
         )
-        self._compacted_at_ms = 0
+        self._stalled = ""
 
-    def _make_backing(self, queue_id: int, durable: bool) -> BackingQueue:
-        """Every queue rests in memory; durable ones keep a record in the log."""
-        return RamQueue(self.log if durable else None, queue_id)
+    def _make_backing(self, queue_id: int, durable: bool, entries: int) -> BackingQueue:
+        if not durable:
+            self._transient_id += 1
+            queue_id = self._transient_id
+        return VariableQueue(self.engine, queue_id, durable, entries)
 
     def _wake(self) -> None:
         self.loop.wake()
 
     # -- boot ----------------------------------------------------------------------------
 
-    def _recover(self) -> str:
-        """Definitions, then messages; returns what was found, for the start screen."""
+    def _topology(self) -> Topology:
         topology = self.definitions.load()
         if not topology.vhosts:
             self._create_defaults()
             topology = self.definitions.load()
+        return topology
+
+    def _recover(self, topology: Topology) -> str:
+        """Messages; returns what was found, for the start screen."""
         now_ms = time.time_ns() // 1_000_000
+        opening = self.opening
+        opening.run(run_side_by_side(self._files), lambda text: logger.info("recovery: %s", text))
         self.broker.open(topology, now_ms, now_ms)
-        recovered = self.log.recover({record.queue_id for record in topology.queues})
-        count = 0
         for record in topology.queues:
-            found = recovered.get(record.queue_id)
-            if found is None:
-                continue
-            queue = self.broker.vhosts[record.vhost].queues[record.name]
-            cast(RamQueue, queue.backing).recover(found.messages, found.next_seq_id)
-            count += len(found.messages)
-            self.broker.expire_messages(queue, now_ms)
-        cut = self.log.statistics()["bytes_cut"]
-        text = f"{len(topology.queues)} durable queues, {count} messages"
+            found = opening.queues.get(record.queue_id)
+            if found is not None:
+                queue = self.broker.vhosts[record.vhost].queues[record.name]
+                backing = cast(VariableQueue, queue.backing)
+                backing.adopt(found.index, found.next_seq_id, found.expiring)
+        reach("recovery.ready")
+        text = f"{len(topology.queues)} durable queues, {int(opening.messages)} messages"
+        if opening.clean:
+            return text
+        cut = int(opening.bytes_cut)
+        text += f", after a stop that was not clean ({int(opening.bytes_read) >> 20} MiB read)"
         return text + (f" ({cut} bytes of an unfinished write dropped)" if cut else "")
 
     def _create_defaults(self) -> None:
         settings = self.settings
         user = settings.default_user
         hashed = hash_password(settings.default_pass, secrets.token_bytes(4))
-        self.definitions.put_vhost(VhostRecord(settings.default_vhost))
+        self.definitions.put_vhost(
+            VhostRecord(settings.default_vhost, settings.queue_index_segment_entries)
+        )
         self.definitions.put_user(UserRecord(user, hashed, HASHING, ["administrator"]))
         self.definitions.put_permission(
             PermissionRecord(user, settings.default_vhost, ".*", ".*", ".*")
@@ -243,26 +292,22 @@ class Node:
         loop = self.loop
         while not loop.stopping:
             loop.run_once(loop.wait_ms())
-            if self.committer.error is not None:
-                raise self.committer.error
-            self._compact()
+            self._look_at_the_disk()
 
-    def _compact(self) -> None:
-        """Move the last live messages out of a file that is mostly garbage.
-
-        One file a time: its messages make one group, and a group should stay small.
-        """
-        now_ms = time.monotonic_ns() // 1_000_000
-        if now_ms - self._compacted_at_ms < COMPACTION_INTERVAL_MS:
-            return
-        self._compacted_at_ms = now_ms
-        for file_no in self.log.files_to_compact()[:1]:
-            concerned = set(self.log.queue_ids_in(file_no))
-            for vhost in self.broker.vhosts.values():
-                for name, queue_id in vhost.queue_ids.items():
-                    if queue_id in concerned:
-                        backing = cast(RamQueue, vhost.queues[name].backing)
-                        self.log.relocate(queue_id, backing.messages_in_file(file_no))
+    def _look_at_the_disk(self) -> None:
+        """Errors that are final end the node; a full disk is said once."""
+        error = self.committer.error or self.worker.error or self.engine.disk_error()
+        if error is not None:
+            raise error
+        for fault in self.engine.take_faults():
+            logger.error("%s", fault)
+        stalled = self.turn.disk_stalled()
+        if bool(stalled) != bool(self._stalled):
+            if stalled:
+                logger.warning("%s; publishers wait", stalled)
+            else:
+                logger.warning("the disk has space again")
+        self._stalled = stalled
 
     def _settle_memory(self) -> None:
         """What is alive now stays: keep the collector from walking it again and again."""
@@ -290,22 +335,81 @@ class Node:
         loop.run_once(0)
 
     def _close(self) -> int:
-        delivered: dict[int, list[int]] = {}
+        self.definitions.commit()
+        self._finish_disk_work()
+        durable: list[RestingQueue] = []
         next_seq_ids: dict[int, int] = {}
         for vhost in self.broker.vhosts.values():
             for name, queue_id in vhost.queue_ids.items():
-                backing = cast(RamQueue, vhost.queues[name].backing)
-                delivered[queue_id] = backing.delivered_seq_ids()
+                backing = cast(VariableQueue, vhost.queues[name].backing)
+                durable.append(backing)
                 next_seq_ids[queue_id] = int(backing.next_seq_id())
-        self.definitions.commit()
-        self.committer.submit(self.log.close_cleanly(delivered, next_seq_ids))
-        self.committer.close()
+        close_engine(self.engine, durable, next_seq_ids, self._files)
         self.definitions.close()
         self.loop.close()
         os.close(self._lock_fd)
-        if self.committer.error is not None:
-            raise self.committer.error
         return 0
+
+    def _finish_disk_work(self) -> None:
+        """What was journalled and asked for so far; raises what went wrong."""
+        group = self.engine.seal(sync=True)
+        if group is not None:
+            self.committer.submit(group)
+        self.committer.close()
+        for done in self.committer.collect():
+            self.engine.committed(done)
+        self.worker.close()
+        self.worker.collect()
+        error = self.committer.error or self.worker.error or self.engine.disk_error()
+        if error is not None:
+            raise error
+
+
+def engine_limits(settings: Settings) -> EngineLimits:
+    limit = settings.message_memory_limit_bytes
+    if limit == 0:
+        limit = memory_of_the_machine() * MEMORY_SHARE_PERCENT // 100
+    return EngineLimits(
+        settings.queue_index_embed_msgs_below_bytes,
+        settings.journal_size_limit_bytes,
+        settings.queue_index_max_journal_entries,
+        limit,
+        limit * settings.message_memory_paging_percent // 100,
+    )
+
+
+def memory_of_the_machine() -> int:
+    """Of the machine, or what our control group allows of it."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return MEMORY_ASSUMED_BYTES
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open("/sys/fs/cgroup/memory.max", encoding="ascii") as file,
+    ):
+        total = min(total, int(file.read()))
+    return total
+
+
+def run_side_by_side(files: FileSystem) -> Callable[[list[DiskJob]], None]:
+    """Recovery's jobs, by as many threads as there are processors."""
+
+    def run(jobs: list[DiskJob]) -> None:
+        with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+            for _ in pool.map(lambda job: run_job(job, files), jobs):
+                pass
+
+    return run
+
+
+def refuse_old_data(path: str) -> None:
+    """Of the releases before the storage engine: nothing is deleted, nothing is guessed."""
+    if os.path.isdir(os.path.join(path, "log")):
+        raise DataDirOutdated(
+            f"{path} holds a message log of a release before the storage engine, which this"
+            " release does not read: empty the queues with that release, then remove it"
+        )
 
 
 def raise_descriptor_limit() -> None:

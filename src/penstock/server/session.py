@@ -19,11 +19,12 @@ class Session:
         self.out = BytesWriter()
         self.outlet = Outlet()
         self.closed: bool = False  # nothing more to say: close once the output has left
-        self.awaiting_disk: bool = False  # some confirm waits for the message log
+        self.awaiting_disk: bool = False  # some confirm waits for the journal
         self.abandoned: bool = False  # closed, and nobody is there to read our last words
         self.unread: bool = False  # the loop does not read it just now: its silence is ours
         self.clogged: bool = False  # not read because it does not read: sending proves it lives
         self.crowded: Queue | None = None  # what it just published waits here behind a lot
+        self.has_published: bool = False  # others are never held up for lack of room
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection
@@ -41,6 +42,9 @@ class Session:
     def forget_crowded(self) -> None:
         self.crowded = None
 
+    def blocked(self, reason: str) -> None:
+        """It is not read any more, for lack of room; "" = it is read again."""
+
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Bytes came in."""
         raise NotImplementedError
@@ -54,7 +58,7 @@ class Session:
         raise NotImplementedError
 
     def confirm(self, durable_position: i64) -> None:
-        """The message log is on disk up to here."""
+        """The journal is on disk up to here."""
         raise NotImplementedError
 
     def sent(self, count: i64, now_ms: i64) -> None:

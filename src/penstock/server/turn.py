@@ -3,7 +3,8 @@
     wakeups ─► deliveries ─► sessions' output
     due times ─► expiry
     groups on disk ─► confirms ─► sessions' output
-    what was logged ─► next group ─► committer
+    what was journalled ─► next group ─► committer
+    a slice of the engine's work ─► disk jobs ─► disk worker; what came back ─► wakeups
 
 Sessions that got something to say are collected in ``touched``; the loop flushes them.
 """
@@ -17,8 +18,10 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.committer import Committer
+from penstock.server.disk_worker import DiskWorker
 from penstock.server.session import Session
-from penstock.storage.message_log import MessageLog
+from penstock.storage.engine import Engine
+from penstock.storage.journal_codec import JournalGroup
 
 INLINE_GROUP_BYTES: Final[i64] = 64 * 1024
 INLINE_SYNC_MS: Final = 0.5
@@ -30,20 +33,26 @@ REFILL_DELAY_MS: Final[i64] = 1
 """How long a consumer with a nearly full window may wait for its refill, while more comes in."""
 SYNC_INTERVAL_MS: Final[i64] = 200
 """What nobody waits for is synced this often."""
+LOW_ON_DISK: Final = "low on disk"
+LOW_ON_MEMORY: Final = "low on memory"
 
 
 @final
 class Turn:
     """The broker's turn; knows no sockets."""
 
-    def __init__(self, broker: Broker, log: MessageLog, committer: Committer) -> None:
+    def __init__(
+        self, broker: Broker, engine: Engine, committer: Committer, worker: DiskWorker
+    ) -> None:
         self.touched: list[Session] = []
         self.waiting: list[Session] = []  # confirms wait for the disk
         self._broker = broker
-        self._log = log
+        self._engine = engine
         self._committer = committer
+        self._worker = worker
+        self._more_work: bool = False
         self._synced_at_ms: i64 = 0
-        self._written_position: i64 = log.position
+        self._unwritten_bytes: i64 = 0  # with the committer
         self._refill_since_ms: i64 = 0  # the last turn that had no refills waiting
 
     def touch(self, session: Session) -> None:
@@ -72,9 +81,10 @@ class Turn:
             self.cancelled(self._broker.take_due(now_ms))
             self._deliver(now_ms)
         self._commit_definitions()
-        self._commit_definitions()
         self._commit(now_ms)
         self.collect()
+        self._more_work = self._engine.work(now_ms, idle)
+        self._hand_over()
 
     def cancelled(self, consumers: list[Consumer]) -> None:
         """Tell consumers that their queue is gone."""
@@ -102,25 +112,45 @@ class Turn:
     # -- the disk ------------------------------------------------------------------------
 
     def behind(self) -> bool:
-        """More was logged than the disk takes for now: publishers should pause."""
-        return self._log.position - self._written_position > 4 * GROUP_BYTES_MAX
+        """More came in than the disk takes for now: publishers should pause."""
+        engine = self._engine
+        return (
+            engine.pending_bytes() + self._unwritten_bytes > 4 * GROUP_BYTES_MAX
+            or engine.ram.is_full()
+            or engine.journal_is_behind()
+            or self._committer.stalled != ""
+            or self._worker.stalled != ""
+        )
+
+    def blocked_reason(self) -> str:
+        """For publishers that pause: RabbitMQ's words, or "" while it is only a moment."""
+        if self._committer.stalled != "" or self._worker.stalled != "":
+            return LOW_ON_DISK
+        return LOW_ON_MEMORY if self._engine.ram.is_full() else ""
+
+    def disk_stalled(self) -> str:
+        """Why the disk takes nothing at present, in a sentence; "" = it does."""
+        stalled = self._committer.stalled
+        return stalled if stalled != "" else self._worker.stalled
 
     def _commit(self, now_ms: i64) -> None:
-        """Pass on what was logged: at once while nothing is under way, else in full groups."""
-        log = self._log
-        pending = log.pending_bytes()
+        """Pass on what was journalled: at once while nothing is under way, else in full groups."""
+        engine = self._engine
+        pending = engine.pending_bytes()
         idle = self._committer.idle()
         if not idle and pending < GROUP_BYTES_MAX:
             return
         overdue = not 0 <= now_ms - self._synced_at_ms < SYNC_INTERVAL_MS
         sync = len(self.waiting) > 0 or overdue
-        if pending == 0 and not (sync and log.durable_position < log.position):
+        journal = engine.journal
+        if pending == 0 and not (sync and journal.durable_position < journal.position):
             return
-        group = log.seal(sync)
+        group = engine.seal(sync)
         if group is None:
             return
         if sync:
             self._synced_at_ms = now_ms
+        self._unwritten_bytes += _size(group)
         fast = not sync or self._committer.last_sync_ms <= INLINE_SYNC_MS
         if idle and fast and pending <= INLINE_GROUP_BYTES:
             self._committer.commit_inline(group)
@@ -136,12 +166,15 @@ class Turn:
             self._broker.definitions.commit()
 
     def collect(self) -> None:
-        """Take what the committer has finished, and confirm."""
-        before = self._log.durable_position
+        """Take what the committer and the worker have finished; confirm, and wake readers."""
+        journal = self._engine.journal
+        before = journal.durable_position
         for group in self._committer.collect():
-            self._log.committed(group)
-            self._written_position = group.end_position
-        position = self._log.durable_position
+            self._unwritten_bytes -= _size(group)
+            self._engine.committed(group)
+        self._worker.collect()
+        self._broker.wake_readers()
+        position = journal.durable_position
         if position == before or len(self.waiting) == 0:
             return
         waiting = self.waiting
@@ -151,9 +184,21 @@ class Turn:
             session.confirm(position)
             self.fed(session)
 
+    def _hand_over(self) -> None:
+        """Jobs the engine and the queues asked for."""
+        board = self._engine.board
+        if board.writes:
+            self._worker.submit_writes(board.take_writes())
+        if board.reads:
+            self._worker.submit_reads(board.take_reads())
+
     def has_work(self) -> bool:
         """Should the loop come back without waiting?"""
-        return self._broker.has_wakeups() or self._broker.has_refills()
+        return self._more_work or self._broker.has_wakeups() or self._broker.has_refills()
 
     def next_due_ms(self) -> i64:
         return self._broker.schedule.next_ms()
+
+
+def _size(group: JournalGroup) -> i64:
+    return group.size if group.store is None else group.size + group.store.size

@@ -10,7 +10,8 @@ from penstock.management.view import ChannelFacts, ConnectionFacts, ListenerFact
 from penstock.queues.consumers import Consumer
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_session import AmqpSession
-from penstock.server.loop import Connection, Loop
+from penstock.server.connection import Connection
+from penstock.server.loop import Loop
 
 PROTOCOL: Final = "AMQP 0-9-1"
 

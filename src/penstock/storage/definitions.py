@@ -9,9 +9,9 @@ Changes take effect in one transaction that begins with the first change and end
 told "declared" finds it declared after a crash, and one sync serves all that was declared in
 the turn.  A crash before ``commit`` undoes the whole turn.
 
-Queue ids name a queue in the message log and must never be used twice, not even when the
-transaction that used one is lost.  So ids are set aside in blocks ahead of use: the counter in
-the file is raised and committed before the first id of a block is handed out.
+Queue ids name a queue in the journal and its directory and must never be used twice, not even
+when the transaction that used one is lost.  So ids are set aside in blocks ahead of use: the
+counter in the file is raised and committed before the first id of a block is handed out.
 
 SQLite runs with a write-ahead log and synchronous=FULL: a commit returns when it is on disk.
 docs/formats/definitions.md has the tables and the JSON of arguments.
@@ -27,7 +27,7 @@ from typing import Final, cast, final
 
 from penstock.core.errors import Corrupt
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 QUEUE_IDS_SET_ASIDE: Final = 1024
 QUEUE_ID_MAX: Final = 2**31 - 1
 
@@ -46,7 +46,7 @@ _DICT_TAG: Final = "$dict"
 _SCHEMA: Final = """
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('next_queue_id', 1);
-CREATE TABLE vhosts (name TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE vhosts (name TEXT PRIMARY KEY, segment_entries INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE users (
     name TEXT PRIMARY KEY, password_hash TEXT NOT NULL, hashing_algorithm TEXT NOT NULL,
     tags TEXT NOT NULL) WITHOUT ROWID;
@@ -77,10 +77,13 @@ def _disk_error(error: sqlite3.OperationalError, path: str) -> OSError:
 
 
 class VhostRecord:
-    __slots__ = ("name",)
+    """``segment_entries``: of its queues' index; it must never change under data."""
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("name", "segment_entries")
+
+    def __init__(self, name: str, segment_entries: int = 16_384) -> None:
         self.name = name
+        self.segment_entries = segment_entries
 
 
 class UserRecord:
@@ -284,7 +287,9 @@ class Definitions:
     # -- changes ---------------------------------------------------------------------------
 
     def put_vhost(self, vhost: VhostRecord) -> None:
-        self._change("INSERT OR REPLACE INTO vhosts VALUES (?)", _text(vhost.name))
+        self._change(
+            "INSERT OR REPLACE INTO vhosts VALUES (?, ?)", _text(vhost.name), vhost.segment_entries
+        )
 
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
@@ -401,7 +406,7 @@ class Definitions:
     def _load(self) -> Topology:
         topology = Topology()
         for row in self._db.execute("SELECT * FROM vhosts"):
-            topology.vhosts.append(VhostRecord(_name(row[0])))
+            topology.vhosts.append(VhostRecord(_name(row[0]), int(row[1])))
         for row in self._db.execute("SELECT * FROM users"):
             topology.users.append(
                 UserRecord(_name(row[0]), _name(row[1]), _name(row[2]), json.loads(row[3]))

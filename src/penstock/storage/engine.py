@@ -48,9 +48,18 @@ LEAST_TARGET_BYTES: Final[i64] = 256 * 1024
 
 
 class RestingQueue:
-    """What the engine may ask of a queue's backing."""
+    """What the engine may ask of a queue's backing.
+
+    ``reader`` is who wants to know that something arrived, a name the engine only passes on.
+    """
 
     queue_id: i64
+
+    def __init__(self) -> None:
+        self.reader: object = None
+
+    def set_reader(self, reader: object) -> None:
+        self.reader = reader
 
     def needs_file(self, file_no: i64) -> bool:
         """May something of journal files up to this one be needed after a crash?"""
@@ -190,6 +199,28 @@ class Engine:
 
     def remove_queue(self, queue_id: i64) -> None:
         self.queues.pop(int(queue_id), None)
+
+    def take_readers(self) -> list[object]:
+        """Readers for whom something has arrived since the last time."""
+        readers: list[object] = []
+        for queue_id in self.board.take_arrived():
+            queue = self.queues.get(queue_id)
+            if queue is not None and queue.reader is not None:
+                readers.append(queue.reader)
+        return readers
+
+    def take_faults(self) -> list[str]:
+        """What was found damaged since the last time, in a sentence each."""
+        faults = self.faults
+        self.faults = []
+        return faults
+
+    def disk_error(self) -> Exception | None:
+        """What a disk job met that the node cannot go on with."""
+        error = self.store.disk_error()
+        if error is None:
+            error = self.transient_store.disk_error()
+        return error
 
     def begin_conversion(self, queue: RestingQueue) -> None:
         self._converting.append(queue)

@@ -162,6 +162,7 @@ class Opening:
         journal.run()
         self.bytes_read += journal.bytes_read
         self.bytes_cut += journal.bytes_cut
+        self.clean = not journal.numbers  # of a new data directory
         if journal.numbers:
             progress(
                 f"journal: {int(journal.messages_read)} messages in {len(journal.numbers)} files"
