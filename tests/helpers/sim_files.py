@@ -19,7 +19,8 @@ there may be both names, or neither.  ``makedirs`` is durable at once.  A remove
 comes back with any of its files until the one above it is synced.
 
 A failed ``sync`` does what Linux does: the bytes stay readable until the power goes, but no
-later ``sync`` brings them to the disk, nor says that they are missing.
+later ``sync`` brings them to the disk, nor says that they are missing.  It fails with EIO
+whatever it is told to fail with, if that would mean "try again".
 
 Space is what files hold, found by name or still open; a gap that a write has jumped over
 holds none.  A write for which there is no room, and an ``allocate``, get as far as they can.
@@ -31,7 +32,7 @@ import errno
 import os
 import random
 
-from penstock.storage.files import FileSystem
+from penstock.storage.files import FileSystem, never_again
 
 Range = tuple[int, int]
 Write = tuple[int, bytes]
@@ -414,9 +415,9 @@ class SimFileSystem(FileSystem):
     def sync(self, handle: int) -> None:
         try:
             self._call("sync")
-        except OSError:
+        except OSError as error:
             self.handles[handle].sync_failed()
-            raise
+            raise never_again(error) from error
         self.handles[handle].flush()
 
     def close(self, handle: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,49 @@ def test_errors_come_through(tmp_path: Path) -> None:
         files.read(f"{tmp_path}/none")
     with pytest.raises(FileNotFoundError):
         files.open_append(f"{tmp_path}/none/x")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_failed_sync_never_asks_to_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """ENOSPC means "try again" to whoever writes; a sync must not be tried again."""
+
+    def fail(_handle: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    files = RealFileSystem()
+    path = f"{tmp_path}/x"
+    handle = files.open_write(path)
+    monkeypatch.setattr(os, "fdatasync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
+    verbs: list[Callable[[], None]] = [
+        lambda: files.sync(handle),
+        lambda: files.sync_dir(str(tmp_path)),
+        lambda: files.truncate(path, 0),
+        lambda: files.rewrite(path, 0, b""),
+    ]
+    for verb in verbs:
+        with pytest.raises(OSError, match="Input/output error") as raised:
+            verb()
+        assert raised.value.errno == errno.EIO
+    monkeypatch.undo()
+    files.close(handle)
+
+
+def test_the_name_of_a_directory_that_is_there_is_made_durable_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may have died between making it and syncing the one above."""
+    files = RealFileSystem()
+    synced: list[str] = []
+    monkeypatch.setattr(files, "sync_dir", synced.append)
+    (tmp_path / "a").mkdir()
+    files.makedirs(f"{tmp_path}/a")
+    files.makedirs(f"{tmp_path}/a")
+    assert synced == [str(tmp_path)]
+    files.makedirs(f"{tmp_path}/a/b/c")
+    assert synced == [str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b"]
+    files.remove_dir(f"{tmp_path}/a/b/c")
+    files.makedirs(f"{tmp_path}/a/b/c")
+    assert synced[3:] == [f"{tmp_path}/a/b"]

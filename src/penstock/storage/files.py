@@ -6,13 +6,15 @@ that forgets what was not synced (tests/helpers/sim_files.py).  Its promises:
   F1  ``write`` appends all of the parts or raises; after an error any prefix may be there
   F2  ``sync`` returns when every byte written through any handle of that file, and its
       size, would survive a power cut; a failed ``sync`` says nothing about earlier bytes,
-      and must not be tried again (Linux forgets the dirty pages of a failed one)
+      and must not be tried again (Linux forgets the dirty pages of a failed one).  So it
+      never fails with ENOSPC or EDQUOT, which mean "try again": those become EIO
   F3  that a *name* exists, or no longer exists, survives only after ``sync_dir``
   F4  what lies within ``allocate`` can be written without asking for more space
 
 This is the only file of the room that opens files (SQLite opens its own).
 """
 
+import errno
 import os
 import shutil
 from typing import Final
@@ -21,6 +23,8 @@ from mypy_extensions import mypyc_attr
 
 WRITE_PARTS_MAX: Final = 512
 """Below IOV_MAX (1024 on Linux, 16 is the least POSIX allows and nobody has)."""
+NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What a full disk, or a full share of it, answers."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -109,13 +113,24 @@ class FileSystem:
 class RealFileSystem(FileSystem):
     """The machine's own disk."""
 
+    def __init__(self) -> None:
+        self._durable_dirs: set[str] = set()
+
     def makedirs(self, path: str) -> None:
-        if os.path.isdir(path):
+        """One that is there may have been made by a process that died before its name was
+        durable, so each process sees to that once.  A parent that is not ours to read was not
+        ours to make."""
+        path = os.path.abspath(path)
+        if path in self._durable_dirs:
             return
-        parent = os.path.dirname(os.path.abspath(path))
-        self.makedirs(parent)
-        os.makedirs(path, exist_ok=True)
-        self.sync_dir(parent)
+        parent = os.path.dirname(path)
+        there = os.path.isdir(path)
+        if not there:
+            self.makedirs(parent)
+            os.makedirs(path, exist_ok=True)
+        if not there or os.access(parent, os.R_OK):
+            self.sync_dir(parent)
+        self._durable_dirs.add(path)
 
     def listdir(self, path: str) -> list[str]:
         return os.listdir(path)
@@ -187,10 +202,13 @@ class RealFileSystem(FileSystem):
 
     def sync(self, handle: int) -> None:
         # fdatasync leaves out the time stamps but not the size, which reading back needs.
-        if hasattr(os, "fdatasync"):
-            os.fdatasync(handle)
-        else:
-            os.fsync(handle)
+        try:
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(handle)
+            else:
+                os.fsync(handle)
+        except OSError as error:
+            raise never_again(error) from error
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -199,7 +217,7 @@ class RealFileSystem(FileSystem):
         handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(handle, size)
-            os.fsync(handle)
+            self.sync(handle)
         finally:
             os.close(handle)
 
@@ -209,7 +227,7 @@ class RealFileSystem(FileSystem):
             os.lseek(handle, offset, os.SEEK_SET)
             self._write_rest(handle, data, 0)
             os.ftruncate(handle, offset + len(data))
-            os.fsync(handle)
+            self.sync(handle)
         finally:
             os.close(handle)
 
@@ -217,6 +235,7 @@ class RealFileSystem(FileSystem):
         os.remove(path)
 
     def remove_dir(self, path: str) -> None:
+        self._durable_dirs.discard(os.path.abspath(path))
         shutil.rmtree(path)
 
     def rename(self, source: str, target: str) -> None:
@@ -226,5 +245,14 @@ class RealFileSystem(FileSystem):
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
+        except OSError as error:
+            raise never_again(error) from error
         finally:
             os.close(handle)
+
+
+def never_again(error: OSError) -> OSError:
+    """What a failed sync is raised as: EIO instead of what would be tried again (F2)."""
+    if error.errno in NO_SPACE:
+        return OSError(errno.EIO, f"{os.strerror(errno.EIO)} (sync: {error.strerror})")
+    return error
