@@ -11,8 +11,10 @@ to ``BATCH_MAX_BYTES``: more would only make everybody wait for a longer sync.
 
 The disk keeps the order: contents of the message store before the journal's block that speaks
 of them; a journal file is synced to its end before the next one is begun, and its name is
-durable before anything in it is reported.  Files the journal has retired are removed only
-after the sync of the group that says so.
+durable before anything in it is reported.  Files the journal has retired are let go only
+after the sync of the group that says so; a few of them are kept as spares and become the
+next files, since writing over pages and blocks that are there costs a third of new ones.  What
+a spare still holds names another file, so recovery does not believe it.
 
 A disk without space is waited for: ``stalled`` says so, the group is tried again every half
 second (it is written to its place, so trying again does no harm), and nothing behind it is
@@ -36,10 +38,11 @@ from typing import Final
 from penstock.server.disk_worker import NO_SPACE, RETRY_MS, space_text
 from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
-from penstock.storage.journal_codec import JournalGroup, journal_file_name
+from penstock.storage.journal_codec import JournalGroup, journal_file_name, spare_file_name
 from penstock.storage.store_groups import StoreWriter
 
 BATCH_MAX_BYTES: Final = 1024 * 1024
+SPARES_MAX: Final = 2
 SMOOTHING: Final = 0.2
 """Weight of the newest sync in ``last_sync_ms``."""
 
@@ -73,6 +76,7 @@ class Committer:
         self._handle = -1
         self._file_no = 0
         self._unsynced = False
+        self._spares: list[str] = []
         self._thread: threading.Thread | None = None
 
     # -- the loop's side -------------------------------------------------------------------
@@ -245,6 +249,9 @@ class Committer:
             self._files.close(self._handle)
             self._handle = -1
             self._file_no = 0
+        if self._spares:
+            self._files.rename(self._spares[-1], self._path(file_no))
+            self._spares.pop()
         handle = self._files.open_write(self._path(file_no))
         try:
             self._files.allocate(handle, self._file_size_bytes)
@@ -272,7 +279,12 @@ class Committer:
         # Not made durable: a file that comes back is on no list, and recovery removes it.
         for number in numbers:
             with contextlib.suppress(FileNotFoundError):
-                self._files.remove(self._path(number))
+                if len(self._spares) < SPARES_MAX:
+                    spare = os.path.join(self._directory, spare_file_name(number))
+                    self._files.rename(self._path(number), spare)
+                    self._spares.append(spare)
+                else:
+                    self._files.remove(self._path(number))
 
     def _path(self, file_no: int) -> str:
         return os.path.join(self._directory, journal_file_name(file_no))

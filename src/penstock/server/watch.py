@@ -6,6 +6,7 @@ connections; one that has closed since is described as None.
 
 from typing import Final, cast
 
+from penstock.management.storage_view import DiskFacts
 from penstock.management.view import ChannelFacts, ConnectionFacts, ListenerFacts, Watch
 from penstock.queues.consumers import Consumer
 from penstock.server.amqp_channel import AmqpChannel
@@ -72,6 +73,12 @@ class NodeWatch(Watch):
 
     def listeners(self) -> list[ListenerFacts]:
         return [ListenerFacts("amqp", self._host, self._amqp_port)]
+
+    def disk(self) -> DiskFacts:
+        turn = self._loop.turn
+        return DiskFacts(
+            turn.disk_stalled(), publishers_wait=turn.behind(), reason=turn.blocked_reason()
+        )
 
 
 def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:

@@ -39,6 +39,7 @@ FORMAT_VERSION: Final = 1
 MAGIC_BYTES: Final = b"PSJ\x01"
 MAGIC: Final = 0x50534A01
 JOURNAL_SUFFIX: Final = ".jif"
+SPARE_SUFFIX: Final = ".jif.spare"
 
 BLOCK_HEADER_BYTES: Final[i64] = 36
 CHECKED_HEADER_BYTES: Final[i64] = 32
@@ -68,6 +69,11 @@ DELAY_BYTES: Final[i64] = 21
 
 def journal_file_name(file_no: int) -> str:
     return f"{file_no}{JOURNAL_SUFFIX}"
+
+
+def spare_file_name(file_no: int) -> str:
+    """A retired file that waits to become the next one; no start reads it."""
+    return f"{file_no}{SPARE_SUFFIX}"
 
 
 def journal_file_no(name: str) -> int:

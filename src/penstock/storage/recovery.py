@@ -38,7 +38,7 @@ from penstock.storage.engine import Engine, EngineLimits, RestingQueue
 from penstock.storage.files import FileSystem
 from penstock.storage.index_recovery import IndexScan, StoredRecord
 from penstock.storage.journal import JOURNAL_FILE_BYTES, Journal
-from penstock.storage.journal_codec import journal_file_name, journal_file_no
+from penstock.storage.journal_codec import SPARE_SUFFIX, journal_file_name, journal_file_no
 from penstock.storage.journal_recovery import SEQ_ID_STEP, JournalRecovery
 from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
@@ -150,7 +150,7 @@ class Opening:
         journal = self.engine.journal
         journal.begin(file_no, next_seq_ids)
         for name in self._files.listdir(journal.directory):
-            if 0 < journal_file_no(name) < file_no:
+            if 0 < journal_file_no(name) < file_no or name.endswith(SPARE_SUFFIX):
                 self._files.remove(f"{journal.directory}/{name}")
 
     # -- after a crash ---------------------------------------------------------------------
