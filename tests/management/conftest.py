@@ -41,7 +41,7 @@ class Served:
         self._thread = threading.Thread(target=self._turn, name="data loop")
         self._thread.start()
         watch = NodeWatch(self.node.loop, "127.0.0.1", self.amqp_port)
-        self.view = BrokerView(self.node.broker, watch, "penstock@test")
+        self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
         self.facts = NodeFacts("penstock@test", str(data_dir), "")
         self.management = ManagementServer(
             "127.0.0.1", 0, self.node.loop.call, self.view, self.facts

@@ -54,7 +54,7 @@ def test_a_user_who_must_be_local_hears_it(served: Served, monkeypatch: pytest.M
 
 
 def test_vhosts_are_walls(served: Served) -> None:
-    served.on_loop(lambda: served.node.broker.add_vhost("secret"))
+    served.on_loop(lambda: served.node.broker.add_vhost("secret", 16_384))
     served.declare("hidden", vhost="secret")
     served.declare("open")
     names = [row["name"] for row in served.get("/api/queues?columns=name")]
@@ -127,7 +127,7 @@ def test_a_queue_that_vanishes_between_two_slices_is_left_out(
 
 
 def test_other_vhosts_keep_their_place_in_a_sorted_list(served: Served) -> None:
-    other = served.on_loop(lambda: served.node.broker.add_vhost("z"))
+    other = served.on_loop(lambda: served.node.broker.add_vhost("z", 16_384))
     served.node.broker.users.users["guest"].vhosts["z"] = (".*", ".*", ".*")
     served.declare("m1", "m3")
     served.declare("m2", "m4", vhost="z")
@@ -165,7 +165,7 @@ def test_ten_thousand_queues_are_read_in_short_calls(served: Served) -> None:
 
         return call(run)
 
-    served.on_loop(lambda: served.node.broker.add_vhost("large"))
+    served.on_loop(lambda: served.node.broker.add_vhost("large", 16_384))
     served.node.broker.users.users["guest"].vhosts["large"] = (".*", ".*", ".*")
     for start in range(0, 10_000, 1000):
         served.declare(*(f"q{number:05d}" for number in range(start, start + 1000)), vhost="large")

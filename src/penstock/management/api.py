@@ -119,6 +119,11 @@ class Api:
             raise NotFound(f"no node '{asked}'")
         return json_response(ListQuery(request.query).project(self._node.row()))
 
+    async def storage(self, request: web.Request, visitor: Visitor) -> web.Response:
+        _must_monitor(visitor)
+        row = await self._on_loop(self._view.storage_row)
+        return json_response(ListQuery(request.query).project(row))
+
     # -- lists of named things -----------------------------------------------------------------
 
     async def vhosts(self, request: web.Request, visitor: Visitor) -> web.Response:

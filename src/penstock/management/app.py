@@ -176,6 +176,7 @@ class ManagementServer:
             "/api/channels": api.channels,
             "/api/consumers": api.consumers,
             "/api/consumers/{vhost}": api.consumers,
+            "/api/penstock/storage": api.storage,
         }.items():
             self._route(application, path, {"GET": endpoint})
         self._route(application, "/api/queues/{vhost}/{name}/contents", {"DELETE": api.purge})

@@ -22,9 +22,17 @@ from urllib.parse import quote_plus
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
+from penstock.management.storage_view import (
+    DiskFacts,
+    files_row,
+    listed_fields,
+    shown_fields,
+    storage_row,
+)
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Binding, Exchange
+from penstock.storage.recovery import Opening
 
 Row = dict[str, object]
 
@@ -114,13 +122,19 @@ class Watch:
     def listeners(self) -> list[ListenerFacts]:
         raise NotImplementedError
 
+    def disk(self) -> DiskFacts:
+        raise NotImplementedError
+
 
 class BrokerView:
     """The broker, described."""
 
-    def __init__(self, broker: Broker, watch: Watch, node_name: str = "") -> None:
+    def __init__(
+        self, broker: Broker, watch: Watch, node_name: str = "", opening: Opening | None = None
+    ) -> None:
         self._broker = broker
         self._watch = watch
+        self._opening = opening
         self.node_name = node_name or f"penstock@{platform.node()}"
 
     # -- who ---------------------------------------------------------------------------
@@ -161,6 +175,13 @@ class BrokerView:
                 totals[1] += queue.unacked_count
                 totals[2] += len(queue.consumers)
 
+    def storage_row(self) -> Row:
+        """The node's storage engine, and the files all queues share."""
+        engine = self._broker.engine
+        row = storage_row(engine, self._watch.disk(), self._opening)
+        row["files"] = files_row(engine)
+        return row
+
     # -- virtual hosts ---------------------------------------------------------------------
 
     def vhost_names(self) -> list[str]:
@@ -185,12 +206,13 @@ class BrokerView:
         vhost = self._broker.vhosts.get(vhost_name)
         if vhost is None:
             return []
-        return [self._queue_row(vhost.queues[name]) for name in names if name in vhost.queues]
+        queues = [vhost.queues[name] for name in names if name in vhost.queues]
+        return [self._queue_row(queue) | listed_fields(queue.backing) for queue in queues]
 
     def queue_row(self, vhost: str, name: str) -> Row:
-        """One queue with its consumers; raises NotFound."""
+        """One queue with its consumers and all that is known of its storage; raises NotFound."""
         queue = self._vhost(vhost).queue(name)
-        row = self._queue_row(queue)
+        row = self._queue_row(queue) | shown_fields(queue.backing)
         row["consumer_details"] = self._consumer_rows(queue)
         return row
 
@@ -221,15 +243,9 @@ class BrokerView:
             "messages": ready + unacked,
             "messages_ready": ready,
             "messages_unacknowledged": unacked,
-            "message_bytes_ready": queue.backing.ready_bytes(),
             "consumers": len(consumers),
             "exclusive_consumer_tag": consumers[0].tag if alone else None,
             "single_active_consumer_tag": None,
-            "backing_queue_status": {
-                "mode": "default",
-                "len": ready,
-                "next_seq_id": queue.backing.next_seq_id(),
-            },
             "message_stats": {
                 "publish": queue.published_count,
                 "deliver_get": queue.delivered_count,

@@ -1,0 +1,224 @@
+"""A variable queue, described for people: where its messages are and what they cost.
+
+``describe_queue`` is called on the data loop by whoever looks, so it must not cost what the
+queue is long.  Counters are there for nearly everything; what has no counter (the bytes of
+each sub-queue, what is persistent) is counted message by message, and for that the caller
+gives a ``budget`` of messages, 0 for a line in a list.  A run that does not fit is left out, and
+if it is the only one, what is left of the totals is its.  What stays unknown is None.
+
+Not compiled: it runs when a person asks.
+"""
+
+from typing import Final
+
+from penstock.backing.ram_target import INFINITE
+from penstock.backing.runs import Run
+from penstock.backing.variable_queue import VariableQueue
+from penstock.core.message import INDEXED, PERSISTENT, Message
+from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+
+Facts = dict[str, object]
+
+RUNS: Final = ("q1", "q2", "q3", "q4")
+SEGMENTS_ALWAYS: Final = 32
+"""So many counters of segments are added up even without a budget."""
+
+
+class _Counted:
+    """One run, message by message."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.bytes = 0
+        self.ram_messages = 0
+        self.persistent_messages = 0
+        self.persistent_bytes = 0
+        self.indexed_transients = 0
+        for message in messages:
+            size = message.size
+            self.bytes += size
+            if message.content:
+                self.ram_messages += 1
+            if message.flags & PERSISTENT:
+                self.persistent_messages += 1
+                self.persistent_bytes += size
+            elif message.flags & INDEXED:
+                self.indexed_transients += 1
+
+
+class _Count:
+    """All runs of a queue, as far as the budget goes; the shortest first."""
+
+    def __init__(self, queue: VariableQueue, budget: int) -> None:
+        self.budget = budget
+        self.runs: dict[str, _Counted] = {}
+        self.tail: _Counted | None = None
+        self.pending: _Counted | None = None
+        runs: dict[str, Run] = {"q1": queue.q1, "q2": queue.q2, "q3": queue.q3, "q4": queue.q4}
+        for name in sorted(runs, key=lambda name: runs[name].count()):
+            length = int(runs[name].count())
+            if length <= budget:
+                budget -= length
+                self.runs[name] = _Counted(runs[name].live())
+        if queue.tail.count() <= budget:
+            budget -= int(queue.tail.count())
+            self.tail = _Counted(queue.tail.live())
+        if queue.pending.count <= budget:
+            self.pending = _Counted(queue.pending.live())
+
+    def everything(self) -> list[_Counted] | None:
+        """All that is in memory; None when something did not fit."""
+        if self.tail is None or self.pending is None or len(self.runs) < len(RUNS):
+            return None
+        return [*self.runs.values(), self.tail, self.pending]
+
+
+def describe_queue(queue: VariableQueue, budget: int) -> Facts:
+    """Sizes are in bytes, contents only, but ``memory_bytes``, which has the overhead too."""
+    count = _Count(queue, budget)
+    tail_count = int(queue.tail.count())
+    pending = queue.pending
+    return {
+        "mode": "lazy" if queue.lazy else "default",
+        "converting": queue.converting(),
+        "fault": queue.fault,
+        "messages": int(queue.ready_count()),
+        "bytes": int(queue.ready_bytes()),
+        "ram_messages": _ready_ram_count(queue) + tail_count,
+        "ram_bytes": _content_ram_bytes(queue) - int(pending.ram_bytes),
+        "memory_bytes": int(queue.ram_bytes()),
+        **_runs(queue, count),
+        "delta": {
+            "messages": int(queue.delta_count),
+            "bytes": int(queue.delta_bytes),
+            "ram_messages": tail_count,
+            "start": int(queue.delta_start) if queue.delta_count > 0 else None,
+            "end": int(queue.delta_end) if queue.delta_count > 0 else None,
+            **_transients(queue, count),
+        },
+        "pending": {
+            "messages": int(pending.count),
+            "bytes": int(pending.bytes),
+            "ram_messages": int(pending.ram_count),
+            "ram_bytes": int(pending.ram_bytes),
+        },
+        **_persistent(queue, count),
+        "target_ram_count": _limit(int(queue.target_ram_count)),
+        "target_ram_bytes": _limit(int(queue.target_ram_bytes)),
+        "rates": queue.rates.describe(),
+        "next_seq_id": int(queue.next_seq_id()),
+    }
+
+
+def describe_index(queue: VariableQueue) -> Facts:
+    """The queue's segments, all together and file by file, oldest first."""
+    index = queue.index_or_none()
+    if index is None:
+        return {"bytes": 0, "messages": 0, "message_bytes": 0, "journal_entries": 0, "files": []}
+    return {
+        "bytes": sum(int(segment.size) for segment in index.segments.values()),
+        "messages": int(index.live_count),
+        "message_bytes": int(index.live_bytes),
+        "journal_entries": int(index.dirty_count),
+        "files": index.describe(),
+    }
+
+
+def _ready_ram_count(queue: VariableQueue) -> int:
+    """Ready messages whose content is in memory, delta's tail not counted."""
+    return int(queue._ram_count)  # noqa: SLF001 - the same room's
+
+
+def _limit(target: int) -> int | None:
+    return None if target == INFINITE else target
+
+
+def _content_ram_bytes(queue: VariableQueue) -> int:
+    """Contents in memory, of ready and pending messages: the account without the overhead."""
+    objects = queue.pending.count + queue.tail.count()
+    for run in (queue.q1, queue.q2, queue.q3, queue.q4):
+        objects += run.count()
+    return int(queue.ram_bytes() - objects * MESSAGE_OVERHEAD_BYTES)
+
+
+def _runs(queue: VariableQueue, count: _Count) -> Facts:
+    lengths = {
+        "q1": int(queue.q1.count()),
+        "q2": int(queue.q2.count()),
+        "q3": int(queue.q3.count()),
+        "q4": int(queue.q4.count()),
+    }
+    sizes = {name: counted.bytes for name, counted in count.runs.items()}
+    in_ram = {name: counted.ram_messages for name, counted in count.runs.items()}
+    for name in ("q1", "q4"):  # alphas: all of them
+        in_ram[name] = lengths[name]
+    _fill_in(sizes, int(queue.ready_bytes() - queue.delta_bytes))
+    _fill_in(in_ram, _ready_ram_count(queue))
+    return {
+        name: {
+            "messages": lengths[name],
+            "bytes": sizes.get(name),
+            "ram_messages": in_ram.get(name),
+        }
+        for name in RUNS
+    }
+
+
+def _fill_in(known: dict[str, int], total: int) -> None:
+    """The rest is that of the only run that is missing."""
+    missing = [name for name in RUNS if name not in known]
+    if len(missing) == 1:
+        known[missing[0]] = total - sum(known.values())
+
+
+def _indexed_transients(queue: VariableQueue, budget: int) -> int | None:
+    """Records in segments that are not to outlive the process, known by position or not."""
+    index = queue.index_or_none()
+    if index is None:
+        return 0
+    if len(index.segments) > SEGMENTS_ALWAYS + budget:
+        return None
+    return sum(int(segment.transient_count) for segment in index.segments.values())
+
+
+def _transients(queue: VariableQueue, count: _Count) -> Facts:
+    """What of delta a restart would lose: transient messages that were paged out."""
+    if not queue.durable:
+        return {
+            "transient_messages": int(queue.delta_count),
+            "transient_bytes": int(queue.delta_bytes),
+        }
+    indexed = _indexed_transients(queue, count.budget)
+    tail = count.tail
+    if tail is None or indexed is None:
+        return {"transient_messages": None, "transient_bytes": None}
+    tail_count = int(queue.tail.count()) - tail.persistent_messages
+    if indexed == 0:
+        return {
+            "transient_messages": tail_count,
+            "transient_bytes": tail.bytes - tail.persistent_bytes,
+        }
+    everything = count.everything()
+    messages = None
+    if everything is not None:
+        messages = tail_count + indexed - sum(part.indexed_transients for part in everything)
+    # Segments do not count the bytes of their transient messages.
+    return {"transient_messages": messages, "transient_bytes": None}
+
+
+def _persistent(queue: VariableQueue, count: _Count) -> Facts:
+    """Ready and pending messages that a restart brings back."""
+    if not queue.durable:
+        return {"persistent_messages": 0, "persistent_bytes": 0}
+    everything = count.everything()
+    tail = count.tail
+    transients = _transients(queue, count)
+    lost, lost_bytes = transients["transient_messages"], transients["transient_bytes"]
+    if everything is None or tail is None or not isinstance(lost, int):
+        return {"persistent_messages": None, "persistent_bytes": None}
+    # Delta's tail is counted in ``everything`` and in delta.
+    beside = [part for part in everything if part is not tail]
+    messages = int(queue.delta_count) - lost + sum(part.persistent_messages for part in beside)
+    size = None
+    if isinstance(lost_bytes, int):
+        size = int(queue.delta_bytes) - lost_bytes + sum(part.persistent_bytes for part in beside)
+    return {"persistent_messages": messages, "persistent_bytes": size}
