@@ -1,46 +1,61 @@
 """Two ends of AMQP connections without a socket, around a whole broker without a process.
 
-``QuietBroker`` is everything of a node but its noise: the broker, its log on a disk in memory,
-the committer (which may be told to wait), the turn, and a clock that a test moves.
+``QuietBroker`` is everything of a node but its noise: the broker, its engine on a disk in memory,
+the committer (which may be told to wait), disk jobs done when they are asked for, the turn, and a
+clock that a test moves.
 ``ClientEnd`` is the peer of one session: it speaks with the tests' own codec, so nothing of
 the product judges itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from penstock.backing.ram_queue import RamQueue
+from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import HASHING, hash_password
 from penstock.broker.broker import Broker
 from penstock.server.amqp_session import AmqpSession, Limits
 from penstock.server.committer import Committer
+from penstock.server.disk_worker import DiskWorker
 from penstock.server.turn import Turn
 from penstock.storage.definitions import Definitions, PermissionRecord, UserRecord, VhostRecord
-from penstock.storage.log_codec import LogGroup
-from penstock.storage.message_log import MessageLog
+from penstock.storage.disk_jobs import DiskJob, run_job
+from penstock.storage.engine import EngineLimits
+from penstock.storage.journal_codec import JournalGroup
+from penstock.storage.recovery import Opening
+from penstock.storage.store_groups import StoreWriter
 from tests.helpers import raw_codec as codec
 from tests.helpers.sim_files import SimFileSystem
 
-LOG_DIR = "log"
+DIRECTORY = "data"
+JOURNAL_FILE_BYTES = 1 << 20
+SEGMENT_ENTRIES = 16_384
+EVERYTHING = 1 << 40
 
 
 class HeldCommitter(Committer):
     """Does every group at once, or, when told to ``hold``, only on ``finish``."""
 
     def __init__(self, files: SimFileSystem) -> None:
-        super().__init__(files, LOG_DIR, lambda: None)
+        super().__init__(
+            files,
+            f"{DIRECTORY}/journal",
+            JOURNAL_FILE_BYTES,
+            StoreWriter(files, f"{DIRECTORY}/store/persistent"),
+            lambda: None,
+        )
         self.hold = False
-        self.held: list[LogGroup] = []
-        self.seen: list[LogGroup] = []
+        self.held: list[JournalGroup] = []
+        self.seen: list[JournalGroup] = []
 
     def idle(self) -> bool:
         return not self.held
 
-    def commit_inline(self, group: LogGroup) -> None:
+    def commit_inline(self, group: JournalGroup) -> None:
         self.submit(group)
 
-    def submit(self, group: LogGroup) -> None:
+    def submit(self, group: JournalGroup) -> None:
         self.seen.append(group)
         self.held.append(group)
         if not self.hold:
@@ -50,6 +65,37 @@ class HeldCommitter(Committer):
         held, self.held = self.held, []
         for group in held:
             super().commit_inline(group)
+
+
+class PromptWorker(DiskWorker):
+    """Does every job when it is submitted, or, when told to ``hold``, only on ``finish_all``."""
+
+    def __init__(self, files: SimFileSystem, finish: Callable[[DiskJob], None]) -> None:
+        super().__init__(files, DIRECTORY, lambda: None, finish)
+        self.hold = False
+        self.held: list[DiskJob] = []
+        self._disk = files
+        self._told = finish
+
+    def submit_writes(self, jobs: list[DiskJob]) -> None:
+        self.held += jobs
+
+    def submit_reads(self, jobs: list[DiskJob]) -> None:
+        self.held += jobs
+
+    def collect(self) -> list[DiskJob]:
+        return [] if self.hold else self.finish_all()
+
+    def finish_all(self) -> list[DiskJob]:
+        held, self.held = self.held, []
+        for job in held:
+            if not job.cancelled:
+                run_job(job, self._disk)
+            self._told(job)
+        return held
+
+    def idle(self) -> bool:
+        return not self.held
 
 
 class QuietBroker:
@@ -63,33 +109,54 @@ class QuietBroker:
         self.clients: list[ClientEnd] = []
         self.limits = Limits(2047, 131_072, 60, 10_000, 1 << 27)
         self._names = 0
-        self.log = MessageLog(self.files, LOG_DIR)
+        self._create()
+        topology = self.definitions.load()
+        entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
+        self.opening = Opening(
+            self.files,
+            DIRECTORY,
+            EngineLimits(4096, EVERYTHING, 32_768, EVERYTHING, EVERYTHING),
+            {record.queue_id: entries[record.vhost] for record in topology.queues},
+            JOURNAL_FILE_BYTES,
+        )
+        self.engine = self.opening.engine
+        self.opening.run(self._run_jobs, lambda _text: None)
+        self._transient_id = 1 << 30
         self.broker = Broker(
             self.definitions,
-            self.log,
-            lambda queue_id, durable: RamQueue(self.log if durable else None, queue_id),
+            self.engine,
+            self._make_backing,
             lambda: self.new_name("life"),
             ["guest"],
         )
-        self._open()
+        self.broker.open(topology, 1, self.now_ms)
+        for record in topology.queues:
+            found = self.opening.queues.get(record.queue_id)
+            if found is not None:
+                backing: Any = self.broker.vhosts[record.vhost].queues[record.name].backing
+                backing.adopt(found.index, found.next_seq_id, found.expiring)
         self.committer = HeldCommitter(self.files)
-        self.turn = Turn(self.broker, self.log, self.committer)
+        self.worker = PromptWorker(self.files, self.engine.board.finish)
+        self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
 
-    def _open(self) -> None:
+    def _make_backing(self, queue_id: int, durable: bool, entries: int) -> VariableQueue:
+        if not durable:
+            self._transient_id += 1
+            queue_id = self._transient_id
+        return VariableQueue(self.engine, queue_id, durable, entries)
+
+    def _run_jobs(self, jobs: list[DiskJob]) -> None:
+        for job in jobs:
+            run_job(job, self.files)
+
+    def _create(self) -> None:
         if not self.definitions.load().vhosts:
-            self.definitions.put_vhost(VhostRecord("/"))
-            self.definitions.put_vhost(VhostRecord("closed"))
+            self.definitions.put_vhost(VhostRecord("/", SEGMENT_ENTRIES))
+            self.definitions.put_vhost(VhostRecord("closed", SEGMENT_ENTRIES))
             hashed = hash_password("guest", b"salt")
             self.definitions.put_user(UserRecord("guest", hashed, HASHING, ["administrator"]))
             self.definitions.put_permission(PermissionRecord("guest", "/", ".*", ".*", ".*"))
             self.definitions.commit()
-        topology = self.definitions.load()
-        self.broker.open(topology, 1, self.now_ms)
-        recovered = self.log.recover({record.queue_id for record in topology.queues})
-        for record in topology.queues:
-            found = recovered[record.queue_id]
-            backing: Any = self.broker.vhosts[record.vhost].queues[record.name].backing
-            backing.recover(found.messages, found.next_seq_id)
 
     def new_name(self, prefix: str) -> str:
         self._names += 1
@@ -148,7 +215,7 @@ class QuietBroker:
         for client in self.clients:
             for channel in client.session.channels.values():
                 channel.ledger.check()
-        self.log.check()
+        self.engine.check()
         assert not self.reports
 
 

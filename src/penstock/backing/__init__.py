@@ -1,5 +1,10 @@
 """Where the messages of a queue rest, behind one interface.
 
-interface.py   ``BackingQueue``: what a queue may ask for
-ram_queue.py   all in memory, persistent messages in the message log as well
+interface.py        ``BackingQueue``: what a queue may ask for
+runs.py             messages in order, taken from either end
+pending.py          what was handed out and not yet acknowledged
+ram_target.py       how fast a queue moves, and how much of it may stay in memory
+resting.py          q4, q3, delta, q2, q1, and how delta comes back from the disk
+paging.py           alphas to betas to delta, pending contents to disk, lazy mode
+variable_queue.py   ``VariableQueue``: the verbs, on top of these two
 """
