@@ -8,11 +8,7 @@ import re
 import resource
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import click
 import pytest
@@ -21,6 +17,7 @@ from click.testing import CliRunner, Result
 from penstock import __version__
 from penstock.cli.inspect import table
 from penstock.cli.main import ALIASES, COMMANDS, LazyGroup, cli
+from tests.cli.conftest import Answers
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 START_TIME_S = 0.15
@@ -114,37 +111,6 @@ def test_version() -> None:
 # -- looking into a broker ------------------------------------------------------------------
 
 
-class Answers(BaseHTTPRequestHandler):
-    """A management API that says what the test wants."""
-
-    status = 200
-    body: bytes = b"[]"
-    asked: ClassVar[list[tuple[str, str]]] = []
-
-    def do_GET(self) -> None:
-        Answers.asked.append((self.path, self.headers.get("Authorization", "")))
-        self.send_response(Answers.status)
-        self.send_header("Content-Length", str(len(Answers.body)))
-        self.end_headers()
-        self.wfile.write(Answers.body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def api() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    Answers.status, Answers.body = 200, b"[]"
-    Answers.asked.clear()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 QUEUE = {
     "name": "orders",
     "vhost": "/",
@@ -153,6 +119,7 @@ QUEUE = {
     "messages_unacknowledged": 3,
     "consumers": 0,
     "message_bytes_ready": 4096,
+    "messages_ram": 10,
 }
 
 
@@ -170,8 +137,10 @@ def test_queues_as_a_table(api: str) -> None:
         "unacked",
         "consumers",
         "bytes",
+        "in",
+        "memory",
     ]
-    assert lines[1].split() == ["/", "orders", "yes", "12", "3", "0", "4096"]
+    assert lines[1].split() == ["/", "orders", "yes", "12", "3", "0", "4096", "10"]
     assert "\x1b" not in result.output
     assert "nasty\\x1b[2J\\nname" in lines[2]
     assert len(lines) == 3
@@ -280,3 +249,4 @@ def test_a_fault_of_ours_shows_its_traceback_only_when_asked(
 def test_a_table_of_nothing_has_its_titles() -> None:
     assert table(["a", "bb"], []) == "a  bb"
     assert table(["n", "x"], [[1, None], [22, "y"]]).splitlines() == [" n  x", " 1  -", "22  y"]
+    assert table(["n"], [[100], [None]]).splitlines() == ["  n", "100", "  -"]

@@ -40,11 +40,16 @@ class Management:
         self.user = user
         self.password = password
 
-    def get(self, path: str) -> Any:
-        """The JSON at ``path``; every way of not getting it is a ``Failure``."""
+    def get(self, path: str, absent: Sequence[int] = ()) -> Any:
+        """The JSON at ``path``, None when the answer is one of the statuses ``absent``.
+
+        Every other way of not getting it is a ``Failure``.
+        """
         status, body = self._request(path)
         if status == 200:
             return self._parsed(body)
+        if status in absent:
+            return None
         if status == 401:
             raise Failure(
                 f"{self.url} refuses user {self.user!r}: {self._reason(body)}",
@@ -117,10 +122,10 @@ def connecting(command: Callable[..., None]) -> Callable[..., None]:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows under their titles, numbers to the right; safe to print on a terminal."""
-    cells = [list(columns), *([_shown(cell) for cell in row] for row in rows)]
+    cells = [list(columns), *([shown(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     numeric = [
-        bool(rows) and all(type(row[i]) in (int, float) for row in rows)
+        bool(rows) and all(type(row[i]) in (int, float, type(None)) for row in rows)
         for i in range(len(columns))
     ]
     lines = []
@@ -133,7 +138,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
-def _shown(cell: object) -> str:
+def shown(cell: object) -> str:
+    """As a table shows it: no control character leaves here."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -190,6 +196,7 @@ def queues(vhost: str | None, url: str, user: str, password: str, output: str) -
         ("unacked", "messages_unacknowledged"),
         ("consumers", "consumers"),
         ("bytes", "message_bytes_ready"),
+        ("in memory", "messages_ram"),
     )
     _list(_path("queues", vhost), fields, url, user, password, output)
 

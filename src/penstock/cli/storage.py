@@ -1,0 +1,328 @@
+"""Commands that show where messages are: ``penstock queue show`` and ``penstock status``.
+
+Like those of inspect.py they are outside users of the management API.  A queue's own facts are
+for everybody who may see the queue; journal and stores belong to the whole node, so a user
+without the tag ``monitoring`` gets the queue without them.  JSON is what the server said.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.inspect import Management, connecting, shown, table
+
+ROWS_SHOWN: Final = 20
+STORAGE_PATH: Final = "/api/penstock/storage"
+NO_PENSTOCK: Final = "the storage of a queue is shown for Penstock only"
+SUB_QUEUES: Final = (
+    ("q4", "whole messages, the next to go out"),
+    ("q3", "positions, contents read ahead"),
+    ("delta", "on disk"),
+    ("q2", "positions, contents on disk"),
+    ("q1", "whole messages, the newest"),
+    ("pending", "handed out, not acknowledged yet"),
+)
+"""In the order of a message's way out, and what is in memory of those that rest there."""
+
+
+@click.group(
+    short_help="Look into one queue.",
+    epilog="\b\nExample:\n  penstock queue show orders --vhost /",
+)
+def queue() -> None:
+    """Look into one queue."""
+
+
+@queue.command(
+    short_help="Show where a queue's messages are.",
+    epilog="\b\nExample:\n  penstock queue show orders --vhost / -o json",
+)
+@click.argument("name")
+@click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
+@connecting
+def show(name: str, vhost: str, url: str, user: str, password: str, output: str) -> None:
+    """Show where a queue's messages are: sub-queues, memory, rates, and the files on disk."""
+    management = Management(url, user, password)
+    path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
+    found = management.get(path, absent=(404,))
+    if found is None:
+        raise Failure(
+            f"there is no queue {name!r} in virtual host {vhost!r}",
+            "`penstock queues` lists them; --vhost names another virtual host",
+        )
+    if "penstock" not in found:
+        raise Failure(f"{url} does not say where messages rest", NO_PENSTOCK)
+    storage = management.get(STORAGE_PATH, absent=(401, 404))
+    if output == "json":
+        click.echo(json.dumps({"queue": found, "storage": storage}, indent=2))
+    else:
+        click.echo("\n".join(_queue_lines(found, storage)))
+
+
+@click.command(
+    short_help="Show how a broker fares.", epilog="\b\nExample:\n  penstock status -o json"
+)
+@connecting
+def status(url: str, user: str, password: str, output: str) -> None:
+    """Show how a broker fares: memory, disk, journal, stores, the last start."""
+    management = Management(url, user, password)
+    overview = management.get("/api/overview")
+    storage = management.get(STORAGE_PATH, absent=(404,))
+    if storage is None:
+        raise Failure(f"{url} does not say how its storage fares", NO_PENSTOCK)
+    if output == "json":
+        click.echo(json.dumps({"overview": overview, "storage": storage}, indent=2))
+    else:
+        click.echo("\n".join(_status_lines(overview, storage)))
+
+
+# -- one queue ------------------------------------------------------------------------------
+
+
+def _queue_lines(found: Mapping[str, Any], storage: Mapping[str, Any] | None) -> Iterator[str]:
+    facts = found["penstock"]
+    yield from _pairs(_queue_pairs(found, facts))
+    yield ""
+    yield table(("sub-queue", "messages", "bytes", "in memory", ""), _sub_queue_rows(facts))
+    yield ""
+    yield from _index_lines(facts["index"])
+    yield ""
+    if storage is None:
+        yield "journal and stores of the node are shown to users with the tag monitoring"
+    else:
+        yield from _file_lines(storage)
+
+
+def _queue_pairs(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    mode = facts["mode"] + (", on the way there" if facts["converting"] else "")
+    kept = "durable" if found["durable"] else "not durable"
+    yield "queue", f"{found['name']} in virtual host {found['vhost']}, {kept}, {mode}"
+    yield (
+        "messages",
+        (
+            f"{found['messages_ready']} ready, {found['messages_unacknowledged']} unacknowledged,"
+            f" {many(found['consumers'], 'consumer')}"
+        ),
+    )
+    if facts["persistent_messages"] is not None:
+        yield "persistent", many(facts["persistent_messages"], "message")
+    yield "in memory", f"{many(found['messages_ram'], 'message')}, {size(facts['memory_bytes'])}"
+    count, size_bytes = facts["target_ram_count"], facts["target_ram_bytes"]
+    yield (
+        "target",
+        ("any number" if count is None else many(count, "message"))
+        + " in memory, "
+        + ("any size" if size_bytes is None else size(size_bytes)),
+    )
+    rates = facts["rates"]
+    yield (
+        "per second",
+        (
+            f"{rates['in']} in, {rates['out']} out, {rates['ack_in']} to be acknowledged,"
+            f" {rates['ack_out']} acknowledged"
+        ),
+    )
+    yield "next number", str(facts["next_seq_id"])
+    if facts["fault"]:
+        yield "stopped", facts["fault"]
+
+
+def _sub_queue_rows(facts: Mapping[str, Any]) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for name, what in SUB_QUEUES:
+        part = facts[name]
+        shown_as = _delta_text(part, what) if name == "delta" else what
+        rows.append([name, part["messages"], part["bytes"], part["ram_messages"], shown_as])
+    return rows
+
+
+def _delta_text(delta: Mapping[str, Any], what: str) -> str:
+    if delta["messages"] == 0:
+        return what
+    numbers = f"{what}, numbers {delta['start']} to {delta['end'] - 1}"
+    return numbers + ("; the last wait to be written" if delta["ram_messages"] else "")
+
+
+def _index_lines(index: Mapping[str, Any]) -> Iterator[str]:
+    files = index["files"]
+    yield (
+        f"index: {many(len(files), 'segment file')}, {size(index['bytes'])},"
+        f" {many(index['messages'], 'message')};"
+        f" {many(index['journal_entries'], 'record')} in the journal since"
+    )
+    if files:
+        yield from _table_of_files(
+            ("segment", "bytes", "messages", "settled", "garbage"),
+            [
+                (
+                    file["name"],
+                    file["bytes"],
+                    file["messages"],
+                    file["settled"],
+                    percent(file["garbage_share"]),
+                )
+                for file in files
+            ],
+        )
+
+
+# -- the node -------------------------------------------------------------------------------
+
+
+def _file_lines(storage: Mapping[str, Any]) -> Iterator[str]:
+    files = storage["files"]
+    yield _journal_text(storage["journal"])
+    yield from _table_of_files(
+        ("journal", "bytes", "state"),
+        [
+            (file["name"], file["bytes"], "finished" if file["finished"] else "being written")
+            for file in files["journal"]
+        ],
+    )
+    for kind, store in storage["stores"].items():
+        yield ""
+        yield f"{kind} store: {_store_text(store)}"
+        if files[f"{kind}_store"]:
+            yield from _table_of_files(
+                ("store", "bytes", "messages", "garbage", ""),
+                [
+                    (
+                        file["name"],
+                        file["bytes"],
+                        file["messages"],
+                        percent(file["garbage_share"]),
+                        "damaged" if file["damaged"] else "",
+                    )
+                    for file in files[f"{kind}_store"]
+                ],
+            )
+
+
+def _journal_text(journal: Mapping[str, Any]) -> str:
+    behind = ", behind: publishers wait" if journal["behind"] else ""
+    return (
+        f"journal: {many(journal['files'], 'file')}, {size(journal['bytes'])}"
+        f" (retired above {size(journal['limit_bytes'])}),"
+        f" {journal['files_retired']} retired since the start{behind}"
+    )
+
+
+def _store_text(store: Mapping[str, Any]) -> str:
+    return (
+        f"{many(store['files'], 'file')}, {size(store['bytes'])},"
+        f" {many(store['messages'], 'content')},"
+        f" {percent(store['garbage_share'])} garbage"
+    )
+
+
+def _status_lines(overview: Mapping[str, Any], storage: Mapping[str, Any]) -> Iterator[str]:
+    totals = overview["object_totals"]
+    counts = overview["queue_totals"]
+    disk = storage["disk"]
+    yield from _pairs(
+        [
+            ("node", f"{overview['node']}, {overview['product_name']}"),
+            ("version", overview["product_version"]),
+            (
+                "clients",
+                (
+                    f"{many(totals['connections'], 'connection')},"
+                    f" {many(totals['channels'], 'channel')},"
+                    f" {many(totals['consumers'], 'consumer')}"
+                ),
+            ),
+            (
+                "messages",
+                (
+                    f"{counts['messages_ready']} ready, {counts['messages_unacknowledged']}"
+                    f" unacknowledged, in {many(totals['queues'], 'queue')}"
+                ),
+            ),
+            ("memory", _memory_text(storage["memory"])),
+            ("disk", _disk_text(disk)),
+            ("to write", f"{size(disk['segment_bytes_waiting'])} for segments"),
+            ("publishers", _publishers_text(disk)),
+            ("journal", _journal_text(storage["journal"]).removeprefix("journal: ")),
+            *((f"{kind} store", _store_text(store)) for kind, store in storage["stores"].items()),
+            ("last start", _recovery_text(storage["recovery"])),
+        ]
+    )
+
+
+def _memory_text(memory: Mapping[str, Any]) -> str:
+    state = "full" if memory["full"] else "paging" if memory["paging"] else "no paging"
+    return (
+        f"{size(memory['used_bytes'])} of messages, paged above {size(memory['paging_bytes'])},"
+        f" limit {size(memory['limit_bytes'])}: {state}"
+    )
+
+
+def _disk_text(disk: Mapping[str, Any]) -> str:
+    return f"stalled, {disk['stalled']}" if disk["stalled"] else "writes"
+
+
+def _publishers_text(disk: Mapping[str, Any]) -> str:
+    if not disk["publishers_wait"]:
+        return "are read from"
+    return f"wait: {disk['reason'] or 'the disk is behind'}"
+
+
+def _recovery_text(recovery: Mapping[str, Any] | None) -> str:
+    if recovery is None:
+        return "not known"
+    messages = many(recovery["messages"], "message")
+    found = f"{messages} in {many(recovery['queues'], 'durable queue')}"
+    if recovery["clean"]:
+        return f"{found}, after a clean stop"
+    return (
+        f"{found}, after a crash or in a new directory: {size(recovery['bytes_read'])} read,"
+        f" {many(recovery['bytes_cut'], 'byte')} of unfinished writes cut,"
+        f" {many(recovery['unconfirmed_dropped'], 'unconfirmed message')} dropped"
+    )
+
+
+# -- text -----------------------------------------------------------------------------------
+
+
+def _pairs(pairs: Iterator[tuple[str, str]] | Sequence[tuple[str, str]]) -> Iterator[str]:
+    """What comes from strangers is shown with its control characters spelt out."""
+    lines = list(pairs)
+    width = max(len(title) for title, _ in lines)
+    for title, text in lines:
+        yield f"{title.ljust(width)}  {shown(text)}"
+
+
+def _table_of_files(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """The oldest and the newest; a long queue has thousands."""
+    if len(rows) <= ROWS_SHOWN:
+        yield table(titles, rows)
+        return
+    half = ROWS_SHOWN // 2
+    lines = table(titles, [*rows[:half], *rows[-half:]]).splitlines()
+    yield from lines[: half + 1]
+    yield f"... {len(rows) - ROWS_SHOWN} more, all of them with -o json ..."
+    yield from lines[half + 1 :]
+
+
+def size(number: int) -> str:
+    """Bytes for people: 1536 is 1.5 KiB."""
+    if number < 1024:
+        return f"{number} B"
+    amount = float(number)
+    for unit in ("KiB", "MiB", "GiB"):
+        amount /= 1024
+        if amount < 1024:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1024:.1f} TiB"
+
+
+def many(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
