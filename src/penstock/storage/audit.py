@@ -1,195 +1,492 @@
-"""``python -m penstock.storage.audit DIR``: what a message log directory holds, and if it is whole.
+"""``DataAudit``: what a data directory holds, and whether it is whole; nothing is changed.
 
-In: a log directory (``DATA_DIR/log``), of a stopped broker or copied from a running one.  Out:
-a line per file, a line per queue, the sums, and what recovery would say.  Nothing is changed:
-recovery itself is run on a disk that ignores all changes, so the verdict is its own.
+In: a file system that is only read, the data directory of a stopped broker, the queues its
+definitions name.  Out: a walk of every file (``audit_files``), the messages each queue would
+have after a start, ``damages``, and ``notes`` on what is odd but harmless.
 
-Queues are known by number here; their names are in definitions.db.  A queue that was deleted
-counts as garbage once its ``X`` record is met.
+**The walk.**
 
-Exit status: 0 whole, 1 damaged, 2 not a log directory.
+    1  terms      valid, they say what is on disk, to the byte; else everything is as after
+                  a crash
+    2  journal    from the newest file to the oldest; recovery's own reading of it, which
+                  changes nothing, says which messages it keeps and which it has settled
+    3  store      which contents are there
+    4  segments   queue by queue; what lives, and whether its contents are there
+    5  crosswise  messages only the journal has, contents nobody refers to, what the terms
+                  say and what was found, files that belong to nobody
+
+After a clean stop the journal is of no use to the next start: its damages are named, but no
+message is taken from it.
+
+**The verdict.**  A torn tail is no damage: a crash leaves one every day, and the next start cuts
+it off.  A living record whose content is missing is damage if the record is known to have been
+on disk; if not, nobody was told that it is kept, and the next start drops it.
+
+Why not recovery itself on a disk that ignores writes: it stops at the first damage, and it reads
+what it has just written.  A test holds both against each other.
+
+Invariants:
+  U1  no file system verb but listdir, exists, size and read is used
+  U2  where a start would refuse the directory, ``damages`` is not empty
 """
 
-import sys
-from collections import Counter
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.errors import Corrupt
-from penstock.storage.files import FileSystem, RealFileSystem
-from penstock.storage.log_codec import (
-    ACK,
-    ACK_RUN,
-    BLOCK_HEADER_BYTES,
-    DROP,
-    PUBLISH,
-    QUEUE_END,
-    QUEUES,
-    RESERVE,
-    block_end,
-    log_file_name,
-    log_file_no,
-    publish_size,
-    read_table,
-    record_size,
+from penstock.core.message import STORED
+from penstock.storage.audit_files import (
+    UNTRUE,
+    Damage,
+    FileWalk,
+    JournalWalk,
+    SegmentWalk,
+    StoreWalk,
 )
-from penstock.storage.log_recovery import LogRecovery
+from penstock.storage.files import FileSystem
+from penstock.storage.journal_codec import SPARE_SUFFIX, journal_file_name, journal_file_no
+from penstock.storage.journal_recovery import JournalledQueue, JournalRecovery
+from penstock.storage.segment import Segment
+from penstock.storage.segment_codec import segment_file_name, segment_no
+from penstock.storage.store_codec import (
+    UNFINISHED_SUFFIX,
+    TableReader,
+    store_file_name,
+    store_file_no,
+)
+from penstock.storage.terms import TERMS_FILE, Terms, read_terms
 
-WHOLE: Final = 0
-DAMAGED: Final = 1
-NO_LOG: Final = 2
+JOURNAL: Final = "journal"
+QUEUES: Final = "queues"
+STORE: Final = "store/persistent"
+FORGOTTEN_AT_START: Final = ("transient", "store/transient")
+KNOWN_NAMES: Final = ("journal", "queues", "transient", "store", "terms", "lock")
+
+Progress = Callable[[str, int], None]
+"""(file about to be read, its size)"""
 
 
-class UntouchedFiles(FileSystem):
-    """Another file system, minus every change."""
+@dataclass(slots=True)
+class QueueFacts:
+    """A durable queue, as the definitions have it; ``entries``: its segment size."""
 
-    def __init__(self, files: FileSystem) -> None:
+    queue_id: int
+    vhost: str
+    name: str
+    entries: int
+
+
+@dataclass(slots=True)
+class QueueAudit:
+    """One queue: what a start would find.
+
+    ``messages``     kept: those ``in_segments`` and those that are ``journal_only``
+    ``in_journal``   what lives in the journal, also where a segment has it too
+    ``stored``       of those kept, with their content in the store
+    ``transient``    in segments, not to outlive the process
+    ``unconfirmed``  without their content, which was never known to be on disk
+    """
+
+    facts: QueueFacts
+    segments: list[SegmentWalk] = field(default_factory=list)
+    in_segments: int = 0
+    in_journal: int = 0
+    journal_only: int = 0
+    content_bytes: int = 0
+    stored: int = 0
+    transient: int = 0
+    unconfirmed: int = 0
+
+    @property
+    def messages(self) -> int:
+        return self.in_segments + self.journal_only
+
+
+class Contents:
+    """The contents of the store, and how many living messages were seen to name each."""
+
+    def __init__(self) -> None:
+        self.ids = array("q")
+        self.sizes = array("q")
+        self.references = array("q")
+        self.copies = 0
+
+    def add(self, walk: StoreWalk) -> None:
+        """Files in ascending order; what an older file has as well is a copy."""
+        last = self.ids[-1] if self.ids else 0
+        for msg_id, size in zip(walk.msg_ids, walk.content_sizes, strict=True):
+            if msg_id > last:
+                self.ids.append(msg_id)
+                self.sizes.append(size)
+                self.references.append(0)
+            else:
+                self.copies += 1
+
+    def index_of(self, msg_id: int) -> int:
+        """Its place here; -1 = it is not here."""
+        i = bisect_left(self.ids, msg_id)
+        return i if i < len(self.ids) and self.ids[i] == msg_id else -1
+
+    def refer(self, msg_id: int) -> bool:
+        i = self.index_of(msg_id)
+        if i >= 0:
+            self.references[i] += 1
+        return i >= 0
+
+    def live(self) -> tuple[int, int]:
+        """Contents referred to, and their bytes."""
+        pairs = zip(self.references, self.sizes, strict=True)
+        sizes = [size for references, size in pairs if references > 0]
+        return len(sizes), sum(sizes)
+
+
+class DataAudit:
+    """One look; ``run`` it, then look at the attributes.
+
+    ``journal``, ``store``  walks of their files, oldest first
+    ``queues``              id → ``QueueAudit``
+    ``terms_state``         "valid", "damaged" or "absent"
+    """
+
+    def __init__(
+        self, files: FileSystem, directory: str, queues: list[QueueFacts], progress: Progress
+    ) -> None:
+        self.damages: list[Damage] = []
+        self.notes: list[str] = []
+        self.journal: list[JournalWalk] = []
+        self.store: list[StoreWalk] = []
+        self.contents = Contents()
+        self.queues = {facts.queue_id: QueueAudit(facts) for facts in queues}
+        self.terms: Terms | None = None
+        self.terms_state = "absent"
         self._files = files
+        self._directory = directory
+        self._progress = progress
+        self._journalled: dict[int, JournalledQueue] = {}
 
-    def listdir(self, path: str) -> list[str]:
-        return self._files.listdir(path)
+    def run(self) -> None:
+        self._read_terms()
+        self._read_journal()
+        self._read_store()
+        for queue in self.queues.values():
+            self._read_queue(queue)
+        self._compare_references()
+        self._look_around()
+        self.damages.sort(key=lambda damage: (damage.file, damage.offset))
 
-    def read(self, path: str) -> bytes:
-        return self._files.read(path)
+    def torn_bytes(self) -> int:
+        return sum(walk.torn_bytes for walk in self.walks())
 
-    def truncate(self, path: str, size: int) -> None:
-        pass
+    def walks(self) -> list[FileWalk]:
+        """Of all files."""
+        walks: list[FileWalk] = [*self.journal, *self.store]
+        for queue in self.queues.values():
+            walks.extend(queue.segments)
+        return walks
 
-    def rewrite(self, path: str, offset: int, data: bytes) -> None:
-        pass
+    # -- files -----------------------------------------------------------------------------
 
-    def remove(self, path: str) -> None:
-        pass
+    def _names(self, path: str) -> list[str]:
+        where = f"{self._directory}/{path}"
+        return sorted(self._files.listdir(where)) if self._files.exists(where) else []
 
-    def sync_dir(self, path: str) -> None:
-        pass
+    def _read(self, path: str) -> bytes:
+        where = f"{self._directory}/{path}"
+        self._progress(path, self._files.size(where))
+        return self._files.read(where)
 
+    def _damage(self, path: str, offset: int, length: int, text: str) -> None:
+        self.damages.append(Damage(path, offset, length, text))
 
-class FileAudit:
-    """One file, block by block, up to the first that is not true."""
+    def _take(self, walk: FileWalk) -> None:
+        self.damages += walk.damages
 
-    def __init__(self, number: int, data: bytes) -> None:
-        self.number = number
-        self.size = len(data)
-        self.blocks = 0
-        self.kinds: Counter[int] = Counter()
-        self.queue_ids: set[int] = set()
-        self.acked = 0
-        self.true_bytes = 0
-        while self.true_bytes < self.size:
-            end = block_end(data, self.true_bytes, number)
-            if end < 0 or not self._read_block(data, self.true_bytes + BLOCK_HEADER_BYTES, end):
-                break
-            self.blocks += 1
-            self.true_bytes = int(end)
+    # -- terms -----------------------------------------------------------------------------
 
-    def _read_block(self, data: bytes, at: int, end: int) -> bool:
-        while at < end:
-            size = record_size(data, at, end)
-            if size < 0:
-                return False
-            self._read_record(data, at)
-            at += int(size)
-        return True
-
-    def _read_record(self, data: bytes, at: int) -> None:
-        kind = data[at]
-        self.kinds[kind] += 1
-        if kind == PUBLISH:
-            self.queue_ids.add(int.from_bytes(data[at + 8 : at + 12], "big"))
-        elif kind in (ACK, ACK_RUN, RESERVE, QUEUE_END):
-            self.queue_ids.add(int.from_bytes(data[at + 1 : at + 5], "big"))
-        elif kind == QUEUES:
-            self.queue_ids.update(read_table(data, at))
-        if kind == ACK:
-            self.acked += 1
-        elif kind == ACK_RUN:
-            self.acked += int.from_bytes(data[at + 13 : at + 17], "big")
-
-    def line(self) -> str:
-        text = (
-            f"{log_file_name(self.number):>12} {self.size:>12} {self.blocks:>8}"
-            f" {self.kinds[PUBLISH]:>10} {self.acked:>10} {self.kinds[DROP]:>6}"
-        )
-        if self.true_bytes < self.size:
-            text += f"  no true block at offset {self.true_bytes}"
-        return text
-
-
-class LogAudit:
-    """The whole directory; ``lines`` is the report, ``status`` the exit status."""
-
-    def __init__(self, files: FileSystem, directory: str) -> None:
-        self.lines: list[str] = []
-        self.status = WHOLE
-        numbers = sorted(filter(None, map(log_file_no, files.listdir(directory))))
-        if not numbers:
-            self.lines.append(f"{directory}: no log files")
-            self.status = NO_LOG
+    def _read_terms(self) -> None:
+        where = f"{self._directory}/{TERMS_FILE}"
+        if not self._files.exists(where):
             return
-        self.lines.append(
-            f"{'file':>12} {'bytes':>12} {'blocks':>8} {'published':>10} {'acked':>10} {'drops':>6}"
-        )
-        audits = []
-        for number in numbers:
-            data = files.read(f"{directory}/{log_file_name(number)}")
-            audits.append(FileAudit(number, data))
-            self.lines.append(audits[-1].line())
-        self._recover(files, directory, set().union(*(audit.queue_ids for audit in audits)))
+        self.terms = read_terms(self._files, self._directory)
+        self.terms_state = "damaged" if self.terms is None else "valid"
+        if self.terms is None:
+            text = "no true terms; the next start reads everything instead"
+            self._damage(TERMS_FILE, 0, self._files.size(where), text)
 
-    def _recover(self, files: FileSystem, directory: str, queue_ids: set[int]) -> None:
-        recovery = LogRecovery(UntouchedFiles(files), directory, queue_ids)
+    # -- journal ---------------------------------------------------------------------------
+
+    def _read_journal(self) -> None:
+        numbers = sorted(filter(None, map(journal_file_no, self._names(JOURNAL))))
+        walks: dict[int, JournalWalk] = {}
+        tail: JournalWalk | None = None
+        for number in reversed(numbers):
+            path = self._journal_path(number)
+            listed_size = None if tail is None else tail.listed.get(number)
+            walk = JournalWalk(path, number, self._read(path), listed_size)
+            walks[number] = walk
+            if tail is None and walk.has_begun():
+                tail = walk
+            elif tail is None and number != numbers[-1] and not walk.damages:
+                walk.damage(0, walk.size, UNTRUE)
+            if tail is None and walk.damages:
+                break  # the list of the files is lost
+        if tail is not None:
+            self._check_list(tail, walks)
+        elif numbers and numbers[-1] > 1 and not any(walk.damages for walk in walks.values()):
+            text = "it never began, and the journal files before it are gone"
+            self._damage(self._journal_path(numbers[-1]), 0, walks[numbers[-1]].size, text)
+        self.journal = [walks[number] for number in sorted(walks)]
+        for walk in self.journal:
+            self._take(walk)
+        self._check_last(numbers)
+        if self.terms is None:
+            self._recover_journal()
+
+    def _journal_path(self, number: int) -> str:
+        return f"{JOURNAL}/{journal_file_name(number)}"
+
+    def _check_list(self, tail: JournalWalk, walks: dict[int, JournalWalk]) -> None:
+        """The files the newest one names must be there, and no others are needed."""
+        needed = dict(tail.listed)
+        for number in tail.dropped:
+            needed.pop(number, None)
+        for number, size in sorted(needed.items()):
+            if number not in walks:
+                self._damage(self._journal_path(number), 0, size, "the file is missing")
+        for number in sorted(walks):
+            if number < tail.number and number not in needed:
+                # Its removal was undone by a crash: nothing in it counts, nor is damaged.
+                del walks[number]
+                self.notes.append(
+                    f"{self._journal_path(number)} was retired; the next start removes it"
+                )
+
+    def _check_last(self, numbers: list[int]) -> None:
+        if self.terms is not None and numbers and numbers[-1] > self.terms.journal_file_no:
+            text = (
+                f"the terms end with journal file {int(self.terms.journal_file_no)},"
+                f" but file {numbers[-1]} is there"
+            )
+            self._damage(TERMS_FILE, 0, 0, text)
+
+    def _recover_journal(self) -> None:
+        """What the journal knows, by recovery's own reading."""
+        directory = f"{self._directory}/{JOURNAL}"
+        recovery = JournalRecovery(self._files, directory, set(self.queues))
         try:
             recovery.run()
         except Corrupt as error:
-            self.lines += ["", f"damaged: {error}"]
-            self.status = DAMAGED
-            return
-        self.lines += [
-            "",
-            f"{'queue':>12} {'messages':>12} {'bytes':>12} {'seq_ids':>24} {'next':>12}",
-        ]
-        live = 0
-        for queue_id in sorted(recovery.queues):
-            queue = recovery.queues[queue_id]
-            size = sum(publish_size(message) for message in queue.messages)
-            live += size
-            if queue.messages:
-                seq_ids = f"{queue.messages[0].seq_id}..{queue.messages[-1].seq_id}"
-            else:
-                seq_ids = "-"
-            self.lines.append(
-                f"{queue_id:>12} {len(queue.messages):>12} {size:>12} {seq_ids:>24}"
-                f" {queue.next_seq_id:>12}"
+            if not any(damage.file.startswith(JOURNAL) for damage in self.damages):
+                self._damage(JOURNAL, 0, 0, str(error))
+            self.notes.append(
+                "the journal cannot be read as a whole: what it settled counts as living,"
+                " and what only it has is not counted"
             )
-        self._sums(recovery, live)
+            return
+        self._journalled = recovery.queues
 
-    def _sums(self, recovery: LogRecovery, live: int) -> None:
-        total = sum(file.size for file in recovery.log_files)
-        garbage = 100 * (total - live) // total if total else 0
-        self.lines.append("")
-        self.lines.append(
-            f"messages {recovery.messages_recovered}, live bytes {live} of {total},"
-            f" garbage {garbage} %"
-        )
-        self.lines.append(f"last stop {'clean' if recovery.clean else 'unclean'}")
-        self.lines.append(
-            f"recovery would cut {recovery.bytes_cut} bytes"
-            f" and remove {recovery.files_removed} files"
-        )
+    # -- store -----------------------------------------------------------------------------
+
+    def _read_store(self) -> None:
+        numbers = sorted(filter(None, map(store_file_no, self._names(STORE))))
+        sizes = self._table_sizes()
+        for number in numbers:
+            path = f"{STORE}/{store_file_name(number)}"
+            if sizes is not None and number not in sizes:
+                self.notes.append(f"{path} is dead; the next start removes it")
+                continue
+            data = self._read(path)
+            # The file before is synced to its end before a new one is begun.
+            whole = number != numbers[-1] or sizes is not None
+            walk = StoreWalk(path, number, data, whole)
+            if sizes is not None and sizes[number] != walk.size:
+                self._wrong_size(path, walk.size, sizes[number])
+            elif whole and walk.size == 0:
+                self._damage(path, 0, 0, "the file is empty")
+            self.store.append(walk)
+            self._take(walk)
+            self.contents.add(walk)
+            walk.forget_rows()
+        for number in sorted(set(sizes or {}) - set(numbers)):
+            text = "the file is missing"
+            self._damage(f"{STORE}/{store_file_name(number)}", 0, (sizes or {})[number], text)
+
+    def _wrong_size(self, path: str, size: int, expected: int) -> None:
+        start, end = sorted((size, expected))
+        text = f"the file has {size} bytes, {expected} when the broker stopped"
+        self._damage(path, start, end - start, text)
+
+    def _table_sizes(self) -> dict[int, int] | None:
+        """The sizes of the store's files by the terms; None = there are none to go by."""
+        table = self._table()
+        return None if table is None else {int(file.number): int(file.size) for file in table.files}
+
+    def _table(self) -> TableReader | None:
+        if self.terms is None:
+            return None
+        try:
+            return TableReader(self.terms.store_table)
+        except ValueError as error:
+            if not any(damage.file == TERMS_FILE for damage in self.damages):
+                self._damage(TERMS_FILE, 0, 0, f"the table of the message store: {error}")
+            return None
+
+    # -- segments --------------------------------------------------------------------------
+
+    def _read_queue(self, queue: QueueAudit) -> None:
+        queue_id = queue.facts.queue_id
+        known = self._known_segments(queue.facts)
+        journalled = self._journalled.get(queue_id)
+        directory = f"{QUEUES}/{queue_id}"
+        missing = set(known or {})
+        for name in sorted(self._names(directory), key=segment_no):
+            path = f"{directory}/{name}"
+            number = segment_no(name)
+            missing.discard(number)
+            if number < 0:
+                self.notes.append(f"{path} is no file of this broker")
+            elif known is not None and number not in known:
+                self.notes.append(f"{path} is dead: the terms do not name it")
+            else:
+                terms = None if known is None else known[number]
+                self._read_segment(queue, path, number, terms, journalled)
+        for number in sorted(missing):
+            path = f"{directory}/{segment_file_name(number)}"
+            self._damage(path, 0, int((known or {})[number].synced), "the file is missing")
+        if journalled is not None:
+            self._count_journalled(queue, journalled)
+
+    def _known_segments(self, facts: QueueFacts) -> dict[int, Segment] | None:
+        """The segments the queue had at a clean stop; None = nothing is known."""
+        if self.terms is None:
+            return None
+        for terms in self.terms.queues:
+            if terms.queue_id == facts.queue_id:
+                if terms.entries != facts.entries:
+                    text = f"queue {facts.queue_id} has segments of {int(terms.entries)} entries"
+                    self._damage(TERMS_FILE, 0, 0, f"{text}, {facts.entries} by the definitions")
+                return {int(segment.number): segment for segment in terms.segments}
+        return {}
+
+    def _read_segment(
+        self,
+        queue: QueueAudit,
+        path: str,
+        number: int,
+        terms: Segment | None,
+        journalled: JournalledQueue | None,
+    ) -> None:
+        # What is behind that, the attestation of the last sync, need not have reached the disk.
+        size = 0 if terms is None else int(terms.synced)
+        facts = queue.facts
+        walk = SegmentWalk(path, facts.queue_id, number, self._read(path), facts.entries, size)
+        queue.segments.append(walk)
+        self._take(walk)
+        if walk.size < size:
+            self._wrong_size(path, walk.size, size)
+        elif terms is not None and not walk.damages:
+            self._compare(path, walk, int(terms.live_count))
+        self._count(queue, walk, journalled)
+        # Only for this: they would be millions.
+        walk.forget_rows()
+
+    def _compare(self, path: str, walk: SegmentWalk, expected: int) -> None:
+        found = walk.living + walk.transient_count
+        if found != expected:
+            text = f"{found} messages live in it, {expected} by the terms"
+            self._damage(path, 0, walk.size, text)
+
+    def _count(
+        self, queue: QueueAudit, walk: SegmentWalk, journalled: JournalledQueue | None
+    ) -> None:
+        """What of this segment a start would keep."""
+        queue.transient += walk.transient_count
+        for i, seq_id in enumerate(walk.seq_ids):
+            if journalled is not None and journalled.acked.contains(seq_id):
+                continue
+            msg_id = walk.msg_ids[i]
+            if msg_id and not self.contents.refer(msg_id):
+                if walk.block_ends[i] <= walk.attested:
+                    self._damage(walk.path, walk.offsets[i], 0, _missing_content(seq_id, msg_id))
+                else:
+                    queue.unconfirmed += 1
+                continue
+            queue.in_segments += 1
+            queue.content_bytes += walk.content_sizes[i]
+            queue.stored += 1 if msg_id else 0
+
+    def _count_journalled(self, queue: QueueAudit, journalled: JournalledQueue) -> None:
+        """What lives only in the journal."""
+        queue.in_journal = len(journalled.messages)
+        segments = {walk.number: walk for walk in queue.segments}
+        entries = queue.facts.entries
+        for message in journalled.messages:
+            seq_id = int(message.seq_id)
+            walk = segments.get(seq_id // entries)
+            if walk is not None and walk.has(seq_id % entries):
+                continue
+            if message.flags & STORED and not self.contents.refer(int(message.msg_id)):
+                if message.file_no > 0:
+                    text = _missing_content(seq_id, int(message.msg_id), queue.facts.queue_id)
+                    self._damage(self._journal_path(int(message.file_no)), 0, 0, text)
+                else:
+                    queue.unconfirmed += 1
+                continue
+            queue.journal_only += 1
+            queue.content_bytes += int(message.size)
+            queue.stored += 1 if message.flags & STORED else 0
+        journalled.messages = []
+
+    # -- crosswise -------------------------------------------------------------------------
+
+    def _compare_references(self) -> None:
+        """The table of a clean stop counts references; so did we."""
+        table = self._table()
+        if table is None or self.damages:
+            return
+        expected: dict[int, int] = {}
+        for file in table.files:
+            expected.update(zip(file.ids, file.references, strict=True))
+        for i, msg_id in enumerate(self.contents.ids):
+            found = self.contents.references[i]
+            if found != expected.pop(msg_id, 0):
+                text = f"message {msg_id} of the store is not referred to as often as the terms say"
+                self._damage(TERMS_FILE, 0, 0, text)
+        for msg_id in expected:
+            self._damage(TERMS_FILE, 0, 0, f"message {msg_id} of the store is nowhere")
+
+    def _look_around(self) -> None:
+        """What is there and belongs to nobody."""
+        for name in self._names(QUEUES):
+            if not name.isdigit() or int(name) not in self.queues:
+                self.notes.append(f"{QUEUES}/{name} belongs to no queue; the next start removes it")
+        for name in self._names(JOURNAL):
+            if journal_file_no(name) == 0 and not name.endswith(SPARE_SUFFIX):
+                self.notes.append(f"{JOURNAL}/{name} is no file of this broker")
+        for name in self._names(STORE):
+            if store_file_no(name, UNFINISHED_SUFFIX) > 0:
+                self.notes.append(f"{STORE}/{name} is unfinished; the next start removes it")
+            elif store_file_no(name) == 0:
+                self.notes.append(f"{STORE}/{name} is no file of this broker")
+        for name in self._names(""):
+            if name not in KNOWN_NAMES and not name.startswith("definitions.db"):
+                self.notes.append(f"{name} is no file of this broker")
+        for path in FORGOTTEN_AT_START:
+            count = sum(self._count_files(f"{path}/{name}") for name in self._names(path))
+            if count:
+                self.notes.append(f"{path}: {count} files; the next start removes them")
+
+    def _count_files(self, path: str) -> int:
+        where = f"{self._directory}/{path}"
+        try:
+            return len(self._files.listdir(where))
+        except (FileNotFoundError, NotADirectoryError):
+            return 1
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.stderr.write("usage: python -m penstock.storage.audit LOG_DIRECTORY\n")
-        return NO_LOG
-    try:
-        audit = LogAudit(RealFileSystem(), arguments[0])
-    except OSError as error:
-        sys.stderr.write(f"{error}\n")
-        return NO_LOG
-    sys.stdout.write("\n".join(audit.lines) + "\n")
-    return audit.status
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _missing_content(seq_id: int, msg_id: int, queue_id: int = 0) -> str:
+    where = f" of queue {queue_id}" if queue_id else ""
+    return f"the content of message {seq_id}{where} is missing, number {msg_id} of the store"
