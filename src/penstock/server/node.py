@@ -220,6 +220,8 @@ class Node:
                 queue = self.broker.vhosts[record.vhost].queues[record.name]
                 backing = cast(VariableQueue, queue.backing)
                 backing.adopt(found.index, found.next_seq_id, found.expiring)
+                if found.expiring:
+                    backing.look_ahead()  # its head may be over its time
         reach("recovery.ready")
         text = f"{len(topology.queues)} durable queues, {int(opening.messages)} messages"
         if opening.clean:
