@@ -349,12 +349,11 @@ class VariableQueue(PagedMessages, BackingQueue):
 
     def drop_below(self, seq_id: i64) -> i64:
         count: i64 = 0
-        for run in [self.q4, self.q3]:
+        for run in [self.q4, self.q3, self.q2, self.q1]:
             count += self._drop(run.take(run.first_at(seq_id) - run.head))
+        # Last, because with the end of delta q2 is joined to q3.
         if self.delta_count > 0 and self.delta_start < seq_id:
             count += self._drop_delta_below(seq_id)
-        for run in [self.q2, self.q1]:
-            count += self._drop(run.take(run.first_at(seq_id) - run.head))
         self.look_ahead()
         return count
 
@@ -400,30 +399,31 @@ class VariableQueue(PagedMessages, BackingQueue):
         entries = self._entries
         first_whole = (self.delta_start + entries - 1) // entries * entries
         if first_whole < seq_id:
-            count += self._drop_read(first_whole)
+            count += self._drop_read(self.delta_start, first_whole)
             live_bytes = index.live_bytes
             dropped = index.drop_segments(first_whole, seq_id)
             count += dropped
             self.delta_count -= dropped
             self.delta_bytes -= live_bytes - index.live_bytes
             self._ready_bytes -= live_bytes - index.live_bytes
-        count += self._drop_read(seq_id)
+        count += self._drop_read(self.delta_start, seq_id)
         if self.delta_count == 0:
             self._forget_delta()
             if self.q2.count() > 0:
                 self.q3.append_all(self.q2.take_all())
-        else:
+        elif self.fault == "":
             self.delta_start = seq_id
         return count
 
-    def _drop_read(self, upto: i64) -> i64:
-        """Messages of delta below ``upto``, by reading them."""
+    def _drop_read(self, start: i64, upto: i64) -> i64:
+        """Messages of delta in [start, upto), by reading them."""
         count: i64 = 0
         index = self._the_index()
-        while True:
-            job = index.plan_read(self.delta_start, upto, TAIL_BYTES)
+        while start < upto:
+            job = index.plan_read(start, upto, TAIL_BYTES)
             if job is None:
                 return count
+            start = job.upto
             run_job(job, self._engine.files)
             if self._failed(job):
                 return count
@@ -437,6 +437,7 @@ class VariableQueue(PagedMessages, BackingQueue):
             self._ready_bytes -= size
             self._forget_kept(messages)
             count += len(messages)
+        return count
 
     def _forget_kept(self, messages: list[Message]) -> None:
         """As ``_forget``, for messages read from segments whose end is journalled already."""

@@ -190,7 +190,7 @@ class DataAudit:
     # -- files -----------------------------------------------------------------------------
 
     def _names(self, path: str) -> list[str]:
-        where = f"{self._directory}/{path}"
+        where = f"{self._directory}/{path}" if path else self._directory
         return sorted(self._files.listdir(where)) if self._files.exists(where) else []
 
     def _read(self, path: str) -> bytes:

@@ -21,8 +21,9 @@ segments what still lives there; settled marks are written; the segments are syn
 goes.  Nothing else waits for it, so it may take many slices.
 
 Invariants:
-  E1  a journal file goes only after every queue said it needs nothing of it, and after the
-      syncs and removals begun behind that were done without an error
+  E1  a journal file goes only after every queue said it needs nothing of it, and after every
+      segment of those queues was synced behind that, or its file was removed for good: a sync
+      that was cancelled because the segment died does not count
   E2  at most one retirement is under way
 """
 
@@ -37,6 +38,7 @@ from penstock.storage.journal_codec import JournalGroup
 from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import RamAccount
+from penstock.storage.segment import Segment
 from penstock.storage.segment_jobs import SegmentSync, Undertaker, WriteAccount
 
 SLICE_MESSAGES: Final[i64] = 2048
@@ -139,18 +141,6 @@ class StoreUndertaker(Undertaker):
 
 
 @final
-class _Removals:
-    """Segment files that were being removed when this was made."""
-
-    def __init__(self, index: QueueIndex) -> None:
-        self._index: QueueIndex = index
-        self._numbers: list[int] = list(index.removing)
-
-    def over(self) -> bool:
-        return not any(number in self._index.removing for number in self._numbers)
-
-
-@final
 class Engine:
     """Made by ``recovery.Opening``; ``directory`` is the data directory."""
 
@@ -181,7 +171,7 @@ class Engine:
         self._visiting: list[RestingQueue] = []
         self._visited: list[RestingQueue] = []
         self._syncs: list[SegmentSync] = []
-        self._removals: list[_Removals] = []
+        self._dying: list[Segment] = []  # segments whose files were to go when they were synced
         self._paging: list[RestingQueue] = []
         self._converting: list[RestingQueue] = []
         self._busy_at_ms: i64 = 0
@@ -220,6 +210,8 @@ class Engine:
         error = self.store.disk_error()
         if error is None:
             error = self.transient_store.disk_error()
+        if error is None:
+            error = self.account.error
         return error
 
     def begin_conversion(self, queue: RestingQueue) -> None:
@@ -351,22 +343,18 @@ class Engine:
             if index is not None:
                 index.flush_marks()
                 self._syncs.extend(index.sync())
-                if index.removing:
-                    self._removals.append(_Removals(index))
+                self._dying.extend(index.removing.values())
         self._visited = []
 
     def _end_retirement(self, file: JournalFile) -> bool:
         for job in self._syncs:
-            if not job.done:
+            if not job.done or not (job.is_synced() or job.segment.gone):
                 return False
-        for removals in self._removals:
-            if not removals.over():
+        for segment in self._dying:
+            if not segment.gone:
                 return False
-        for job in self._syncs:
-            if job.error is not None and not job.cancelled:
-                raise job.error
         self._syncs = []
-        self._removals = []
+        self._dying = []
         self._retiring = None
         self.journal.retire(file)
         return self.journal.total_bytes() > self.limits.journal_bytes

@@ -32,6 +32,7 @@ NAMES: Final[dict[str, str]] = {
     "segment.written": "blocks of a segment are written, not synced",
     "segment.synced": "a segment is synced, nobody was told",
     "segment.removed": "a segment of which nothing lives is removed",
+    "queue.removed": "the directory of a deleted queue is removed",
     "store.rolled": "a new file of the message store is there, nothing is in it",
     "store.gc.copied": "garbage collection has copied what lives and synced it, unnamed yet",
     "store.gc.renamed": "the copy has its name, what it replaces is still there",

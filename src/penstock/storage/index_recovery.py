@@ -14,7 +14,12 @@ What a crash can leave in a segment file, and what is done:
     no living message                      the file is removed
 
 Bytes that no block attests may be only in the page cache (after a mere kill), so they are
-written again and synced before the journal that could replace them goes.
+written again and synced before the journal that could replace them goes; names likewise: the
+directory is synced.  The journal itself was made durable before (recovery.py): what is done
+here because of an acknowledgement stays right whatever happens next.
+
+A record whose content is in the message store is written only when that content is on disk,
+so one that lives and whose content is missing is damage.
 
 One job does one queue; queues are read side by side by as many threads as there are.
 """
@@ -57,16 +62,12 @@ NOTHING: Final = b""
 class StoredRecord:
     """A living record whose content is in the message store."""
 
-    __slots__ = ("attested", "msg_id", "position", "segment", "size")
+    __slots__ = ("msg_id", "position", "segment")
 
-    def __init__(
-        self, segment: Segment, position: i64, msg_id: i64, size: i64, attested: bool
-    ) -> None:
+    def __init__(self, segment: Segment, position: i64, msg_id: i64) -> None:
         self.segment: Segment = segment
         self.position: i64 = position
         self.msg_id: i64 = msg_id
-        self.size: i64 = size
-        self.attested: bool = attested
 
 
 @final
@@ -99,6 +100,9 @@ class IndexScan(DiskJob):
                     numbers.append(number)
         for number in sorted(numbers):
             self._read_segment(files, number)
+        if numbers:
+            # For names that were never synced, and for those that were removed just now.
+            files.sync_dir(self.directory)
         for message in self.journalled.messages:
             if message.expires_at_ms != 0:
                 self.expiring = True
@@ -130,7 +134,7 @@ class IndexScan(DiskJob):
                 attested = header.synced
         if end < len(data):
             self.bytes_cut += len(data) - end
-        self._take_blocks(path, data, segment, headers, attested)
+        self._take_blocks(path, data, segment, headers)
         if segment.live_count == 0:
             files.remove(path)
             return
@@ -140,6 +144,7 @@ class IndexScan(DiskJob):
             files.rewrite(path, int(attested), data[attested:end])
         segment.size = end
         segment.synced = end
+        segment.named = True
         self.segments.append(segment)
 
     def _blocks(self, path: str, data: bytes, number: i64) -> list[BlockHeader]:
@@ -157,12 +162,7 @@ class IndexScan(DiskJob):
         return headers
 
     def _take_blocks(
-        self,
-        path: str,
-        data: bytes,
-        segment: Segment,
-        headers: list[BlockHeader],
-        attested: i64,
+        self, path: str, data: bytes, segment: Segment, headers: list[BlockHeader]
     ) -> None:
         present = bytearray(segment.bitmap_bytes())
         self._present[int(segment.number)] = present
@@ -180,7 +180,7 @@ class IndexScan(DiskJob):
             segment.delays = delays
         for header in headers:
             if header.kind == MESSAGES:
-                self._take_block(path, data, segment, header, present, header.end() <= attested)
+                self._take_block(path, data, segment, header, present)
 
     def _take_block(
         self,
@@ -189,7 +189,6 @@ class IndexScan(DiskJob):
         segment: Segment,
         header: BlockHeader,
         present: bytearray,
-        attested: bool,
     ) -> None:
         at = header.offset + HEADER_BYTES
         end = header.end()
@@ -212,7 +211,7 @@ class IndexScan(DiskJob):
                 dead_count += 1
                 dead_bytes += size
             else:
-                self._note_living(data, at, segment, position, attested)
+                self._note_living(data, at, segment, position)
             at = after
         segment.add_block(
             Block(
@@ -236,13 +235,10 @@ class IndexScan(DiskJob):
         segment.marks_dirty = True
         return True
 
-    def _note_living(
-        self, data: bytes, at: i64, segment: Segment, position: i64, attested: bool
-    ) -> None:
+    def _note_living(self, data: bytes, at: i64, segment: Segment, position: i64) -> None:
         if record_expires(data, at):
             self.expiring = True
         msg_id = record_msg_id(data, at)
         if msg_id > 0:
             segment.has_stored = True
-            size = record_content_size(data, at)
-            self.stored.append(StoredRecord(segment, position, msg_id, size, attested))
+            self.stored.append(StoredRecord(segment, position, msg_id))

@@ -22,9 +22,12 @@ What a crash can leave, and what is done:
       block                                one before it was synced, so that one is whole
     anything else wrong                    Corrupt, with file, offset and length
 
-Nothing here is mended.  The caller writes what lives into segments, begins a new journal
-file and only then removes the old ones, so running again after a crash in the middle finds
-the same.  ``bytes_cut`` counts what looks like the beginning of a block at the end of the tail.
+``run`` changes nothing.  ``secure`` writes the end of the tail again and syncs it: after a mere
+kill it may be only in the page cache, and what the caller does because of it (settle, remove,
+move to the tail) must not outlive it.  The caller then writes what lives into segments, begins
+a new journal file and only then removes the old ones, so running again after a crash in the
+middle finds the same.  ``bytes_cut`` counts what looks like the beginning of a block at the end
+of the tail.
 """
 
 from typing import Final, final
@@ -132,6 +135,9 @@ class JournalRecovery:
         self._listed: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._touched: list[JournalledQueue] = []  # with messages in the file being read
+        self._doubtful_path: str = ""
+        self._doubtful_offset: i64 = 0
+        self._doubtful: bytes = b""
 
     def run(self) -> None:
         if not self.files.exists(self.directory):
@@ -146,6 +152,13 @@ class JournalRecovery:
                 queue.messages.extend(chunk)
             queue.chunks = []
             self.messages_read += len(queue.messages)
+
+    def secure(self) -> None:
+        """From here on all that was read is durable."""
+        if self._doubtful_path:
+            self.files.rewrite(self._doubtful_path, int(self._doubtful_offset), self._doubtful)
+            self.files.sync_dir(self.directory)
+            self._doubtful = b""
 
     def path(self, number: i64) -> str:
         return f"{self.directory}/{journal_file_name(int(number))}"
@@ -177,6 +190,9 @@ class JournalRecovery:
             raise damage(self.path(number), int(end), len(data) - int(end))
         self.bytes_cut += _begun(data, end, number)
         attested = synced_offset(data, blocks[-2])
+        self._doubtful_path = self.path(number)
+        self._doubtful_offset = attested
+        self._doubtful = data[attested:end]
         self._collect(number, data, blocks, attested)
 
     def _read_listed(self, number: int, size: int) -> None:

@@ -175,6 +175,10 @@ class MessageStore:
         file.rows.references[index] += 1
         return True
 
+    def secure(self) -> None:
+        """During a recovery: from here on all that was scanned is durable."""
+        self._recovery.secure()
+
     def finish_recovery(self) -> None:
         """All references are counted, and what they were counted from is on disk."""
         self._recovery.mend()

@@ -40,6 +40,7 @@ from mypy_extensions import i64
 
 from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, STORED, Message
 from penstock.storage.disk_jobs import DiskJob, JobBoard
+from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
 from penstock.storage.message_record import (
     message_record_end,
@@ -84,12 +85,15 @@ class _Removal(DiskJob):
     def run(self, files: FileSystem) -> None:
         if files.exists(self._path):
             files.remove(self._path)
-            # Else a power cut could bring it back when the journal has forgotten why it went.
-            files.sync_dir(self._path.rpartition("/")[0])
+            reach("segment.removed")
+        # Else a power cut could bring it back when the journal has forgotten why it went.
+        directory = self._path.rpartition("/")[0]
+        if files.exists(directory):
+            files.sync_dir(directory)
 
     def finish(self) -> None:
         self.done = True
-        self._index.removing.discard(self._number)
+        self._index.removed(self._number, self.error)
 
 
 @final
@@ -113,13 +117,13 @@ class QueueIndex(SegmentOwner):
         self.entries: i64 = entries
         self.durable: bool = durable
         self.segments: dict[int, Segment] = {}
-        self.removing: set[int] = set()
+        self.removing: dict[int, Segment] = {}  # dead, their files not surely gone
         self.live_count: i64 = 0
         self.live_bytes: i64 = 0
         self.redelivered_below: i64 = 0
         self.dirty_count: i64 = 0
         self.blocks_written: i64 = 0
-        self.error: Exception | None = None
+        self._deleted: bool = False
         self._board: JobBoard = board
         self._account: WriteAccount = account
         self._undertaker: Undertaker = undertaker
@@ -244,8 +248,8 @@ class QueueIndex(SegmentOwner):
 
     def write_over(self, segment: Segment, error: Exception | None) -> None:
         """A write or sync of this segment is done; an error is fatal, like the journal's."""
-        if error is not None and self.error is None:
-            self.error = error
+        if error is not None:
+            self._account.note_error(error)
         if segment.writing > 0:
             return
         self._writes = [write for write in self._writes if write.segment is not segment]
@@ -255,6 +259,8 @@ class QueueIndex(SegmentOwner):
                 del self._dropping[i]
                 self._remove(segment)
                 break
+        if self._deleted:
+            self._remove_directory()
 
     def writing(self) -> bool:
         return len(self._writes) > 0
@@ -290,7 +296,7 @@ class QueueIndex(SegmentOwner):
         if self._near is segment:
             self._near = self._nowhere
         del self.segments[number]
-        self.removing.add(number)
+        self.removing[number] = segment
         if segment.writing == 0:
             self._remove(segment)
             return
@@ -303,8 +309,18 @@ class QueueIndex(SegmentOwner):
                 sync.cancelled = True  # it must not attest what was not written
 
     def _remove(self, segment: Segment) -> None:
-        if segment.size > 0:
+        if not self._deleted:
             self._board.reads.append(_Removal(self, segment.number))
+
+    def removed(self, number: int, error: Exception | None) -> None:
+        """The file of that segment is gone for good."""
+        if error is not None:
+            if not self._deleted:
+                self._account.note_error(error)
+            return
+        segment = self.removing.pop(number, None)
+        if segment is not None:
+            segment.gone = True
 
     def drop_segments(self, start: i64, end: i64) -> i64:
         """All living messages of the whole segments within [start, end) are done; how many.
@@ -320,63 +336,59 @@ class QueueIndex(SegmentOwner):
         return count
 
     def clear(self, kept: list[Message]) -> None:
-        """Everything is done but the INDEXED ones of these."""
+        """Everything is done but these, which may have a record, or get one later."""
         by_segment: dict[int, list[Message]] = {}
         for message in kept:
-            if message.flags & INDEXED:
-                number = int(message.seq_id // self.entries)
-                by_segment.setdefault(number, []).append(message)
+            number = int(message.seq_id // self.entries)
+            by_segment.setdefault(number, []).append(message)
         for segment in list(self.segments.values()):
             self._lose(segment, by_segment.get(int(segment.number), []))
 
     def _lose(self, segment: Segment, kept: list[Message]) -> None:
         """Of this segment only these go on living."""
-        count: i64 = len(kept)
+        positions: set[int] = set()
+        count: i64 = 0
+        size: i64 = 0
+        transient_count: i64 = 0
+        for message in kept:
+            positions.add(int(message.seq_id - segment.number * self.entries))
+            if message.flags & INDEXED:
+                count += 1
+                size += message.size
+                if not message.flags & PERSISTENT:
+                    transient_count += 1
         if segment.live_count == count:
             return
         if segment.has_stored:
-            self._bury(segment, kept)
-        size: i64 = 0
-        transient_count: i64 = 0
-        settled = bytearray(b"\xff") * segment.bitmap_bytes()
-        for message in kept:
-            size += message.size
-            if not message.flags & PERSISTENT:
-                transient_count += 1
-            position = message.seq_id - segment.number * self.entries
-            settled[position >> 3] ^= 1 << (position & 7)
+            self._bury(segment, positions)
         self.live_count -= segment.live_count - count
         self.live_bytes -= segment.live_bytes - size
-        segment.settled = settled
+        segment.settle_all_but(positions)
         segment.live_count = count
         segment.live_bytes = size
         segment.transient_count = transient_count
-        segment.marks_dirty = True
         if count == 0:
             self._drop(segment)
 
-    def _bury(self, segment: Segment, kept: list[Message]) -> None:
+    def _bury(self, segment: Segment, kept: set[int]) -> None:
         """Contents in the store are to be given up one by one: a thread reads which they are."""
-        skipped: set[int] = set()
-        for message in kept:
-            skipped.add(int(message.seq_id))
         base = segment.number * self.entries
         job = self._plan_in(segment, base, base + self.entries, READ_ALL_BYTES)
         if job is not None:
             settled = None if segment.settled is None else bytes(segment.settled)
             self._board.reads.append(
-                Burial(job, settled, skipped, base, self.durable, self._undertaker)
+                Burial(job, settled, kept, base, self.durable, self._undertaker)
             )
 
     def delete(self) -> None:
-        """The queue is gone, and its directory goes.
-
-        A write that runs at this moment may bring the directory back; the next start removes
-        directories that belong to no queue.
-        """
+        """The queue is gone, and its directory goes when nothing works in it any more."""
+        self._deleted = True
         for segment in self.segments.values():
             if segment.has_stored:
-                self._bury(segment, [])
+                self._bury(segment, set())
+            segment.gone = True
+        for segment in self.removing.values():
+            segment.gone = True
         for write in self._writes:
             write.cancelled = True
         for sync in self._syncs:
@@ -385,11 +397,16 @@ class QueueIndex(SegmentOwner):
         self._near = self._nowhere
         self.live_count = 0
         self.live_bytes = 0
-        self._board.reads.append(RemoveDirectory(self.directory))
+        self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        if not self._writes and not self._syncs:
+            self._board.reads.append(RemoveDirectory(self.directory))
 
     def shed_transient(self, files: FileSystem) -> None:
         """Before a clean stop: what is not to outlive the process is done.  Reads here and now,
-        but only segments that hold both kinds."""
+        but only segments that hold both kinds.
+        """
         for segment in list(self.segments.values()):
             if segment.transient_count == segment.live_count:
                 self._drop(segment)

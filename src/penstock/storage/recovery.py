@@ -12,18 +12,25 @@ used up before anything is changed.
 
 **After any other stop**, in this order, each step repeatable:
 
-    1  read the journal, the segments of every queue, and the store's files; segments cut and
-       written again where a crash may have left them unsafe
-    2  what only the journal knows goes into segments, settled marks too; all are synced
-    3  a new journal file begins, which carries the queues' numbers
-    4  the old journal files go
+    1  read the journal; write again and sync what of it may not be on disk
+    2  read the segments of every queue and the store's files; segments are cut and written
+       again where a crash may have left them unsafe, and go when nothing in them lives
+    3  count who needs which content; write again and sync the end of the store
+    4  what only the journal knows goes into segments, settled marks too; all are synced
+    5  contents that nobody needs go
+    6  a new journal file begins, which carries the queues' numbers
+    7  the old journal files go
 
-Whoever dies in between finds at the next start what this one found, or more in segments and
-the same in the journal, which is the same.  All that survived is marked redelivered.
+What a step does because of something it read is done only when that is durable: else a power
+cut after a kill could take the reason and leave the deed (an old place settled, and the record
+of the new one lost).  So whoever dies in between finds at the next start what this one found,
+or more in segments and the same in the journal, which is the same.  All that survived is
+marked redelivered.
 
 A content that a living record names must be in the store: the store is on disk before the
-journal, and both before a segment.  Where a record is known to have been on disk and its
-content is not there, that is damage and refused; else the record was never confirmed and goes.
+journal, and both before a segment.  So a missing one is damage and refused, except where the
+record is in the end of the journal that was never known to be synced: that one was not
+confirmed, and goes.
 """
 
 from collections.abc import Callable
@@ -35,13 +42,15 @@ from penstock.core.errors import Corrupt
 from penstock.core.message import STORED, Message
 from penstock.storage.disk_jobs import DiskJob, JobBoard, run_job
 from penstock.storage.engine import Engine, EngineLimits, RestingQueue
+from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
-from penstock.storage.index_recovery import IndexScan, StoredRecord
+from penstock.storage.index_recovery import IndexScan
 from penstock.storage.journal import JOURNAL_FILE_BYTES, Journal
 from penstock.storage.journal_codec import SPARE_SUFFIX, journal_file_name, journal_file_no
 from penstock.storage.journal_recovery import SEQ_ID_STEP, JournalRecovery
 from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
+from penstock.storage.segment_codec import segment_file_name
 from penstock.storage.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
 
 RunJobs = Callable[[list[DiskJob]], None]
@@ -160,6 +169,8 @@ class Opening:
             self._files, self.engine.journal.directory, set(self._entries.keys())
         )
         journal.run()
+        journal.secure()
+        reach("recovery.journal_read")
         self.bytes_read += journal.bytes_read
         self.bytes_cut += journal.bytes_cut
         self.clean = not journal.numbers  # of a new data directory
@@ -184,27 +195,41 @@ class Opening:
                 raise job.error
             job.finish()
         store.scanned()
+        reach("recovery.segments_read")
+        for scan in scans:
+            self._count_references(scan)
+        store.secure()
         next_seq_ids: dict[int, int] = {}
         for scan in scans:
             next_seq_ids[int(scan.queue_id)] = self._join(scan)
         self._settle_segments(progress)
+        reach("recovery.flushed")
         store.finish_recovery()
         self._begin_journal(journal.last_file_no + 1, next_seq_ids)
+        reach("recovery.ready")
+
+    def _count_references(self, scan: IndexScan) -> None:
+        """What lives needs its content; what never was confirmed and has none goes."""
+        for record in scan.stored:
+            if not self.engine.store.count_reference(record.msg_id):
+                raise Corrupt(
+                    f"{scan.directory}/{segment_file_name(int(record.segment.number))}: the"
+                    f" content of the message at position {int(record.position)}"
+                    f" (message {int(record.msg_id)} of the store) is missing"
+                )
+        scan.missing = [
+            message for message in scan.missing if self._has_content(message, scan.queue_id)
+        ]
 
     def _join(self, scan: IndexScan) -> int:
         """Segments and journal of one queue become its index; its next seq_id."""
         self.bytes_read += scan.bytes_read
         self.bytes_cut += scan.bytes_cut
         index = self.engine.make_index(scan.queue_id, True, scan.entries)
-        for record in scan.stored:
-            if not self.engine.store.count_reference(record.msg_id):
-                self._lost(record, index)
         for segment in scan.segments:
-            if segment.live_count > 0:
-                index.adopt(segment)
-        found = [message for message in scan.missing if self._has_content(message, index)]
-        if found:
-            index.append(found)
+            index.adopt(segment)
+        if scan.missing:
+            index.append(scan.missing)
             self._run_writes(WRITES_AT_ONCE)
         next_seq_id = scan.journalled.safe_next_seq_id()
         while next_seq_id < scan.next_seq_id:
@@ -213,24 +238,13 @@ class Opening:
         self.queues[int(scan.queue_id)] = FoundQueue(index, next_seq_id, scan.expiring)
         return int(next_seq_id)
 
-    def _lost(self, record: StoredRecord, index: QueueIndex) -> None:
-        """A record in a segment whose content is nowhere."""
-        segment = record.segment
-        if record.attested:
-            raise Corrupt(
-                f"{index.path(segment.number)}: the content of the message at position"
-                f" {int(record.position)} (message {int(record.msg_id)} of the store) is missing"
-            )
-        segment.settle(record.position, record.size, False)
-        self.dropped += 1
-
-    def _has_content(self, message: Message, index: QueueIndex) -> bool:
+    def _has_content(self, message: Message, queue_id: i64) -> bool:
         if not message.flags & STORED or self.engine.store.count_reference(message.msg_id):
             return True
         if message.file_no > 0:
             raise Corrupt(
                 f"{self.engine.journal.directory}/{journal_file_name(int(message.file_no))}: the"
-                f" content of message {int(message.seq_id)} of queue {int(index.queue_id)}"
+                f" content of message {int(message.seq_id)} of queue {int(queue_id)}"
                 f" (message {int(message.msg_id)} of the store) is missing"
             )
         self.dropped += 1

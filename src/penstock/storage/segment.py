@@ -51,6 +51,8 @@ class Segment:
         "delays",
         "delivered",
         "entries",
+        "failed",
+        "gone",
         "has_stored",
         "live_bytes",
         "live_count",
@@ -77,6 +79,8 @@ class Segment:
         self.live_bytes: i64 = 0
         self.transient_count: i64 = 0  # living ones that are not to outlive the process
         self.writing: i64 = 0  # jobs under way on the file
+        self.failed: bool = False  # set by a thread: a write or sync failed, no more may follow
+        self.gone: bool = False  # dead, and nothing of it can come back after a crash
         self.rewriting: bool = False
         self.has_stored: bool = False  # some record's content is in the message store
         self.marks_dirty: bool = False
@@ -114,6 +118,22 @@ class Segment:
         self.live_bytes -= size
         if transient:
             self.transient_count -= 1
+        self.marks_dirty = True
+
+    def settle_all_but(self, kept: set[int]) -> None:
+        """Every position that may have a record is done, except these.
+
+        Positions behind the last record are left alone: they may get one later.
+        """
+        last: i64 = -1
+        for block in self.blocks:
+            if block.last > last:
+                last = block.last
+        settled = bytearray(self.bitmap_bytes())
+        for position in range(last + 1):
+            if int(position) not in kept:
+                settled[position >> 3] |= 1 << (position & 7)
+        self.settled = settled
         self.marks_dirty = True
 
     def is_settled(self, position: i64) -> bool:

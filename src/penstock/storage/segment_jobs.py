@@ -2,16 +2,20 @@
 
 Each job carries all it needs; ``finish`` tells the segment, in the queues' thread.
 A sync is followed by a small attestation block, not synced itself: whoever finds damage
-before the place it names knows that no crash did it.
+before the place it names knows that no crash did it.  So after a write or a sync that failed
+no later sync of that segment may say anything: ``Segment.failed`` is the one thing that the
+jobs of a lane tell each other.
 """
 
+import errno
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.core.errors import Corrupt
 from penstock.storage.disk_jobs import DiskJob
-from penstock.storage.files import FileSystem
+from penstock.storage.failpoints import reach
+from penstock.storage.files import NO_SPACE, FileSystem
 from penstock.storage.message_record import (
     message_record_end,
     record_is_persistent,
@@ -33,10 +37,18 @@ READ_GAP_BYTES: Final[i64] = 64 * 1024
 
 @final
 class WriteAccount:
-    """Bytes that wait for the disk in segment writes, over all queues: they are memory too."""
+    """Bytes that wait for the disk in segment writes, over all queues: they are memory too.
+
+    ``error`` is what a write, sync or removal met; the node cannot go on.
+    """
 
     def __init__(self) -> None:
         self.waiting_bytes: i64 = 0
+        self.error: Exception | None = None
+
+    def note_error(self, error: Exception) -> None:
+        if self.error is None:
+            self.error = error
 
 
 class SegmentOwner:
@@ -44,6 +56,17 @@ class SegmentOwner:
 
     def write_over(self, segment: Segment, error: Exception | None) -> None:
         raise NotImplementedError
+
+
+def must_be_whole(segment: Segment, path: str) -> None:
+    if segment.failed:
+        raise OSError(errno.EIO, "an earlier write or sync of this segment failed", path)
+
+
+def note_failure(segment: Segment, error: OSError) -> None:
+    """A full disk is waited for and the same job run again; anything else is for good."""
+    if error.errno not in NO_SPACE:
+        segment.failed = True
 
 
 @final
@@ -77,15 +100,24 @@ class SegmentWrite(DiskJob):
         return None
 
     def run(self, files: FileSystem) -> None:
-        files.makedirs(self.path.rpartition("/")[0])
-        handle = files.open_write(self.path)
+        must_be_whole(self.segment, self.path)
         try:
-            for i in range(len(self.headers)):
-                header = self.headers[i]
-                payload = self.payloads[i]
-                files.pwrite_parts(handle, int(header.offset), [header.encode(payload), payload])
-        finally:
-            files.close(handle)
+            files.makedirs(self.path.rpartition("/")[0])
+            handle = files.open_write(self.path)
+            try:
+                self._write(files, handle)
+            finally:
+                files.close(handle)
+        except OSError as error:
+            note_failure(self.segment, error)
+            raise
+        reach("segment.written")
+
+    def _write(self, files: FileSystem, handle: int) -> None:
+        for i in range(len(self.headers)):
+            header = self.headers[i]
+            payload = self.payloads[i]
+            files.pwrite_parts(handle, int(header.offset), [header.encode(payload), payload])
 
     def finish(self) -> None:
         self.done = True
@@ -112,23 +144,32 @@ class SegmentSync(DiskJob):
         segment.writing += 1
 
     def run(self, files: FileSystem) -> None:
-        handle = files.open_write(self.path)
+        must_be_whole(self.segment, self.path)
         try:
-            files.sync(handle)
-            if not self._named:
-                files.sync_dir(self.path.rpartition("/")[0])
-            files.pwrite_parts(handle, int(self._header.offset), [self._header.encode(b"")])
-        finally:
-            files.close(handle)
+            handle = files.open_write(self.path)
+            try:
+                files.sync(handle)
+                if not self._named:
+                    files.sync_dir(self.path.rpartition("/")[0])
+                reach("segment.synced")
+                files.pwrite_parts(handle, int(self._header.offset), [self._header.encode(b"")])
+            finally:
+                files.close(handle)
+        except OSError as error:
+            note_failure(self.segment, error)
+            raise
 
     def finish(self) -> None:
         self.done = True
         self.segment.writing -= 1
-        if self.error is None:
+        if self.error is None and not self.cancelled:
             self.segment.named = True
             if self.size > self.segment.synced:
                 self.segment.synced = self.size
         self._owner.write_over(self.segment, None if self.cancelled else self.error)
+
+    def is_synced(self) -> bool:
+        return self.done and self.error is None and not self.cancelled
 
 
 @final
@@ -200,13 +241,14 @@ class Undertaker:
 @final
 class Burial(DiskJob):
     """Reads which contents in the store belonged to the messages of a segment, and gives
-    them up.  The file may be removed only behind this, which the order of the lane sees to."""
+    them up.  The file may be removed only behind this, which the order of the lane sees to.
+    """
 
     def __init__(
         self,
         read: SegmentRead,
         settled: bytes | None,
-        skipped: set[int],
+        kept: set[int],
         base: i64,
         durable: bool,
         undertaker: Undertaker,
@@ -215,7 +257,7 @@ class Burial(DiskJob):
         self._durable: bool = durable  # the queue; else all its contents are transient
         self._read: SegmentRead = read
         self._settled: bytes | None = settled  # as it was
-        self._skipped: set[int] = skipped
+        self._kept: set[int] = kept  # positions that go on living
         self._base: i64 = base
         self._undertaker: Undertaker = undertaker
 
@@ -232,24 +274,28 @@ class Burial(DiskJob):
             while at < size:
                 end = message_record_end(payload, at, size)
                 msg_id = record_msg_id(payload, at)
-                seq_id = record_seq_id(payload, at)
-                if msg_id > 0 and int(seq_id) not in self._skipped and self._lived(seq_id):
-                    kept = self._durable and record_is_persistent(payload, at)
-                    self._undertaker.give_up(msg_id, kept)
+                position = record_seq_id(payload, at) - self._base
+                if msg_id > 0 and self._dies(position):
+                    durable = self._durable and record_is_persistent(payload, at)
+                    self._undertaker.give_up(msg_id, durable)
                 at = end
 
-    def _lived(self, seq_id: i64) -> bool:
+    def _dies(self, position: i64) -> bool:
+        if int(position) in self._kept:
+            return False
         settled = self._settled
         if settled is None:
             return True
-        position = seq_id - self._base
         bit: i64 = 1 << (position & 7)
         return not settled[position >> 3] & bit
 
 
 @final
 class RemoveDirectory(DiskJob):
-    """Removes the directory of a queue that is no more."""
+    """Removes the directory of a queue that is no more; nothing else may work in it then.
+
+    Not made durable: what comes back belongs to no queue, and the next start removes it.
+    """
 
     def __init__(self, directory: str) -> None:
         super().__init__()
@@ -258,3 +304,4 @@ class RemoveDirectory(DiskJob):
     def run(self, files: FileSystem) -> None:
         if files.exists(self._directory):
             files.remove_dir(self._directory)
+            reach("queue.removed")

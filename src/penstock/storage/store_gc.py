@@ -44,6 +44,7 @@ from mypy_extensions import i64
 
 from penstock.core.errors import Corrupt
 from penstock.storage.disk_jobs import DiskJob
+from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
 from penstock.storage.store_codec import (
     GROUP_HEADER_BYTES,
@@ -80,6 +81,7 @@ class StoreRemoval(DiskJob):
         for path in self._paths:
             if files.exists(path):
                 files.remove(path)
+        reach("store.gc.removed")
 
     def finish(self) -> None:
         if self.error is not None:
@@ -151,8 +153,10 @@ class StoreCompaction(DiskJob):
         except Corrupt:
             files.remove(path)
             raise
+        reach("store.gc.copied")
         files.rename(path, home.path(number))
         self._renamed = True
+        reach("store.gc.renamed")
         if self._durable:
             files.sync_dir(home.directory)
 

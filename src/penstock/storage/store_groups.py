@@ -17,6 +17,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
 from penstock.storage.store_codec import (
     GROUP_HEADER_BYTES,
@@ -129,6 +130,7 @@ class StoreWriter:
         self._handle = self._files.open_write(f"{self._directory}/{store_file_name(int(file_no))}")
         self._files.sync_dir(self._directory)
         self._file_no = file_no
+        reach("store.rolled")
 
 
 def write_unsynced(files: FileSystem, directory: str, group: StoreGroup) -> None:

@@ -205,6 +205,7 @@ class StoreRecovery:
         self._fs: FileSystem = files
         self._store: StoreFiles = store
         self._scans: list[StoreScan] = []
+        self._secured: bool = False
 
     def numbers(self) -> list[int]:
         """Of the files that are there; what a compaction did not end is removed."""
@@ -284,17 +285,23 @@ class StoreRecovery:
 
     def mend(self) -> None:
         """Make durable what was read, begin a new file, remove what nobody refers to."""
+        self.secure()
         self._store.count_all()
         number: i64 = 1
         if self._scans:
             number = self._scans[-1].rows.number + 1
-            self._mend_newest(self._scans[-1])
         self._begin(number)
         for file in self._store.files[:]:
             if file.live_count == 0 and file.number < number:
                 self._store.remove(file)
                 self._remove(file.number)
         self._scans = []
+
+    def secure(self) -> None:
+        """Make durable what was read; a segment may speak of it only after that."""
+        if self._scans and not self._secured:
+            self._secured = True
+            self._mend_newest(self._scans[-1])
 
     def _mend_newest(self, scan: StoreScan) -> None:
         at = scan.again_offset

@@ -16,6 +16,7 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
 from penstock.storage.segment import Block, Segment
 
@@ -65,6 +66,7 @@ def write_terms(files: FileSystem, directory: str, terms: Terms) -> None:
         files.close(handle)
     files.rename(unfinished, path)
     files.sync_dir(directory)
+    reach("terms.written")
 
 
 def read_terms(files: FileSystem, directory: str) -> Terms | None:
@@ -89,6 +91,7 @@ def remove_terms(files: FileSystem, directory: str) -> None:
     if files.exists(path):
         files.remove(path)
         files.sync_dir(directory)
+        reach("terms.removed")
 
 
 def _encode(terms: Terms) -> bytes:
