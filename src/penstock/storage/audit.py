@@ -19,8 +19,9 @@ After a clean stop the journal is of no use to the next start: its damages are n
 message is taken from it.
 
 **The verdict.**  A torn tail is no damage: a crash leaves one every day, and the next start cuts
-it off.  A living record whose content is missing is damage if the record is known to have been
-on disk; if not, nobody was told that it is kept, and the next start drops it.
+it off.  A living record whose content is missing is damage: the store is on disk before journal
+and segments.  But in the end of the journal that was never known to be synced it was not
+confirmed to anybody, and the next start drops it.
 
 Why not recovery itself on a disk that ignores writes: it stops at the first damage, and it reads
 what it has just written.  A test holds both against each other.
@@ -87,7 +88,7 @@ class QueueAudit:
     ``in_journal``   what lives in the journal, also where a segment has it too
     ``stored``       of those kept, with their content in the store
     ``transient``    in segments, not to outlive the process
-    ``unconfirmed``  without their content, which was never known to be on disk
+    ``unconfirmed``  only in the journal, never known to be synced, and without their content
     """
 
     facts: QueueFacts
@@ -409,10 +410,7 @@ class DataAudit:
                 continue
             msg_id = walk.msg_ids[i]
             if msg_id and not self.contents.refer(msg_id):
-                if walk.block_ends[i] <= walk.attested:
-                    self._damage(walk.path, walk.offsets[i], 0, _missing_content(seq_id, msg_id))
-                else:
-                    queue.unconfirmed += 1
+                self._damage(walk.path, walk.offsets[i], 0, _missing_content(seq_id, msg_id))
                 continue
             queue.in_segments += 1
             queue.content_bytes += walk.content_sizes[i]

@@ -20,8 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from librt.strings import read_i32_be, read_i64_be
-
 from penstock.storage import journal_codec, segment_codec, store_codec
 from penstock.storage.journal_codec import BLOCK_HEADER_BYTES, DROP, FILES, JournalGroup
 from penstock.storage.message_record import (
@@ -159,7 +157,7 @@ class JournalWalk(FileWalk):
         head = JournalGroup(self.number, at, 0, [], False, 0, []).header()[:SAME_BYTES]
         if self.data[at : at + SAME_BYTES] != head or self.size < at + BLOCK_HEADER_BYTES:
             return 0
-        size = BLOCK_HEADER_BYTES + (read_i64_be(self.data, at + 24) & 0x7FFFFFFF)
+        size = BLOCK_HEADER_BYTES + int.from_bytes(self.data[at + 24 : at + 32], "big")
         return min(int(size), self.size - at)
 
     def _read_block(self, start: int, end: int) -> None:
@@ -184,7 +182,7 @@ class JournalWalk(FileWalk):
         elif kind == FILES:
             self.listed.update(journal_codec.read_table(self.data, at))
         elif kind == DROP:
-            self.dropped.add(int(read_i32_be(self.data, at + 1)))
+            self.dropped.add(int.from_bytes(self.data[at + 1 : at + 5], "big"))
 
 
 class SegmentWalk(FileWalk):
@@ -193,7 +191,7 @@ class SegmentWalk(FileWalk):
     ``entries`` is the segment size of the queue, 0 = not known: then it is told from the file,
     as far as that says.  After the walk: counts, ``present`` and ``settled`` (bitmaps), and what
     lives as rows of ``seq_ids``, ``msg_ids`` (0 = the content is in the record),
-    ``content_sizes``, ``offsets`` of records and ``block_ends``.
+    ``content_sizes`` and ``offsets`` of the records.
     """
 
     def __init__(
@@ -219,7 +217,6 @@ class SegmentWalk(FileWalk):
         self.msg_ids = array("q")
         self.content_sizes = array("q")
         self.offsets = array("q")
-        self.block_ends = array("q")
         self.headers: list[BlockHeader] = []
         self.known_size = min(known_size, len(data))
         self._walk()
@@ -308,7 +305,7 @@ class SegmentWalk(FileWalk):
                 self.damage(at, after, f"position {position} is in the file twice")
             else:
                 self.present[position >> 3] |= 1 << (position & 7)
-                self._count(at, position, int(header.end()))
+                self._count(at, position)
             count, last, at = count + 1, position, after
         if count != header.count or last != header.last:
             self.damage(int(header.offset), end, FOREIGN)
@@ -320,7 +317,7 @@ class SegmentWalk(FileWalk):
         position = int(record_seq_id(self.data, at)) - self.number * self.entries
         return position if 0 <= position < self.entries else -1
 
-    def _count(self, at: int, position: int, block_end: int) -> None:
+    def _count(self, at: int, position: int) -> None:
         self.messages += 1
         if self.is_settled(position):
             self.settled_count += 1
@@ -332,17 +329,10 @@ class SegmentWalk(FileWalk):
         self.msg_ids.append(record_msg_id(self.data, at))
         self.content_sizes.append(record_content_size(self.data, at))
         self.offsets.append(at)
-        self.block_ends.append(block_end)
 
     def forget_rows(self) -> None:
         """Over a whole queue they would be millions."""
-        for rows in (
-            self.seq_ids,
-            self.msg_ids,
-            self.content_sizes,
-            self.offsets,
-            self.block_ends,
-        ):
+        for rows in (self.seq_ids, self.msg_ids, self.content_sizes, self.offsets):
             del rows[:]
 
     @property
