@@ -151,7 +151,8 @@ class Turn:
         if sync:
             self._synced_at_ms = now_ms
         self._unwritten_bytes += _size(group)
-        fast = not sync or self._committer.last_sync_ms <= INLINE_SYNC_MS
+        # While segments are written, even a fast disk may take its time over a small sync.
+        fast = self._worker.idle() and (not sync or self._committer.last_sync_ms <= INLINE_SYNC_MS)
         if idle and fast and pending <= INLINE_GROUP_BYTES:
             self._committer.commit_inline(group)
         else:
