@@ -189,8 +189,12 @@ class QuietBroker:
         """Turns until there is nothing to do, with what the loop does after each."""
         for _ in range(1000):
             self.turn.run(self.now_ms, idle)
+            for client in self.clients:
+                if client.session.waiting_head:
+                    client.session.go_on(self.now_ms)
+                    self.turn.fed(client.session)
             self.flush()
-            if not self.turn.has_work():
+            if not self.turn.has_work() and (self.worker.hold or self.worker.idle()):
                 return
         raise AssertionError("the broker never comes to rest")
 

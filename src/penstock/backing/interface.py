@@ -98,6 +98,10 @@ class BackingQueue:
         """Have the first message at hand, though it costs a read here and now."""
         raise NotImplementedError
 
+    def why_stopped(self) -> str:
+        """What damage keeps this backing from handing out its head; "" = none."""
+        raise NotImplementedError
+
     def set_reader(self, reader: object) -> None:
         """Who is to be woken when something has arrived; looked at by the rooms above only."""
         raise NotImplementedError

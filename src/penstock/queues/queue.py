@@ -24,7 +24,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.core.errors import AccessRefused, ResourceLocked
+from penstock.core.errors import AccessRefused, NotFound, ResourceLocked
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
 
@@ -37,6 +37,11 @@ CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
 
 JUST_USED: Final[i64] = -1
 """As ``last_used_ms``: until now; whoever looks next says when that is."""
+
+
+@final
+class HeadAway(Exception):
+    """The first message is on its way from the disk."""
 
 
 @final
@@ -253,14 +258,20 @@ class Queue:
         return self.deleted or self.backing.ready_bytes() * 2 < CROWDED_BYTES
 
     def get(self, account: Consumer) -> Message | None:
-        """One message for ``account``, whatever its window says; None when empty."""
+        """One message for ``account``, whatever its window says; None when empty.
+
+        Raises HeadAway when there is one, but on its way from the disk: ask again.
+        """
         if self._range_leased:
             raise ResourceLocked(self._leased_text())
         messages = self.backing.fetch(1, 0)
         if len(messages) == 0 and self.backing.ready_count() > 0:
-            # There is a message, and the caller must have an answer.
-            self.backing.await_head()
-            messages = self.backing.fetch(1, 0)
+            if self.backing.why_stopped() != "":
+                raise NotFound(
+                    f"queue '{self.name}' in vhost '{self.vhost}' is stopped:"
+                    f" {self.backing.why_stopped()}"
+                )
+            raise HeadAway
         if len(messages) == 0:
             return None
         self._hand_out(account, messages)

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.wire.amqp.errors import MalformedArguments
+from penstock.wire.amqp.errors import MalformedArguments, ProtocolViolation
 from penstock.wire.amqp.tables import decode_table
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
@@ -54,3 +54,22 @@ def credentials_in(mechanism: str, response: bytes) -> tuple[str, str] | None:
     if not isinstance(login, str) or not isinstance(password, str):
         return None
     return login, password
+
+
+def check_tuned(what: str, value: i64, ours: i64, method_key: int) -> None:
+    """Raises ProtocolViolation when the client takes more than was offered."""
+    if value == 0 or value > ours:
+        raise not_tuned(
+            "negotiated "
+            + what
+            + " = "
+            + str(value)
+            + " is higher than the maximum allowed value ("
+            + str(ours)
+            + ")",
+            method_key,
+        )
+
+
+def not_tuned(text: str, method_key: int) -> ProtocolViolation:
+    return ProtocolViolation(530, "NOT_ALLOWED", text, True, method_key)

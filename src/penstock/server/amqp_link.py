@@ -63,6 +63,13 @@ class Link:
     def enter(self, vhost: Vhost) -> None:
         self._vhost = vhost
 
+    def delete_owned(self) -> None:
+        """Exclusive queues go with their connection."""
+        for queue in self.owned.values():
+            if not queue.deleted:
+                self.tell_cancelled(self.vhost.delete_queue(queue))
+        self.owned = {}
+
     def tell_blocked(self, reason: str) -> None:
         """The client is held for that reason; "" = not any more.  Said when it changes."""
         was = self._blocked_reason

@@ -15,24 +15,22 @@ from mypy_extensions import i64
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
 from penstock.core.errors import AccessRefused, BrokerError, CommandInvalid, NotFound
+from penstock.queues.queue import HeadAway
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_handshake import (
     ACCEPTED_HEADERS,
     MECHANISMS,
     PROTOCOL_HEADER,
     Limits,
+    check_tuned,
     credentials_in,
+    not_tuned,
 )
 from penstock.server.amqp_link import CancelSink, Link, NameSource
 from penstock.server.session import Session
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
-from penstock.wire.amqp.errors import (
-    NAMES,
-    ProtocolViolation,
-    is_hard,
-    reply_code,
-)
+from penstock.wire.amqp.errors import NAMES, ProtocolViolation, is_hard, reply_code
 from penstock.wire.amqp.events import (
     AckRun,
     ChannelFailed,
@@ -100,6 +98,7 @@ class AmqpSession(Session):
         self._closing_since_ms: i64 = 0
         self._confirm_ready: list[AmqpChannel] = []
         self._is_lost: bool = False
+        self._postponed: list[Event] = []  # behind a get whose message is not at hand
 
     @property
     def state_name(self) -> str:
@@ -121,10 +120,22 @@ class AmqpSession(Session):
             self._await_close_ok(data)
             return
         self._events(self.decoder.receive(data, now_ms))
-        while self.decoder.paused:
-            self._events(self.decoder.receive(b"", now_ms))
+        self._decode_on()
         if self.state == _CLOSING and self.decoder.failed:
             self._await_close_ok(data)  # it may have come behind what broke the decoder
+        self._flush_confirms()
+
+    def _decode_on(self) -> None:
+        while self.decoder.paused and not self.waiting_head:
+            self._events(self.decoder.receive(b"", self.link.now_ms))
+
+    def go_on(self, now_ms: i64) -> None:
+        self.link.now_ms = now_ms
+        self.waiting_head = False
+        postponed = self._postponed
+        self._postponed = []
+        self._events(postponed)
+        self._decode_on()
         self._flush_confirms()
 
     def _protocol_header(self, data: bytes) -> bytes:
@@ -150,7 +161,9 @@ class AmqpSession(Session):
 
     def _events(self, events: list[Event]) -> None:
         for event in events:
-            if self.state >= _CLOSING:
+            if self.waiting_head:
+                self._postponed.append(event)
+            elif self.state >= _CLOSING:
                 self._await_method_close_ok(event)
             elif isinstance(event, PublishRun):
                 self._publish(event)
@@ -196,6 +209,9 @@ class AmqpSession(Session):
                 self._channel_method(number, method)
         except ProtocolViolation as violation:
             self._violated(number, violation)
+        except HeadAway:
+            self.waiting_head = True
+            self._postponed.append(MethodReceived(number, method))
         except BrokerError as error:
             self._channel_failed(number, error, method.key)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
@@ -332,31 +348,15 @@ class AmqpSession(Session):
         channel_max = method.number("channel_max")
         frame_max = method.number("frame_max")
         if frame_max != 0 and frame_max < FRAME_MIN_BYTES:
-            raise self._not_tuned("frame_max=" + str(frame_max) + " < 4096 minimum", method)
-        self._check_tuned("channel_max", channel_max, self.limits.channel_max, method)
-        self._check_tuned("frame_max", frame_max, self.limits.frame_max, method)
+            raise not_tuned("frame_max=" + str(frame_max) + " < 4096 minimum", method.key)
+        check_tuned("channel_max", channel_max, self.limits.channel_max, method.key)
+        check_tuned("frame_max", frame_max, self.limits.frame_max, method.key)
         self.channel_max = channel_max
         self.decoder.channel_max = channel_max
         self.decoder.frame_max = frame_max
         self.link.frame_max = frame_max
         self.heartbeat_ms = 1000 * method.number("heartbeat")
         self.state = _WAIT_OPEN
-
-    def _check_tuned(self, what: str, value: i64, ours: i64, method: Method) -> None:
-        if value == 0 or value > ours:
-            raise self._not_tuned(
-                "negotiated "
-                + what
-                + " = "
-                + str(value)
-                + " is higher than the maximum allowed value ("
-                + str(ours)
-                + ")",
-                method,
-            )
-
-    def _not_tuned(self, text: str, method: Method) -> ProtocolViolation:
-        return ProtocolViolation(530, "NOT_ALLOWED", text, True, method.key)
 
     def _open(self, method: Method) -> None:
         name = method.text("virtual_host")
@@ -424,19 +424,15 @@ class AmqpSession(Session):
         if self._is_lost:
             return
         self._is_lost = True
+        self.waiting_head = False
+        self._postponed = []
         self.link.now_ms = now_ms
         for channel in list(self.channels.values()):
             if not channel.closing:
                 channel.write_confirms()
                 channel.close()
         self.channels = {}
-        self._delete_exclusive_queues()
-
-    def _delete_exclusive_queues(self) -> None:
-        for queue in self.link.owned.values():
-            if not queue.deleted:
-                self.link.tell_cancelled(self.link.vhost.delete_queue(queue))
-        self.link.owned = {}
+        self.link.delete_owned()
 
     def shut_down(self) -> None:
         if self.state >= _CLOSING:

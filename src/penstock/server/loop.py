@@ -74,6 +74,7 @@ class Loop:
         self._epoll.register(self._wake_fd, _IN)
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._paused: list[Connection] = []  # until the disk has caught up
+        self._heads: list[Connection] = []  # while what they asked for comes from the disk
         self._held: list[Connection] = []  # while consumers of what they publish are served
         self._held_at_ms = 0
         self._tick_at_ms = 0
@@ -178,6 +179,8 @@ class Loop:
         turn.run(now_ms, not ready)
         if self._waiters:
             self._tick_waiters(now_ms)
+        if self._heads:
+            self._go_on(now_ms)
         if self._paused:
             if not turn.behind():
                 self._resume()
@@ -288,7 +291,9 @@ class Loop:
         self.turn.fed(session)
         if session.has_waiters and session not in self._waiters:
             self._waiters.append(session)
-        if session.has_published and self.turn.behind():
+        if session.waiting_head:
+            self._pause(connection, self._heads)
+        elif session.has_published and self.turn.behind():
             self._pause(connection, self._paused)
         elif session.crowded is not None:
             if not self._held:
@@ -314,6 +319,25 @@ class Loop:
         paused, self._paused = self._paused, []
         self._tell_blocked(paused, "")
         self._read_again(paused)
+
+    def _go_on(self, now_ms: int) -> None:
+        """Sessions that asked for the head of a queue: is it there?"""
+        waiting, self._heads = self._heads, []
+        for connection in waiting:
+            session = connection.session
+            if session is None or connection.gone:
+                continue
+            try:
+                session.go_on(now_ms)
+            except Exception:  # as in ``_read``
+                logger.exception("internal error, closing connection %s", connection.peer)
+                self._drop(connection, now_ms)
+                continue
+            self.turn.fed(session)
+            if session.waiting_head:
+                self._heads.append(connection)
+            else:
+                self._read_again([connection])
 
     def _tell_blocked(self, connections: list[Connection], reason: str) -> None:
         """Publishers that are held for lack of room hear of it, as far as they understand."""

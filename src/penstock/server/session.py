@@ -25,6 +25,7 @@ class Session:
         self.clogged: bool = False  # not read because it does not read: sending proves it lives
         self.crowded: Queue | None = None  # what it just published waits here behind a lot
         self.has_published: bool = False  # others are never held up for lack of room
+        self.waiting_head: bool = False  # what it asked for is on its way from the disk
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection
@@ -41,6 +42,9 @@ class Session:
 
     def forget_crowded(self) -> None:
         self.crowded = None
+
+    def go_on(self, now_ms: i64) -> None:
+        """``waiting_head`` may be over: try again, then do what came in behind."""
 
     def blocked(self, reason: str) -> None:
         """It is not read any more, for lack of room; "" = it is read again."""
