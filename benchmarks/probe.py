@@ -16,6 +16,7 @@ import argparse
 import gc
 import json
 import os
+import resource
 import select
 import sys
 import time
@@ -92,10 +93,11 @@ def watch(ping: Callable[[], None], interval_ns: int, warmup_ns: int) -> dict[st
             latencies_ns.append(end_ns - due_ns)
             answers_ns.append(max(0, end_ns - begin_ns - waited_ns))
         due_ns += interval_ns
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    found = {"cpu_s": usage.ru_utime + usage.ru_stime, "pings": len(latencies_ns)}
     if not latencies_ns:
-        return {"pings": 0}
-    return {
-        "pings": len(latencies_ns),
+        return found
+    return found | {
         "latency_ms": summary(latencies_ns),
         "answer_ms": summary(answers_ns),
     }

@@ -52,7 +52,7 @@ SPACE_HEAD: Final = (
 )
 PROBE_HEAD: Final = (
     *("queue", "meanwhile", "question", "broker", "p50", "p99", "p99.9", "max"),
-    *("answer p99", "answer max", "load msg/s"),
+    *("answer p99", "answer max", "load msg/s", "other load, cores"),
 )
 SECTIONS: Final = {
     "fill": ("Fill: nobody consumes", FILL_HEAD),
@@ -217,8 +217,9 @@ def responsiveness_lines(row: Row, rounds: Rounds, limit_mb: int) -> Iterator[st
             ]
             rate = {"fill": "publish_rate", "drain": "consume_rate"}.get(phase, "")
             load = cell(values(rounds, side, f"{phase}/{rate}"), thousands) if rate else NONE
+            others = cell(values(rounds, side, f"{phase}/other_cores"), plain)
             names = [row.title, phase, QUESTIONS[kind], NAMES[side]]
-            yield line([*names, *latencies, *answers, load])
+            yield line([*names, *latencies, *answers, load, others])
 
 
 LINES: Final = {

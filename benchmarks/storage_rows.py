@@ -162,6 +162,7 @@ def generate(broker: Broker, given: Amounts, words: list[str], probing: bool = F
         result["probes"] = {kind: probe.result() for kind, probe in probes}
     broker_s = sum(gauge.cpu_s()) - cpu_before_s
     known_s = broker_s + result["generator_cpu_s"]
+    known_s += sum(probe["cpu_s"] for probe in result["probes"].values())
     result["other_cores"] = max(0.0, (busy_s() - busy_before_s - known_s) / wall_s)
     result["options"] = shlex.join(words)
     result["watched"] = watch.result()

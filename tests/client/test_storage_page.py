@@ -115,7 +115,7 @@ def test_the_answers_of_the_broker_are_judged_not_the_waits_of_the_probe() -> No
     )
     assert "during fill, lazy: p99 of the answer below 5 ms: 5.50, **BROKEN**" in text
     assert "during drain, lazy: p99 of the answer below 5 ms: 4.50, kept" in text
-    assert "| 1.00 | 90.00 | 95.00 | 99.00 | 5.50 | 50.00 |" in text
+    assert "| 1.00 | 90.00 | 95.00 | 99.00 | 5.50 | 50.00 | 1 | 0.25 |" in text
 
 
 def test_what_went_wrong_is_said() -> None:
