@@ -11,17 +11,20 @@ import os
 import tempfile
 import time
 
-from penstock.backing.ram_queue import RamQueue
+from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import User, hash_password
 from penstock.broker.broker import Broker
 from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.committer import Committer
+from penstock.server.disk_worker import DiskWorker
 from penstock.server.node import is_compiled
 from penstock.server.turn import Turn
 from penstock.storage.definitions import Definitions
+from penstock.storage.engine import EngineLimits
 from penstock.storage.files import RealFileSystem
-from penstock.storage.message_log import MessageLog
+from penstock.storage.recovery import Opening
+from penstock.storage.store_groups import StoreWriter
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.methods import encode_method
 from penstock.wire.amqp.properties import Properties, encode_content
@@ -35,21 +38,30 @@ class Bench:
 
     def __init__(self, directory: str) -> None:
         files = RealFileSystem()
-        log = MessageLog(files, os.path.join(directory, "log"))
-        log.recover(set())
-        self.committer = Committer(files, os.path.join(directory, "log"), lambda: None)
+        limits = EngineLimits(4096, 1 << 27, 32_768, 1 << 34, 1 << 33)
+        opening = Opening(files, directory, limits, {})
+        opening.run(lambda jobs: None, lambda text: None)
+        engine = opening.engine
+        self.committer = Committer(
+            files,
+            engine.journal.directory,
+            int(engine.journal.file_size_bytes),
+            StoreWriter(files, engine.store.directory),
+            lambda: None,
+        )
+        worker = DiskWorker(files, directory, lambda: None, engine.board.finish)
         self.broker = Broker(
             Definitions(os.path.join(directory, "definitions.db")),
-            log,
-            lambda queue_id, durable: RamQueue(log if durable else None, queue_id),
+            engine,
+            lambda queue_id, durable, entries: VariableQueue(engine, queue_id, durable, entries),
             lambda: "incarnation",
             [],
         )
         user = User("guest", hash_password("guest", b"salt"), [])
         user.vhosts["/"] = (".*", ".*", ".*")
         self.broker.users.users["guest"] = user
-        self.broker.add_vhost("/")
-        self.turn = Turn(self.broker, log, self.committer)
+        self.broker.add_vhost("/", 16_384)
+        self.turn = Turn(self.broker, engine, self.committer, worker)
         self.publisher = self.session()
         self.consumer = self.session()
 

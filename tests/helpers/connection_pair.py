@@ -318,9 +318,21 @@ class ClientEnd:
     def consume(self, queue: str, tag: str = "c", channel: int = 1, **fields: Any) -> None:
         self.method(channel, "basic.consume", queue=queue, consumer_tag=tag, nowait=True, **fields)
 
-    def open(self, frame_max: int = 131_072, heartbeat: int = 0, channel_max: int = 2047) -> None:
+    def open(
+        self,
+        frame_max: int = 131_072,
+        heartbeat: int = 0,
+        channel_max: int = 2047,
+        *,
+        blocked: bool = False,
+    ) -> None:
+        """``blocked``: it understands connection.blocked."""
         self.send(codec.PROTOCOL_HEADER)
-        capabilities = {"consumer_cancel_notify": True, "basic.nack": True}
+        capabilities = {
+            "consumer_cancel_notify": True,
+            "basic.nack": True,
+            "connection.blocked": blocked,
+        }
         self.method(
             0,
             "connection.start-ok",

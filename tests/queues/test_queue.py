@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.backing.ram_queue import RamQueue
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.message import REDELIVERED, SETTLED, Message
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.queues.queue import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX, Queue
+from tests.helpers.engines import transient_backing
 from tests.models.model_consumers import ModelConsumer, ModelHall, ModelWindow
 
 NOW_MS = 1_000_000
@@ -26,7 +26,7 @@ class Hall:
         self.wakeups: list[Queue] = []
         self.refills: list[Queue] = []
         self.queue = Queue(
-            *("/", "q", "life", False, False, {}, RamQueue(None, 0)),
+            *("/", "q", "life", False, False, {}, transient_backing()),
             self.wakeups,
             self.refills,
         )

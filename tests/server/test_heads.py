@@ -26,9 +26,7 @@ def get(queue: str = "q") -> bytes:
 
 
 def answers(client: ClientEnd) -> list[tuple[str, bytes]]:
-    return [
-        (name, fields.get("body", b"").partition(b":")[0]) for name, fields in client.methods()
-    ]
+    return [(name, fields.get("body", b"").partition(b":")[0]) for name, fields in client.methods()]
 
 
 def test_a_get_waits_for_the_disk_and_so_does_what_comes_behind_it() -> None:

@@ -157,7 +157,7 @@ def test_the_set_back_clock_stops_neither_syncs_nor_refills(node: QuietBroker) -
     node.now_ms -= 3_600_000
     client.publish("", "q", delivery_mode=2)
     node.run()
-    assert node.log.durable_position == node.log.position
+    assert node.engine.journal.durable_position == node.engine.journal.position
 
 
 def test_a_peer_that_takes_nothing_is_given_up(node: QuietBroker) -> None:

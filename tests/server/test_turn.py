@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.storage.log_codec import LogGroup
+from penstock.storage.journal_codec import JournalGroup
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
 
 
@@ -57,7 +57,7 @@ def test_a_deletion_is_defined_before_its_messages_are_forgotten(
     defined: list[list[str]] = []
     submit = HeldCommitter.submit
 
-    def judged(committer: HeldCommitter, group: LogGroup) -> None:
+    def judged(committer: HeldCommitter, group: JournalGroup) -> None:
         assert not node.definitions.dirty, "messages are forgotten first"
         defined.append([record.name for record in node.definitions.load().queues])
         submit(committer, group)
@@ -83,7 +83,7 @@ def test_acks_are_written_though_nobody_waits(node: QuietBroker) -> None:
     groups = len(node.committer.seen)
     client.method(1, "basic.ack", delivery_tag=1)
     assert len(node.committer.seen) == groups + 1
-    assert not node.log.pending_bytes()
+    assert not node.engine.pending_bytes()
 
 
 def test_what_nobody_waits_for_is_synced_before_long(node: QuietBroker) -> None:
@@ -92,7 +92,7 @@ def test_what_nobody_waits_for_is_synced_before_long(node: QuietBroker) -> None:
     node.tick(1000)
     client.publish("", "q", delivery_mode=2)
     node.tick(1000)
-    assert node.log.durable_position == node.log.position
+    assert node.engine.journal.durable_position == node.engine.journal.position
 
 
 def test_a_session_that_died_waiting_is_not_told(node: QuietBroker) -> None:
@@ -122,7 +122,7 @@ def test_after_an_error_of_the_disk_nothing_is_confirmed(node: QuietBroker) -> N
     client.call("confirm.select")
     client.publish("", "q", delivery_mode=2)
     assert confirms(client) == [1]
-    node.files.fail("write")
+    node.files.fail("pwrite")
     client.publish("", "q", delivery_mode=2)
     client.publish("", "q", delivery_mode=2)
     node.tick(1000)
@@ -161,3 +161,48 @@ def test_whatever_the_committer_does_confirms_come_in_order_and_all_come(
         assert told[peer] == sorted(set(told[peer]))
         assert told[peer][-1] == published[peer]
     node.check()
+
+
+# -- lack of room -------------------------------------------------------------------------
+
+
+def test_publishers_hear_that_the_disk_is_full_and_that_it_is_not(node: QuietBroker) -> None:
+    client = node.client(blocked=True)
+    other = node.client()
+    client.received = other.received = b""
+    assert node.turn.blocked_reason() == ""
+    node.worker.stalled = "no space left on device"
+    assert node.turn.behind()
+    assert node.turn.disk_stalled() == "no space left on device"
+    for session in (client.session, other.session):
+        session.blocked(node.turn.blocked_reason())
+        session.blocked(node.turn.blocked_reason())
+    node.flush()
+    assert client.methods() == [("connection.blocked", {"reason": "low on disk"})]
+    assert other.methods() == []
+    node.worker.stalled = ""
+    assert not node.turn.behind()
+    for session in (client.session, other.session):
+        session.blocked("")
+    node.flush()
+    assert client.methods() == [("connection.unblocked", {})]
+    assert other.methods() == []
+
+
+def test_a_committer_without_space_holds_publishers_too(node: QuietBroker) -> None:
+    node.committer.stalled = "no space left on device"
+    assert node.turn.behind()
+    assert node.turn.blocked_reason() == "low on disk"
+
+
+def test_messages_that_fill_their_memory_hold_publishers(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("queue.declare", queue="q")
+    assert not node.turn.behind()
+    node.engine.ram.limit_bytes = 1000
+    client.publish("", "q", b"x" * 2000)
+    assert node.turn.behind()
+    assert node.turn.blocked_reason() == "low on memory"
+    assert client.session.has_published
+    client.call("queue.purge", queue="q")
+    assert not node.turn.behind()

@@ -13,12 +13,12 @@ import threading
 import time
 from typing import Any, Self
 
-from penstock.backing.ram_queue import RamQueue
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import Message
 from penstock.queues.queue import Queue
 from penstock.server.range_session import RangeLeases, RangeSession
 from pyspark_penstock.options import Endpoint
+from tests.helpers.engines import transient_backing
 from tests.helpers.raw_codec import content_frames, short_string
 
 TICK_S = 0.02
@@ -34,7 +34,7 @@ class QueueHall:
 
     def declare(self, name: str) -> Queue:
         self._made += 1
-        backing = RamQueue(None, 0)
+        backing = transient_backing()
         queue = Queue("/", name, f"life{self._made}", False, False, {}, backing, [], [])
         self.queues[name] = queue
         return queue

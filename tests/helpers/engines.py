@@ -1,0 +1,32 @@
+"""An engine for tests that need a queue and do not care where its messages rest."""
+
+from __future__ import annotations
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.storage.disk_jobs import DiskJob, run_job
+from penstock.storage.engine import Engine, EngineLimits
+from penstock.storage.files import FileSystem
+from penstock.storage.recovery import Opening
+from tests.helpers.sim_files import SimFileSystem
+
+EVERYTHING = 1 << 40
+SEGMENT_ENTRIES = 16_384
+
+
+def quiet_engine(files: FileSystem | None = None, directory: str = "data") -> Engine:
+    """New, with room for everything in memory."""
+    disk = files or SimFileSystem()
+
+    def run(jobs: list[DiskJob]) -> None:
+        for job in jobs:
+            run_job(job, disk)
+
+    limits = EngineLimits(4096, EVERYTHING, 32_768, EVERYTHING, EVERYTHING)
+    opening = Opening(disk, directory, limits, {})
+    opening.run(run, lambda _text: None)
+    return opening.engine
+
+
+def transient_backing(queue_id: int = 1) -> VariableQueue:
+    """Of a queue that is not durable."""
+    return VariableQueue(quiet_engine(), queue_id, False, SEGMENT_ENTRIES)
