@@ -16,7 +16,7 @@ from penstock.cli.failure import WrongSetting
 from penstock.cli.main import cli
 from penstock.cli.serve import choose_data_dir, serve
 from penstock.core.errors import Corrupt, DataDirLocked
-from penstock.core.settings import DECLARED, Settings
+from penstock.core.settings import DECLARED, Integer, Settings
 
 
 class Node(types.ModuleType):
@@ -75,7 +75,8 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
     }
     arguments = []
     for key, setting in DECLARED.items():
-        values.setdefault(key, "7000")
+        if isinstance(setting, Integer):
+            values[key] = str(min(max(7000, setting.minimum), setting.maximum))
         arguments += [setting.flag, values[key]]
     result, settings = start(*arguments)
     assert result.exit_code == 0, result.output
