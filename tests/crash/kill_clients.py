@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from tests.helpers import raw_codec as codec
-from tests.helpers.raw_amqp import open_client
+from tests.helpers.raw_amqp import HungUp, open_client
 
 Id = tuple[str, int]
 """Who published it, and the how manieth of theirs it is; a name beginning with T: transient."""
@@ -65,7 +65,10 @@ class Line:
     """A connection with one channel, read and written by one thread."""
 
     def __init__(self, url: str) -> None:
-        self.sock: socket.socket = open_client(url).sock
+        try:
+            self.sock: socket.socket = open_client(url).sock
+        except (HungUp, ConnectionError) as error:
+            raise Gone from error  # before the login was over
         self.sock.settimeout(TIMEOUT_S)
         self._rest = b""
 
@@ -204,6 +207,7 @@ class Worker(threading.Thread):
         self.url = url
         self.rng = random.Random(seed)
         self.promises = promises
+        self.sizes = SIZES
         self.failure: BaseException | None = None
         self.ready = threading.Event()
 
@@ -237,7 +241,8 @@ class Publisher(Worker):
         while True:
             address = rng.choice(list(ROUTES))
             for _ in range(rng.randint(1, 8)):
-                publishing.publish(address, ROUTES[address], rng.choice(SIZES[: rng.randint(1, 7)]))
+                size = rng.choice(self.sizes[: rng.randint(1, len(self.sizes))])
+                publishing.publish(address, ROUTES[address], size)
             wait_s = 0.002
             while publishing.unconfirmed() > window:
                 list(deliveries.take(line.frames()))
@@ -250,7 +255,7 @@ class Acknowledger(Worker):
     """Takes from one queue; acknowledges one by one, many at once, or gives back.
 
     Now and then it publishes with confirm on the same channel: when that confirm comes, the
-    acknowledgements sent before are on disk, for they stand before it in the log.
+    acknowledgements sent before are on disk, for they stand before it in the journal.
     """
 
     queue = ""
@@ -333,6 +338,7 @@ class Churner(Worker):
         super().__init__(url, name, seed, promises)
         self.wanted: dict[str, bool | None] = {}
         self.bound: dict[str, bool | None] = {}
+        self.modes: tuple[str, ...] = ("default",)
         self.filled: dict[str, int] = {}
 
     def work(self, line: Line) -> None:
@@ -354,7 +360,8 @@ class Churner(Worker):
         self.bound[name] = None
         self.filled[name] = 0
         line.call("exchange.declare", exchange=name, type="topic", durable=True)
-        line.call("queue.declare", queue=name, durable=True)
+        arguments = {"x-queue-mode": self.rng.choice(self.modes)}
+        line.call("queue.declare", queue=name, durable=True, arguments=arguments)
         self.wanted[name] = True
         line.call("queue.bind", queue=name, exchange=name, routing_key="#")
         line.call("exchange.bind", destination=name, source="churn", routing_key=name)

@@ -26,7 +26,15 @@ _taken: set[int] = set()
 
 
 class BrokerFailed(AssertionError):
-    """The broker did not do what its process contract promises; the text holds its output."""
+    """The broker did not do what its process contract promises; the text holds its output.
+
+    ``exit_code`` is there when it ended by itself; ``late`` = it still ran, and was not ready.
+    """
+
+    def __init__(self, text: str, *, exit_code: int | None = None, late: bool = False) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.late = late
 
 
 def free_port() -> int:
@@ -107,7 +115,8 @@ class BrokerProcess:
         try:
             self._wait_until_ready()
         except BaseException:
-            self.kill()
+            if self.process is not None:  # else it has died by itself, and the error says how
+                self.kill()
             raise
         return self
 
@@ -167,11 +176,15 @@ class BrokerProcess:
     def _running(self) -> subprocess.Popen[bytes]:
         if self.process is None:
             raise BrokerFailed(f"{self.name} is not running")
-        code = self.process.poll()
+        process = self.process
+        code = process.poll()
         if code is not None:
             self.process = None
-            raise BrokerFailed(f"{self.name} died by itself (exit code {code}):\n{self.output()}")
-        return self.process
+            self._bury(process)
+            raise BrokerFailed(
+                f"{self.name} died by itself (exit code {code}):\n{self.output()}", exit_code=code
+            )
+        return process
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + self.ready_timeout_s
@@ -180,13 +193,16 @@ class BrokerProcess:
             if time.monotonic() > deadline:
                 raise BrokerFailed(
                     f"{self.name} was not ready after {self.ready_timeout_s:.0f} s:\n"
-                    f"{self.output()}"
+                    f"{self.output()}",
+                    late=True,
                 )
             time.sleep(POLL_S)
 
     def _judge_exit(self, code: int) -> None:
         if code != 0:
-            raise BrokerFailed(f"{self.name} left with exit code {code}:\n{self.output()}")
+            raise BrokerFailed(
+                f"{self.name} left with exit code {code}:\n{self.output()}", exit_code=code
+            )
 
     @staticmethod
     def _bury(process: subprocess.Popen[bytes]) -> None:

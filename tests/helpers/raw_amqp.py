@@ -59,6 +59,15 @@ class Unexpected(AssertionError):
     """The broker answered something else than the test asked for."""
 
 
+class HungUp(Unexpected):
+    """It did not answer: the line was cut."""
+
+
+def unexpected(asked: str, answer: Event) -> Unexpected:
+    kind = HungUp if answer.name == CLOSED else Unexpected
+    return kind(f"{asked} answered with {answer}")
+
+
 class RawClient:
     """One TCP connection to a broker; ``log`` receives the transcript lines."""
 
@@ -279,7 +288,7 @@ class RawClient:
         """The whole handshake, off the record."""
         tune = self.login(user, password, capabilities)
         if tune.name != "connection.tune":
-            raise Unexpected(f"login answered with {tune}")
+            raise unexpected("login", tune)
         self.send_off_record(
             codec.method_frame(
                 0,
@@ -292,7 +301,7 @@ class RawClient:
         )
         answer = self._receive(time.monotonic() + DEFAULT_TIMEOUT_S)
         if answer.name != "connection.open-ok":
-            raise Unexpected(f"connection.open answered with {answer}")
+            raise unexpected("connection.open", answer)
         return self
 
     def open_channel(self, channel: int = 1) -> None:
@@ -300,7 +309,7 @@ class RawClient:
         self.send_off_record(codec.method_frame(channel, "channel.open"))
         answer = self._receive(time.monotonic() + DEFAULT_TIMEOUT_S)
         if answer.name != "channel.open-ok":
-            raise Unexpected(f"channel.open answered with {answer}")
+            raise unexpected("channel.open", answer)
 
 
 def _bucket(seconds: float) -> str:
@@ -320,10 +329,14 @@ def open_client(url: str, **options: Any) -> RawClient:
     """Connected, logged in as the URL says, channel 1 open."""
     parts = urlsplit(url)
     client = connect(url)
-    client.open(
-        user=unquote(parts.username or "guest"),
-        password=unquote(parts.password or "guest"),
-        **options,
-    )
-    client.open_channel(1)
+    try:
+        client.open(
+            user=unquote(parts.username or "guest"),
+            password=unquote(parts.password or "guest"),
+            **options,
+        )
+        client.open_channel(1)
+    except BaseException:
+        client.sock.close()
+        raise
     return client
