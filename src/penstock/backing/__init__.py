@@ -6,5 +6,8 @@ pending.py          what was handed out and not yet acknowledged
 ram_target.py       how fast a queue moves, and how much of it may stay in memory
 resting.py          q4, q3, delta, q2, q1, and how delta comes back from the disk
 paging.py           alphas to betas to delta, pending contents to disk, lazy mode
-variable_queue.py   ``VariableQueue``: the verbs, on top of these two
+ending.py           acknowledged, dropped, purged, expired
+returning.py        requeued, moved to the tail, delayed
+variable_queue.py   ``VariableQueue``: the verbs, on top of these
+description.py      where the messages are, for people
 """

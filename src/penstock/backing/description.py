@@ -113,12 +113,18 @@ def describe_index(queue: VariableQueue) -> Facts:
     """The queue's segments, all together and file by file, oldest first."""
     index = queue.index_or_none()
     if index is None:
-        return {"bytes": 0, "messages": 0, "message_bytes": 0, "journal_entries": 0, "files": []}
+        return {
+            "bytes": 0,
+            "messages": 0,
+            "message_bytes": 0,
+            "journal_entries": int(queue.dirty_count),
+            "files": [],
+        }
     return {
         "bytes": sum(int(segment.size) for segment in index.segments.values()),
         "messages": int(index.live_count),
         "message_bytes": int(index.live_bytes),
-        "journal_entries": int(index.dirty_count),
+        "journal_entries": int(queue.dirty_count),
         "files": index.describe(),
     }
 

@@ -1,4 +1,4 @@
-"""How a variable queue gives memory back: the middle third of ``VariableQueue``.
+"""How a variable queue gives memory back: the ways down of ``VariableQueue``.
 
     alpha ─► beta ─► delta        q4's end and q1's beginning go first: they are furthest from
     pending content ─► disk       the consumer and from the publisher
@@ -22,7 +22,9 @@ the middle of delta, and a load never meets a message that is also pending.  Wha
 for this reason loses at least its content.
 
 A segment record must not speak of a content that is not on disk: a large persistent message
-goes to delta only when the store has synced it (a few milliseconds after it came).
+goes to delta only when the store has synced it (a few milliseconds after it came).  Nor may
+it be there before the journal's word that its old place is settled: what was moved to the
+tail rests only when that is synced, else a crash would find the message twice.
 """
 
 from typing import Final
@@ -57,6 +59,7 @@ class PagedMessages(RestingMessages):
             self.flush_tail()
         if self._over_bytes() <= 0:
             return moved > 0
+        self._trim_delayed(quota)
         if self.rates.acks_grow_faster():
             self._trim_pending(quota)
             moved += self._push_alphas(quota)
@@ -68,10 +71,15 @@ class PagedMessages(RestingMessages):
             self.flush_tail()
         return self._over_bytes() > 0 and (moved > 0 or self._ram_bytes < before)
 
+    def end_paging(self) -> None:
+        self.target_ram_bytes = INFINITE
+
     def reduce_memory_use(self, quota: i64) -> None:
         """One slice towards ``target_ram_count``, for a duration target."""
         if self.target_ram_count == INFINITE or self._over_count() <= 0:
             return
+        if quota > self._over_count():
+            quota = self._over_count()
         if self.rates.acks_grow_faster():
             self._trim_pending(quota)
             self._push_alphas(quota)
@@ -183,7 +191,10 @@ class PagedMessages(RestingMessages):
         if count <= 0:
             return 0
         place: i64 = len(self.q3.messages) - count
-        lowest = self.q3.first_at(self.pending.highest_seq_id + 1)
+        highest = self.pending.highest_seq_id
+        if self._delayed_highest > highest:
+            highest = self._delayed_highest
+        lowest = self.q3.first_at(highest + 1)
         if lowest > place:
             place = lowest
         count = len(self.q3.messages) - place
@@ -216,11 +227,14 @@ class PagedMessages(RestingMessages):
         index = self._the_index()
         unwritten: list[Message] = []
         durable_msg_id = self._engine.store.durable_msg_id
+        unsafe = self._first_unsafe_move()
         for message in messages:
             flags = message.flags
             if not flags & INDEXED:
                 self._into_store(message)
                 if message.flags & STORED and flags & LOGGED and message.msg_id > durable_msg_id:
+                    return False
+                if flags & LOGGED and message.seq_id >= unsafe:
                     return False
                 if not index.can_append(message.seq_id):
                     return False
@@ -232,6 +246,14 @@ class PagedMessages(RestingMessages):
         if unwritten:
             index.append(unwritten)
         return True
+
+    def _first_unsafe_move(self) -> i64:
+        """From this seq_id on a move to the tail may not be durable yet."""
+        moves = self._moves
+        durable = self._engine.journal.durable_position
+        while moves and moves[0][1] <= durable:
+            del moves[0]
+        return moves[0][0] if moves else self._next_seq_id
 
     def _extend_delta_end(self, messages: list[Message]) -> i64:
         if self.delta_count == 0:
@@ -280,21 +302,61 @@ class PagedMessages(RestingMessages):
         if self.pending.ram_count == 0 or self._within_targets():
             return
         messages = ascending(self.pending.youngest_in_ram(quota))
-        unwritten: list[Message] = []
-        for message in messages:
-            if not message.flags & INDEXED and not self._into_store(message):
-                if not self._the_index().can_append(message.seq_id):
-                    self.pending.trimmed(0, 0)
-                    return
-                unwritten.append(message)
-        if unwritten:
-            self._the_index().append(unwritten)
+        if not self._contents_to_disk(messages):
+            self.pending.trimmed(0, 0)
+            return
         freed: i64 = 0
         for message in messages:
             message.content = b""
             freed += message.size
         self.pending.trimmed(len(messages), freed)
         self._account(-freed)
+
+    def _contents_to_disk(self, messages: list[Message]) -> bool:
+        """See that the contents of these, in order, are in a store or a segment, or on their
+        way; False = not possible just now.
+        """
+        unwritten: list[Message] = []
+        unsafe = self._first_unsafe_move()
+        for message in messages:
+            if not message.flags & INDEXED and not self._into_store(message):
+                if message.flags & LOGGED and message.seq_id >= unsafe:
+                    return False
+                if not self._the_index().can_append(message.seq_id):
+                    return False
+                unwritten.append(message)
+        if unwritten:
+            self._the_index().append(unwritten)
+        return True
+
+    def _trim_delayed(self, quota: i64) -> None:
+        """Drop contents of delayed messages."""
+        found: list[Message] = []
+        while self._delayed_ram and len(found) < quota:
+            message = self._delayed_ram.pop()
+            if len(message.content) > 0 and self._is_delayed(message):
+                found.append(message)
+        messages = ascending(found)
+        if not self._contents_to_disk(messages):
+            self._delayed_ram.extend(messages)
+            return
+        self._index_delays(messages)
+        freed: i64 = 0
+        for message in messages:
+            message.content = b""
+            freed += message.size
+        self._account(-freed)
+
+    def _is_delayed(self, message: Message) -> bool:
+        return self.delayed.get(int(message.seq_id)) is message
+
+    def _index_delays(self, messages: list[Message]) -> None:
+        """Segments that hold delayed messages say so."""
+        for message in messages:
+            if message.flags & INDEXED:
+                self._the_index().set_delay(
+                    message.seq_id, self._delayed_until[int(message.seq_id)]
+                )
 
     def _within_targets(self) -> bool:
         if self.target_ram_bytes != INFINITE and self._over_bytes() > 0:

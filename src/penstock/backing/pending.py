@@ -96,6 +96,13 @@ class PendingAcks:
             self._trimmed_start = 0
             self._trimmed_end = 0
 
+    def regained(self, size: i64) -> None:
+        """One of them has its content again."""
+        self.ram_count += 1
+        self.ram_bytes += size
+        self._trimmed_start = 0
+        self._trimmed_end = 0
+
     def came_back(self) -> None:
         """Some of those removed may be added again."""
         self._came_back = self.count > 0

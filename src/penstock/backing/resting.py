@@ -1,6 +1,6 @@
 """Where the messages of a variable queue are, and how they come back from the disk.
 
-This is the lower third of ``VariableQueue`` (variable_queue.py tells the whole): the
+This is the ground floor of ``VariableQueue`` (variable_queue.py tells the whole): the
 containers and their counters, the load of delta's head, and the fill of contents that are
 only on disk.  Both are asked for ahead of the consumer and done by a thread; ``absorb`` takes
 what has arrived.  How far ahead begins small and doubles whenever a consumer had to wait.
@@ -65,6 +65,19 @@ class RestingMessages(RestingQueue):
         self._trimmed_count: i64 = 0  # in q3 and q2, content only on disk
         self._expiring: bool = False  # some message here may have a time to die
         self._deleted: bool = False
+        self._cold: bool = False  # started with messages, and nobody has asked for one
+        self._oldest_file: i64 = 0  # of the journal that may be needed; 0 = none
+        self._newest_file: i64 = 0
+        self.dirty_count: i64 = 0  # journal records since the last flush
+        self._flushed_seq_id: i64 = 0
+        # Delayed messages: positions in memory, neither ready nor pending.
+        self.delayed: dict[int, Message] = {}
+        self._delayed_until: dict[int, int] = {}
+        self._delay_heap: list[tuple[int, int]] = []  # (time, seq_id), some of them outdated
+        self._delayed_ram: list[Message] = []  # those with contents, and some that have gone
+        self._delayed_highest: i64 = -1  # never below one that was delayed since the start
+        # Messages moved to the tail: (the first of some, position of the journal behind them).
+        self._moves: list[tuple[int, int]] = []
         self._ahead_bytes: i64 = AHEAD_LEAST_BYTES
         self._read: SegmentRead | None = None
         self._read_from: i64 = 0
@@ -76,6 +89,12 @@ class RestingMessages(RestingQueue):
 
     def ram_bytes(self) -> i64:
         return self._ram_bytes
+
+    def tick(self, now_ms: i64) -> None:
+        self.rates.update(now_ms)
+
+    def why_stopped(self) -> str:
+        return self.fault
 
     def _account(self, size: i64) -> None:
         """So many bytes more are in memory."""
@@ -267,7 +286,15 @@ class RestingMessages(RestingQueue):
         self._read = None
         if self._failed(job) or self.delta_count == 0 or self._read_from != self.delta_start:
             return
-        self._loaded(self._the_index().decode(job), job.upto)
+        self._loaded(self._decode(job), job.upto)
+
+    def _decode(self, job: SegmentRead) -> list[Message]:
+        """The ready ones of a stretch of delta; delayed ones may lie among them."""
+        messages = self._the_index().decode(job)
+        if len(self.delayed) > 0:
+            delayed = self.delayed
+            return [message for message in messages if int(message.seq_id) not in delayed]
+        return messages
 
     def _failed(self, job: DiskJob) -> bool:
         error = job.error
@@ -348,7 +375,7 @@ class RestingMessages(RestingQueue):
             if self._failed(job):
                 room.full = True
                 return
-            for message in index.decode(job):
+            for message in self._decode(job):
                 if not room.take(message):
                     return
                 found.append(message)

@@ -16,7 +16,8 @@ everything back.
     segment_codec.py     the bytes of a segment, both ways
     segment.py           what is kept in memory of one
     segment_jobs.py      what threads do to segment files
-    queue_index.py       the segments of one queue, where its messages rest
+    index_reading.py     the segments of one queue, read back
+    queue_index.py       where the messages of one queue rest: written, settled, removed
     index_recovery.py    reads them at start
     store_codec.py       the bytes of the message store, both ways
     store_files.py       its files, as packed rows

@@ -44,6 +44,9 @@ from penstock.storage.segment_jobs import SegmentSync, Undertaker, WriteAccount
 SLICE_MESSAGES: Final[i64] = 2048
 WRITES_WAITING_MAX_BYTES: Final[i64] = 32 * 1024 * 1024
 IDLE_FLUSH_MS: Final[i64] = 1000
+HOUSEKEEPING_MS: Final[i64] = 250
+TRANSIENT_BATCH_BYTES: Final[i64] = 1024 * 1024
+"""The transient store writes so much at a time, and what is left a few times a second."""
 PAGED_AT_ONCE: Final = 16
 """Queues that page in one round; the largest."""
 LEAST_TARGET_BYTES: Final[i64] = 256 * 1024
@@ -83,6 +86,14 @@ class RestingQueue:
 
     def page(self, target_bytes: i64, quota: i64) -> bool:
         """Let go of memory over the target, about ``quota`` messages; True = there is more."""
+        raise NotImplementedError
+
+    def end_paging(self) -> None:
+        """Memory is not short any more."""
+        raise NotImplementedError
+
+    def tick(self, now_ms: i64) -> None:
+        """Some time has passed: averages move."""
         raise NotImplementedError
 
     def converting(self) -> bool:
@@ -173,8 +184,10 @@ class Engine:
         self._syncs: list[SegmentSync] = []
         self._dying: list[Segment] = []  # segments whose files were to go when they were synced
         self._paging: list[RestingQueue] = []
+        self._paged: list[RestingQueue] = []  # since memory became short
         self._converting: list[RestingQueue] = []
         self._busy_at_ms: i64 = 0
+        self._kept_at_ms: i64 = 0
         self.paged_slices: i64 = 0
 
     def make_index(self, queue_id: i64, durable: bool, entries: i64) -> QueueIndex:
@@ -245,9 +258,14 @@ class Engine:
             self._busy_at_ms = now_ms
         elif not 0 <= now_ms - self._busy_at_ms < IDLE_FLUSH_MS:
             self._busy_at_ms = now_ms
-            self.store.collect_garbage()
-            self.transient_store.collect_garbage()
             self._retire_soon(True)
+        if not 0 <= now_ms - self._kept_at_ms < HOUSEKEEPING_MS:
+            self._kept_at_ms = now_ms
+            self._keep_house(now_ms)
+        waiting = self.transient_store.pending_bytes()
+        if waiting > TRANSIENT_BATCH_BYTES:
+            self.transient_store.flush_job()
+        self.ram.cached_bytes = self.store.cached_bytes() + self.transient_store.cached_bytes()
         more = self._page()
         if self._convert():
             more = True
@@ -258,16 +276,33 @@ class Engine:
             more = True
         return more
 
+    def _keep_house(self, now_ms: i64) -> None:
+        """A few times a second, busy or not."""
+        self.store.collect_garbage()
+        self.transient_store.collect_garbage()
+        if self.transient_store.pending_bytes() > 0:
+            self.transient_store.flush_job()
+        for queue in self.queues.values():
+            queue.tick(now_ms)
+
+    def _disk_is_busy(self) -> bool:
+        """So much waits for it that more would only be more in memory; its end wakes the loop."""
+        return self.account.waiting_bytes + self.ram.cached_bytes > WRITES_WAITING_MAX_BYTES
+
     def _page(self) -> bool:
         if not self.ram.must_page():
+            for queue in self._paged:
+                queue.end_paging()
+            self._paged = []
             self._paging = []
             return False
-        if self.account.waiting_bytes > WRITES_WAITING_MAX_BYTES:
-            return False  # the end of a write wakes the loop
+        if self._disk_is_busy():
+            return False
         if not self._paging:
             everyone = list(self.queues.values())
             everyone.sort(key=_ram_bytes)
             self._paging = everyone[-PAGED_AT_ONCE:]
+            self._paged.extend([queue for queue in self._paging if queue not in self._paged])
         queue = self._paging.pop()
         # Each queue keeps its share of nine tenths of what the node may keep.
         share = queue.ram_bytes() * 9 // 10 * self.ram.paging_bytes // self.ram.used_bytes()
@@ -281,7 +316,7 @@ class Engine:
         return len(self._paging) > 0
 
     def _convert(self) -> bool:
-        if self._converting and self.account.waiting_bytes <= WRITES_WAITING_MAX_BYTES:
+        if self._converting and not self._disk_is_busy():
             queue = self._converting.pop()
             if int(queue.queue_id) in self.queues and queue.converting():
                 self._converting.insert(0, queue)
@@ -293,7 +328,7 @@ class Engine:
 
         Of finished files: what is younger has a good chance to be gone soon.
         """
-        if self.impatient and self.account.waiting_bytes <= WRITES_WAITING_MAX_BYTES:
+        if self.impatient and not self._disk_is_busy():
             queue = self.impatient[-1]
             if int(queue.queue_id) not in self.queues or queue.flush_file(
                 self.journal.newest_finished_no(), SLICE_MESSAGES
@@ -322,7 +357,7 @@ class Engine:
         file = self._retiring
         assert file is not None
         if self._visiting:
-            if self.account.waiting_bytes > WRITES_WAITING_MAX_BYTES:
+            if self._disk_is_busy():
                 return False
             queue = self._visiting[-1]
             if int(queue.queue_id) not in self.queues:

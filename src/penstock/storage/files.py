@@ -119,7 +119,8 @@ class RealFileSystem(FileSystem):
     def makedirs(self, path: str) -> None:
         """One that is there may have been made by a process that died before its name was
         durable, so each process sees to that once.  A parent that is not ours to read was not
-        ours to make."""
+        ours to make.
+        """
         path = os.path.abspath(path)
         if path in self._durable_dirs:
             return

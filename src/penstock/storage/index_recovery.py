@@ -109,6 +109,25 @@ class IndexScan(DiskJob):
             if not self._has(message.seq_id):
                 self.missing.append(message)
         self.journalled.messages = []
+        for segment in self.segments:
+            self._join_delays(segment)
+
+    def _join_delays(self, segment: Segment) -> None:
+        """The journal has the last word on what is delayed until when."""
+        base = segment.number * self.entries
+        for seq_id, until_ms in self.journalled.delays.items():
+            if base <= seq_id < base + self.entries:
+                segment.marks_dirty = True
+                position = int(seq_id - base)
+                if until_ms > 0 and self._has(seq_id):
+                    segment.delays[position] = until_ms
+                else:
+                    segment.delays.pop(position, None)
+        segment.delays = {
+            position: until_ms
+            for position, until_ms in segment.delays.items()
+            if not segment.is_settled(position)
+        }
 
     def _has(self, seq_id: i64) -> bool:
         present = self._present.get(int(seq_id // self.entries))

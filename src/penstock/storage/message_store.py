@@ -261,6 +261,10 @@ class MessageStore:
         content = self._waiting.get(int(msg_id))
         return self._cached.get(int(msg_id)) if content is None else content
 
+    def cached_bytes(self) -> i64:
+        """Contents that wait for the disk."""
+        return self._cached_bytes
+
     def read(self, msg_ids: list[int]) -> StoreRead:
         """A job for the board's ``reads``; it may put itself there again before it is done."""
         contents: list[bytes] = []

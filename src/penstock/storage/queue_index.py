@@ -7,8 +7,8 @@ Positions are seq_ids; segment N holds [N * E, (N + 1) * E).  Small messages lie
 ``journal.jif`` of the queue and later to segments.  Here the journal is one for the node
 (journal.py), and a segment is written only when a message *rests*: when it is paged out of
 memory, or when the journal file that holds it is to be retired.  A message that passes
-through costs one journal record and never meets a segment.  ``dirty_count`` counts journal
-records since the last flush as there; more than ``max_journal_entries`` asks for a flush.
+through costs one journal record and never meets a segment.  More journal records of one queue than
+``max_journal_entries`` ask for a flush as there.
 
 **Write.**  ``append`` takes messages in ascending order, makes blocks of some hundred
 kilobytes and puts jobs on the board.  A block that is still being written is read from
@@ -38,14 +38,12 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, STORED, Message
+from penstock.core.message import INDEXED, PERSISTENT, STORED, Message
 from penstock.storage.disk_jobs import DiskJob, JobBoard
 from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
+from penstock.storage.index_reading import IndexReading
 from penstock.storage.message_record import (
-    message_record_end,
-    read_message,
-    record_seq_id,
     write_message_head,
 )
 from penstock.storage.segment import Block, Segment
@@ -55,13 +53,10 @@ from penstock.storage.segment_codec import (
     MESSAGES,
     BlockHeader,
     encode_marks,
-    segment_file_name,
 )
 from penstock.storage.segment_jobs import (
     Burial,
     RemoveDirectory,
-    SegmentOwner,
-    SegmentRead,
     SegmentSync,
     SegmentWrite,
     Undertaker,
@@ -97,7 +92,7 @@ class _Removal(DiskJob):
 
 
 @final
-class QueueIndex(SegmentOwner):
+class QueueIndex(IndexReading):
     """``directory`` is the queue's own; it is made when the first segment is written."""
 
     def __init__(
@@ -110,18 +105,10 @@ class QueueIndex(SegmentOwner):
         entries: i64,
         durable: bool,
     ) -> None:
-        assert 8 <= entries <= 1 << 20
-        super().__init__()
-        self.directory: str = directory
-        self.queue_id: i64 = queue_id
-        self.entries: i64 = entries
-        self.durable: bool = durable
-        self.segments: dict[int, Segment] = {}
+        super().__init__(directory, queue_id, entries, durable)
         self.removing: dict[int, Segment] = {}  # dead, their files not surely gone
         self.live_count: i64 = 0
         self.live_bytes: i64 = 0
-        self.redelivered_below: i64 = 0
-        self.dirty_count: i64 = 0
         self.blocks_written: i64 = 0
         self._deleted: bool = False
         self._board: JobBoard = board
@@ -129,12 +116,8 @@ class QueueIndex(SegmentOwner):
         self._undertaker: Undertaker = undertaker
         self._nowhere: Segment = Segment(-1, entries)
         self._near: Segment = self._nowhere  # the one used last
-        self._writes: list[SegmentWrite] = []  # under way
         self._syncs: list[SegmentSync] = []
         self._dropping: list[Segment] = []  # dead, with a job still under way
-
-    def path(self, number: i64) -> str:
-        return f"{self.directory}/{segment_file_name(int(number))}"
 
     def adopt(self, segment: Segment) -> None:
         """One that was found at start."""
@@ -215,6 +198,26 @@ class QueueIndex(SegmentOwner):
         """It goes back to rest and was handed out before."""
         number = seq_id // self.entries
         self.segments[int(number)].mark_delivered(seq_id - number * self.entries)
+
+    def set_delay(self, seq_id: i64, until_ms: i64) -> None:
+        """A living message is not to be ready before that time; 0 = it may."""
+        number = seq_id // self.entries
+        segment = self.segments[int(number)]
+        position = int(seq_id - number * self.entries)
+        if until_ms > 0:
+            segment.delays[position] = int(until_ms)
+        else:
+            segment.delays.pop(position, None)
+        segment.marks_dirty = True
+
+    def delays(self) -> dict[int, int]:
+        """seq_id → not before, of all that are delayed."""
+        found: dict[int, int] = {}
+        for segment in self.segments.values():
+            base = int(segment.number * self.entries)
+            for position, until_ms in segment.delays.items():
+                found[base + position] = until_ms
+        return found
 
     def flush_marks(self) -> None:
         """Write down what was settled and delivered; segments first, journal last."""
@@ -322,27 +325,32 @@ class QueueIndex(SegmentOwner):
         if segment is not None:
             segment.gone = True
 
-    def drop_segments(self, start: i64, end: i64) -> i64:
-        """All living messages of the whole segments within [start, end) are done; how many.
+    def drop_segments(self, start: i64, end: i64, kept: list[Message]) -> i64:
+        """All living messages but ``kept`` of the whole segments within [start, end) are done.
 
-        For "everything below": no message is looked at, but for contents in the store.
+        For "everything below": no message is looked at, but for contents in the store.  Returns
+        how many are done.
         """
-        count: i64 = 0
+        count = self.live_count
         first = (start + self.entries - 1) // self.entries
+        by_segment = self._by_segment(kept)
         for segment in list(self.segments.values()):
             if first <= segment.number and (segment.number + 1) * self.entries <= end:
-                count += segment.live_count
-                self._lose(segment, [])
-        return count
+                self._lose(segment, by_segment.get(int(segment.number), []))
+        return count - self.live_count
 
     def clear(self, kept: list[Message]) -> None:
         """Everything is done but these, which may have a record, or get one later."""
-        by_segment: dict[int, list[Message]] = {}
-        for message in kept:
-            number = int(message.seq_id // self.entries)
-            by_segment.setdefault(number, []).append(message)
+        by_segment = self._by_segment(kept)
         for segment in list(self.segments.values()):
             self._lose(segment, by_segment.get(int(segment.number), []))
+
+    def _by_segment(self, messages: list[Message]) -> dict[int, list[Message]]:
+        by_segment: dict[int, list[Message]] = {}
+        for message in messages:
+            number = int(message.seq_id // self.entries)
+            by_segment.setdefault(number, []).append(message)
+        return by_segment
 
     def _lose(self, segment: Segment, kept: list[Message]) -> None:
         """Of this segment only these go on living."""
@@ -421,141 +429,7 @@ class QueueIndex(SegmentOwner):
                 found = self.decode(job)
                 self.settle([message for message in found if not message.flags & PERSISTENT])
 
-    # -- reading ---------------------------------------------------------------------------
-
-    def plan_read(self, start: i64, end: i64, max_bytes: i64) -> SegmentRead | None:
-        """The blocks with the first living messages of [start, end); None = there are none.
-
-        The job is not on the board.  ``upto`` of the job may be over ``end`` never.
-        """
-        number = start // self.entries
-        last = (end - 1) // self.entries
-        while number <= last:
-            segment = self.segments.get(int(number))
-            if segment is not None and segment.live_count > 0:
-                job = self._plan_in(segment, start, end, max_bytes)
-                if job is not None:
-                    return job
-            number += 1
-        return None
-
-    def _plan_in(
-        self, segment: Segment, start: i64, end: i64, max_bytes: i64
-    ) -> SegmentRead | None:
-        """Blocks in order of positions until it is enough; overlapping ones come along."""
-        base = segment.number * self.entries
-        low = start - base if start > base else 0
-        chosen: list[Block] = []
-        upto: i64 = -1  # last position that is complete
-        size: i64 = 0
-        for block in segment.blocks:
-            if block.last < low:
-                continue
-            fits = len(chosen) == 0 or size + block.size <= max_bytes
-            if block.first > upto and not fits:
-                break
-            if fits and block.last > upto:
-                upto = block.last
-            chosen.append(block)
-            size += block.size
-        if len(chosen) == 0 or chosen[0].first + base >= end:
-            return None
-        stop = base + upto + 1
-        job = SegmentRead(
-            segment,
-            self.path(segment.number),
-            self.queue_id,
-            base + low,
-            stop if stop < end else end,
-        )
-        for block in chosen:
-            payload = self._being_written(segment, block.offset)
-            if payload is None:
-                job.add_block(block.offset, block.size)
-            else:
-                job.add_known(payload)
-        return job
-
-    def _being_written(self, segment: Segment, offset: i64) -> bytes | None:
-        for write in self._writes:
-            if write.segment is segment:
-                payload = write.payload_at(offset)
-                if payload is not None:
-                    return payload
-        return None
-
-    def decode(self, job: SegmentRead) -> list[Message]:
-        """The messages of [start, upto) that live, in order."""
-        found: list[Message] = []
-        segment = job.segment
-        base = segment.number * self.entries
-        last: i64 = -1
-        ascending = True
-        for payload in job.payloads:
-            at: i64 = 0
-            size: i64 = len(payload)
-            while at < size:
-                end = message_record_end(payload, at, size)
-                assert end > 0
-                seq_id = record_seq_id(payload, at)
-                if job.start <= seq_id < job.upto and not segment.is_settled(seq_id - base):
-                    found.append(self._read(segment, payload, at, end, seq_id))
-                    if seq_id < last:
-                        ascending = False
-                    last = seq_id
-                at = end
-        if not ascending:
-            found.sort(key=_seq_id)
-        return found
-
-    def _read(self, segment: Segment, payload: bytes, at: i64, end: i64, seq_id: i64) -> Message:
-        message = read_message(payload, at, end)
-        flags = message.flags | INDEXED
-        if self.durable and flags & PERSISTENT:
-            flags |= LOGGED
-        if seq_id < self.redelivered_below or segment.was_delivered(
-            seq_id - segment.number * self.entries
-        ):
-            flags |= REDELIVERED
-        message.flags = flags
-        return message
-
     # -- looking ---------------------------------------------------------------------------
-
-    def first_seq_id(self) -> i64:
-        """No living message here is below; -1 = nothing lives here."""
-        lowest: i64 = -1
-        for number in self.segments:
-            segment = self.segments[number]
-            if segment.live_count > 0 and (lowest < 0 or number < lowest):
-                lowest = number
-        if lowest < 0:
-            return -1
-        segment = self.segments[int(lowest)]
-        return lowest * self.entries + segment.blocks[0].first
-
-    def file_bytes(self) -> i64:
-        total: i64 = 0
-        for segment in self.segments.values():
-            total += segment.size
-        return total
-
-    def describe(self) -> list[dict[str, object]]:
-        """The segment files, oldest first."""
-        rows: list[dict[str, object]] = []
-        for number in sorted(self.segments):
-            segment = self.segments[number]
-            garbage = segment.garbage_bytes()
-            rows.append(
-                {
-                    "name": segment_file_name(number),
-                    "bytes": int(segment.size),
-                    "messages": int(segment.live_count),
-                    "settled": int(segment.count - segment.live_count),
-                    "garbage_share": round(int(garbage) / max(1, int(segment.size)), 3),
-                }
-            )
-        return rows
 
     def check(self) -> None:
         count: i64 = 0
@@ -569,7 +443,3 @@ class QueueIndex(SegmentOwner):
             size += segment.live_bytes
         assert count == self.live_count, "X2"
         assert size == self.live_bytes, "X2"
-
-
-def _seq_id(message: Message) -> int:
-    return int(message.seq_id)

@@ -2,7 +2,7 @@
 
 Freed contents do not leave the resident size of the process at once, so memory is counted
 here and not asked of the system: each message as its content plus ``MESSAGE_OVERHEAD_BYTES``,
-ready and unacknowledged alike, and what waits for the disk in segment writes.
+ready and unacknowledged alike, and what waits for the disk in segments and stores.
 """
 
 from typing import Final, final
@@ -23,10 +23,11 @@ class RamAccount:
         self.limit_bytes: i64 = limit_bytes
         self.paging_bytes: i64 = paging_bytes
         self.queued_bytes: i64 = 0
+        self.cached_bytes: i64 = 0  # contents that wait for the message stores' files
         self._writes: WriteAccount = writes
 
     def used_bytes(self) -> i64:
-        return self.queued_bytes + self._writes.waiting_bytes
+        return self.queued_bytes + self.cached_bytes + self._writes.waiting_bytes
 
     def must_page(self) -> bool:
         return self.used_bytes() > self.paging_bytes

@@ -230,6 +230,10 @@ class Opening:
             index.adopt(segment)
         if scan.missing:
             index.append(scan.missing)
+            for message in scan.missing:
+                until_ms = scan.journalled.delays.get(int(message.seq_id), 0)
+                if until_ms > 0:
+                    index.set_delay(message.seq_id, until_ms)
             self._run_writes(WRITES_AT_ONCE)
         next_seq_id = scan.journalled.safe_next_seq_id()
         while next_seq_id < scan.next_seq_id:

@@ -9,6 +9,7 @@ Invariants (``check``):
       not count); live_count is 0 exactly when live_bytes is
   G2  blocks are sorted by their first position and lie within the file's size
   G3  synced <= size
+  G4  what is delayed has a record and is not settled
 """
 
 from typing import Final, final
@@ -116,6 +117,8 @@ class Segment:
         settled[byte] |= bit
         self.live_count -= 1
         self.live_bytes -= size
+        if self.delays:
+            self.delays.pop(int(position), None)
         if transient:
             self.transient_count -= 1
         self.marks_dirty = True
@@ -134,6 +137,7 @@ class Segment:
             if int(position) not in kept:
                 settled[position >> 3] |= 1 << (position & 7)
         self.settled = settled
+        self.delays = {place: until for place, until in self.delays.items() if place in kept}
         self.marks_dirty = True
 
     def is_settled(self, position: i64) -> bool:
@@ -183,3 +187,5 @@ class Segment:
         assert 0 <= self.transient_count <= self.live_count, "G1"
         assert (self.live_bytes > 0) == (self.live_count > 0), "G1"
         assert 0 <= self.synced <= self.size, "G3"
+        for position in self.delays:
+            assert not self.is_settled(position), "G4"

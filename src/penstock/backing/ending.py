@@ -1,0 +1,298 @@
+"""The end of messages: the part of ``VariableQueue`` that acknowledges, drops and forgets.
+
+What ends here has up to four traces: the object in memory, a record in the journal, a record in
+a segment, a content in a store.  The order is always the same: the acknowledgement goes into
+the journal, the position is marked settled, and the content is given up with the journal's
+position behind the acknowledgement, so that the store keeps it until that is on disk.
+
+Delta ends without being looked at: whole segments go by their counters (``purge``,
+``drop_below``), and a thread reads which contents in the store they named (``Burial``).
+Delayed messages are not ready: whatever drops ready ones goes around them.
+"""
+
+from mypy_extensions import i64
+
+from penstock.backing.paging import TAIL_BYTES, PagedMessages
+from penstock.backing.pending import PendingAcks
+from penstock.backing.runs import Run
+from penstock.core.message import INDEXED, LOGGED, PENDING, PERSISTENT, SETTLED, STORED, Message
+from penstock.storage.disk_jobs import run_job
+from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+
+
+class EndingMessages(PagedMessages):
+    """Adds the ways out."""
+
+    def _journalled(self, count: i64) -> None:
+        """So many records more of this queue are in the journal."""
+        file_no = self._engine.journal.current.number
+        self._newest_file = file_no
+        if self._oldest_file == 0:
+            self._oldest_file = file_no
+        self.dirty_count += count
+        if self.dirty_count > self._engine.limits.journal_entries:
+            self.dirty_count = 0
+            self._engine.impatient.append(self)
+
+    def ack(self, messages: list[Message]) -> None:
+        size: i64 = 0
+        ram_count: i64 = 0
+        ram_bytes: i64 = 0
+        flags: i64 = 0
+        for message in messages:
+            flags |= message.flags
+            message.flags = (message.flags | SETTLED) & ~PENDING
+            size += message.size
+            if len(message.content) > 0:
+                ram_count += 1
+                ram_bytes += message.size
+        count: i64 = len(messages)
+        self.pending.remove(count, size, ram_count, ram_bytes)
+        self.rates.ack_out_count += count
+        self._account(-ram_bytes - count * MESSAGE_OVERHEAD_BYTES)
+        if flags & (LOGGED | INDEXED | STORED):
+            self._forget(messages, flags)
+
+    def _forget(self, messages: list[Message], flags: i64) -> None:
+        """What the disk has of them may go."""
+        kept: list[Message] = []
+        lost: list[Message] = []
+        if flags & STORED:
+            for message in messages:
+                if message.flags & STORED:
+                    if self.durable and message.flags & LOGGED:
+                        kept.append(message)
+                    else:
+                        lost.append(message)
+        if flags & LOGGED:
+            self._journalled(self._engine.journal.ack(self.queue_id, messages))
+        if flags & INDEXED:
+            self._the_index().settle(messages)
+        position = self._engine.journal.position
+        for message in kept:
+            self._engine.store.remove(message.msg_id, position)
+        for message in lost:
+            self._engine.transient_store.remove(message.msg_id, 0)
+
+    def _drop(self, messages: list[Message]) -> i64:
+        """Ready messages, taken out of their run, are gone."""
+        size: i64 = 0
+        ram_count: i64 = 0
+        ram_bytes: i64 = 0
+        flags: i64 = 0
+        for message in messages:
+            flags |= message.flags
+            message.flags |= SETTLED
+            size += message.size
+            if len(message.content) > 0:
+                ram_count += 1
+                ram_bytes += message.size
+        count: i64 = len(messages)
+        self._ready_bytes -= size
+        self._ram_count -= ram_count
+        self._trimmed_count -= count - ram_count
+        self.rates.out_count += count
+        self._account(-ram_bytes - count * MESSAGE_OVERHEAD_BYTES)
+        if flags & (LOGGED | INDEXED | STORED):
+            self._forget(messages, flags)
+        return count
+
+    def purge(self) -> i64:
+        """Delta goes by whole segments, without being read."""
+        count: i64 = 0
+        for run in [self.q4, self.q3, self.q2, self.q1]:
+            count += self._drop(run.take_all())
+        if self.delta_count > 0:
+            count += self._drop_tail(self.delta_end)
+            count += self.delta_count
+            self._ack_range(self.delta_start, self.delta_end)
+            if self.index is not None:
+                # All else that has a record is pending or delayed.
+                self.index.clear(self.pending.live() + list(self.delayed.values()))
+            self._forget_delta()
+        return count
+
+    def drop_below(self, seq_id: i64) -> i64:
+        count: i64 = 0
+        for run in [self.q4, self.q3, self.q2, self.q1]:
+            count += self._drop(run.take(run.first_at(seq_id) - run.head))
+        # Last, because with the end of delta q2 is joined to q3.
+        if self.delta_count > 0 and self.delta_start < seq_id:
+            count += self._drop_delta_below(seq_id)
+        self.look_ahead()
+        return count
+
+    def _ack_range(self, start: i64, end: i64) -> None:
+        """All of these positions but the delayed ones."""
+        if not self.durable:
+            return
+        count: i64 = 0
+        for seq_id in sorted([seq_id for seq_id in self.delayed if start <= seq_id < end]):
+            if start < seq_id:
+                self._engine.journal.ack_run(self.queue_id, start, seq_id)
+                count += 1
+            start = seq_id + 1
+        if start < end:
+            self._engine.journal.ack_run(self.queue_id, start, end)
+            count += 1
+        self._journalled(count)
+
+    def _forget_delta(self) -> None:
+        self._ready_bytes -= self.delta_bytes
+        self.delta_start = 0
+        self.delta_end = 0
+        self.delta_count = 0
+        self.delta_bytes = 0
+        self._read = None  # what is under way is for a delta that is no more
+
+    def _drop_tail(self, upto: i64) -> i64:
+        """Of delta's unwritten end, what is below ``upto``."""
+        messages = self.tail.take(self.tail.first_at(upto) - self.tail.head)
+        size: i64 = 0
+        for message in messages:
+            size += message.size
+        count: i64 = len(messages)
+        self.tail_bytes -= size
+        self.delta_bytes -= size
+        self.delta_count -= count
+        self._ram_count += count  # as ``_drop`` expects of ready messages
+        return self._drop(messages)
+
+    def _drop_delta_below(self, seq_id: i64) -> i64:
+        """Whole segments unread; the last one, if it goes in part, is read."""
+        if seq_id >= self.delta_end:
+            seq_id = self.delta_end
+        count = self._drop_tail(seq_id)
+        if self.delta_count == 0:
+            self._forget_delta()
+            return count
+        index = self.index
+        if index is None:
+            return count
+        self._ack_range(self.delta_start, seq_id)
+        self._read = None
+        entries = self._entries
+        first_whole = (self.delta_start + entries - 1) // entries * entries
+        if first_whole < seq_id:
+            count += self._drop_read(self.delta_start, first_whole)
+            live_bytes = index.live_bytes
+            dropped = index.drop_segments(first_whole, seq_id, list(self.delayed.values()))
+            count += dropped
+            self.delta_count -= dropped
+            self.delta_bytes -= live_bytes - index.live_bytes
+            self._ready_bytes -= live_bytes - index.live_bytes
+        count += self._drop_read(self.delta_start, seq_id)
+        if self.delta_count == 0:
+            self._forget_delta()
+            if self.q2.count() > 0:
+                self.q3.append_all(self.q2.take_all())
+        elif self.fault == "":
+            self.delta_start = seq_id
+        return count
+
+    def _drop_read(self, start: i64, upto: i64) -> i64:
+        """Messages of delta in [start, upto), by reading them."""
+        count: i64 = 0
+        index = self._the_index()
+        while start < upto:
+            job = index.plan_read(start, upto, TAIL_BYTES)
+            if job is None:
+                return count
+            start = job.upto
+            run_job(job, self._engine.files)
+            if self._failed(job):
+                return count
+            messages = self._decode(job)
+            size: i64 = 0
+            for message in messages:
+                size += message.size
+                message.flags &= ~LOGGED  # the range is in the journal already
+            self.delta_count -= len(messages)
+            self.delta_bytes -= size
+            self._ready_bytes -= size
+            self._forget_kept(messages)
+            count += len(messages)
+        return count
+
+    def _forget_kept(self, messages: list[Message]) -> None:
+        """As ``_forget``, for messages read from segments whose end is journalled already."""
+        position = self._engine.journal.position
+        for message in messages:
+            if message.flags & STORED:
+                if self.durable and message.flags & PERSISTENT:
+                    self._engine.store.remove(message.msg_id, position)
+                else:
+                    self._engine.transient_store.remove(message.msg_id, 0)
+        self._the_index().settle(messages)
+
+    def delete(self) -> None:
+        if self._deleted:
+            return
+        self._deleted = True
+        if self.durable:
+            self._engine.journal.forget_queue(self.queue_id)
+        for run in [self.q4, self.q3, self.q2, self.q1]:
+            self._forget_stored(run.take_all())
+        self._forget_stored(self.tail.take_all())
+        self._forget_stored(self.pending.live())
+        self._forget_stored(list(self.delayed.values()))
+        self.delayed = {}
+        self._delayed_until = {}
+        self._delay_heap = []
+        self._delayed_ram = []
+        if self.index is not None:
+            self.index.delete()
+            self.index = None
+        self._account(-self._ram_bytes)
+        self._engine.remove_queue(self.queue_id)
+        self.pending = PendingAcks()
+        self._forget_delta()
+        self._ready_bytes = 0
+        self._ram_count = 0
+        self._trimmed_count = 0
+        self.tail_bytes = 0
+
+    def _forget_stored(self, messages: list[Message]) -> None:
+        """The index counts what is only there; these are counted here."""
+        for message in messages:
+            message.flags = (message.flags | SETTLED) & ~PENDING
+            if message.flags & STORED:
+                if message.flags & INDEXED:
+                    self._the_index().settle([message])
+                if self.durable and message.flags & LOGGED:
+                    self._engine.store.remove(message.msg_id, self._engine.journal.position)
+                else:
+                    self._engine.transient_store.remove(message.msg_id, 0)
+
+    # -- expiry ----------------------------------------------------------------------------
+
+    def expire(self, now_ms: i64) -> i64:
+        if not self._expiring:
+            return 0
+        count = self._drop(self.q4.take(_expired(self.q4, now_ms)))
+        if self.q4.count() == 0:
+            count += self._drop(self.q3.take(_expired(self.q3, now_ms)))
+        if count > 0:
+            self.look_ahead()
+        return count
+
+    def next_expiry_ms(self) -> i64:
+        """0 as well while the head is only on disk: it is asked again when that has arrived."""
+        if not self._expiring:
+            return 0
+        head = self._head()
+        return 0 if head is None else head.expires_at_ms
+
+    def may_expire(self) -> bool:
+        return self._expiring
+
+
+def _expired(run: Run, now_ms: i64) -> i64:
+    """How many of the first messages are over their time."""
+    count: i64 = 0
+    while count < run.count():
+        expires_at_ms = run.messages[run.head + count].expires_at_ms
+        if expires_at_ms == 0 or expires_at_ms > now_ms:
+            break
+        count += 1
+    return count
