@@ -67,7 +67,7 @@ from tests.helpers.live_broker import LiveBroker
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "25"))
 SEED = os.environ.get("PENSTOCK_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
 BACKLOG = 150
-"""Above this a look acknowledges what is oldest, so that there is something to retire and to remove."""
+"""Above this a look acknowledges what is oldest, so that files retire and are removed."""
 
 
 class Shape:
@@ -263,6 +263,7 @@ class Lives:
         assert not [one for one in ids if one[0].startswith("T")], "a transient message survived"
         self.judge_presence(queue, account, there)
         self.judge_order(queue, account, ids)
+        sizes = {*self.shape.sizes}
         for delivery, one in zip(deliveries, ids, strict=True):
             assert delivery.body in (body_of(one, size) for size in {*self.shape.sizes}), (
                 "a body changed"
