@@ -1,0 +1,274 @@
+"""Clauses of docs/formats/segment.md, by a reader written from that page alone."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+import pytest
+
+from penstock.core.errors import Corrupt
+from penstock.core.message import PERSISTENT, STORED, Message
+from penstock.storage.disk_jobs import JobBoard
+from penstock.storage.index_recovery import IndexScan
+from penstock.storage.journal_recovery import JournalledQueue
+from penstock.storage.queue_index import QueueIndex
+from penstock.storage.segment_codec import read_block, segment_file_name, segment_no
+from penstock.storage.segment_jobs import Undertaker, WriteAccount
+from tests.helpers.sim_files import SimFileSystem
+from tests.storage.record_reader import Record, examples, read_record
+
+DIRECTORY = "queues/7"
+PATH = f"{DIRECTORY}/1.idx"
+ENTRIES = 16
+ADDRESS = b"\x00\x01q"
+
+
+class Block(NamedTuple):
+    kind: int
+    offset: int
+    synced: int
+    first: int
+    last: int
+    count: int
+    payload: bytes
+
+
+def read_file(data: bytes, queue: int, segment: int) -> list[Block]:
+    """Clauses 1.3, 2.1 and 2.2: all true blocks from the first on."""
+    blocks: list[Block] = []
+    at = 0
+    while at + 56 <= len(data):
+        fields = struct.unpack_from(">3sBIIIQQIIIQI", data, at)
+        magic, version, of_queue, of_segment, kind, offset, synced = fields[:7]
+        first, last, count, size, crc = fields[7:]
+        payload = data[at + 56 : at + 56 + size]
+        if (magic, version, of_queue, of_segment, offset) != (b"PSX", 1, queue, segment, at):
+            break
+        if len(payload) < size or crc != zlib.crc32(data[at : at + 52] + payload):
+            break
+        blocks.append(Block(kind, offset, synced, first, last, count, payload))
+        at += 56 + size
+    return blocks
+
+
+def read_messages(block: Block, segment: int, entries: int) -> dict[int, Record]:
+    """Clause 3.1: position → record."""
+    found: dict[int, Record] = {}
+    at = 0
+    while at < len(block.payload):
+        record, at = read_record(block.payload, at)
+        found[record.seq - segment * entries] = record
+    assert list(found) == sorted(found)
+    assert (block.first, block.last, block.count) == (min(found), max(found), len(found))
+    return found
+
+
+def read_marks(block: Block, entries: int) -> tuple[set[int], set[int], dict[int, int]]:
+    """Clause 3.2: settled, delivered, delays."""
+    size = (entries + 7) // 8
+    bitmaps = block.payload[:size], block.payload[size : 2 * size]
+    settled, delivered = (
+        {p for p in range(entries) if bitmap[p // 8] >> p % 8 & 1} for bitmap in bitmaps
+    )
+    rows = [struct.unpack_from(">Iq", block.payload, 2 * size + 12 * i) for i in range(block.count)]
+    assert len(block.payload) == 2 * size + 12 * block.count
+    return settled, delivered, dict(rows)
+
+
+class OpenIndex:
+    """The index of queue 7 on a simulated disk, its jobs done when they are asked for."""
+
+    def __init__(self, files: SimFileSystem | None = None) -> None:
+        self.files = files or SimFileSystem()
+        self.board = JobBoard()
+        self.index = QueueIndex(
+            self.board, WriteAccount(), Undertaker(), DIRECTORY, 7, ENTRIES, True
+        )
+
+    def append(self, *messages: Message) -> None:
+        self.index.append(list(messages))
+        self.board.run_all(self.files)
+
+    def sync(self) -> None:
+        self.index.sync()
+        self.board.run_all(self.files)
+
+    def flush_marks(self) -> None:
+        self.index.flush_marks()
+        self.board.run_all(self.files)
+
+    def blocks(self) -> list[Block]:
+        return read_file(self.files.read(PATH), 7, 1)
+
+
+def scan(files: SimFileSystem) -> IndexScan:
+    """As a start after a crash reads it, with a journal that knows nothing."""
+    job = IndexScan(DIRECTORY, 7, ENTRIES, JournalledQueue())
+    job.run(files)
+    return job
+
+
+def message(
+    seq: int, content: bytes = b"hi!", *, flags: int = PERSISTENT, at_ms: int = 1
+) -> Message:
+    one = Message(content, ADDRESS, flags, 0)
+    one.seq_id, one.enqueued_at_ms = seq, at_ms
+    return one
+
+
+def stored(seq: int) -> Message:
+    one = message(seq, b"", flags=PERSISTENT | STORED, at_ms=2)
+    one.msg_id, one.size = 5, 10_000
+    return one
+
+
+def example_index() -> OpenIndex:
+    opened = OpenIndex()
+    first = message(17)
+    opened.append(first, stored(19))
+    opened.sync()
+    opened.append(message(18, b"t", flags=0, at_ms=3))
+    opened.index.settle([first])
+    opened.index.mark_delivered(19)
+    opened.index.set_delay(19, 60_000)
+    opened.flush_marks()
+    opened.sync()
+    return opened
+
+
+def test_clause_1_1_names_and_numbers() -> None:
+    for number in (0, 1, 17):
+        assert segment_no(segment_file_name(number)) == number
+    for other in ("00.idx", "01.idx", "x.idx", "1.idxs", ".idx", "1", "٣.idx", "-1.idx"):
+        assert segment_no(other) == -1
+
+
+def test_clause_1_2_a_message_is_in_the_segment_of_its_seq() -> None:
+    opened = OpenIndex()
+    opened.append(*(message(seq) for seq in (15, 16, 31, 32)))
+    for number, seqs in ((0, [15]), (1, [16, 31]), (2, [32])):
+        (block,) = read_file(opened.files.read(f"{DIRECTORY}/{number}.idx"), 7, number)
+        found = read_messages(block, number, ENTRIES)
+        assert [record.seq for record in found.values()] == seqs
+
+
+def test_clause_1_4_a_file_without_living_messages_goes() -> None:
+    opened = OpenIndex()
+    one = message(17)
+    opened.append(one)
+    opened.index.settle([one])
+    opened.board.run_all(opened.files)
+    assert not opened.files.exists(PATH)
+    opened.append(message(18))
+    assert [block.first for block in opened.blocks()] == [2]
+
+
+def test_clause_2_2_every_cut_and_every_flip_is_no_true_block() -> None:
+    data = example_index().files.read(PATH)[:153]
+    assert read_block(data, 0, 0, 7, 1) is not None
+    for size in range(len(data)):
+        assert read_block(data[:size], 0, 0, 7, 1) is None
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << (bit % 8)
+        assert read_block(bytes(flipped), 0, 0, 7, 1) is None
+        assert read_file(bytes(flipped), 7, 1) == []
+
+
+def test_clause_2_2_a_block_elsewhere_is_not_true() -> None:
+    data = example_index().files.read(PATH)[:153]
+    assert read_block(data, 0, 0, 8, 1) is None
+    assert read_block(data, 0, 0, 7, 2) is None
+    assert read_block(b"x" + data, 1, 0, 7, 1) is None
+
+
+def test_clause_3_1_large_batches_are_many_blocks() -> None:
+    opened = OpenIndex()
+    opened.append(*(message(seq, b"x" * 100_000) for seq in range(16, 23)))
+    blocks = opened.blocks()
+    assert [(block.first, block.last, block.count) for block in blocks] == [
+        (0, 2, 3),
+        (3, 5, 3),
+        (6, 6, 1),
+    ]
+
+
+def test_clause_3_2_the_last_marks_count() -> None:
+    opened = OpenIndex()
+    batch = [message(seq) for seq in range(16, 20)]
+    opened.append(*batch)
+    for one in batch[:2]:
+        opened.index.settle([one])
+        opened.flush_marks()
+    marks = [block for block in opened.blocks() if block.kind == 2]
+    assert [read_marks(block, ENTRIES)[0] for block in marks] == [{0}, {0, 1}]
+    (segment,) = scan(opened.files).segments
+    assert segment.live_count == 2
+
+
+def test_clause_5_1_a_torn_tail_is_cut() -> None:
+    opened = OpenIndex()
+    opened.append(message(17))
+    opened.append(message(18))
+    size = opened.files.size(PATH)
+    opened.files.truncate(PATH, size - 1)
+    found = scan(opened.files)
+    assert found.bytes_cut == size // 2 - 1
+    assert [segment.live_count for segment in found.segments] == [1]
+    assert len(opened.blocks()) == 1
+    assert opened.files.size(PATH) == size // 2
+
+
+@pytest.mark.parametrize("place", [0, 60, 152, 160])
+def test_clause_5_2_a_damage_that_a_later_block_attests(place: int) -> None:
+    opened = example_index()
+    at = 0 if place < 153 else 153
+    opened.files.flip(PATH, 8 * place)
+    with pytest.raises(Corrupt, match=rf"1\.idx: damaged at offset {at}, {437 - at} bytes"):
+        scan(opened.files)
+
+
+def test_clause_5_2_b_records_of_other_segments_are_damage() -> None:
+    opened = OpenIndex()
+    opened.append(message(17))
+    job = IndexScan(DIRECTORY, 7, 2 * ENTRIES, JournalledQueue())
+    with pytest.raises(Corrupt, match=r"1\.idx: damaged at offset 56, "):
+        job.run(opened.files)
+
+
+def test_clause_5_3_what_lives_after_a_crash() -> None:
+    found = scan(example_index().files)
+    (segment,) = found.segments
+    assert segment.live_count == 1
+    assert [(record.position, record.msg_id) for record in found.stored] == [(3, 5)]
+    assert segment.is_settled(1)
+    assert segment.is_settled(2)
+    assert segment.delays == {3: 60_000}
+
+
+def test_clause_6_1_another_version_is_refused_not_cut() -> None:
+    opened = example_index()
+    old = opened.files.read(PATH)
+    head = b"PSX\x02" + old[4:52]
+    crc = zlib.crc32(head + old[56:153]).to_bytes(4, "big")
+    opened.files.pwrite_parts(opened.files.open_write(PATH), 0, [head, crc])
+    with pytest.raises(Corrupt, match="version 2, this release reads version 1"):
+        scan(opened.files)
+
+
+def test_clause_8_the_example() -> None:
+    (data,) = examples("segment.md")
+    opened = example_index()
+    assert opened.files.read(PATH) == data
+    first, attested, second, marks, last = read_file(data, 7, 1)
+    assert [block.kind for block in (first, attested, second, marks, last)] == [1, 3, 1, 2, 3]
+    assert (attested.offset, attested.synced, second.synced) == (153, 153, 153)
+    assert last.synced == last.offset == len(data) - 56
+    assert read_messages(first, 1, ENTRIES) == {
+        1: Record(1, 7, 0, 17, 0, 1, ADDRESS, 3, b"hi!"),
+        3: Record(65, 7, 0, 19, 0, 2, ADDRESS, 10_000, 5),
+    }
+    assert read_messages(second, 1, ENTRIES) == {2: Record(0, 7, 0, 18, 0, 3, ADDRESS, 1, b"t")}
+    assert read_marks(marks, ENTRIES) == ({1}, {3}, {3: 60_000})
