@@ -8,7 +8,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import PERSISTENT, Message
 from penstock.server.committer import Committer
 from penstock.storage.disk_jobs import DiskJob, run_job
-from penstock.storage.engine import EngineLimits
+from penstock.storage.engine import EngineLimits, RestingQueue
 from penstock.storage.files import FileSystem
 from penstock.storage.recovery import Opening, close_engine
 from penstock.storage.store_groups import StoreWriter
@@ -115,6 +115,6 @@ class OpenEngine:
         self.commit()
         self.run_jobs()
         self.committer.close()
-        durable = list(self.queues.values())
-        numbers = {int(q.queue_id): int(q.next_seq_id()) for q in durable}
+        durable: list[RestingQueue] = list(self.queues.values())
+        numbers = {int(q.queue_id): int(q.next_seq_id()) for q in self.queues.values()}
         close_engine(self.engine, durable, numbers, self.files)
