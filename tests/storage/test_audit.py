@@ -300,6 +300,29 @@ def test_where_a_start_refuses_the_directory_the_audit_finds_damage(seed: int) -
         assert found.damages or counted(found) == expected
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_every_byte_is_accounted_for(seed: int) -> None:
+    """In a true block, in a damage, in the torn tail, or in the reserve of a journal file."""
+    chance = random.Random(seed)
+    files = SimFileSystem()
+    a_life(files, seed % 5)
+    files.power_cut(chance)
+    for walk in audit(files).walks():
+        for _ in range(3 if walk.size else 0):
+            files.flip(f"{DIRECTORY}/{walk.path}", chance.randrange(8 * walk.size))
+    for walk in audit(files).walks():
+        parts = [(block.offset, block.size) for block in walk.blocks]
+        parts += [(damage.offset, damage.length) for damage in walk.damages]
+        end = 0
+        for offset, size in sorted(parts):
+            assert offset <= end
+            end = max(end, offset + size)
+        if isinstance(walk, JournalWalk):
+            assert end + walk.torn_bytes <= walk.size
+        else:
+            assert end + walk.torn_bytes == walk.size
+
+
 def test_what_lies_behind_damage_is_still_read() -> None:
     files = SimFileSystem()
     settled_life(files)

@@ -31,7 +31,7 @@ class Block(NamedTuple):
     synced: int
     first: int
     last: int
-    count: int
+    rows: int
     payload: bytes
 
 
@@ -61,7 +61,7 @@ def read_messages(block: Block, segment: int, entries: int) -> dict[int, Record]
         record, at = read_record(block.payload, at)
         found[record.seq - segment * entries] = record
     assert list(found) == sorted(found)
-    assert (block.first, block.last, block.count) == (min(found), max(found), len(found))
+    assert (block.first, block.last, block.rows) == (min(found), max(found), len(found))
     return found
 
 
@@ -72,8 +72,8 @@ def read_marks(block: Block, entries: int) -> tuple[set[int], set[int], dict[int
     settled, delivered = (
         {p for p in range(entries) if bitmap[p // 8] >> p % 8 & 1} for bitmap in bitmaps
     )
-    rows = [struct.unpack_from(">Iq", block.payload, 2 * size + 12 * i) for i in range(block.count)]
-    assert len(block.payload) == 2 * size + 12 * block.count
+    rows = [struct.unpack_from(">Iq", block.payload, 2 * size + 12 * i) for i in range(block.rows)]
+    assert len(block.payload) == 2 * size + 12 * block.rows
     return settled, delivered, dict(rows)
 
 
@@ -188,7 +188,7 @@ def test_clause_3_1_large_batches_are_many_blocks() -> None:
     opened = OpenIndex()
     opened.append(*(message(seq, b"x" * 100_000) for seq in range(16, 23)))
     blocks = opened.blocks()
-    assert [(block.first, block.last, block.count) for block in blocks] == [
+    assert [(block.first, block.last, block.rows) for block in blocks] == [
         (0, 2, 3),
         (3, 5, 3),
         (6, 6, 1),
