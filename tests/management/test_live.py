@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
 
+from penstock.management import app
 from tests.management.conftest import Served
 
 
@@ -66,6 +68,77 @@ def test_a_queue_counts_what_clients_do(served: Served, client: pika.BlockingCon
     after = served.get(path)
     assert (after["messages_ready"], after["messages_unacknowledged"]) == (0, 1)
     assert channel.queue_declare("life of a/queue", passive=True).method.message_count == 0
+
+
+def test_rates_follow_what_clients_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "RATES_INTERVAL_S", 0.1)
+    running = Served(tmp_path)
+    try:
+        connection = pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", running.amqp_port)
+        )
+        channel = connection.channel()
+        channel.queue_declare("rated", durable=True)
+        time.sleep(0.2)
+        for _ in range(300):
+            channel.basic_publish("", "rated", b"x")
+        rated = "/api/queues/%2F/rated"
+
+        def rates() -> tuple[bool, bool]:
+            status = running.get(rated)["backing_queue_status"]
+            return status["avg_ingress_rate"] > 0, status["avg_egress_rate"] > 0
+
+        eventually(rates, (True, False))
+        for _ in range(300):
+            channel.basic_get("rated", auto_ack=True)
+        eventually(rates, (True, True))
+        connection.close()
+    finally:
+        running.stop()
+
+
+def test_where_messages_rest(served: Served, client: pika.BlockingConnection) -> None:
+    channel = client.channel()
+    channel.confirm_delivery()
+    for name, mode in (("resting", "lazy"), ("moving", "default")):
+        channel.queue_declare(name, durable=True, arguments={"x-queue-mode": mode})
+        for _ in range(500):
+            channel.basic_publish("", name, b"x" * 1000, pika.BasicProperties(delivery_mode=2))
+    lazy = served.get("/api/queues/%2F/resting")
+    assert lazy["backing_queue_status"]["mode"] == lazy["penstock"]["mode"] == "lazy"
+    assert lazy["backing_queue_status"]["delta"] == ["delta", 0, 500, 0, 500]
+    assert lazy["messages_ready_ram"] < 500
+    assert lazy["penstock"]["index"]["files"][0]["name"] == "0.idx"
+    default = served.get("/api/queues/%2F/moving")
+    assert default["backing_queue_status"]["q4"] == 500
+    assert default["messages_ram"] == default["messages_persistent"] == 500
+    assert default["penstock"]["q4"]["bytes"] == default["message_bytes"] > 500_000
+    listed = {row["name"]: row for row in served.get("/api/queues")}
+    line, row = (one["backing_queue_status"] for one in (listed["resting"], lazy))
+    # How much of delta is transient is not counted for a line of a list.
+    assert line["delta"][:3] + line["delta"][4:] == ["delta", 0, 500, 500]
+    assert line | {"delta": None} == row | {"delta": None}
+    assert "penstock" not in listed["resting"]
+
+
+def test_the_storage_of_the_node(served: Served, client: pika.BlockingConnection) -> None:
+    storage = served.get("/api/penstock/storage")
+    engine = served.node.engine
+    assert storage["memory"]["limit_bytes"] == engine.limits.ram_bytes
+    assert storage["disk"]["stalled"] is None
+    assert storage["recovery"]["queues"] == 0
+    assert storage["files"]["journal"][-1]["finished"] is False
+    assert served.get("/api/penstock/storage?columns=memory.full") == {"memory": {"full": False}}
+    served.add_user("mon", "m", ["management"])
+    refused = served.ask("/api/penstock/storage", "mon")
+    assert refused.status == 401
+    served.node.worker.stalled = "no space left on device: /somewhere"
+    try:
+        disk = served.get("/api/penstock/storage")["disk"]
+    finally:
+        served.node.worker.stalled = ""
+    assert disk["stalled"] == "no space left on device: /somewhere"
+    assert (disk["publishers_wait"], disk["reason"]) == (True, "low on disk")
 
 
 def test_connections_channels_and_consumers(

@@ -127,7 +127,10 @@ class ManagementServer:
             await runner.setup()
             await web.TCPSite(runner, self._bind, self._port).start()
             self._started.set_result(self._listening(runner.addresses[0][1]))
-            await self._rate_until_stopped(self._stopping)
+            rates = asyncio.create_task(self._keep_rates())
+            await self._stopping.wait()
+            # The data loop may have stopped: what is asked of it now is not waited for.
+            rates.cancel()
         except BaseException as error:
             if self._started.done():
                 raise
@@ -135,14 +138,11 @@ class ManagementServer:
         finally:
             await runner.cleanup()
 
-    async def _rate_until_stopped(self, stopping: asyncio.Event) -> None:
+    async def _keep_rates(self) -> None:
         """The rates of queues are averages over such intervals, as RabbitMQ's are."""
-        while not stopping.is_set():
-            try:
-                async with asyncio.timeout(RATES_INTERVAL_S):
-                    await stopping.wait()
-            except TimeoutError:
-                await self._update_rates()
+        while True:
+            await asyncio.sleep(RATES_INTERVAL_S)
+            await self._update_rates()
 
     async def _update_rates(self) -> None:
         try:
