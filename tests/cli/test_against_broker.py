@@ -56,6 +56,28 @@ def test_queues_after_a_publish(live: LiveBroker) -> None:
     assert penstock(live, "ping").stdout.startswith("alive")
 
 
+def test_where_a_queue_and_the_node_keep_messages(live: LiveBroker) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(live.url))
+    channel = connection.channel()
+    channel.queue_declare("shown", durable=True, arguments={"x-queue-mode": "lazy"})
+    channel.confirm_delivery()
+    for _ in range(300):
+        channel.basic_publish("", "shown", b"x" * 1000, pika.BasicProperties(delivery_mode=2))
+    text = penstock(live, "queue", "show", "shown").stdout
+    assert re.search(r"^delta +300 +3\d{5} +\d+  on disk, numbers 0 to 299", text, re.MULTILINE)
+    assert re.search(r"^0\.idx +\d+ ", text, re.MULTILINE)
+    assert re.search(r"^\d+\.jif +\d+  being written$", text, re.MULTILINE)
+    said = json.loads(penstock(live, "queue", "show", "shown", "-o", "json").stdout)
+    assert said["queue"]["penstock"]["messages"] == 300
+    assert said["storage"]["journal"]["bytes"] > 300_000
+    assert penstock(live, "queue", "show", "not there").returncode == 1
+    status = penstock(live, "status").stdout
+    assert re.search(r"^disk +writes$", status, re.MULTILINE)
+    assert re.search(r"^publishers +are read from$", status, re.MULTILINE)
+    channel.queue_delete("shown")
+    connection.close()
+
+
 def test_a_wrong_password_is_said(live: LiveBroker) -> None:
     refused = penstock(live, "queues", "--password", "wrong")
     assert refused.returncode == 1
