@@ -39,6 +39,7 @@ class Counted:
         self.durable = durable
         self.alive: dict[int, Kind] = {}
         self.out: list[Message] = []
+        self.later: list[Message] = []
 
     def publish(self, sizes: list[int], *, persistent: bool) -> None:
         messages = [message(b"x" * size, persistent=persistent) for size in sizes]
@@ -59,6 +60,12 @@ class Counted:
     def requeue(self, count: int) -> None:
         back, self.out = self.out[:count], self.out[count:]
         self.queue.requeue(back)
+
+    def delay(self, count: int) -> None:
+        later, self.out = self.out[:count], self.out[count:]
+        if later:
+            self.queue.delay(later, 1000)
+            self.later += later
 
     def page(self, target_bytes: int) -> None:
         self.open.commit()
@@ -82,7 +89,7 @@ class Counted:
             for name, run in runs.items()
         }
         here = {int(one.seq_id) for run in runs.values() for one in run.live()}
-        out = {int(one.seq_id) for one in self.out}
+        out = {int(one.seq_id) for one in self.out + self.later}
         resting = [kind for number, kind in self.alive.items() if number not in here | out]
         passing = [kind for kind in resting if not kind.persistent]
         in_ram = [one for run in runs.values() for one in run.live() if one.content]
@@ -101,6 +108,8 @@ class Counted:
         }
         said["ram_messages"] = len(in_ram)
         said["ram_bytes"] = sum(int(one.size) for one in in_ram)
+        said["ram_bytes"] += sum(len(one.content) for one in self.later)
+        said["delayed"] = len(self.later)
         kept = [kind for kind in self.alive.values() if kind.persistent]
         said["persistent_messages"] = len(kept)
         said["persistent_bytes"] = sum(kind.size for kind in kept)
@@ -126,7 +135,7 @@ STEPS = st.one_of(
         st.lists(st.sampled_from([1, 50, 300]), min_size=1, max_size=40),
         st.booleans(),
     ),
-    st.tuples(st.sampled_from(["fetch", "ack", "requeue"]), st.integers(1, 30)),
+    st.tuples(st.sampled_from(["fetch", "ack", "requeue", "delay"]), st.integers(1, 30)),
     st.tuples(st.just("page"), st.sampled_from([0, 2000, 20_000])),
 )
 

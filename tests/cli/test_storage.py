@@ -36,6 +36,7 @@ def queue(**changes: Any) -> dict[str, Any]:
         "q4": part(44, 4400, 44),
         "delta": part(55, 5500, 5) | {"start": 100, "end": 200},
         "pending": part(66, 6600, 60),
+        "delayed": 0,
         "persistent_messages": 99,
         "target_ram_count": None,
         "target_ram_bytes": None,
@@ -169,12 +170,14 @@ def test_targets_and_a_stopped_queue_are_told(api: str) -> None:
         target_ram_count=10,
         target_ram_bytes=2048,
         persistent_messages=None,
+        delayed=4,
     )
     Answers.at = {PATH: (200, said), STORAGE: (200, storage())}
     result = run("queue", "show", "or/ders", "--url", api)
     assert "durable, lazy, on the way there" in result.output
     assert "10 messages in memory, 2.0 KiB" in result.output
     assert words(result, "stopped") == ["stopped", "damaged\\x1b[2J"]
+    assert words(result, "delayed") == ["delayed", "4", "messages"]
     assert "persistent " not in result.output.partition("sub-queue")[0]
 
 

@@ -53,6 +53,7 @@ class _Count:
         self.runs: dict[str, _Counted] = {}
         self.tail: _Counted | None = None
         self.pending: _Counted | None = None
+        self.delayed: _Counted | None = None
         runs: dict[str, Run] = {"q1": queue.q1, "q2": queue.q2, "q3": queue.q3, "q4": queue.q4}
         for name in sorted(runs, key=lambda name: runs[name].count()):
             length = int(runs[name].count())
@@ -63,17 +64,25 @@ class _Count:
             budget -= int(queue.tail.count())
             self.tail = _Counted(queue.tail.live())
         if queue.pending.count <= budget:
+            budget -= int(queue.pending.count)
             self.pending = _Counted(queue.pending.live())
+        if len(queue.delayed) <= budget:
+            self.delayed = _Counted(list(queue.delayed.values()))
 
     def everything(self) -> list[_Counted] | None:
         """All that is in memory; None when something did not fit."""
-        if self.tail is None or self.pending is None or len(self.runs) < len(RUNS):
+        if self.tail is None or self.pending is None or self.delayed is None:
             return None
-        return [*self.runs.values(), self.tail, self.pending]
+        if len(self.runs) < len(RUNS):
+            return None
+        return [*self.runs.values(), self.tail, self.pending, self.delayed]
 
 
 def describe_queue(queue: VariableQueue, budget: int) -> Facts:
-    """Sizes are in bytes, contents only, but ``memory_bytes``, which has the overhead too."""
+    """Sizes are in bytes, contents only, but ``memory_bytes``, which has the overhead too.
+
+    Delayed messages are neither ready nor pending; ``ram_bytes`` has theirs with the ready ones'.
+    """
     count = _Count(queue, budget)
     tail_count = int(queue.tail.count())
     pending = queue.pending
@@ -101,6 +110,7 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
             "ram_messages": int(pending.ram_count),
             "ram_bytes": int(pending.ram_bytes),
         },
+        "delayed": len(queue.delayed),
         **_persistent(queue, count),
         "target_ram_count": _limit(int(queue.target_ram_count)),
         "target_ram_bytes": _limit(int(queue.target_ram_bytes)),
@@ -139,8 +149,8 @@ def _limit(target: int) -> int | None:
 
 
 def _content_ram_bytes(queue: VariableQueue) -> int:
-    """Contents in memory, of ready and pending messages: the account without the overhead."""
-    objects = queue.pending.count + queue.tail.count()
+    """Contents in memory, whatever state they are in: the account without the overhead."""
+    objects = queue.pending.count + queue.tail.count() + len(queue.delayed)
     for run in (queue.q1, queue.q2, queue.q3, queue.q4):
         objects += run.count()
     return int(queue.ram_bytes() - objects * MESSAGE_OVERHEAD_BYTES)
@@ -212,7 +222,7 @@ def _transients(queue: VariableQueue, count: _Count) -> Facts:
 
 
 def _persistent(queue: VariableQueue, count: _Count) -> Facts:
-    """Ready and pending messages that a restart brings back."""
+    """Messages that a restart brings back, delayed ones too."""
     if not queue.durable:
         return {"persistent_messages": 0, "persistent_bytes": 0}
     everything = count.everything()

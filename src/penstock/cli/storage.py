@@ -108,6 +108,8 @@ def _queue_pairs(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator
             f" {many(found['consumers'], 'consumer')}"
         ),
     )
+    if facts["delayed"]:
+        yield "delayed", many(facts["delayed"], "message")
     if facts["persistent_messages"] is not None:
         yield "persistent", many(facts["persistent_messages"], "message")
     yield "in memory", f"{many(found['messages_ram'], 'message')}, {size(facts['memory_bytes'])}"
