@@ -90,11 +90,12 @@ class BackingMachine(RuleBasedStateMachine):
     def fetch(self, max_messages: int, max_bytes: int, given_back: int, acked_first: bool) -> None:
         """Take, perhaps settle some at once, and give back those nobody wanted."""
         fetched = self.backing.fetch(max_messages, max_bytes)
-        if not fetched and self.model.ready:
-            # The head is on its way: the engine must say when it is there.
-            self.opened.run_jobs()
-            assert QUEUE_ID in self.opened.engine.board.take_arrived()
-            fetched = self.backing.fetch(max_messages, max_bytes)
+        for _ in range(2):
+            # The head is on its way, position first: the engine must say when it is there.
+            if not fetched and self.model.ready:
+                self.opened.run_jobs()
+                assert QUEUE_ID in self.opened.engine.board.take_arrived()
+                fetched = self.backing.fetch(max_messages, max_bytes)
         self.model.fetched(fetched, max_messages, max_bytes)
         assert all(one.flags & PENDING for one in fetched)
         kept = max(0, len(fetched) - given_back)

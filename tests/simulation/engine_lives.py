@@ -175,6 +175,8 @@ class Life:
         ending = self.rng.random()
         if ending < 0.3:
             self.opened.close_cleanly()
+            if ending < 0.1:
+                self.files.power_cut(self.rng)
             held = self.ready | {one.seq_id for one in self.tokens}
             need = allowed = held & persistent
         elif ending < 0.75:

@@ -181,6 +181,8 @@ class Loop:
             self._tick_waiters(now_ms)
         if self._heads:
             self._go_on(now_ms)
+        if turn.waiting and turn.blocked_reason() != "":
+            self._hold_those_who_wait()
         if self._paused:
             if not turn.behind():
                 self._resume()
@@ -314,6 +316,16 @@ class Loop:
             connection.paused = True
             waiting.append(connection)
             self._watch(connection)
+
+    def _hold_those_who_wait(self) -> None:
+        """Publishers whose confirms do not come: they may send nothing more until they do.
+
+        So they would never be read from, and never hear why they wait.
+        """
+        for session in self.turn.waiting:
+            connection = session.carrier
+            if isinstance(connection, Connection) and not connection.gone:
+                self._pause(connection, self._paused)
 
     def _resume(self) -> None:
         paused, self._paused = self._paused, []

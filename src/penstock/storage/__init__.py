@@ -31,6 +31,7 @@ everything back.
     terms.py             how everything stood at a clean stop
     recovery.py          opens the engine on a data directory, and closes it
     definitions.py       the entities, in SQLite
+    audit_files.py       walks through one file, on behind damage
     audit.py             looks at a data directory without changing it
 
 Each format has a page in docs/formats.

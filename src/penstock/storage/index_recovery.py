@@ -42,6 +42,7 @@ from penstock.storage.message_record import (
 )
 from penstock.storage.segment import Block, Segment
 from penstock.storage.segment_codec import (
+    DELAY_ROW_BYTES,
     HEADER_BYTES,
     MARKS,
     MESSAGES,
@@ -191,6 +192,10 @@ class IndexScan(DiskJob):
             if header.kind == MARKS:
                 start = header.offset + HEADER_BYTES
                 marks = data[start : header.end()]
+                bitmaps = 2 * segment.bitmap_bytes()
+                if len(marks) != bitmaps + DELAY_ROW_BYTES * header.count:
+                    # The checksum is right: written so, by other rules than ours.
+                    raise damage(path, int(header.offset), int(header.size))
                 delays = decode_delays(marks, 2 * segment.bitmap_bytes(), header.count)
         if marks != NOTHING:
             size = segment.bitmap_bytes()

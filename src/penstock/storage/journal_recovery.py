@@ -172,7 +172,9 @@ class JournalRecovery:
             if block_end(data, 0, number) >= 0:
                 self._read_tail(number, data)
                 break
-            if number != self.last_file_no or attests_damage(data, 0, number):
+            # Older files go only when the first block of the next is on disk.
+            alone = len(self.numbers) == 1 and number > 1
+            if number != self.last_file_no or alone or attests_damage(data, 0, number):
                 raise damage(self.path(number), 0, len(data))
         listed = [number for number in self._listed if number not in self._dropped]
         for number in sorted(listed, reverse=True):

@@ -146,11 +146,13 @@ class Opening:
         index.redelivered_below = terms.redelivered_below
         for segment in terms.segments:
             path = index.path(segment.number)
-            if not self._files.exists(path) or self._files.size(path) < segment.size:
+            if not self._files.exists(path) or self._files.size(path) < segment.synced:
                 raise Corrupt(
-                    f"{path}: is missing, or shorter than the {int(segment.size)} bytes"
-                    " it had when the broker stopped"
+                    f"{path}: is missing, or shorter than the {int(segment.synced)} bytes"
+                    " that were on disk when the broker stopped"
                 )
+            # Behind that is an attestation, not synced itself: it is written over.
+            segment.size = segment.synced
             index.adopt(segment)
         self.queues[int(terms.queue_id)] = FoundQueue(index, terms.next_seq_id, terms.expiring)
 
