@@ -126,12 +126,6 @@ NOT_YET = (
         _DECLARE,
     ),
     _not_yet(
-        "queue.argument_queue_mode",
-        _DECLARED,
-        "x-queue-mode 'lazy' for queue '<q>' in vhost '/'",
-        _DECLARE,
-    ),
-    _not_yet(
         "queue.argument_queue_type_quorum_exclusive",
         'A < channel.close ch=1 code=406 text="PRECONDITION_FAILED - invalid property '
         "'exclusive-owner' for queue '<q>' in vhost '/'\" " + _DECLARE,

@@ -64,9 +64,9 @@ def id_of(body: bytes) -> Id:
 class Line:
     """A connection with one channel, read and written by one thread."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, capabilities: dict[str, bool] | None = None) -> None:
         try:
-            self.sock: socket.socket = open_client(url).sock
+            self.sock: socket.socket = open_client(url, capabilities=capabilities).sock
         except (HungUp, ConnectionError) as error:
             raise Gone from error  # before the login was over
         self.sock.settimeout(TIMEOUT_S)

@@ -265,9 +265,7 @@ class Lives:
         self.judge_order(queue, account, ids)
         sizes = {*self.shape.sizes}
         for delivery, one in zip(deliveries, ids, strict=True):
-            assert delivery.body in (body_of(one, size) for size in {*self.shape.sizes}), (
-                "a body changed"
-            )
+            assert delivery.body in (body_of(one, size) for size in sizes), "a body changed"
             if ending == KILLED or one in account.delivered:
                 assert delivery.redelivered, f"{queue}: {one} may have been delivered, unmarked"
             elif ending == CLEAN and not account.had_consumer:

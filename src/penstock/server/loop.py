@@ -318,10 +318,7 @@ class Loop:
             self._watch(connection)
 
     def _hold_those_who_wait(self) -> None:
-        """Publishers whose confirms do not come: they may send nothing more until they do.
-
-        So they would never be read from, and never hear why they wait.
-        """
+        """Publishers who send nothing before their confirms come hear why those do not."""
         for session in self.turn.waiting:
             connection = session.carrier
             if isinstance(connection, Connection) and not connection.gone:
