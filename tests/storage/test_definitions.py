@@ -265,9 +265,9 @@ def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> No
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 2")
+    database.execute("PRAGMA user_version = 3")
     database.close()
-    with pytest.raises(Corrupt, match="format version 2, this release reads version 1"):
+    with pytest.raises(Corrupt, match="format version 3, this release reads version 2"):
         Definitions(path)
 
 
