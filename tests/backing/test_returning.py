@@ -47,14 +47,14 @@ def test_moved_to_the_tail_it_is_there_once(size: int, committed: bool) -> None:
     first[0].flags += 3 << ATTEMPTS_SHIFT
     queue.requeue_to_tail(first, 2)
     queue.check()
-    assert first[0].seq_id == 4
+    assert first[0].seq_id == queue.next_seq_id() - 1
     assert bodies(queue) == [b"1", b"2", b"3", b"0"]
     if committed:
         one.commit()
     one.work(3)
     files.power_cut(random.Random(1))
-    again = opened(files)
-    queue = again.queues[QUEUE_ID]
+    one = opened(files)
+    queue = one.queues[QUEUE_ID]
     if not committed:
         assert sorted(bodies(queue)) == [b"0", b"1", b"2", b"3"]
         return

@@ -108,7 +108,9 @@ class EndingMessages(PagedMessages):
             self._ack_range(self.delta_start, self.delta_end)
             if self.index is not None:
                 # All else that has a record is pending or delayed.
-                self.index.clear(self.pending.live() + list(self.delayed.values()))
+                self.index.clear(
+                    self.pending.live() + list(self.delayed.values()) + self._places_left()
+                )
             self._forget_delta()
         return count
 
@@ -176,7 +178,8 @@ class EndingMessages(PagedMessages):
         if first_whole < seq_id:
             count += self._drop_read(self.delta_start, first_whole)
             live_bytes = index.live_bytes
-            dropped = index.drop_segments(first_whole, seq_id, list(self.delayed.values()))
+            kept = list(self.delayed.values()) + self._places_left()
+            dropped = index.drop_segments(first_whole, seq_id, kept)
             count += dropped
             self.delta_count -= dropped
             self.delta_bytes -= live_bytes - index.live_bytes
@@ -241,6 +244,8 @@ class EndingMessages(PagedMessages):
         self._delay_heap = []
         self._delayed_ram = []
         if self.index is not None:
+            self.index.settle(self._places_left())
+            self._left = []
             self.index.delete()
             self.index = None
         self._account(-self._ram_bytes)

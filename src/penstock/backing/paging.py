@@ -247,6 +247,23 @@ class PagedMessages(RestingMessages):
             index.append(unwritten)
         return True
 
+    def tick(self, now_ms: i64) -> None:
+        super().tick(now_ms)
+        self._settle_left()
+
+    def _settle_left(self) -> None:
+        """Old places of what was moved to the tail, as far as that is durable."""
+        durable = self._engine.journal.durable_position
+        while self._left and self._left[0][0] <= durable:
+            self._the_index().settle(self._left[0][1])
+            del self._left[0]
+
+    def _places_left(self) -> list[Message]:
+        places: list[Message] = []
+        for _, messages in self._left:
+            places.extend(messages)
+        return places
+
     def _first_unsafe_move(self) -> i64:
         """From this seq_id on a move to the tail may not be durable yet."""
         moves = self._moves

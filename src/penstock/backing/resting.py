@@ -78,6 +78,8 @@ class RestingMessages(RestingQueue):
         self._delayed_highest: i64 = -1  # never below one that was delayed since the start
         # Messages moved to the tail: (the first of some, position of the journal behind them).
         self._moves: list[tuple[int, int]] = []
+        # Their old places in segments, to be settled when the journal is on disk that far.
+        self._left: list[tuple[int, list[Message]]] = []
         self._ahead_bytes: i64 = AHEAD_LEAST_BYTES
         self._read: SegmentRead | None = None
         self._read_from: i64 = 0

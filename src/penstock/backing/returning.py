@@ -9,6 +9,9 @@ new, in one group, so a crash finds the message once, at the old place or at the
 in the message store is not written again and keeps its one reference; the attempts counted in
 the flags travel along.
 
+Until that group is synced the record of the old place, if a segment has one, is left as it
+is: a mark or a removed file that reached the disk before the journal would lose the message.
+
 **Delayed** messages are positions in memory and a heap of times.  Their contents leave memory
 like those of unacknowledged ones.  The time is in the journal, and in the marks of the segment
 once the message rests there, so it survives a kill and a clean stop; after a start the delayed
@@ -23,7 +26,7 @@ from mypy_extensions import i64
 
 from penstock.backing.ending import EndingMessages
 from penstock.backing.runs import ascending
-from penstock.core.message import INDEXED, LOGGED, PENDING, REDELIVERED, Message
+from penstock.core.message import INDEXED, LOGGED, PENDING, PERSISTENT, REDELIVERED, Message
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
@@ -152,10 +155,11 @@ class ReturningMessages(EndingMessages):
         self._reserve(self._next_seq_id)
         size: i64 = 0
         logged: i64 = 0
+        left: list[Message] = []
         for message in messages:
             old_seq_id = message.seq_id
             if message.flags & INDEXED:
-                self._the_index().settle([message])
+                left.append(_old_place(message))
             message.flags = (message.flags | REDELIVERED) & ~INDEXED
             message.seq_id = seq_id
             message.enqueued_at_ms = now_ms
@@ -167,6 +171,9 @@ class ReturningMessages(EndingMessages):
         if logged > 0:
             self._journalled(logged)
             self._moves.append((int(first), int(journal.position)))
+        if left:
+            self._left.append((int(journal.position), left))
+            self._settle_left()
         self._append_tail(messages, size)
 
     # -- delay -----------------------------------------------------------------------------
@@ -285,3 +292,11 @@ class ReturningMessages(EndingMessages):
         if self.delta_count == 0:
             self.delta_start = 0
             self.delta_end = 0
+
+
+def _old_place(message: Message) -> Message:
+    """Stands for the record that is still there; its content, if stored, is not its own."""
+    old = Message(b"", message.address, message.flags & (PERSISTENT | INDEXED), 0)
+    old.seq_id = message.seq_id
+    old.size = message.size
+    return old

@@ -240,6 +240,7 @@ class VariableQueue(ReturningMessages, BackingQueue):
     def flush_file(self, file_no: i64, quota: i64) -> bool:
         if self._deleted:
             return True
+        self._settle_left()
         unwritten: list[Message] = []
         upto = self._flushed_seq_id
         done = False
@@ -300,6 +301,7 @@ class VariableQueue(ReturningMessages, BackingQueue):
 
     def note_delivered(self) -> None:
         """Before a clean stop: what was handed out is to be marked so after the start."""
+        self._settle_left()
         index = self.index
         for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
             _mark_delivered(index, run.live())
@@ -434,7 +436,7 @@ class VariableQueue(ReturningMessages, BackingQueue):
 
     def _check_delta(self, index: QueueIndex) -> None:
         """What lives in the index is delta, or known by position."""
-        known: i64 = 0
+        known: i64 = len(self._places_left())
         in_tail: i64 = 0
         for run in [self.q4, self.q3, self.q2, self.q1]:
             for message in run.live():
