@@ -1,0 +1,172 @@
+"""Orders that a crash depends on, each a bug once that random lives found, in a few lines."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.storage.disk_jobs import run_job
+from penstock.storage.segment_jobs import SegmentSync, SegmentWrite
+from tests.backing.engine_tools import OpenEngine, limits, message
+from tests.helpers.sim_files import SimFileSystem
+
+QUEUE_ID = 7
+ENTRIES = 16
+DIRECTORY = f"data/queues/{QUEUE_ID}"
+EVERYTHING = 1 << 40
+
+
+def opened(files: SimFileSystem, **some_limits: int) -> tuple[OpenEngine, VariableQueue]:
+    one = OpenEngine(
+        files,
+        {QUEUE_ID: ENTRIES},
+        limits(embed=200, **some_limits),
+        journal_file_bytes=2000,
+        store_file_bytes=3000,
+    )
+    return one, one.queues[QUEUE_ID]
+
+
+def fill(queue: VariableQueue, count: int, size: int = 50) -> None:
+    queue.publish([message(b"x" * size) for _ in range(count)], 1)
+
+
+def rested(one: OpenEngine, queue: VariableQueue) -> None:
+    """All that is there has a record in a segment, synced."""
+    one.commit()
+    while not queue.flush_file(EVERYTHING, EVERYTHING):
+        one.run_jobs()
+    assert queue.index is not None
+    queue.index.flush_marks()
+    queue.index.sync()
+    one.run_jobs()
+
+
+def held(queue: VariableQueue) -> int:
+    return len(queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING))
+
+
+def test_a_purge_leaves_places_alone_that_get_a_record_later() -> None:
+    """The segment of a pending message lives on; what is published into it next is not dead."""
+    files = SimFileSystem()
+    one, queue = opened(files)
+    queue.set_mode(True)
+    fill(queue, 5)
+    rested(one, queue)
+    queue.flush_tail()
+    queue.await_head()
+    assert len(queue.fetch(1, EVERYTHING)) == 1
+    assert queue.purge() == 4
+    fill(queue, 5)
+    queue.flush_tail()
+    queue.check()
+    one.run_jobs()
+    assert held(queue) == 5
+
+
+def test_a_failed_write_is_never_attested() -> None:
+    """The sync behind it in the lane is the first that could lie."""
+    files = SimFileSystem()
+    one, queue = opened(files)
+    fill(queue, 5)
+    one.commit()
+    assert queue.flush_file(EVERYTHING, EVERYTHING)
+    assert queue.index is not None
+    queue.index.sync()
+    write, sync = one.engine.board.take_writes()
+    assert isinstance(write, SegmentWrite)
+    assert isinstance(sync, SegmentSync)
+    files.fail("pwrite")
+    run_job(write, files)
+    run_job(sync, files)
+    assert isinstance(sync.error, OSError)
+    one.engine.board.finish(write)
+    one.engine.board.finish(sync)
+    assert not sync.is_synced()
+    assert one.engine.disk_error() is write.error
+    files.kill()
+    _, queue = opened(files)
+    assert held(queue) == 5
+
+
+def test_a_deleted_queue_keeps_its_directory_until_its_writes_are_over() -> None:
+    files = SimFileSystem()
+    one, queue = opened(files)
+    fill(queue, 5)
+    one.commit()
+    assert queue.flush_file(EVERYTHING, EVERYTHING)
+    (write,) = one.engine.board.take_writes()
+    queue.delete()
+    assert one.engine.board.reads == []
+    run_job(write, files)  # it was under way and could not be cancelled in time
+    one.engine.board.finish(write)
+    one.run_jobs()
+    assert not files.exists(DIRECTORY)
+    assert one.engine.disk_error() is None
+
+
+def test_a_journal_file_waits_for_segments_that_died_before_their_sync() -> None:
+    """Their sync is cancelled: only the removal of the file makes the journal's word needless."""
+    files = SimFileSystem()
+    one, queue = opened(files, journal=1000)
+    fill(queue, 10)
+    rested(one, queue)
+    taken = queue.fetch(10, EVERYTHING)
+    queue.ack(taken[:9])
+    while len(one.engine.journal.files) < 3:
+        fill(queue, 5)
+        one.commit()
+    retired = one.engine.journal.files_retired
+    while not any(isinstance(job, SegmentSync) for job in one.engine.board.writes):
+        one.work(2)
+    queue.ack(taken[9:])  # of the first segment only later messages may be left
+    queue.purge()
+    one.commit()
+    assert queue.index is not None
+    assert queue.index.removing
+    one.run_jobs(reads=0)
+    one.work(3)
+    assert one.engine.journal.files_retired == retired
+    one.run_jobs()
+    one.settle(4)
+    assert one.engine.journal.files_retired > retired
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_after_a_kill_takes_nothing_that_recovery_built_on(seed: int) -> None:
+    """What the first start found only in the page cache it makes durable before it acts on it."""
+    rng = random.Random(seed)
+    files = SimFileSystem()
+    one, queue = opened(files)
+    fill(queue, 6, size=400)
+    fill(queue, 6)
+    one.commit()
+    queue.requeue_to_tail(queue.fetch(4, EVERYTHING), 2)
+    fill(queue, 3, size=400)
+    one.commit(sync=False)
+    files.kill()
+    files.fail(rng.choice(["sync", "pwrite", "rewrite", "sync_dir", "remove"]), after=seed % 7)
+    with contextlib.suppress(OSError):
+        opened(files)
+    files.power_cut(rng)
+    _, queue = opened(files)
+    assert 12 <= held(queue) <= 15
+
+
+def test_dropping_below_counts_what_moves_up_when_delta_ends() -> None:
+    files = SimFileSystem()
+    one, queue = opened(files, paging=3000)
+    fill(queue, 200)
+    one.settle(1)
+    assert queue.delta_count > 0
+    fill(queue, 200)
+    queue._push_alphas(50)
+    assert queue.q2.count() > 0
+    last = queue.q2.first().seq_id + 3
+    wanted = len(queue.read_range(0, last, EVERYTHING, EVERYTHING))
+    assert queue.drop_below(last) == wanted
+    queue.check()
+    assert queue.floor_seq_id() == last
