@@ -101,7 +101,12 @@ class PromptWorker(DiskWorker):
 class QuietBroker:
     """A node without noise.  ``reports`` holds what sessions called their own fault."""
 
-    def __init__(self, files: SimFileSystem | None = None, definitions: str = ":memory:") -> None:
+    def __init__(
+        self,
+        files: SimFileSystem | None = None,
+        definitions: str = ":memory:",
+        memory_bytes: int = EVERYTHING,
+    ) -> None:
         self.files = files or SimFileSystem()
         self.definitions = Definitions(definitions)
         self.now_ms = 1_700_000_000_000
@@ -115,7 +120,7 @@ class QuietBroker:
         self.opening = Opening(
             self.files,
             DIRECTORY,
-            EngineLimits(4096, EVERYTHING, 32_768, EVERYTHING, EVERYTHING),
+            EngineLimits(4096, EVERYTHING, 32_768, memory_bytes, memory_bytes // 2),
             {record.queue_id: entries[record.vhost] for record in topology.queues},
             JOURNAL_FILE_BYTES,
         )
