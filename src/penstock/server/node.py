@@ -256,7 +256,8 @@ class Node:
 
         settings = self.settings
         amqp_port = self.loop.listen(settings.bind, settings.amqp_port)
-        view = BrokerView(self.broker, NodeWatch(self.loop, settings.bind, amqp_port))
+        watch = NodeWatch(self.loop, settings.bind, amqp_port)
+        view = BrokerView(self.broker, watch, opening=self.opening)
         facts = NodeFacts(view.node_name, settings.data_dir, settings.file_name)
         management = ManagementServer(
             settings.bind, settings.http_port, self.loop.call, view, facts
