@@ -28,8 +28,17 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.failpoints import NAMES
-from tests.crash.kill_clients import QUEUES, Acknowledger, Churner, Publisher, Worker
+from tests.crash.kill_clients import (
+    QUEUES,
+    Acknowledger,
+    Churner,
+    Deliveries,
+    Line,
+    Publisher,
+    Worker,
+)
 from tests.crash.test_kill import KILLED, SEED, UNKNOWN, Lives, Shape
+from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed
 from tests.helpers.live_broker import LiveBroker
 
@@ -54,10 +63,34 @@ UNDER_LOAD = set(NAMES) - AT_START - AT_CLEAN_START - AT_STOP
 TIMES = (1, 3)
 """Under load: the how manieth time it kills, a life each."""
 RARE = {"store.gc.copied", "store.gc.renamed"}
-"""Not so often that one should wait for the third."""
+"""Needs garbage beside what lives."""
 REACH_S = 90.0
+WASTED = 12
+"""So many of the waster's messages fill a file of the store."""
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+class Waster(Worker):
+    """Leaves one message of many: files of the store that are mostly garbage."""
+
+    def work(self, line: Line) -> None:
+        line.call("queue.declare", queue=self.name, exclusive=True, durable=True)
+        line.call("confirm.select")
+        line.send(codec.method_frame(1, "basic.consume", queue=self.name, nowait=True))
+        self.ready.set()
+        one = codec.method_frame(1, "basic.publish", routing_key=self.name)
+        one += codec.content_frames(1, b"waste:1:" + b"x" * 5000, {"delivery_mode": 2})
+        deliveries = Deliveries()
+        while True:
+            line.send(one * WASTED)
+            left = WASTED
+            while left:
+                for delivery in deliveries.take(line.frames()):
+                    left -= 1
+                    if delivery.tag % WASTED:
+                        tag = delivery.tag
+                        line.send(codec.method_frame(1, "basic.ack", delivery_tag=tag))
 
 
 class FailingBroker(LiveBroker):
@@ -109,6 +142,7 @@ class FailingLives(Lives):
         arguments = (*FAILING.flags, "--log-level", "error")
         self.failing = FailingBroker(directory, arguments, None, 30.0)
         self.broker = self.failing
+        self.wastes = False
 
     def work(self, life: int) -> list[Worker]:
         """Every queue is filled and emptied; durable queues come and go."""
@@ -124,6 +158,8 @@ class FailingLives(Lives):
         churner = Churner(url, f"c{life}", f"{SEED}:{life}:c", promises)
         self.churners.append(churner)
         workers.append(churner)
+        if self.wastes:
+            workers.append(Waster(url, f"c{life}.waste", f"{SEED}:{life}:w", promises))
         for worker in workers:
             worker.sizes = FAILING.sizes
             worker.start()
@@ -231,6 +267,7 @@ def test_the_points_of_stop_and_start_exist() -> None:
 
 @pytest.mark.parametrize("name", sorted(UNDER_LOAD))
 def test_dies_under_load(lives: FailingLives, name: str) -> None:
+    lives.wastes = name in RARE
     for life, times in enumerate((1, 1) if name in RARE else TIMES, 1):
         ending = lives.die_under_load(name, times, life)
         lives.judge_after(life, ending)
