@@ -271,6 +271,21 @@ def test_clause_4_1_another_version_is_refused(path: str) -> None:
         Definitions(path)
 
 
+def test_setting_queue_ids_aside_does_not_end_a_turn(path: str) -> None:
+    """Else a crash might keep half of what a client was told nothing of yet."""
+    definitions = Definitions(path)
+    other = sqlite3.connect(path)
+    for turn in range(2000):
+        for part in range(3):
+            queue_id = definitions.next_queue_id()
+            definitions.put_queue(QueueRecord(queue_id, HEX, "/", f"{turn}.{part}", False, {}))
+        (there,) = other.execute("SELECT count(*) FROM queues").fetchone()
+        assert there == 3 * turn, "an unfinished turn is on disk"
+        definitions.commit()
+    other.close()
+    definitions.close()
+
+
 KILLED_PROGRAM = """
 import sys
 from penstock.storage.definitions import *

@@ -248,6 +248,8 @@ class Definitions:
     def commit(self) -> None:
         """Everything since the last commit is on disk on return."""
         if self.dirty:
+            if self._next_queue_id + QUEUE_IDS_SET_ASIDE // 2 > self._set_aside_below:
+                self._set_aside()
             self._execute("COMMIT")
             self.dirty = False
 
@@ -271,15 +273,16 @@ class Definitions:
             self._error = _disk_error(error, self.path)
             raise self._error from error
 
+    def _set_aside(self) -> None:
+        self._set_aside_below = below = self._next_queue_id + QUEUE_IDS_SET_ASIDE
+        assert below <= QUEUE_ID_MAX
+        self._change("UPDATE counters SET value = ? WHERE name = 'next_queue_id'", below)
+
     def next_queue_id(self) -> int:
         """A number no queue of this node ever had or will have."""
         if self._next_queue_id >= self._set_aside_below:
-            # Commits what is under way along with it: ids must not wait for the turn's end.
-            below = self._next_queue_id + QUEUE_IDS_SET_ASIDE
-            assert below <= QUEUE_ID_MAX
-            self._change("UPDATE counters SET value = ? WHERE name = 'next_queue_id'", below)
-            self.commit()
-            self._set_aside_below = below
+            self._set_aside()
+            self.commit()  # what is under way too: only in a turn that takes very many
         queue_id = self._next_queue_id
         self._next_queue_id += 1
         return queue_id
