@@ -28,9 +28,11 @@ holds none.  A write for which there is no room, and an ``allocate``, get as far
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import random
+from typing import Any
 
 from penstock.storage.files import FileSystem, never_again
 
@@ -196,6 +198,13 @@ class SimFileSystem(FileSystem):
         self._capacity = UNLIMITED
         self._next_handle = 3
         self._failures: dict[str, tuple[int, int]] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SimFileSystem:
+        """By hand, since the class above may be a compiled one, which hides our attributes."""
+        other = SimFileSystem()
+        for name, value in vars(self).items():
+            setattr(other, name, copy.deepcopy(value, memo))
+        return other
 
     # -- trouble ---------------------------------------------------------------------------
 
