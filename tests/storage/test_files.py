@@ -102,7 +102,9 @@ def test_the_name_of_a_directory_that_is_there_is_made_durable_once(
     """A process may have died between making it and syncing the one above."""
     files = RealFileSystem()
     synced: list[str] = []
-    monkeypatch.setattr(files, "sync_dir", synced.append)
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+    )
     (tmp_path / "a").mkdir()
     files.makedirs(f"{tmp_path}/a")
     files.makedirs(f"{tmp_path}/a")
