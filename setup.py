@@ -40,6 +40,7 @@ HOT = [
     "src/penstock/storage/segment.py",
     "src/penstock/storage/segment_jobs.py",
     "src/penstock/storage/index_reading.py",
+    "src/penstock/storage/segment_rewriting.py",
     "src/penstock/storage/queue_index.py",
     "src/penstock/storage/index_recovery.py",
     "src/penstock/storage/terms.py",

@@ -40,6 +40,8 @@ class Life:
             "journal": self.rng.choice([8000, 10**6]),
             "entries": self.rng.choice([20, 10**6]),
         }
+        # Twice as much garbage is nothing to rewrite segments for.
+        self.store_file_bytes = self.rng.choice([500, 3000])
         self.now_ms = 1000
         self.published = 0
         self.crashes = 0
@@ -57,7 +59,7 @@ class Life:
             {QUEUE_ID: SEGMENT_ENTRIES},
             limits(**self.limits),
             journal_file_bytes=4000,
-            store_file_bytes=3000,
+            store_file_bytes=self.store_file_bytes,
         )
         self.queue = self.opened.queues[QUEUE_ID]
 
@@ -78,7 +80,7 @@ class Life:
         ]
         weights = [weight for weight, _ in verbs]
         for _ in range(STEPS):
-            self.now_ms += 1
+            self.now_ms += self.rng.choice([1, 1, 100])
             self.rng.choices([verb for _, verb in verbs], weights)[0]()
             self.check()
         self.drain()

@@ -170,3 +170,38 @@ def test_dropping_below_counts_what_moves_up_when_delta_ends() -> None:
     assert queue.drop_below(last) == wanted
     queue.check()
     assert queue.floor_seq_id() == last
+
+
+def test_nothing_goes_to_segments_before_the_tail_that_is_older() -> None:
+    """A large message at the tail waits for the store's disk; small ones behind it do not."""
+    files = SimFileSystem()
+    one, queue = opened(files, paging=3000)
+    fill(queue, 200)
+    one.settle(1)
+    assert queue.delta_count > 0
+    queue.set_mode(True)
+    one.settle(2)
+    fill(queue, 3, size=400)  # not committed: it cannot rest
+    assert queue.tail.count() == 3
+    queue.set_mode(False)
+    fill(queue, 30)
+    queue._push_alphas(30)
+    assert queue.q2.count() == 30
+    queue._push_betas(1000)
+    queue.check()
+    one.settle(3)
+    assert held(queue) == 233
+
+
+def test_memory_may_be_short_when_there_is_no_queue_to_page() -> None:
+    """What takes it waits for the disk."""
+    one, queue = opened(SimFileSystem(), paging=8)
+    fill(queue, 200)
+    one.commit()
+    while not one.engine.board.writes:
+        one.work(1)
+    queue.delete()
+    assert one.engine.ram.must_page()
+    assert not one.work(2)
+    one.settle(3)
+    assert one.engine.ram.used_bytes() == 0

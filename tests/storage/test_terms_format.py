@@ -58,7 +58,7 @@ def read_queue(reader: Reader) -> dict[str, Any]:
 
 
 def read_segment(reader: Reader) -> dict[str, Any]:
-    *numbers, has_stored = reader.take("QQQQQB")
+    *numbers, has_stored = reader.take("QQQQQQB")
     settled, delivered = reader.blob(), reader.blob()
     (count,) = reader.take("I")
     delays = [reader.take("Qq") for _ in range(count)]
@@ -136,7 +136,15 @@ def test_clause_2_what_was_written_comes_back() -> None:
     assert (queue.redelivered_below, queue.expiring) == (16, False)
     (segment,) = queue.segments
     (before,) = example_index().index.segments.values()
-    for name in ("number", "size", "synced", "live_count", "live_bytes", "has_stored"):
+    for name in (
+        "number",
+        "size",
+        "synced",
+        "live_count",
+        "live_bytes",
+        "record_bytes",
+        "has_stored",
+    ):
         assert getattr(segment, name) == getattr(before, name), name
     assert (segment.settled, segment.delivered) == (before.settled, before.delivered)
     assert segment.delays == before.delays
@@ -166,7 +174,7 @@ def test_clause_5_the_example() -> None:
     (queue,) = found["queues"]
     assert (queue["numbers"], queue["expiring"]) == ((7, ENTRIES, 20, 16), 0)
     (segment,) = queue["segments"]
-    assert segment["numbers"] == (1, 437, 381, 2, 10_001)
+    assert segment["numbers"] == (1, 437, 381, 2, 10_001, 95)
     assert segment["has_stored"] == 1
     assert segment["bitmaps"] == (b"\x02\x00", b"\x08\x00")
     assert segment["delays"] == {3: 60_000}

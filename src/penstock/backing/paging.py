@@ -178,7 +178,8 @@ class PagedMessages(RestingMessages):
         """From the back of q3, but not its head, then from the front of q2."""
         self.flush_tail()
         moved = self._push_q3(quota)
-        if moved < quota and self.q2.count() > 0:
+        # What is behind the tail cannot go to segments before it.
+        if moved < quota and self.q2.count() > 0 and self.tail.count() == 0:
             messages = self.q2.take(quota - moved)
             if self._rest(messages):
                 moved += self._extend_delta_end(messages)

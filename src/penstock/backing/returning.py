@@ -26,7 +26,15 @@ from mypy_extensions import i64
 
 from penstock.backing.ending import EndingMessages
 from penstock.backing.runs import ascending
-from penstock.core.message import INDEXED, LOGGED, PENDING, PERSISTENT, REDELIVERED, Message
+from penstock.core.message import (
+    INDEXED,
+    LOGGED,
+    PENDING,
+    PERSISTENT,
+    REDELIVERED,
+    STORED,
+    Message,
+)
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
@@ -296,7 +304,7 @@ class ReturningMessages(EndingMessages):
 
 def _old_place(message: Message) -> Message:
     """Stands for the record that is still there; its content, if stored, is not its own."""
-    old = Message(b"", message.address, message.flags & (PERSISTENT | INDEXED), 0)
+    old = Message(b"", message.address, message.flags & (PERSISTENT | INDEXED | STORED), 0)
     old.seq_id = message.seq_id
     old.size = message.size
     return old

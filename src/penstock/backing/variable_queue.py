@@ -380,8 +380,12 @@ class VariableQueue(ReturningMessages, BackingQueue):
                 last = message.seq_id
         if self.delta_count > 0:
             assert last < self.delta_start, "V1"
+            last = self.delta_start - 1
             for message in self.tail.live():
-                assert self.delta_start <= message.seq_id < self.delta_end, "V1"
+                assert last < message.seq_id < self.delta_end, "V1"
+                last = message.seq_id
+            # Nothing of delta is behind its tail.
+            assert self.tail.count() == 0 or last == self.delta_end - 1, "V7"
             last = self.delta_end - 1
         else:
             assert self.tail.count() == 0, "V7"

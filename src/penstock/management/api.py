@@ -213,14 +213,6 @@ class Api:
         rows = await self._session_rows(self._view.channel_rows, visitor)
         return await self._answer_rows(query, rows, pageable=True)
 
-    # -- rates ---------------------------------------------------------------------------
-
-    async def update_rates(self, now_ms: Callable[[], int]) -> None:
-        """Of all queues, a slice at a time."""
-        vhosts = await self._on_loop(self._view.vhost_names)
-        for vhost, names in _runs(await self._pairs(vhosts, self._view.queue_names)):
-            await self._on_loop(self._view.update_rates, vhost, names, now_ms())
-
     # -- the page ------------------------------------------------------------------------
 
     async def page(self, request: web.Request, visitor: Visitor) -> web.Response:

@@ -19,7 +19,6 @@ import asyncio
 import logging
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -43,7 +42,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ANSWER_TIMEOUT_S: Final = 5.0
 """How long the data loop may keep a request waiting."""
-RATES_INTERVAL_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 5.0
 SWITCH_INTERVAL_S: Final = 0.0005
 REALM: Final = 'Basic realm="Penstock Management"'
@@ -127,30 +125,13 @@ class ManagementServer:
             await runner.setup()
             await web.TCPSite(runner, self._bind, self._port).start()
             self._started.set_result(self._listening(runner.addresses[0][1]))
-            rates = asyncio.create_task(self._keep_rates())
             await self._stopping.wait()
-            # The data loop may have stopped: what is asked of it now is not waited for.
-            rates.cancel()
         except BaseException as error:
             if self._started.done():
                 raise
             self._started.set_exception(error)
         finally:
             await runner.cleanup()
-
-    async def _keep_rates(self) -> None:
-        """The rates of queues are averages over such intervals, as RabbitMQ's are."""
-        while True:
-            await asyncio.sleep(RATES_INTERVAL_S)
-            await self._update_rates()
-
-    async def _update_rates(self) -> None:
-        try:
-            await self._api.update_rates(_now_ms)
-        except TimeoutError:
-            log.warning("the broker did not answer in time: rates of queues are late")
-        except BrokerError:
-            log.debug("a virtual host went away while its queues were rated")
 
     def _listening(self, port: int) -> int:
         self._api.contexts = [
@@ -263,10 +244,6 @@ class ManagementServer:
 
     def _log_in(self, name: str, password: str, peer_is_loopback: bool) -> Visitor:
         return Visitor(self._view.authenticate(name, password, peer_is_loopback))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _nothing() -> None:

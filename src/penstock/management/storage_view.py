@@ -52,11 +52,6 @@ def shown_fields(backing: BackingQueue) -> Facts:
     return fields
 
 
-def update_rates(backing: BackingQueue, now_ms: int) -> None:
-    """Averages need somebody who looks now and then."""
-    _variable(backing).rates.update(now_ms)
-
-
 def _variable(backing: BackingQueue) -> VariableQueue:
     assert isinstance(backing, VariableQueue)
     return backing

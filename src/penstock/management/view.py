@@ -28,7 +28,6 @@ from penstock.management.storage_view import (
     listed_fields,
     shown_fields,
     storage_row,
-    update_rates,
 )
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -216,14 +215,6 @@ class BrokerView:
         row = self._queue_row(queue) | shown_fields(queue.backing)
         row["consumer_details"] = self._consumer_rows(queue)
         return row
-
-    def update_rates(self, vhost_name: str, names: Sequence[str], now_ms: int) -> None:
-        """Bring the averages of these queues up to date."""
-        vhost = self._broker.vhosts.get(vhost_name)
-        if vhost is not None:
-            for name in names:
-                if name in vhost.queues:
-                    update_rates(vhost.queues[name].backing, now_ms)
 
     def purge_queue(self, vhost: str, name: str) -> None:
         """Raises NotFound, or ResourceLocked when the queue is somebody's own."""

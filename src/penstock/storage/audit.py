@@ -51,6 +51,7 @@ from penstock.storage.files import FileSystem
 from penstock.storage.journal_codec import SPARE_SUFFIX, journal_file_name, journal_file_no
 from penstock.storage.journal_recovery import JournalledQueue, JournalRecovery
 from penstock.storage.segment import Segment
+from penstock.storage.segment_codec import UNFINISHED_SUFFIX as UNFINISHED_SEGMENT
 from penstock.storage.segment_codec import segment_file_name, segment_no
 from penstock.storage.store_codec import (
     UNFINISHED_SUFFIX,
@@ -347,7 +348,9 @@ class DataAudit:
             path = f"{directory}/{name}"
             number = segment_no(name)
             missing.discard(number)
-            if number < 0:
+            if segment_no(name, UNFINISHED_SEGMENT) >= 0:
+                self.notes.append(f"{path} is unfinished; the next start removes it")
+            elif number < 0:
                 self.notes.append(f"{path} is no file of this broker")
             elif known is not None and number not in known:
                 self.notes.append(f"{path} is dead: the terms do not name it")
@@ -424,7 +427,7 @@ class DataAudit:
         for message in journalled.messages:
             seq_id = int(message.seq_id)
             walk = segments.get(seq_id // entries)
-            if walk is not None and walk.has(seq_id % entries):
+            if walk is not None and walk.had(seq_id % entries):
                 continue
             if message.flags & STORED and not self.contents.refer(int(message.msg_id)):
                 if message.file_no > 0:

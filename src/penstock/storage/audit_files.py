@@ -345,6 +345,10 @@ class SegmentWalk(FileWalk):
             self.present[position >> 3] & 1 << (position & 7)
         )
 
+    def had(self, position: int) -> bool:
+        """A record, perhaps before the segment was rewritten."""
+        return self.has(position) or self.is_settled(position)
+
     def is_settled(self, position: int) -> bool:
         return (position >> 3) < len(self.settled) and bool(
             self.settled[position >> 3] & 1 << (position & 7)

@@ -20,11 +20,15 @@ paged while ``WRITES_WAITING_MAX_BYTES`` wait for the disk: they are in memory a
 segments what still lives there; settled marks are written; the segments are synced; the file
 goes.  Nothing else waits for it, so it may take many slices.
 
+**Rewriting** of segments, when more than half of what they hold is garbage and more than two
+files' worth of the message store: those with the most garbage first, some megabytes at a time.
+It and a retirement take turns, since a segment that is being rewritten takes no marks.
+
 Invariants:
   E1  a journal file goes only after every queue said it needs nothing of it, and after every
       segment of those queues was synced behind that, or its file was removed for good: a sync
       that was cancelled because the segment died does not count
-  E2  at most one retirement is under way
+  E2  at most one retirement is under way, and no segment is rewritten meanwhile
 """
 
 from typing import Final, final
@@ -50,6 +54,8 @@ TRANSIENT_BATCH_BYTES: Final[i64] = 1024 * 1024
 PAGED_AT_ONCE: Final = 16
 """Queues that page in one round; the largest."""
 LEAST_TARGET_BYTES: Final[i64] = 256 * 1024
+REWRITTEN_AT_ONCE_BYTES: Final[i64] = 32 * 1024 * 1024
+"""Segments of so many bytes are rewritten in one turn, before a retirement may have its own."""
 
 
 class RestingQueue:
@@ -164,7 +170,9 @@ class Engine:
         transient_store: MessageStore,
         board: JobBoard,
         limits: EngineLimits,
+        segment_slack_bytes: i64,
     ) -> None:
+        """``segment_slack_bytes``: so much garbage in segments is nothing to work for."""
         self.files: FileSystem = files
         self.directory: str = directory
         self.journal: Journal = journal
@@ -186,6 +194,8 @@ class Engine:
         self._paging: list[RestingQueue] = []
         self._paged: list[RestingQueue] = []  # since memory became short
         self._converting: list[RestingQueue] = []
+        self._slack_bytes: i64 = segment_slack_bytes
+        self._wasteful: list[Segment] = []  # the most garbage last
         self._busy_at_ms: i64 = 0
         self._kept_at_ms: i64 = 0
         self.paged_slices: i64 = 0
@@ -271,6 +281,7 @@ class Engine:
             more = True
         if self._flush_impatient():
             more = True
+        self._rewrite()
         self._retire_soon(False)
         if self._retiring is not None and self._retire():
             more = True
@@ -284,6 +295,8 @@ class Engine:
             self.transient_store.flush_job()
         for queue in self.queues.values():
             queue.tick(now_ms)
+        if self.account.rewriting == 0:
+            self._wasteful = self._find_wasteful()
 
     def _disk_is_busy(self) -> bool:
         """So much waits for it that more would only be more in memory; its end wakes the loop."""
@@ -303,6 +316,8 @@ class Engine:
             everyone.sort(key=_ram_bytes)
             self._paging = everyone[-PAGED_AT_ONCE:]
             self._paged.extend([queue for queue in self._paging if queue not in self._paged])
+        if not self._paging:
+            return False  # all that takes memory waits for the disk
         queue = self._paging.pop()
         # Each queue keeps its share of nine tenths of what the node may keep.
         share = queue.ram_bytes() * 9 // 10 * self.ram.paging_bytes // self.ram.used_bytes()
@@ -336,12 +351,45 @@ class Engine:
                 self.impatient.pop()
         return len(self.impatient) > 0
 
+    # -- rewriting -------------------------------------------------------------------------
+
+    def _find_wasteful(self) -> list[Segment]:
+        """The segments to rewrite, if the node has too much garbage."""
+        total: i64 = 0
+        living: i64 = 0
+        wasteful: list[Segment] = []
+        for queue in self.queues.values():
+            index = queue.index_or_none()
+            if index is not None:
+                for segment in index.segments.values():
+                    total += segment.size
+                    living += segment.record_bytes
+                    if segment.is_wasteful():
+                        wasteful.append(segment)
+        if total <= 2 * living + self._slack_bytes:
+            return []
+        wasteful.sort(key=_garbage_bytes)
+        return wasteful
+
+    def _rewrite(self) -> None:
+        if self._retiring is not None or self.account.rewriting > 0 or self._disk_is_busy():
+            return
+        quota = REWRITTEN_AT_ONCE_BYTES
+        while self._wasteful and quota > 0:
+            segment = self._wasteful.pop()
+            queue = self.queues.get(int(segment.queue_id))
+            index = None if queue is None else queue.index_or_none()
+            if index is not None and index.rewrite(segment):
+                quota -= segment.size
+
     # -- retirement ------------------------------------------------------------------------
 
     def _retire_soon(self, now: bool) -> None:
         """Begin a retirement when the journal is too large, or (``now``) when it may."""
         journal = self.journal
-        if self._retiring is not None or not journal.is_finished(journal.files[0]):
+        if self._retiring is not None or self.account.rewriting > 0:
+            return
+        if not journal.is_finished(journal.files[0]):
             return
         if not now and journal.total_bytes() <= self.limits.journal_bytes:
             return
@@ -404,6 +452,10 @@ class Engine:
         for queue in self.queues.values():
             total += queue.ram_bytes()
         assert total == self.ram.queued_bytes
+
+
+def _garbage_bytes(segment: Segment) -> int:
+    return int(segment.size - segment.record_bytes)
 
 
 def _ram_bytes(queue: RestingQueue) -> int:

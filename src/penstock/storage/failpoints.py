@@ -31,6 +31,8 @@ NAMES: Final[dict[str, str]] = {
     "journal.retired": "the oldest journal file is removed, or made ready to be used again",
     "segment.written": "blocks of a segment are written, not synced",
     "segment.synced": "a segment is synced, nobody was told",
+    "segment.copied": "what lives in a segment is copied and synced, unnamed yet",
+    "segment.renamed": "the copy has the segment's name, which may not be durable",
     "segment.removed": "a segment of which nothing lives is removed",
     "queue.removed": "the directory of a deleted queue is removed",
     "store.rolled": "a new file of the message store is there, nothing is in it",

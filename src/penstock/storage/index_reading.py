@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, Message
 from penstock.storage.message_record import message_record_end, read_message, record_seq_id
 from penstock.storage.segment import Block, Segment
-from penstock.storage.segment_codec import segment_file_name
+from penstock.storage.segment_codec import segment_file_name, unfinished_segment_name
 from penstock.storage.segment_jobs import SegmentOwner, SegmentRead, SegmentWrite
 
 
@@ -30,6 +30,9 @@ class IndexReading(SegmentOwner):
 
     def path(self, number: i64) -> str:
         return f"{self.directory}/{segment_file_name(int(number))}"
+
+    def unfinished_path(self, number: i64) -> str:
+        return f"{self.directory}/{unfinished_segment_name(int(number))}"
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -74,6 +77,7 @@ class IndexReading(SegmentOwner):
         job = SegmentRead(
             segment,
             self.path(segment.number),
+            self.unfinished_path(segment.number) if segment.renaming else "",
             self.queue_id,
             base + low,
             stop if stop < end else end,

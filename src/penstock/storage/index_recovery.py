@@ -12,6 +12,8 @@ What a crash can leave in a segment file, and what is done:
     transient messages                     settled: they do not outlive the process
     a message the journal has settled      settled
     no living message                      the file is removed
+    a rewriting that did not come to its   removed (``.idt``)
+      end
 
 Bytes that no block attests may be only in the page cache (after a mere kill), so they are
 written again and synced before the journal that could replace them goes; names likewise: the
@@ -46,6 +48,7 @@ from penstock.storage.segment_codec import (
     HEADER_BYTES,
     MARKS,
     MESSAGES,
+    UNFINISHED_SUFFIX,
     BlockHeader,
     attests_damage,
     damage,
@@ -90,7 +93,7 @@ class IndexScan(DiskJob):
         self.bytes_cut: i64 = 0
         self.expiring: bool = False
         self.next_seq_id: i64 = 0
-        self._present: dict[int, bytearray] = {}  # which positions have a record
+        self._present: dict[int, bytearray] = {}  # which positions have a record, or had one
 
     def run(self, files: FileSystem) -> None:
         numbers: list[int] = []
@@ -99,6 +102,8 @@ class IndexScan(DiskJob):
                 number = segment_no(name)
                 if number >= 0:
                     numbers.append(number)
+                elif segment_no(name, UNFINISHED_SUFFIX) >= 0:
+                    files.remove(f"{self.directory}/{name}")
         for number in sorted(numbers):
             self._read_segment(files, number)
         if numbers:
@@ -144,7 +149,7 @@ class IndexScan(DiskJob):
         path = f"{self.directory}/{segment_file_name(number)}"
         data = files.read(path)
         self.bytes_read += len(data)
-        segment = Segment(number, self.entries)
+        segment = Segment(self.queue_id, number, self.entries)
         headers = self._blocks(path, data, number)
         end: i64 = 0
         attested: i64 = 0
@@ -202,6 +207,8 @@ class IndexScan(DiskJob):
             segment.settled = bytearray(marks[:size])
             segment.delivered = bytearray(marks[size : 2 * size])
             segment.delays = delays
+            # A rewritten segment has no record of what was settled.
+            present[:] = segment.settled
         for header in headers:
             if header.kind == MESSAGES:
                 self._take_block(path, data, segment, header, present)
@@ -220,6 +227,7 @@ class IndexScan(DiskJob):
         content_bytes: i64 = 0
         dead_count: i64 = 0
         dead_bytes: i64 = 0
+        dead_record_bytes: i64 = 0
         while at < end:
             after = message_record_end(data, at, end)
             position = record_seq_id(data, at) - base
@@ -234,6 +242,7 @@ class IndexScan(DiskJob):
             if self._is_dead(data, at, segment, position):
                 dead_count += 1
                 dead_bytes += size
+                dead_record_bytes += after - at
             else:
                 self._note_living(data, at, segment, position)
             at = after
@@ -244,6 +253,7 @@ class IndexScan(DiskJob):
         )
         segment.live_count -= dead_count
         segment.live_bytes -= dead_bytes
+        segment.record_bytes -= dead_record_bytes
 
     def _is_dead(self, data: bytes, at: i64, segment: Segment, position: i64) -> bool:
         if segment.is_settled(position):

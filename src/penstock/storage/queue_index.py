@@ -25,7 +25,7 @@ back to rest on disk, and at a clean stop.
 
 A file that is being removed may not be written again until it is gone (``can_append``):
 removals overtake writes, since on a full disk they must; writes to it that still wait are
-cancelled.
+cancelled.  Nor may one that is being rewritten (segment_rewriting.py).
 
 Invariants (``check``):
   X1  a segment is here exactly while a message lives in it
@@ -42,12 +42,10 @@ from penstock.core.message import INDEXED, PERSISTENT, STORED, Message
 from penstock.storage.disk_jobs import DiskJob, JobBoard
 from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
-from penstock.storage.index_reading import IndexReading
-from penstock.storage.message_record import (
-    write_message_head,
-)
+from penstock.storage.message_record import message_record_size, write_message_head
 from penstock.storage.segment import Block, Segment
 from penstock.storage.segment_codec import (
+    BLOCK_BYTES,
     HEADER_BYTES,
     MARKS,
     MESSAGES,
@@ -62,8 +60,8 @@ from penstock.storage.segment_jobs import (
     Undertaker,
     WriteAccount,
 )
+from penstock.storage.segment_rewriting import IndexRewriting
 
-BLOCK_BYTES: Final[i64] = 256 * 1024
 READ_ALL_BYTES: Final[i64] = 1 << 50
 
 
@@ -76,8 +74,11 @@ class _Removal(DiskJob):
         self._index: QueueIndex = index
         self._number: int = int(number)
         self._path: str = index.path(number)
+        self._unfinished: str = index.unfinished_path(number)
 
     def run(self, files: FileSystem) -> None:
+        if files.exists(self._unfinished):
+            files.remove(self._unfinished)
         if files.exists(self._path):
             files.remove(self._path)
             reach("segment.removed")
@@ -92,7 +93,7 @@ class _Removal(DiskJob):
 
 
 @final
-class QueueIndex(IndexReading):
+class QueueIndex(IndexRewriting):
     """``directory`` is the queue's own; it is made when the first segment is written."""
 
     def __init__(
@@ -105,16 +106,14 @@ class QueueIndex(IndexReading):
         entries: i64,
         durable: bool,
     ) -> None:
-        super().__init__(directory, queue_id, entries, durable)
+        super().__init__(board, account, directory, queue_id, entries, durable)
         self.removing: dict[int, Segment] = {}  # dead, their files not surely gone
         self.live_count: i64 = 0
         self.live_bytes: i64 = 0
         self.blocks_written: i64 = 0
         self._deleted: bool = False
-        self._board: JobBoard = board
-        self._account: WriteAccount = account
         self._undertaker: Undertaker = undertaker
-        self._nowhere: Segment = Segment(-1, entries)
+        self._nowhere: Segment = Segment(queue_id, -1, entries)
         self._near: Segment = self._nowhere  # the one used last
         self._syncs: list[SegmentSync] = []
         self._dropping: list[Segment] = []  # dead, with a job still under way
@@ -128,7 +127,9 @@ class QueueIndex(IndexReading):
     # -- writing ---------------------------------------------------------------------------
 
     def can_append(self, seq_id: i64) -> bool:
-        return int(seq_id // self.entries) not in self.removing
+        number = int(seq_id // self.entries)
+        segment = self.segments.get(number)
+        return number not in self.removing and (segment is None or not segment.rewriting)
 
     def append(self, messages: list[Message]) -> None:
         """Records for these; ascending, not INDEXED, contents at hand; they become INDEXED."""
@@ -146,7 +147,7 @@ class QueueIndex(IndexReading):
         segment = self.segments.get(int(number))
         if segment is None:
             assert int(number) not in self.removing
-            segment = Segment(number, self.entries)
+            segment = Segment(self.queue_id, number, self.entries)
             self.segments[int(number)] = segment
         return segment
 
@@ -188,6 +189,7 @@ class QueueIndex(IndexReading):
         self._submit(write)
 
     def _header(self, segment: Segment, kind: i64) -> BlockHeader:
+        assert not segment.rewriting
         return BlockHeader(self.queue_id, segment.number, kind, segment.size, segment.synced)
 
     def _submit(self, write: SegmentWrite) -> None:
@@ -242,6 +244,7 @@ class QueueIndex(IndexReading):
         """Bring to the disk all that was written so far; the jobs are on the board."""
         jobs: list[SegmentSync] = []
         for segment in self.segments.values():
+            assert not segment.rewriting
             if segment.size > segment.synced + HEADER_BYTES:
                 job = SegmentSync(self, segment, self.path(segment.number), self.queue_id)
                 self._board.writes.append(job)
@@ -280,16 +283,16 @@ class QueueIndex(IndexReading):
                 number = seq_id // entries
                 if number != segment.number:
                     segment = self.segments[int(number)]
-                transient = not message.flags & PERSISTENT
-                self._settle(segment, seq_id - number * entries, message.size, transient)
+                self._settle(segment, seq_id - number * entries, message)
                 if segment.live_count == 0:
                     segment = self._nowhere
         self._near = segment
 
-    def _settle(self, segment: Segment, position: i64, size: i64, transient: bool) -> None:
-        segment.settle(position, size, transient)
+    def _settle(self, segment: Segment, position: i64, message: Message) -> None:
+        transient = not message.flags & PERSISTENT
+        segment.settle(position, message.size, message_record_size(message), transient)
         self.live_count -= 1
-        self.live_bytes -= size
+        self.live_bytes -= message.size
         if segment.live_count == 0:
             self._drop(segment)
 
@@ -310,6 +313,9 @@ class QueueIndex(IndexReading):
         for sync in self._syncs:
             if sync.segment is segment:
                 sync.cancelled = True  # it must not attest what was not written
+        for rewrite in self._rewrites:
+            if rewrite.segment is segment:
+                rewrite.cancelled = True
 
     def _remove(self, segment: Segment) -> None:
         if not self._deleted:
@@ -357,12 +363,14 @@ class QueueIndex(IndexReading):
         positions: set[int] = set()
         count: i64 = 0
         size: i64 = 0
+        record_bytes: i64 = 0
         transient_count: i64 = 0
         for message in kept:
             positions.add(int(message.seq_id - segment.number * self.entries))
             if message.flags & INDEXED:
                 count += 1
                 size += message.size
+                record_bytes += message_record_size(message)
                 if not message.flags & PERSISTENT:
                     transient_count += 1
         if segment.live_count == count:
@@ -374,6 +382,7 @@ class QueueIndex(IndexReading):
         segment.settle_all_but(positions)
         segment.live_count = count
         segment.live_bytes = size
+        segment.record_bytes = record_bytes
         segment.transient_count = transient_count
         if count == 0:
             self._drop(segment)
@@ -401,6 +410,8 @@ class QueueIndex(IndexReading):
             write.cancelled = True
         for sync in self._syncs:
             sync.cancelled = True
+        for rewrite in self._rewrites:
+            rewrite.cancelled = True
         self.segments = {}
         self._near = self._nowhere
         self.live_count = 0
@@ -408,7 +419,7 @@ class QueueIndex(IndexReading):
         self._remove_directory()
 
     def _remove_directory(self) -> None:
-        if not self._writes and not self._syncs:
+        if not self._writes and not self._syncs and not self._rewrites:
             self._board.reads.append(RemoveDirectory(self.directory))
 
     def shed_transient(self, files: FileSystem) -> None:

@@ -104,7 +104,9 @@ class Opening:
             files, f"{directory}/store/transient", board, store_file_bytes, durable=False
         )
         journal = Journal(files, f"{directory}/journal", journal_file_bytes)
-        self.engine: Engine = Engine(files, directory, journal, store, transient, board, limits)
+        self.engine: Engine = Engine(
+            files, directory, journal, store, transient, board, limits, 2 * store_file_bytes
+        )
 
     def run(self, run_jobs: RunJobs, progress: Progress) -> None:
         files = self._files

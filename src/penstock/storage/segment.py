@@ -10,6 +10,7 @@ Invariants (``check``):
   G2  blocks are sorted by their first position and lie within the file's size
   G3  synced <= size
   G4  what is delayed has a record and is not settled
+  G5  record_bytes, what the living take in the file, is within the blocks
 """
 
 from typing import Final, final
@@ -55,11 +56,15 @@ class Segment:
         "failed",
         "gone",
         "has_stored",
+        "left_alone",
         "live_bytes",
         "live_count",
         "marks_dirty",
         "named",
         "number",
+        "queue_id",
+        "record_bytes",
+        "renaming",
         "rewriting",
         "settled",
         "size",
@@ -68,7 +73,8 @@ class Segment:
         "writing",
     )
 
-    def __init__(self, number: i64, entries: i64) -> None:
+    def __init__(self, queue_id: i64, number: i64, entries: i64) -> None:
+        self.queue_id: i64 = queue_id
         self.number: i64 = number
         self.entries: i64 = entries
         self.blocks: list[Block] = []
@@ -78,11 +84,14 @@ class Segment:
         self.count: i64 = 0
         self.live_count: i64 = 0
         self.live_bytes: i64 = 0
+        self.record_bytes: i64 = 0
         self.transient_count: i64 = 0  # living ones that are not to outlive the process
         self.writing: i64 = 0  # jobs under way on the file
         self.failed: bool = False  # set by a thread: a write or sync failed, no more may follow
         self.gone: bool = False  # dead, and nothing of it can come back after a crash
-        self.rewriting: bool = False
+        self.rewriting: bool = False  # nothing may be appended
+        self.renaming: bool = False  # the blocks are those of a copy that may lack its name
+        self.left_alone: bool = False  # not to be rewritten: damage was found in it
         self.has_stored: bool = False  # some record's content is in the message store
         self.marks_dirty: bool = False
         self.settled: bytearray | None = None
@@ -102,10 +111,36 @@ class Segment:
         self.count += block.count
         self.live_count += block.count
         self.live_bytes += block.content_bytes
+        self.record_bytes += block.size
         if block.end() > self.size:
             self.size = block.end()
 
-    def settle(self, position: i64, size: i64, transient: bool) -> None:
+    def take_copy(self, blocks: list[Block], size: i64) -> None:
+        """The file is about to be replaced by one with these blocks, which is on disk."""
+        self.blocks = []
+        self.count = 0
+        live_count = self.live_count
+        live_bytes = self.live_bytes
+        record_bytes = self.record_bytes
+        for block in blocks:
+            self.add_block(block)
+        # What died while it was copied is in the copy.
+        self.live_count = live_count
+        self.live_bytes = live_bytes
+        self.record_bytes = record_bytes
+        self.size = size
+        self.synced = size
+        self.named = True
+        self.renaming = True
+
+    def is_wasteful(self) -> bool:
+        """Is more of the file garbage than not?  Marks and headers of a copy are no garbage."""
+        return self.size > 2 * self.record_bytes + 3 * (2 * self.bitmap_bytes() + 2 * HEADER_BYTES)
+
+    def is_at_rest(self) -> bool:
+        return self.writing == 0 and not (self.failed or self.left_alone)
+
+    def settle(self, position: i64, size: i64, record_size: i64, transient: bool) -> None:
         """The message at this position is done."""
         settled = self.settled
         if settled is None:
@@ -117,6 +152,7 @@ class Segment:
         settled[byte] |= bit
         self.live_count -= 1
         self.live_bytes -= size
+        self.record_bytes -= record_size
         if self.delays:
             self.delays.pop(int(position), None)
         if transient:
@@ -176,7 +212,9 @@ class Segment:
     def check(self) -> None:
         count: i64 = 0
         first: i64 = -1
+        size: i64 = 0
         for block in self.blocks:
+            size += block.size
             assert block.first >= first, "G2"
             assert 0 <= block.first <= block.last < self.entries, "G2"
             assert block.end() <= self.size, "G2"
@@ -189,3 +227,10 @@ class Segment:
         assert 0 <= self.synced <= self.size, "G3"
         for position in self.delays:
             assert not self.is_settled(position), "G4"
+        assert 0 < self.record_bytes <= size or self.live_count == 0, "G5"
+
+
+def has_bit(bits: bytes, position: i64) -> bool:
+    """Of a bitmap as it was."""
+    bit: i64 = 1 << (position & 7)
+    return bool(bits[position >> 3] & bit)

@@ -28,7 +28,10 @@ MAGIC_BYTES: Final = b"PSX\x01"
 MAGIC: Final = 0x50535801
 FORMAT_VERSION: Final = 1
 SEGMENT_SUFFIX: Final = ".idx"
+UNFINISHED_SUFFIX: Final = ".idt"
 HEADER_BYTES: Final[i64] = 56
+BLOCK_BYTES: Final[i64] = 256 * 1024
+"""A messages block is closed when its payload is so large."""
 CHECKED_BYTES: Final[i64] = 52
 
 MESSAGES: Final[i64] = 1
@@ -41,11 +44,15 @@ def segment_file_name(number: int) -> str:
     return f"{number}{SEGMENT_SUFFIX}"
 
 
-def segment_no(name: str) -> int:
+def unfinished_segment_name(number: int) -> str:
+    return f"{number}{UNFINISHED_SUFFIX}"
+
+
+def segment_no(name: str, suffix: str = SEGMENT_SUFFIX) -> int:
     """The number in the name of a segment file; -1 = some other file."""
-    if name == f"0{SEGMENT_SUFFIX}":
+    if name == f"0{suffix}":
         return 0
-    number = numbered(name, SEGMENT_SUFFIX)
+    number = numbered(name, suffix)
     return number if number > 0 else -1
 
 

@@ -22,7 +22,7 @@ from penstock.storage.message_record import (
     record_msg_id,
     record_seq_id,
 )
-from penstock.storage.segment import Segment
+from penstock.storage.segment import Segment, has_bit
 from penstock.storage.segment_codec import (
     ATTEST,
     HEADER_BYTES,
@@ -39,11 +39,15 @@ READ_GAP_BYTES: Final[i64] = 64 * 1024
 class WriteAccount:
     """Bytes that wait for the disk in segment writes, over all queues: they are memory too.
 
-    ``error`` is what a write, sync or removal met; the node cannot go on.
+    ``error`` is what a write, sync or removal met; the node cannot go on.  ``rewriting`` counts
+    segments that are being rewritten, ``rewritten`` and ``bytes_reclaimed`` what came of it.
     """
 
     def __init__(self) -> None:
         self.waiting_bytes: i64 = 0
+        self.rewriting: i64 = 0
+        self.rewritten: i64 = 0
+        self.bytes_reclaimed: i64 = 0
         self.error: Exception | None = None
 
     def note_error(self, error: Exception) -> None:
@@ -177,10 +181,19 @@ class SegmentRead(DiskJob):
     """Brings some blocks of one segment, checked.
 
     ``start`` and ``upto`` are the seq_ids [start, upto) for which the blocks are complete:
-    every living message of the segment in between is in ``payloads``.
+    every living message of the segment in between is in ``payloads``.  ``unfinished``: the
+    name the file may have still, see segment_rewriting.py.
     """
 
-    def __init__(self, segment: Segment, path: str, queue_id: i64, start: i64, upto: i64) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        path: str,
+        unfinished: str,
+        queue_id: i64,
+        start: i64,
+        upto: i64,
+    ) -> None:
         super().__init__()
         self.segment: Segment = segment
         self.start: i64 = start
@@ -189,6 +202,7 @@ class SegmentRead(DiskJob):
         self.missing: list[int] = []  # places in payloads that are to be read
         self.size: i64 = 0
         self._path: str = path
+        self._unfinished: str = unfinished
         self._queue_id: i64 = queue_id
         self._offsets: list[int] = []
         self._sizes: list[int] = []
@@ -215,9 +229,17 @@ class SegmentRead(DiskJob):
                 end = self._offsets[i] + self._sizes[i]
             i += 1
             start = self._offsets[first]
-            data = files.pread(self._path, start, end - start)
+            data = self._pread(files, start, end - start)
             for place in range(first, i):
                 self._take(place, data, self._offsets[place] - start, start)
+
+    def _pread(self, files: FileSystem, start: int, size: int) -> bytes:
+        if self._unfinished:
+            try:
+                return files.pread(self._unfinished, start, size)
+            except FileNotFoundError:
+                self._unfinished = ""
+        return files.pread(self._path, start, size)
 
     def _take(self, place: i64, data: bytes, at: i64, base: i64) -> None:
         header = read_block(data, at, base, self._queue_id, self.segment.number)
@@ -284,10 +306,7 @@ class Burial(DiskJob):
         if int(position) in self._kept:
             return False
         settled = self._settled
-        if settled is None:
-            return True
-        bit: i64 = 1 << (position & 7)
-        return not settled[position >> 3] & bit
+        return settled is None or not has_bit(settled, position)
 
 
 @final

@@ -122,6 +122,7 @@ def _write_segment(writer: BytesWriter, segment: Segment) -> None:
     write_i64_be(writer, segment.synced)
     write_i64_be(writer, segment.live_count)
     write_i64_be(writer, segment.live_bytes)
+    write_i64_be(writer, segment.record_bytes)
     writer.append(i64(1) if segment.has_stored else i64(0))
     _write_bytes(writer, b"" if segment.settled is None else bytes(segment.settled))
     _write_bytes(writer, b"" if segment.delivered is None else bytes(segment.delivered))
@@ -176,18 +177,19 @@ def _decode(payload: bytes) -> Terms:
         queue.redelivered_below = reader.number()
         queue.expiring = reader.flag()
         for _segment in range(reader.count()):
-            queue.segments.append(_read_segment(reader, entries))
+            queue.segments.append(_read_segment(reader, queue_id, entries))
         queues.append(queue)
     return Terms(journal_file_no, store_table, queues)
 
 
-def _read_segment(reader: _Reader, entries: i64) -> Segment:
-    segment = Segment(reader.number(), entries)
+def _read_segment(reader: _Reader, queue_id: i64, entries: i64) -> Segment:
+    segment = Segment(queue_id, reader.number(), entries)
     size = reader.number()
     segment.synced = reader.number()
     segment.named = True
     live_count = reader.number()
     live_bytes = reader.number()
+    record_bytes = reader.number()
     segment.has_stored = reader.flag()
     settled = reader.bytes()
     delivered = reader.bytes()
@@ -208,4 +210,5 @@ def _read_segment(reader: _Reader, entries: i64) -> Segment:
     segment.size = size
     segment.live_count = live_count
     segment.live_bytes = live_bytes
+    segment.record_bytes = record_bytes
     return segment
