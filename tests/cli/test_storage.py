@@ -96,6 +96,15 @@ def storage(**changes: Any) -> dict[str, Any]:
             "files_retired": 5,
             "behind": False,
         },
+        "segments": {
+            "files": 2,
+            "bytes": 4096,
+            "living_bytes": 3072,
+            "garbage_share": 0.25,
+            "rewriting": 0,
+            "files_rewritten": 3,
+            "bytes_reclaimed": 5000,
+        },
         "stores": {"persistent": store(1, 5120, 0.5), "transient": store(0, 0, 0.0)},
         "recovery": {
             "clean": False,
@@ -242,6 +251,7 @@ def test_status(api: str) -> None:
         "to write": "512 B for segments",
         "publishers": "are read from",
         "journal": "2 files, 3.0 KiB (retired above 8.0 KiB), 5 retired since the start",
+        "segments": "2 files, 4.0 KiB, 25.0 % garbage, 3 rewritten since the start",
         "persistent store": "1 file, 5.0 KiB, 7 contents, 50.0 % garbage",
         "transient store": "0 files, 0 B, 7 contents, 0.0 % garbage",
         "last start": "40 messages in 3 durable queues, after a crash or in a new directory:"

@@ -62,20 +62,31 @@ AT_STOP = {"terms.written"}
 UNDER_LOAD = set(NAMES) - AT_START - AT_CLEAN_START - AT_STOP
 TIMES = (1, 3)
 """Under load: the how manieth time it kills, a life each."""
-RARE = {"store.gc.copied", "store.gc.renamed"}
-"""Needs garbage beside what lives."""
 REACH_S = 90.0
-WASTED = 12
-"""So many of the waster's messages fill a file of the store."""
+KEPT = 12
+"""The waster keeps one of so many; in the store they fill a file."""
+WASTES = {
+    "store.gc.copied": (KEPT, 5000),
+    "store.gc.renamed": (KEPT, 5000),
+    "segment.copied": (100 * KEPT, 800),
+    "segment.renamed": (100 * KEPT, 800),
+}
+"""Points that need garbage beside what lives: how many messages at a time, and of what size.
+
+Those for segments must be so many that they are paged out before they are acknowledged.
+"""
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Waster(Worker):
-    """Leaves one message of many: files of the store that are mostly garbage.
+    """Leaves one message of many: files that are mostly garbage.
 
-    The others do without the store meanwhile, else what lives there would hide the garbage.
+    The others send small messages meanwhile, else what lives would hide the garbage.
     """
+
+    count = 0
+    size = 0
 
     def work(self, line: Line) -> None:
         line.call("queue.declare", queue=self.name, durable=True)
@@ -83,15 +94,15 @@ class Waster(Worker):
         line.send(codec.method_frame(1, "basic.consume", queue=self.name, nowait=True))
         self.ready.set()
         one = codec.method_frame(1, "basic.publish", routing_key=self.name)
-        one += codec.content_frames(1, b"waste:1:" + b"x" * 5000, {"delivery_mode": 2})
+        one += codec.content_frames(1, b"waste:1:" + b"x" * self.size, {"delivery_mode": 2})
         deliveries = Deliveries()
         while True:
-            line.send(one * WASTED)
-            left = WASTED
+            line.send(one * self.count)
+            left = self.count
             while left:
                 for delivery in deliveries.take(line.frames()):
                     left -= 1
-                    if delivery.tag % WASTED:
+                    if delivery.tag % KEPT:
                         tag = delivery.tag
                         line.send(codec.method_frame(1, "basic.ack", delivery_tag=tag))
 
@@ -145,7 +156,7 @@ class FailingLives(Lives):
         arguments = (*FAILING.flags, "--log-level", "error")
         self.failing = FailingBroker(directory, arguments, None, 30.0)
         self.broker = self.failing
-        self.wastes = False
+        self.wastes: tuple[int, int] | None = None
 
     def work(self, life: int) -> list[Worker]:
         """Every queue is filled and emptied; durable queues come and go."""
@@ -162,7 +173,9 @@ class FailingLives(Lives):
         self.churners.append(churner)
         workers.append(churner)
         if self.wastes:
-            workers.append(Waster(url, f"c{life}.waste", f"{SEED}:{life}:w", promises))
+            waster = Waster(url, f"c{life}.waste", f"{SEED}:{life}:w", promises)
+            waster.count, waster.size = self.wastes
+            workers.append(waster)
         for worker in workers:
             worker.sizes = FAILING.sizes[:3] if self.wastes else FAILING.sizes
             worker.start()
@@ -270,7 +283,7 @@ def test_the_points_of_stop_and_start_exist() -> None:
 
 @pytest.mark.parametrize("name", sorted(UNDER_LOAD))
 def test_dies_under_load(lives: FailingLives, name: str) -> None:
-    lives.wastes = name in RARE
+    lives.wastes = WASTES.get(name)
     for life, times in enumerate(TIMES, 1):
         ending = lives.die_under_load(name, times, life)
         lives.judge_after(life, ending)

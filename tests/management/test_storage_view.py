@@ -163,6 +163,32 @@ def test_stores_and_their_garbage() -> None:
     assert file["bytes"] == said["stores"]["persistent"]["bytes"]
 
 
+def test_segments_their_garbage_and_what_was_done_about_it() -> None:
+    disk = OpenEngine(SimFileSystem(), {1: 64}, limits(paging=1), store_file_bytes=500)
+    queue = disk.queues[1]
+    queue.publish([message(b"x" * 100) for _ in range(640)], 0)
+    disk.settle(1000)
+    disk.settle(2000)
+    said = writes(disk)["segments"]
+    assert said["files"] > 5
+    assert said["bytes"] > said["living_bytes"] > 64_000 * 0.5
+    assert (said["garbage_share"] < 0.05, said["files_rewritten"]) == (True, 0)
+    for at_ms in range(3000, 30_000, 1000):
+        queue.fetch(640, 1 << 20)
+        disk.settle(at_ms)
+    queue.ack([one for i, one in enumerate(queue.pending.live()) if i % 4])
+    disk.work(31_000)
+    said = writes(disk)["segments"]
+    assert said["garbage_share"] > 0.5
+    assert said["rewriting"] == said["files"] > 5
+    disk.settle(31_000)
+    disk.settle(32_000)
+    after = writes(disk)["segments"]
+    assert after["rewriting"] == 0
+    assert after["files_rewritten"] == said["files"]
+    assert after["bytes_reclaimed"] == said["bytes"] - after["bytes"] > 0
+
+
 def test_the_journal_names_its_files() -> None:
     disk = OpenEngine(SimFileSystem(), {1: 16_384}, limits(), journal_file_bytes=20_000)
     for _ in range(5):

@@ -110,10 +110,6 @@ class BackingQueue:
         """Lazy: messages rest on disk.  What is here follows in the background."""
         raise NotImplementedError
 
-    def describe(self) -> dict[str, object]:
-        """For people: where the messages are."""
-        raise NotImplementedError
-
     def check(self) -> None:
         """Assert the numbered invariants of this backing; O(n), for tests."""
         raise NotImplementedError

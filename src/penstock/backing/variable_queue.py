@@ -314,43 +314,7 @@ class VariableQueue(ReturningMessages, BackingQueue):
     def expiring(self) -> bool:
         return self._expiring
 
-    # -- people look -----------------------------------------------------------------------
-
-    def describe(self) -> dict[str, object]:
-        """What ``penstock queue show`` prints; sizes in bytes, rates per second."""
-        delta: dict[str, object] = {
-            "messages": int(self.delta_count),
-            "bytes": int(self.delta_bytes),
-            "ram_messages": int(self.tail.count()),
-            "start": int(self.delta_start),
-            "end": int(self.delta_end),
-        }
-        index = self.index
-        return {
-            "mode": "lazy" if self.lazy else "default",
-            "converting": self.converting(),
-            "q1": _describe_run(self.q1),
-            "q2": _describe_run(self.q2),
-            "delta": delta,
-            "q3": _describe_run(self.q3),
-            "q4": _describe_run(self.q4),
-            "pending": {
-                "messages": int(self.pending.count),
-                "bytes": int(self.pending.bytes),
-                "ram_messages": int(self.pending.ram_count),
-                "ram_bytes": int(self.pending.ram_bytes),
-            },
-            "delayed": int(self.count_delayed()),
-            "ram_messages": int(self._ram_count),
-            "ram_bytes": int(self._ram_bytes),
-            "target_ram_count": int(self.target_ram_count),
-            "target_ram_bytes": int(self.target_ram_bytes),
-            "rates": self.rates.describe(),
-            "next_seq_id": int(self._next_seq_id),
-            "fault": self.fault,
-            "dirty_count": int(self.dirty_count),
-            "segments": [] if index is None else index.describe(),
-        }
+    # -- check ----------------------------------------------------------------------------
 
     def check(self) -> None:
         self._check_order()
@@ -461,16 +425,6 @@ def _mark_delivered(index: QueueIndex | None, messages: list[Message]) -> None:
     for message in messages:
         if message.flags & INDEXED and message.flags & REDELIVERED:
             index.mark_delivered(message.seq_id)
-
-
-def _describe_run(run: Run) -> dict[str, object]:
-    size: i64 = 0
-    ram_count: i64 = 0
-    for message in run.messages[run.head :]:
-        size += message.size
-        if len(message.content) > 0:
-            ram_count += 1
-    return {"messages": int(run.count()), "bytes": int(size), "ram_messages": int(ram_count)}
 
 
 def _fitting(run: Run, max_messages: i64, max_bytes: i64) -> i64:

@@ -213,6 +213,14 @@ def _journal_text(journal: Mapping[str, Any]) -> str:
     )
 
 
+def _segments_text(segments: Mapping[str, Any]) -> str:
+    return (
+        f"{many(segments['files'], 'file')}, {size(segments['bytes'])},"
+        f" {percent(segments['garbage_share'])} garbage,"
+        f" {segments['files_rewritten']} rewritten since the start"
+    )
+
+
 def _store_text(store: Mapping[str, Any]) -> str:
     return (
         f"{many(store['files'], 'file')}, {size(store['bytes'])},"
@@ -249,6 +257,7 @@ def _status_lines(overview: Mapping[str, Any], storage: Mapping[str, Any]) -> It
             ("to write", f"{size(disk['segment_bytes_waiting'])} for segments"),
             ("publishers", _publishers_text(disk)),
             ("journal", _journal_text(storage["journal"]).removeprefix("journal: ")),
+            ("segments", _segments_text(storage["segments"])),
             *((f"{kind} store", _store_text(store)) for kind, store in storage["stores"].items()),
             ("last start", _recovery_text(storage["recovery"])),
         ]

@@ -135,6 +135,7 @@ def storage_row(engine: Engine, disk: DiskFacts, opening: Opening | None) -> Fac
             "limit_bytes": int(engine.limits.journal_bytes),
             "behind": engine.journal_is_behind(),
         },
+        "segments": _segments_row(engine),
         "stores": {
             "persistent": _store_row(engine.store),
             "transient": _store_row(engine.transient_store),
@@ -152,6 +153,20 @@ def _recovery_row(opening: Opening) -> Facts:
         "bytes_read": int(opening.bytes_read),
         "bytes_cut": int(opening.bytes_cut),
         "unconfirmed_dropped": int(opening.dropped),
+    }
+
+
+def _segments_row(engine: Engine) -> Facts:
+    """Of all queues, as of some hundred milliseconds ago."""
+    size, living = int(engine.segment_bytes), int(engine.segment_living_bytes)
+    return {
+        "files": int(engine.segment_count),
+        "bytes": size,
+        "living_bytes": living,
+        "garbage_share": round(1 - living / size, 3) if size else 0.0,
+        "rewriting": int(engine.account.rewriting),
+        "files_rewritten": int(engine.account.rewritten),
+        "bytes_reclaimed": int(engine.account.bytes_reclaimed),
     }
 
 

@@ -196,6 +196,9 @@ class Engine:
         self._converting: list[RestingQueue] = []
         self._slack_bytes: i64 = segment_slack_bytes
         self._wasteful: list[Segment] = []  # the most garbage last
+        self.segment_count: i64 = 0  # these three as of the last look
+        self.segment_bytes: i64 = 0
+        self.segment_living_bytes: i64 = 0
         self._busy_at_ms: i64 = 0
         self._kept_at_ms: i64 = 0
         self.paged_slices: i64 = 0
@@ -355,17 +358,22 @@ class Engine:
 
     def _find_wasteful(self) -> list[Segment]:
         """The segments to rewrite, if the node has too much garbage."""
+        count: i64 = 0
         total: i64 = 0
         living: i64 = 0
         wasteful: list[Segment] = []
         for queue in self.queues.values():
             index = queue.index_or_none()
             if index is not None:
+                count += len(index.segments)
                 for segment in index.segments.values():
                     total += segment.size
                     living += segment.record_bytes
                     if segment.is_wasteful():
                         wasteful.append(segment)
+        self.segment_count = count
+        self.segment_bytes = total
+        self.segment_living_bytes = living
         if total <= 2 * living + self._slack_bytes:
             return []
         wasteful.sort(key=_garbage_bytes)

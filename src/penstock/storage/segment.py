@@ -203,11 +203,11 @@ class Segment:
         return int((self.entries + 7) // 8)
 
     def garbage_bytes(self) -> i64:
-        """Of the contents in the file, those nobody will ask for."""
+        """Of the records in the file, those nobody will ask for."""
         total: i64 = 0
         for block in self.blocks:
-            total += block.content_bytes
-        return total - self.live_bytes
+            total += block.size
+        return total - self.record_bytes
 
     def check(self) -> None:
         count: i64 = 0
