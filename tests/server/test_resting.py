@@ -100,3 +100,20 @@ def test_memory_full_of_what_the_disk_has_not_taken_yet_holds_publishers(
     assert not node.turn.behind()
     assert node.turn.blocked_reason() == ""
     node.check()
+
+
+def test_an_idle_node_removes_the_journal_files_it_needs_no_more(node: QuietBroker) -> None:
+    """That they are retired is a record of a synced group, also when nobody writes any more."""
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.call("confirm.select")
+    files = node.engine.journal.files
+    while len(files) < 6:
+        client.publish("", "q", b"x" * 3000, delivery_mode=2)
+    client.publish("", "q", b"the last", delivery_mode=2)
+    for _ in range(30):
+        node.tick(1100)
+    assert len(files) == 1
+    present = [name for name in node.files.listdir("data/journal") if name.endswith(".jif")]
+    assert present == [f"{files[0].number}.jif"]
+    node.check()

@@ -143,7 +143,8 @@ class Turn:
         overdue = not 0 <= now_ms - self._synced_at_ms < SYNC_INTERVAL_MS
         sync = len(self.waiting) > 0 or overdue
         journal = engine.journal
-        if pending == 0 and not (sync and journal.durable_position < journal.position):
+        unfinished = journal.durable_position < journal.position or journal.has_retired()
+        if pending == 0 and not (sync and unfinished):
             return
         group = engine.seal(sync)
         if group is None:

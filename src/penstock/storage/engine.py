@@ -20,8 +20,9 @@ paged while ``WRITES_WAITING_MAX_BYTES`` wait for the disk: they are in memory a
 segments what still lives there; settled marks are written; the segments are synced; the file
 goes.  Nothing else waits for it, so it may take many slices.
 
-**Rewriting** of segments, when more than half of what they hold is garbage and more than two
-files' worth of the message store: those with the most garbage first, some megabytes at a time.
+**Rewriting** of segments, when more than a third of all they hold is garbage and more than two
+files' worth of the message store: those that are garbage by more than half, the worst first, some
+megabytes at a time.  So in all they are never larger than twice what lives, and that slack.
 It and a retirement take turns, since a segment that is being rewritten takes no marks.
 
 Invariants:
@@ -374,7 +375,7 @@ class Engine:
         self.segment_count = count
         self.segment_bytes = total
         self.segment_living_bytes = living
-        if total <= 2 * living + self._slack_bytes:
+        if 2 * total <= 3 * living + 2 * self._slack_bytes:
             return []
         wasteful.sort(key=_garbage_bytes)
         return wasteful

@@ -313,6 +313,10 @@ class Journal:
         self._retired.append(int(file.number))
         self.files_retired += 1
 
+    def has_retired(self) -> bool:
+        """Files wait to be removed behind the next synced group."""
+        return len(self._retired) > 0
+
     # -- looking ---------------------------------------------------------------------------
 
     def next_seq_ids(self) -> dict[int, int]:
