@@ -208,6 +208,19 @@ def test_clause_3_2_the_last_marks_count() -> None:
     assert segment.live_count == 2
 
 
+@pytest.mark.parametrize("at, value", [(12, 4), (32, 0), (36, 4), (40, 1), (40, 3)], ids=str)
+def test_clause_2_3_a_true_block_of_other_rules_is_damage(at: int, value: int) -> None:
+    """Another kind, first, last or count in the header of the first block."""
+    opened = example_index()
+    old = opened.files.read(PATH)
+    head = old[:at] + value.to_bytes(4, "big") + old[at + 4 : 52]
+    crc = zlib.crc32(head + old[56:153]).to_bytes(4, "big")
+    opened.files.pwrite_parts(opened.files.open_write(PATH), 0, [head, crc])
+    assert read_block(opened.files.read(PATH), 0, 0, 7, 1) is not None
+    with pytest.raises(Corrupt, match=r"1\.idx: damaged at offset"):
+        scan(opened.files)
+
+
 def test_clause_5_1_a_torn_tail_is_cut() -> None:
     opened = OpenIndex()
     opened.append(message(17))

@@ -44,6 +44,7 @@ from penstock.storage.message_record import (
 )
 from penstock.storage.segment import Block, Segment
 from penstock.storage.segment_codec import (
+    ATTEST,
     DELAY_ROW_BYTES,
     HEADER_BYTES,
     MARKS,
@@ -212,6 +213,8 @@ class IndexScan(DiskJob):
         for header in headers:
             if header.kind == MESSAGES:
                 self._take_block(path, data, segment, header, present)
+            elif header.kind != MARKS and header.kind != ATTEST:
+                raise damage(path, int(header.offset), int(HEADER_BYTES + header.size))
 
     def _take_block(
         self,
@@ -225,15 +228,20 @@ class IndexScan(DiskJob):
         end = header.end()
         base = segment.number * self.entries
         content_bytes: i64 = 0
+        count: i64 = 0
+        last: i64 = header.first - 1
         dead_count: i64 = 0
         dead_bytes: i64 = 0
         dead_record_bytes: i64 = 0
         while at < end:
             after = message_record_end(data, at, end)
             position = record_seq_id(data, at) - base
-            if after < 0 or not 0 <= position < self.entries:
+            in_order = last < position <= header.last < self.entries
+            if after < 0 or not in_order or (count == 0 and position != header.first):
                 # The checksum is right: these bytes were written so, by other rules than ours.
                 raise damage(path, int(at), int(end - at))
+            last = position
+            count += 1
             present[position >> 3] |= 1 << (position & 7)
             if base + position >= self.next_seq_id:
                 self.next_seq_id = base + position + 1
@@ -246,6 +254,8 @@ class IndexScan(DiskJob):
             else:
                 self._note_living(data, at, segment, position)
             at = after
+        if count != header.count or last != header.last:
+            raise damage(path, int(header.offset), int(HEADER_BYTES + header.size))
         segment.add_block(
             Block(
                 header.first, header.last, header.count, header.offset, header.size, content_bytes

@@ -2,9 +2,9 @@
 
 A segment whose last message is done loses its file without any work (queue_index.py).  But one
 message of many may stay, and then the file stays.  So segments are rewritten; the engine says
-when: only while a third of what all segments of the node hold is garbage, by the rule of the message
-store (store_gc.py).  A queue that is just being consumed makes its first segment garbage, and a moment
-later that is gone for nothing.
+when: only while a third of what all segments of the node hold is garbage, by the rule of the
+message store (store_gc.py).  A queue that is just being consumed makes its first segment garbage,
+and a moment later that is gone for nothing.
 
 What may be left out is what may be removed with a whole file: settled records, at once.  A crash
 may forget their acknowledgement, then the journal has the message itself, or it was none to keep.
