@@ -81,11 +81,9 @@ class PagedMessages(RestingMessages):
         if quota > self._over_count():
             quota = self._over_count()
         if self.rates.acks_grow_faster():
-            self._trim_pending(quota)
-            self._push_alphas(quota)
+            self._push_alphas(quota - self._trim_pending(quota))
         else:
-            self._push_alphas(quota)
-            self._trim_pending(quota)
+            self._trim_pending(quota - self._push_alphas(quota))
         betas = self.q2.count() + self.q3.count()
         if betas - self.permitted_betas() >= IO_BATCH_MESSAGES or self.target_ram_count == 0:
             self._push_betas(quota)
@@ -129,7 +127,7 @@ class PagedMessages(RestingMessages):
     def _push_alphas(self, quota: i64) -> i64:
         """From the front of q1, then from the back of q4."""
         moved: i64 = 0
-        if self.q1.count() > 0:
+        if self.q1.count() > 0 and quota > 0:
             messages = self.q1.take(quota)
             moved = len(messages)
             self._trim_stored(messages)
@@ -315,20 +313,21 @@ class PagedMessages(RestingMessages):
 
     # -- pending acks ----------------------------------------------------------------------
 
-    def _trim_pending(self, quota: i64) -> None:
-        """Drop contents of unacknowledged messages, the youngest first."""
-        if self.pending.ram_count == 0 or self._within_targets():
-            return
+    def _trim_pending(self, quota: i64) -> i64:
+        """Drop contents of unacknowledged messages, the youngest first; how many."""
+        if quota <= 0 or self.pending.ram_count == 0 or self._within_targets():
+            return 0
         messages = ascending(self.pending.youngest_in_ram(quota))
         if not self._contents_to_disk(messages):
             self.pending.trimmed(0, 0)
-            return
+            return 0
         freed: i64 = 0
         for message in messages:
             message.content = b""
             freed += message.size
         self.pending.trimmed(len(messages), freed)
         self._account(-freed)
+        return len(messages)
 
     def _contents_to_disk(self, messages: list[Message]) -> bool:
         """See that the contents of these, in order, are in a store or a segment, or on their
