@@ -24,8 +24,6 @@ import signal
 import sys
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 from penstock import __version__
@@ -45,6 +43,7 @@ from penstock.server.failpoint import arm_from
 from penstock.server.loop import Loop
 from penstock.server.range_session import RangeLeases, RangeSession
 from penstock.server.session import Session
+from penstock.server.starting import StartingPage, StartProgress
 from penstock.server.turn import Turn
 from penstock.storage.definitions import (
     Definitions,
@@ -53,10 +52,9 @@ from penstock.storage.definitions import (
     UserRecord,
     VhostRecord,
 )
-from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.engine import EngineLimits, RestingQueue
 from penstock.storage.failpoints import reach
-from penstock.storage.files import FileSystem, RealFileSystem
+from penstock.storage.files import RealFileSystem
 from penstock.storage.recovery import Opening, close_engine
 from penstock.storage.store_groups import StoreWriter
 from penstock.wire import ranges
@@ -212,7 +210,9 @@ class Node:
         """Messages; returns what was found, for the start screen."""
         now_ms = time.time_ns() // 1_000_000
         opening = self.opening
-        opening.run(run_side_by_side(self._files), lambda text: logger.info("recovery: %s", text))
+        progress = StartProgress(self._files)
+        with StartingPage(self.settings.bind, self.settings.http_port, progress):
+            opening.run(progress.run, progress.say)
         self.broker.open(topology, now_ms, now_ms)
         for record in topology.queues:
             found = opening.queues.get(record.queue_id)
@@ -393,17 +393,6 @@ def memory_of_the_machine() -> int:
     ):
         total = min(total, int(file.read()))
     return total
-
-
-def run_side_by_side(files: FileSystem) -> Callable[[list[DiskJob]], None]:
-    """Recovery's jobs, by as many threads as there are processors."""
-
-    def run(jobs: list[DiskJob]) -> None:
-        with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-            for _ in pool.map(lambda job: run_job(job, files), jobs):
-                pass
-
-    return run
 
 
 def refuse_old_data(path: str) -> None:
