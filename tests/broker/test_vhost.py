@@ -444,9 +444,10 @@ def test_a_polled_queue_with_x_expires_does_not_fill_the_schedule(node: QuietBro
         ({"x-queue-mode": "odd"}, "PreconditionFailed"),
         ({"x-queue-type": "odd"}, "PreconditionFailed"),
         ({"x-queue-type": "quorum"}, "NotImplementedYet"),
-        ({"x-max-length": 5}, "NotImplementedYet"),
-        ({"x-dead-letter-exchange": "x"}, "NotImplementedYet"),
-        ({"x-single-active-consumer": True}, "NotImplementedYet"),
+        ({"x-max-priority": 5}, "NotImplementedYet"),
+        ({"x-max-length": -5}, "PreconditionFailed"),
+        ({"x-dead-letter-routing-key": "x"}, "PreconditionFailed"),
+        ({"x-single-active-consumer": 1}, "PreconditionFailed"),
     ],
 )
 def test_a_queue_is_not_made_with_arguments_nobody_keeps(

@@ -30,6 +30,7 @@ _SERVER_MADE = (
     (re.compile(r"amq\.gen-[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])"), "amq.gen-<22 characters>"),
     (re.compile(r"amq\.ctag-[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])"), "amq.ctag-<22 characters>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
+    (re.compile(r"'time': Typed\(letter='T', value=\d+\)"), "'time': <now>"),
     (re.compile(r"\\n +"), ""),  # Erlang folds long terms in its texts
 )
 

@@ -493,3 +493,89 @@ def prefetch_size(w: World) -> None:
 def prefetch_65535(w: World) -> None:
     a = w.client()
     w.attempt(a, "basic.qos", prefetch_count=65535)
+
+
+@case
+def single_active_consumer(w: World) -> None:
+    """Items 57 and 98: one consumer has all, the next one takes over."""
+    a = w.client()
+    q = w.queue(a, exclusive=True, arguments={"x-single-active-consumer": True})
+    for tag in ("first", "second", "third"):
+        w.attempt(a, "basic.consume", queue=q, consumer_tag=tag, no_ack=True)
+    w.put(q, b"one")
+    a.receive()
+    w.put(q, b"two")
+    a.receive()
+    w.attempt(a, "basic.cancel", consumer_tag="second")
+    w.put(q, b"three")
+    a.receive()
+    w.attempt(a, "basic.cancel", consumer_tag="first")
+    w.put(q, b"four")
+    a.receive()
+
+
+@case
+def single_active_consumer_and_what_the_last_one_held(w: World) -> None:
+    a = w.client()
+    q = w.queue(a, exclusive=True, arguments={"x-single-active-consumer": True})
+    w.attempt(a, "basic.consume", queue=q, consumer_tag="first")
+    w.attempt(a, "basic.consume", queue=q, consumer_tag="second")
+    w.put(q, b"one", b"two")
+    a.receive()
+    a.receive()
+    w.attempt(a, "basic.cancel", consumer_tag="first")
+    w.put(q, b"three")
+    a.receive()
+    a.send(1, "basic.nack", delivery_tag=2, multiple=True, requeue=True)
+    a.receive()
+    a.receive()
+
+
+@case
+def single_active_consumer_and_exclusive_use(w: World) -> None:
+    a = w.client()
+    q = w.queue(a, exclusive=True, arguments={"x-single-active-consumer": True})
+    w.attempt(a, "basic.consume", queue=q, consumer_tag="t", exclusive=True)
+
+
+@case
+def single_active_consumer_by_priority(w: World) -> None:
+    a = w.client()
+    q = w.queue(a, exclusive=True, arguments={"x-single-active-consumer": True})
+    for tag, priority in (("low", 1), ("high", 5), ("higher", 9)):
+        arguments = {"x-priority": priority}
+        w.attempt(a, "basic.consume", queue=q, consumer_tag=tag, no_ack=True, arguments=arguments)
+    w.put(q, b"one")
+    a.receive()
+    w.attempt(a, "basic.cancel", consumer_tag="low")
+    w.put(q, b"two")
+    a.receive()
+
+
+@case
+def consumer_priorities_with_windows(w: World) -> None:
+    """Item 64: the higher ones first, as long as they can take some."""
+    a = w.client()
+    q = w.queue(a, exclusive=True)
+    w.attempt(a, "basic.qos", prefetch_count=1)
+    for tag, priority in (("low", 1), ("high", 5), ("same", 5)):
+        arguments = {"x-priority": priority}
+        w.attempt(a, "basic.consume", queue=q, consumer_tag=tag, arguments=arguments)
+    for body in (b"one", b"two", b"three"):
+        w.put(q, body)
+        a.receive()
+    w.put(q, b"four")
+    a.send(1, "basic.ack", delivery_tag=2)
+    a.receive()
+    w.put(q, b"five")
+    a.send(1, "basic.ack", delivery_tag=3)
+    a.receive()
+
+
+@case
+def consumer_priorities_of_wrong_types(w: World) -> None:
+    a = w.client()
+    q = w.queue(a, exclusive=True)
+    for value in (1.5, True, None, -5):
+        arguments = {"x-priority": value}
+        w.attempt(a, "basic.consume", queue=q, consumer_tag="t", arguments=arguments)

@@ -54,19 +54,6 @@ NOT_YET = (
         "class_id=90 method_id=10",
     ),
     _not_yet(
-        "consume.consumer_priority",
-        "A < basic.consume-ok ch=1 consumer_tag='low'",
-        "argument 'x-priority' for consumer 'low'",
-        _CONSUME,
-    ),
-    _not_yet(
-        "consume.consumer_priority_not_a_number",
-        "A < channel.close ch=1 code=406 text='PRECONDITION_FAILED - invalid arg \\'x-priority\\' "
-        "for queue \\'<q>\\' in vhost \\'/\\': \"expected integer, got longstr\"' " + _CONSUME,
-        "argument 'x-priority' for consumer 't'",
-        _CONSUME,
-    ),
-    _not_yet(
         "exchange.alternate_exchange_argument",
         "A < exchange.declare-ok ch=1",
         "argument 'alternate-exchange' for exchange '<x>' in vhost '/'",
@@ -108,22 +95,7 @@ NOT_YET = (
             f"argument 'x-{name.replace('_', '-')}' for queue '<q>' in vhost '/'",
             _DECLARE,
         )
-        for name in (
-            "max_length",
-            "max_length_bytes",
-            "overflow",
-            "dead_letter_exchange",
-            "max_priority",
-            "single_active_consumer",
-        )
-    ),
-    _not_yet(
-        "queue.argument_dead_letter_routing_key_alone",
-        'A < channel.close ch=1 code=406 text="PRECONDITION_FAILED - invalid arg '
-        "'x-dead-letter-routing-key' for queue '<q>' in vhost '/': "
-        'routing_key_but_no_dlx_defined" ' + _DECLARE,
-        "argument 'x-dead-letter-routing-key' for queue '<q>' in vhost '/'",
-        _DECLARE,
+        for name in ("max_priority",)
     ),
     _not_yet(
         "queue.argument_queue_type_quorum_exclusive",
@@ -143,8 +115,16 @@ _TOO_LARGE = (
 )
 
 FOR_GOOD = (
-    Difference(_STARTS, _NOT_THERE, "A < capability consumer_priorities=True"),
     Difference(_STARTS, _NOT_THERE, "A < capability direct_reply_to=True"),
+    Difference(
+        ("limits.a_delivery_limit",),
+        "Penstock's queues have a delivery limit, whatever their type.",
+        'A < channel.close ch=1 code=406 text="PRECONDITION_FAILED - invalid arg '
+        "'x-delivery-limit' for queue '<q>' in vhost '/' of queue type rabbit_classic_queue\" "
+        + _DECLARE,
+        (_DECLARED,),
+        rest=True,
+    ),
     Difference(
         ("handshake.header_amqp_0_8",),
         "RabbitMQ still speaks AMQP 0-8, Penstock does not.",

@@ -25,6 +25,7 @@ from penstock.storage.engine import EngineLimits
 from penstock.storage.journal_codec import JournalGroup
 from penstock.storage.recovery import Opening
 from penstock.storage.store_groups import StoreWriter
+from penstock.wire.amqp.letters import AmqpLetterWriter
 from tests.helpers import raw_codec as codec
 from tests.helpers.sim_files import SimFileSystem
 
@@ -133,6 +134,7 @@ class QuietBroker:
             self._make_backing,
             lambda: self.new_name("life"),
             ["guest"],
+            AmqpLetterWriter(),
         )
         self.broker.open(topology, 1, self.now_ms)
         for record in topology.queues:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.message import REDELIVERED, SETTLED, Message
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.limits import Death
 from penstock.queues.queue import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX, Queue
 from tests.helpers.engines import transient_backing
 from tests.models.model_consumers import ModelConsumer, ModelHall, ModelWindow
@@ -25,10 +26,12 @@ class Hall:
     def __init__(self, *, ttl_ms: int = -1) -> None:
         self.wakeups: list[Queue] = []
         self.refills: list[Queue] = []
+        self.deaths: list[Death] = []
         self.queue = Queue(
             *("/", "q", "life", False, False, {}, transient_backing()),
             self.wakeups,
             self.refills,
+            self.deaths,
         )
         self.queue.message_ttl_ms = ttl_ms
 

@@ -274,9 +274,9 @@ class EndingMessages(PagedMessages):
     def expire(self, now_ms: i64) -> i64:
         if not self._expiring:
             return 0
-        count = self._drop(self.q4.take(_expired(self.q4, now_ms)))
+        count = self._drop(self.q4.take(expired_at_head(self.q4, now_ms)))
         if self.q4.count() == 0:
-            count += self._drop(self.q3.take(_expired(self.q3, now_ms)))
+            count += self._drop(self.q3.take(expired_at_head(self.q3, now_ms)))
         if count > 0:
             self.look_ahead()
         return count
@@ -292,7 +292,7 @@ class EndingMessages(PagedMessages):
         return self._expiring
 
 
-def _expired(run: Run, now_ms: i64) -> i64:
+def expired_at_head(run: Run, now_ms: i64) -> i64:
     """How many of the first messages are over their time."""
     count: i64 = 0
     while count < run.count():

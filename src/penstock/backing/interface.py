@@ -55,6 +55,10 @@ class BackingQueue:
         """Drop ready messages whose time has come; returns how many."""
         raise NotImplementedError
 
+    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        """As ``fetch``, but only from what ``expire`` would drop: it becomes pending."""
+        raise NotImplementedError
+
     def next_expiry_ms(self) -> i64:
         """When ``expire`` should be called next; 0 = no message here will expire."""
         raise NotImplementedError
@@ -92,6 +96,10 @@ class BackingQueue:
 
     def drop_below(self, seq_id: i64) -> i64:
         """Acknowledge every ready message numbered below ``seq_id``; returns how many."""
+        raise NotImplementedError
+
+    def whole(self, message: Message) -> Message | None:
+        """A copy of a pending message with its content, read here and now; None = damaged."""
         raise NotImplementedError
 
     def await_head(self) -> None:

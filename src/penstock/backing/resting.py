@@ -401,6 +401,10 @@ class RestingMessages(RestingQueue):
             complete.append(_copy_with(message, content))
         return complete
 
+    def whole(self, message: Message) -> Message | None:
+        content = message.content if len(message.content) > 0 else self._content_now(message)
+        return _copy_with(message, content) if content != b"" else None
+
     def _content_now(self, message: Message) -> bytes:
         if message.flags & STORED:
             job = self._store_of(message).read([int(message.msg_id)])

@@ -55,6 +55,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.backing.ending import expired_at_head
 from penstock.backing.interface import BackingQueue
 from penstock.backing.paging import TAIL_BYTES
 from penstock.backing.resting import Room
@@ -74,6 +75,7 @@ from penstock.storage.engine import Engine
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
 
+EXPIRED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
 SEQ_IDS_RESERVED: Final[i64] = 1 << 20
 """How many seq_ids a durable queue reserves at once, when half of them are used up.
 
@@ -193,6 +195,13 @@ class VariableQueue(ReturningMessages, BackingQueue):
         if self.q4.count() == 0:
             self.look_ahead()
         return taken
+
+    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        if not self._expiring:
+            return []
+        self.absorb()
+        count = expired_at_head(self.q4 if self.q4.count() > 0 else self.q3, now_ms)
+        return self.fetch(count if count < max_messages else max_messages, EXPIRED_BYTES_MAX)
 
     # -- looking ---------------------------------------------------------------------------
 

@@ -8,29 +8,15 @@ shows without looking at them, and so do we.  The texts are RabbitMQ's.
 from typing import Final
 
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
+from penstock.queues.limits import DROP_HEAD, OVERFLOWS, QueueLimits
 from penstock.routing.headers import type_name
 
 EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years, RabbitMQ's limit."""
 
-NOT_BUILT_QUEUE_ARGUMENTS: Final = (
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-overflow",
-    "x-max-priority",
-    "x-single-active-consumer",
-)
-COMPARED_QUEUE_ARGUMENTS: Final = (
-    "x-expires",
-    "x-message-ttl",
-    *NOT_BUILT_QUEUE_ARGUMENTS,
-    "x-queue-mode",
-    "x-queue-type",
-)
+NOT_BUILT_QUEUE_ARGUMENTS: Final = ("x-max-priority",)
 NOT_BUILT_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
-NOT_BUILT_CONSUMER_ARGUMENTS: Final = ("x-priority", "x-consumer-timeout")
+NOT_BUILT_CONSUMER_ARGUMENTS: Final = ("x-consumer-timeout",)
 
 
 def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
@@ -39,6 +25,20 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
     for key, lowest in (("x-expires", 1), ("x-message-ttl", 0)):
         if key in arguments:
             _check_duration(key, arguments[key], lowest, what)
+    for key in ("x-max-length", "x-max-length-bytes", "x-delivery-limit"):
+        if key in arguments:
+            _check_number(key, arguments[key], 0, what)
+    _check_dead_letters(arguments, what)
+    if "x-overflow" in arguments:
+        overflow = arguments["x-overflow"]
+        if not isinstance(overflow, str):
+            raise _invalid("x-overflow", what, f"{{unacceptable_type,{type_name(overflow)}}}")
+        if overflow not in OVERFLOWS:
+            raise _invalid("x-overflow", what, "invalid_overflow")
+    single = arguments.get("x-single-active-consumer", False)
+    if not isinstance(single, bool):
+        term = f"{{unacceptable_type,{type_name(single)}}}"
+        raise _invalid("x-single-active-consumer", what, term)
     mode = arguments.get("x-queue-mode", "default")
     if not isinstance(mode, str):
         raise _invalid("x-queue-mode", what, f"{{unacceptable_type,{type_name(mode)}}}")
@@ -51,49 +51,71 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
         raise _invalid("x-queue-type", what, f"\"unsupported queue type '{queue_type}'\"")
 
 
+def _check_dead_letters(arguments: dict[str, object], what: str) -> None:
+    if "x-dead-letter-exchange" in arguments:
+        exchange = arguments["x-dead-letter-exchange"]
+        if not isinstance(exchange, str):
+            raise PreconditionFailed(
+                f"invalid type '{type_name(exchange)}' for arg 'x-dead-letter-exchange' in {what}"
+            )
+    if "x-dead-letter-routing-key" in arguments:
+        key = arguments["x-dead-letter-routing-key"]
+        if not isinstance(key, str):
+            term = f"{{unacceptable_type,{type_name(key)}}}"
+            raise _invalid("x-dead-letter-routing-key", what, term)
+        if "x-dead-letter-exchange" not in arguments:
+            raise _invalid("x-dead-letter-routing-key", what, "routing_key_but_no_dlx_defined")
+
+
+def consumer_priority(arguments: dict[str, object], what: str) -> int:
+    """Of a consumer of the queue ``what``; 0 when it has none."""
+    value = arguments.get("x-priority", 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _invalid("x-priority", what, f'"expected integer, got {type_name(value)}"')
+    return value
+
+
+def limits_in(arguments: dict[str, object]) -> QueueLimits:
+    """Of arguments that were checked."""
+    exchange = arguments.get("x-dead-letter-exchange")
+    key = arguments.get("x-dead-letter-routing-key")
+    return QueueLimits(
+        _number(arguments, "x-max-length"),
+        _number(arguments, "x-max-length-bytes"),
+        str(arguments.get("x-overflow", DROP_HEAD)),
+        None if exchange is None else str(exchange),
+        None if key is None else str(key),
+        _number(arguments, "x-delivery-limit"),
+    )
+
+
+def _number(arguments: dict[str, object], key: str) -> int:
+    value = arguments.get(key, -1)
+    assert isinstance(value, int)
+    return value
+
+
 def refuse_not_built(arguments: dict[str, object], keys: tuple[str, ...], what: str) -> None:
     for key in keys:
         if key in arguments:
             raise NotImplementedYet(f"argument '{key}' for {what}")
 
 
-def check_equivalent(
-    key: str, what: str, received: object, current: object, missing: object
-) -> None:
-    """Raises PreconditionFailed unless both are the same; ``missing`` marks an absent one."""
-    if received == current and isinstance(received, bool) == isinstance(current, bool):
-        return
-    if received is missing or current is missing:
-        texts = [_value_of_type(received, missing), _value_of_type(current, missing)]
-    else:
-        texts = [f"'{_plain(received)}'", f"'{_plain(current)}'"]
-    raise PreconditionFailed(
-        f"inequivalent arg '{key}' for {what}: received {texts[0]} but current is {texts[1]}"
-    )
-
-
-def _check_duration(key: str, value: object, lowest: int, what: str) -> None:
+def _check_number(key: str, value: object, lowest: int, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _invalid(key, what, f'"expected integer, got {type_name(value)}"')
     if value < 0:
         raise _invalid(key, what, f"{{value_negative,{value}}}")
     if value < lowest:
         raise _invalid(key, what, f"{{value_zero,{value}}}")
+
+
+def _check_duration(key: str, value: object, lowest: int, what: str) -> None:
+    _check_number(key, value, lowest, what)
+    assert isinstance(value, int)
     if value > EXPIRES_MAX_MS:
         raise _invalid(key, what, f"{{value_too_large,{value}}}")
 
 
 def _invalid(key: str, what: str, term: str) -> PreconditionFailed:
     return PreconditionFailed(f"invalid arg '{key}' for {what}: {term}")
-
-
-def _value_of_type(value: object, missing: object) -> str:
-    if value is missing:
-        return "none"
-    return f"the value '{_plain(value)}' of type '{type_name(value)}'"
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

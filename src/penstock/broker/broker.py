@@ -9,8 +9,10 @@ from typing import cast, final
 from mypy_extensions import i64
 
 from penstock.broker.access import User, UserRegistry
+from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
 from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.letters import LetterWriter
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
@@ -30,12 +32,16 @@ class Broker:
         make_backing: BackingFactory,
         new_incarnation: IncarnationSource,
         loopback_users: list[str],
+        letter_writer: LetterWriter,
     ) -> None:
         self.definitions = definitions
         self.engine = engine
         self.users = UserRegistry(loopback_users)
         self.vhosts: dict[str, Vhost] = {}
         self.schedule = Schedule()
+        self.dead_letters = DeadLetters(
+            self.vhosts, letter_writer, lambda: engine.journal.durable_position
+        )
         self._wakeups: list[Queue] = []
         self._refills: list[Queue] = []
         self._make_backing = make_backing
@@ -93,6 +99,7 @@ class Broker:
             self._new_incarnation,
             self._wakeups,
             self._refills,
+            self.dead_letters.deaths,
             self.schedule,
         )
         self.vhosts[name] = vhost

@@ -5,6 +5,7 @@ Publishes are numbered from 1.  A number may be confirmed
   C1  at once, when no queue took the message (it was returned first if mandatory),
   C2  as soon as the queues have taken it, when no record of it went to the message log,
   C3  when the message log is on disk up to the position right after its record,
+  C4  never, when some queue refused the message for want of room: it is told no at once,
 
 and numbers are confirmed in order, so one position per batch is all there is to
 remember: positions only grow, and what waits behind a persistent message waits with it.
@@ -26,6 +27,8 @@ class ConfirmLedger:
         self.last_number: i64 = 0
         self.confirmable: i64 = 0
         self.confirmed: i64 = 0
+        self.acked: i64 = 0  # the highest number to say yes to
+        self._refused: set[int] = set()  # numbers some queue had no room for, told already
         self._numbers: list[int] = []  # ascending; with _positions: up to N waits for P
         self._positions: list[int] = []
         self._head: i64 = 0
@@ -70,8 +73,28 @@ class ConfirmLedger:
     def unconfirmed_count(self) -> i64:
         return self.last_number - self.confirmed
 
+    def refuse(self) -> None:
+        """The next publish had no room in some queue: it is never acknowledged."""
+        self.published(1, 0, 0)
+        self._refused.add(int(self.last_number))
+
     def take(self) -> i64:
-        """How many numbers became confirmable since the last take; they count as confirmed."""
+        """How many numbers became confirmable since the last take; they count as confirmed.
+
+        ``acked`` is then the highest of them.  Refused ones are left out.
+        """
         count = self.confirmable - self.confirmed
+        acked = self.confirmable
+        if self._refused and count > 0:
+            number = self.confirmed + 1
+            acked = 0
+            while number <= self.confirmable:
+                if int(number) in self._refused:
+                    self._refused.discard(int(number))
+                    count -= 1
+                else:
+                    acked = number
+                number += 1
         self.confirmed = self.confirmable
+        self.acked = acked
         return count

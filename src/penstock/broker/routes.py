@@ -10,11 +10,23 @@ from penstock.routing.exchanges import Exchange
 
 @final
 class Route:
-    """Where an address leads.  ``needs_headers``: ask again for each message."""
+    """Where an address leads.
+
+    ``needs_headers``  ask again for each message
+    ``refuses``        some queue refuses what is too much for it
+    """
 
     def __init__(self, queues: list[Queue], needs_headers: bool) -> None:
         self.queues = queues
         self.needs_headers = needs_headers
+        self.refuses = any_refuses(queues)
+
+
+def any_refuses(queues: list[Queue]) -> bool:
+    for queue in queues:  # noqa: SIM110 - compiled code has no cheap generators
+        if queue.limits.refuses:
+            return True
+    return False
 
 
 def share_contents(taken: list[Message], copies: list[Message]) -> None:

@@ -15,11 +15,16 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.broker.arguments import (
-    COMPARED_QUEUE_ARGUMENTS,
     NOT_BUILT_EXCHANGE_ARGUMENTS,
-    check_equivalent,
     check_queue_arguments,
+    limits_in,
     refuse_not_built,
+)
+from penstock.broker.equivalence import (
+    MISSING,
+    check_equivalent,
+    check_same_arguments,
+    check_same_queue,
 )
 from penstock.broker.routes import (
     Route,
@@ -35,10 +40,10 @@ from penstock.core.errors import (
     CommandInvalid,
     NotFound,
     PreconditionFailed,
-    ResourceLocked,
 )
 from penstock.core.message import Address, Message
 from penstock.queues.consumers import Consumer
+from penstock.queues.limits import Death
 from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, route
@@ -58,7 +63,6 @@ PREDECLARED: Final = (
     ("amq.rabbitmq.trace", "topic", True),
     ("amq.topic", "topic", False),
 )
-_MISSING: Final[object] = object()
 
 
 BackingFactory = Callable[[int, bool, int], BackingQueue]
@@ -81,6 +85,7 @@ class Vhost:
         new_incarnation: IncarnationSource,
         wakeups: list[Queue],
         refills: list[Queue],
+        deaths: list[Death],
         schedule: Schedule,
     ) -> None:
         self.name = name
@@ -95,6 +100,7 @@ class Vhost:
         self._new_incarnation = new_incarnation
         self._wakeups = wakeups
         self._refills = refills
+        self._deaths = deaths
         self._schedule = schedule
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = Exchange(
@@ -148,6 +154,36 @@ class Vhost:
         after = journal.position
         return after if after != before else 0
 
+    def publish_some(
+        self, queues: list[Queue], messages: list[Message], now_ms: i64
+    ) -> tuple[i64, set[int]]:
+        """As ``publish``, where queues may refuse messages for want of room.
+
+        Returns the places of those that some queue refused, too.
+        """
+        journal = self._engine.journal
+        before = journal.position
+        refused: set[int] = set()
+        for queue in queues:
+            over = queue.overflowing(messages) if queue.limits.refuses else set()
+            admitted = [one for place, one in enumerate(messages) if place not in over]
+            if over:
+                queue.refuse([messages[place] for place in sorted(over)])
+                refused |= over
+            if admitted:
+                copies = [message.copy_for_queue() for message in admitted]
+                queue.publish(copies, now_ms)
+                share_contents(copies, admitted)
+        return journal.position if journal.position != before else 0, refused
+
+    def find_queues(self, exchange: str, key: str, headers: dict[str, object]) -> list[Queue]:
+        """The queues a message of the broker's own reaches; a missing exchange has none."""
+        if exchange == "":
+            queue = self.queues.get(key)
+            return [] if queue is None else [queue]
+        source = self.exchanges.get(exchange)
+        return [] if source is None else queues_in(route(source, key, headers))
+
     # -- names ---------------------------------------------------------------------------
 
     def exchange(self, name: str) -> Exchange:
@@ -188,11 +224,11 @@ class Vhost:
         check_not_default(name)
         existing = self.exchanges.get(name)
         if existing is not None:
-            check_equivalent("type", what, kind, existing.type, _MISSING)
-            check_equivalent("durable", what, durable, existing.durable, _MISSING)
-            check_equivalent("auto_delete", what, auto_delete, existing.auto_delete, _MISSING)
-            check_equivalent("internal", what, internal, existing.internal, _MISSING)
-            self._check_arguments(("alternate-exchange",), what, arguments, existing.arguments)
+            check_equivalent("type", what, kind, existing.type, MISSING)
+            check_equivalent("durable", what, durable, existing.durable, MISSING)
+            check_equivalent("auto_delete", what, auto_delete, existing.auto_delete, MISSING)
+            check_equivalent("internal", what, internal, existing.internal, MISSING)
+            check_same_arguments(("alternate-exchange",), what, arguments, existing.arguments)
             return
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
@@ -329,7 +365,7 @@ class Vhost:
         """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
         existing = self.queues.get(name)
         if existing is not None:
-            self._check_same_queue(existing, durable, owner, auto_delete, arguments)
+            check_same_queue(existing, durable, owner, auto_delete, arguments)
             self.touch(existing, now_ms)
             return existing
         check_queue_arguments(arguments, self.queue_text(name))
@@ -384,9 +420,12 @@ class Vhost:
             backing,
             self._wakeups,
             self._refills,
+            self._deaths,
         )
         queue.message_ttl_ms = duration(arguments, "x-message-ttl", -1)
         queue.expires_ms = duration(arguments, "x-expires", 0)
+        queue.set_limits(limits_in(arguments))
+        queue.single_active = arguments.get("x-single-active-consumer") is True
         backing.set_reader(queue)
         backing.set_mode(arguments.get("x-queue-mode") == "lazy")
         self.queues[name] = queue
@@ -394,39 +433,6 @@ class Vhost:
             self.queue_ids[name] = queue_id
         self.epoch += 1
         return queue
-
-    def _check_same_queue(
-        self,
-        queue: Queue,
-        durable: bool,
-        owner: object,
-        auto_delete: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        queue.check_owner(owner)
-        if owner is not None and queue.owner is None:
-            raise ResourceLocked(
-                f"cannot obtain exclusive access to locked {self.queue_text(queue.name)}. It could "
-                "be originally declared on another connection or the exclusive property value "
-                "does not match that of the original declaration."
-            )
-        what = self.queue_text(queue.name)
-        check_equivalent("durable", what, durable, queue.durable, _MISSING)
-        check_equivalent("auto_delete", what, auto_delete, queue.auto_delete, _MISSING)
-        self._check_arguments(COMPARED_QUEUE_ARGUMENTS, what, arguments, queue.arguments)
-
-    def _check_arguments(
-        self,
-        keys: tuple[str, ...],
-        what: str,
-        received: dict[str, object],
-        current: dict[str, object],
-    ) -> None:
-        for key in keys:
-            absent: object = "classic" if key == "x-queue-type" else _MISSING
-            check_equivalent(
-                key, what, received.get(key, absent), current.get(key, absent), _MISSING
-            )
 
     def delete_queue(self, queue: Queue) -> list[Consumer]:
         """Remove it and everything in it; returns the consumers who lost it."""

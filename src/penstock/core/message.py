@@ -17,6 +17,7 @@ garbage collector (``acyclic``): it must only ever refer to ``bytes`` and intege
 
 from typing import Final, final
 
+from librt.strings import read_i64_be
 from mypy_extensions import i64, mypyc_attr
 
 PERSISTENT: Final = 1
@@ -38,6 +39,15 @@ PENDING: Final = 128
 ATTEMPTS_SHIFT: Final = 16
 """Above this bit the flags count attempts to deliver (saturating at 65,535)."""
 ATTEMPTS_MAX: Final = 65_535
+ONE_ATTEMPT: Final[i64] = 65_536
+
+BODY_SIZE_AT: Final[i64] = 11
+"""Where a content header frame says how long the body is."""
+
+
+def body_size(content: bytes) -> i64:
+    """Bytes of the body, without properties and frames."""
+    return read_i64_be(content, BODY_SIZE_AT)
 
 
 @final

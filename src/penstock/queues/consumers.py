@@ -54,6 +54,7 @@ class Consumer:
         prefetch: i64,
         exclusive: bool,
         arguments: dict[str, object],
+        priority: i64 = 0,
     ) -> None:
         self.tag = tag
         self.holder = holder
@@ -63,6 +64,7 @@ class Consumer:
         self.prefetch: i64 = prefetch
         self.exclusive = exclusive
         self.arguments = arguments
+        self.priority: i64 = priority
         self.outstanding: i64 = 0
         self.queue: object = None  # set by the queue it joins: settling goes there
         self.cancelled: bool = False
@@ -95,3 +97,37 @@ class Consumer:
         """Account for settlements."""
         self.outstanding -= count
         self.shared.outstanding -= count
+
+
+@final
+class Ring:
+    """The consumers of one priority, served in turn; ``next`` is whose turn it is."""
+
+    def __init__(self, priority: i64) -> None:
+        self.priority: i64 = priority
+        self.members: list[Consumer] = []
+        self.next: i64 = 0
+        self.shares_holder: bool = False  # two of them belong to one session's channel
+
+    def add(self, consumer: Consumer) -> None:
+        """Behind everybody who waits for a turn: the one to be served next heads the ring."""
+        self.members.insert(self.next, consumer)
+        self.next = (self.next + 1) % len(self.members)
+        self._note_holders()
+
+    def remove(self, consumer: Consumer) -> None:
+        place: i64 = self.members.index(consumer)
+        del self.members[place]
+        if place < self.next:
+            self.next -= 1
+        self._note_holders()
+
+    def has_room(self) -> bool:
+        for consumer in self.members:  # noqa: SIM110 - compiled code has no cheap generators
+            if consumer.room() > 0:
+                return True
+        return False
+
+    def _note_holders(self) -> None:
+        holders = [id(consumer.holder) for consumer in self.members]
+        self.shares_holder = len(set(holders)) < len(holders)

@@ -25,8 +25,11 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.core.errors import AccessRefused, NotFound, ResourceLocked
+from penstock.core.letters import REJECTED
 from penstock.core.message import Message
-from penstock.queues.consumers import Consumer
+from penstock.queues.consumers import UNLIMITED, Consumer, Ring
+from penstock.queues.limiting import LimitedMessages
+from penstock.queues.limits import Death
 
 DELIVER_MESSAGES_MAX: Final[i64] = 8192
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
@@ -54,7 +57,7 @@ class Delivery:
 
 
 @final
-class Queue:
+class Queue(LimitedMessages):
     """One queue: its consumers on this side, its backing on the other."""
 
     def __init__(
@@ -68,14 +71,15 @@ class Queue:
         backing: BackingQueue,
         wakeups: "list[Queue]",
         refills: "list[Queue]",
+        deaths: list[Death],
     ) -> None:
+        super().__init__(backing, deaths)
         self.vhost = vhost
         self.name = name
         self.incarnation = incarnation
         self.durable = durable
         self.auto_delete = auto_delete
         self.arguments = arguments
-        self.backing = backing
         self.owner: object = None  # the session an exclusive queue belongs to
         self.consumers: list[Consumer] = []
         self.message_ttl_ms: i64 = -1
@@ -90,8 +94,9 @@ class Queue:
         self.had_consumer: bool = False
         self._wakeups = wakeups
         self._refills = refills
-        self._next_consumer: i64 = 0
-        self._shares_holder: bool = False
+        self.single_active: bool = False
+        self.active: Consumer | None = None  # who has all, if one is to have all
+        self._rings: list[Ring] = []  # highest priority first
         self.range_lease: i64 = 0  # the newest fencing token; the broker seeds it at boot
         self._range_leased: bool = False
         # counters since the queue was opened, for people who watch
@@ -99,7 +104,6 @@ class Queue:
         self.delivered_count: i64 = 0
         self.acked_count: i64 = 0
         self.redelivered_count: i64 = 0
-        self.expired_count: i64 = 0
 
     @property
     def exclusive(self) -> bool:
@@ -125,16 +129,49 @@ class Queue:
                     message.expires_at_ms = latest
         self.backing.publish(messages, now_ms)
         self.published_count += len(messages)
+        if self._counts_bodies():
+            self._count_bodies(messages, 1)
+        if self.limits.drops:
+            self._drop_over_limit(self.spare_room())
         self.wake()
+
+    def spare_room(self) -> i64:
+        """How many messages consumers take now, were they there."""
+        room: i64 = 0
+        if not self._range_leased:
+            for consumer in self.consumers:
+                room += consumer.room()
+        return room if room < UNLIMITED else UNLIMITED
 
     def deliver(self, now_ms: i64) -> list[Delivery]:
         """One pass over the consumers; asks for another turn itself if more can be done."""
         self.awake = False
-        if self.deleted or self._range_leased or len(self.consumers) == 0:
+        self._expired_away = False
+        if self.deleted:
             return []
-        if len(self.consumers) == 1:
-            return self._deliver_to(self.consumers[0], now_ms)
-        return self._deliver_round_robin(now_ms)
+        deliveries: list[Delivery] = []
+        if len(self.consumers) > 0 and not self._range_leased:
+            deliveries = self._deliver(now_ms)
+        if self.limits.drops:
+            self._drop_over_limit(self.spare_room())
+        return deliveries
+
+    def _deliver(self, now_ms: i64) -> list[Delivery]:
+        if self.active is not None:
+            return self._deliver_to(self.active, now_ms)
+        if len(self._rings) == 1:
+            return self._deliver_in_turn(self._rings[0], now_ms)
+        deliveries: list[Delivery] = []
+        for ring in self._rings:
+            deliveries.extend(self._deliver_in_turn(ring, now_ms))
+            if self.backing.ready_count() == 0 or ring.has_room():
+                break  # lower ones only get what these cannot take
+        return deliveries
+
+    def _deliver_in_turn(self, ring: Ring, now_ms: i64) -> list[Delivery]:
+        if len(ring.members) == 1:
+            return self._deliver_to(ring.members[0], now_ms)
+        return self._deliver_round_robin(ring, now_ms)
 
     def _fetch(self, count: i64, now_ms: i64) -> list[Message]:
         """From the head; a message whose time passed behind one that lasts is not handed out.
@@ -145,13 +182,14 @@ class Queue:
             count = DELIVER_MESSAGES_MAX
         while True:
             messages = self.backing.fetch(count, DELIVER_BYTES_MAX)
+            if len(messages) > 0 and self._counts_bodies():
+                self._count_bodies(messages, -1)
             if len(messages) == 0 or not self.backing.may_expire():
                 return messages
             late = [one for one in messages if 0 < one.expires_at_ms < now_ms]
             if len(late) == 0:
                 return messages
-            self.backing.ack(late)
-            self.expired_count += len(late)
+            self._expired(late)
             if len(late) < len(messages):
                 return [one for one in messages if not 0 < one.expires_at_ms < now_ms]
 
@@ -167,11 +205,12 @@ class Queue:
             self.wake()
         return [Delivery(consumer, messages)]
 
-    def _deliver_round_robin(self, now_ms: i64) -> list[Delivery]:
+    def _deliver_round_robin(self, ring: Ring, now_ms: i64) -> list[Delivery]:
         """Message by message to the next consumer that has room, as RabbitMQ deals."""
+        members = ring.members
         rooms: list[int] = []
         total: i64 = 0
-        for consumer in self.consumers:
+        for consumer in members:
             room = consumer.room()
             if room > DELIVER_MESSAGES_MAX:
                 room = DELIVER_MESSAGES_MAX
@@ -182,15 +221,15 @@ class Queue:
         messages = self._fetch(total, now_ms)
         if len(messages) == 0:
             return []
-        hands: list[list[Message]] = [[] for _ in self.consumers]
-        count: i64 = len(self.consumers)
-        place = self._next_consumer % count
+        hands: list[list[Message]] = [[] for _ in members]
+        count: i64 = len(members)
+        place = ring.next % count
         left: list[Message] = []
         for message in messages:
             tried: i64 = 0
             # A shared window shrinks while we deal, so room is asked for each message.
             while tried < count and (
-                rooms[place] <= len(hands[place]) or not self._can_take(place)
+                rooms[place] <= len(hands[place]) or members[place].shared.room() == 0
             ):
                 place = (place + 1) % count
                 tried += 1
@@ -198,46 +237,47 @@ class Queue:
                 left.append(message)
                 continue
             hands[place].append(message)
-            consumer = self.consumers[place]
+            consumer = members[place]
             if not consumer.no_ack:
                 consumer.take(1)
                 self.unacked_count += 1
             place = (place + 1) % count
-        self._next_consumer = place
-        if self._shares_holder:
-            return self._deal_in_order(messages[: len(messages) - len(left)], hands, left)
-        return self._deal(hands, left)
-
-    def _can_take(self, place: i64) -> bool:
-        return self.consumers[place].shared.room() > 0
+        ring.next = place
+        if ring.shares_holder:
+            dealt = messages[: len(messages) - len(left)]
+            return self._deal_in_order(ring, dealt, hands, left)
+        return self._deal(ring, hands, left)
 
     def _deal_in_order(
-        self, messages: list[Message], hands: list[list[Message]], left: list[Message]
+        self,
+        ring: Ring,
+        messages: list[Message],
+        hands: list[list[Message]],
+        left: list[Message],
     ) -> list[Delivery]:
         """As ``_deal``, but in message order: two consumers of one session see it."""
         takers: dict[int, Consumer] = {}
         for i in range(len(hands)):
             for message in hands[i]:
-                takers[int(message.seq_id)] = self.consumers[i]
-        self._deal(hands, left)
+                takers[int(message.seq_id)] = ring.members[i]
+        self._deal(ring, hands, left)
         return [Delivery(takers[int(message.seq_id)], [message]) for message in messages]
 
-    def _deal(self, hands: list[list[Message]], left: list[Message]) -> list[Delivery]:
+    def _deal(self, ring: Ring, hands: list[list[Message]], left: list[Message]) -> list[Delivery]:
         deliveries: list[Delivery] = []
         for i in range(len(hands)):
             if len(hands[i]) > 0:
-                consumer = self.consumers[i]
+                consumer = ring.members[i]
                 self.delivered_count += len(hands[i])
                 if consumer.no_ack:
                     self.backing.ack(hands[i])
                 deliveries.append(Delivery(consumer, hands[i]))
         if len(left) > 0:
             self.backing.unfetch(left)
-        elif self.backing.ready_count() > 0:
-            for consumer in self.consumers:
-                if consumer.room() > 0:
-                    self.wake()
-                    break
+            if self._counts_bodies():
+                self._count_bodies(left, 1)
+        elif self.backing.ready_count() > 0 and ring.has_room():
+            self.wake()
         return deliveries
 
     def _hand_out(self, consumer: Consumer, messages: list[Message]) -> None:
@@ -274,6 +314,8 @@ class Queue:
             raise HeadAway
         if len(messages) == 0:
             return None
+        if self._counts_bodies():
+            self._count_bodies(messages, -1)
         self._hand_out(account, messages)
         return messages[0]
 
@@ -291,6 +333,15 @@ class Queue:
                 else:
                     self.wake()
 
+    def reject(self, consumer: Consumer, messages: list[Message]) -> None:
+        """The consumer is done with these, and does not want them: they die."""
+        count: i64 = len(messages)
+        consumer.release(count)
+        self.unacked_count -= count
+        if not self.deleted:
+            self._die(messages, REJECTED)
+            self.wake()
+
     def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
         """The consumer gives these back: to their original places, as redelivered."""
         count: i64 = len(messages)
@@ -298,18 +349,18 @@ class Queue:
         self.unacked_count -= count
         self.redelivered_count += count
         if not self.deleted:
+            if self.limits.delivery_limit >= 0:
+                messages = self._live_on(messages)
             self.backing.requeue(messages)
+            if self._counts_bodies():
+                self._count_bodies(messages, 1)
+            if self.limits.drops:
+                self._drop_over_limit(self.spare_room())
             self.wake()
 
     def purge(self) -> i64:
+        self._body_bytes = 0
         return self.backing.purge()
-
-    def expire(self, now_ms: i64) -> None:
-        """Drop what is over its time at the head, where nobody could take it."""
-        self.expired_count += self.backing.expire(now_ms)
-
-    def next_expiry_ms(self) -> i64:
-        return self.backing.next_expiry_ms()
 
     def wake(self) -> None:
         """Something may be deliverable: ask for a turn."""
@@ -329,13 +380,15 @@ class Queue:
         """Raises AccessRefused (exclusive use) or ResourceLocked (a range lease)."""
         if self._range_leased:
             raise ResourceLocked(self._leased_text())
-        if len(self.consumers) > 0 and (consumer.exclusive or self.consumers[0].exclusive):
+        if (consumer.exclusive and self.single_active) or (
+            len(self.consumers) > 0 and (consumer.exclusive or self.consumers[0].exclusive)
+        ):
             raise AccessRefused(f"queue '{self.name}' in vhost '{self.vhost}' in exclusive use")
         consumer.queue = self
-        # Behind everybody who waits for a turn: the one to be served next heads the ring.
-        self.consumers.insert(self._next_consumer, consumer)
-        self._next_consumer = (self._next_consumer + 1) % len(self.consumers)
-        self._note_holders()
+        self.consumers.append(consumer)
+        self._ring(consumer.priority).add(consumer)
+        if self.single_active and self.active is None:
+            self.active = consumer
         self.had_consumer = True
         self.wake()
 
@@ -343,17 +396,32 @@ class Queue:
         """Stop delivering to it; what it holds stays with it until settled."""
         consumer.cancelled = True
         if consumer in self.consumers:
-            place: i64 = self.consumers.index(consumer)
-            del self.consumers[place]
-            if place < self._next_consumer:
-                self._next_consumer -= 1
-            self._note_holders()
+            self.consumers.remove(consumer)
+            ring = self._ring(consumer.priority)
+            ring.remove(consumer)
+            if len(ring.members) == 0:
+                self._rings.remove(ring)
+            if self.active is consumer:
+                self.active = self._next_active()
         self.wake()
 
-    def _note_holders(self) -> None:
-        """Do two consumers belong to one session's channel?"""
-        holders = [id(consumer.holder) for consumer in self.consumers]
-        self._shares_holder = len(set(holders)) < len(holders)
+    def _ring(self, priority: i64) -> Ring:
+        place = 0
+        for ring in self._rings:
+            if ring.priority == priority:
+                return ring
+            if ring.priority > priority:
+                place += 1
+        ring = Ring(priority)
+        self._rings.insert(place, ring)
+        return ring
+
+    def _next_active(self) -> Consumer | None:
+        """The oldest of those with the highest priority."""
+        for consumer in self.consumers:
+            if consumer.priority == self._rings[0].priority:
+                return consumer
+        return None
 
     @property
     def unused(self) -> bool:
@@ -390,6 +458,8 @@ class Queue:
     def drop_below(self, seq_id: int) -> int:
         """Acknowledge all ready messages below a position; returns how many."""
         count = self.backing.drop_below(seq_id)
+        if self._body_bytes > self.backing.ready_bytes():
+            self._body_bytes = self.backing.ready_bytes()
         self.acked_count += count
         return int(count)
 

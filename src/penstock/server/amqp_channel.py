@@ -12,7 +12,11 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from penstock.broker.arguments import NOT_BUILT_CONSUMER_ARGUMENTS, refuse_not_built
+from penstock.broker.arguments import (
+    NOT_BUILT_CONSUMER_ARGUMENTS,
+    consumer_priority,
+    refuse_not_built,
+)
 from penstock.broker.confirms import ConfirmLedger
 from penstock.core.errors import (
     BrokerError,
@@ -32,6 +36,7 @@ from penstock.wire.amqp.encoder import (
     write_ack,
     write_deliveries,
     write_get_ok,
+    write_nack,
     write_return,
 )
 from penstock.wire.amqp.events import AckRun, PublishRun
@@ -81,6 +86,8 @@ class AmqpChannel:
         position: i64 = 0
         if route.needs_headers or self._name_copies(messages):
             position = self._publish_by_headers(address, messages)
+        elif route.refuses:
+            return self._publish_or_refuse(route.queues, messages)
         elif len(route.queues) > 0:
             position = vhost.publish(route.queues, messages, link.now_ms)
             if route.queues[0].is_crowded():
@@ -91,6 +98,23 @@ class AmqpChannel:
         if confirms is None:
             return False
         confirms.published(count, position, link.broker.engine.journal.durable_position)
+        return True
+
+    def _publish_or_refuse(self, queues: list[Queue], messages: list[Message]) -> bool:
+        """To queues that may have no room; a publisher with confirms is told which they took."""
+        link = self.link
+        position, refused = link.vhost.publish_some(queues, messages, link.now_ms)
+        confirms = self.confirms
+        if confirms is None:
+            return False
+        durable_position = link.broker.engine.journal.durable_position
+        for place in range(len(messages)):
+            if place not in refused:
+                confirms.published(1, position, durable_position)
+                continue
+            alone = confirms.unconfirmed_count() == 0  # else "up to" would say no to others
+            confirms.refuse()
+            write_nack(link.out, self.number, confirms.last_number, alone)
         return True
 
     def _name_copies(self, messages: list[Message]) -> bool:
@@ -130,7 +154,7 @@ class AmqpChannel:
             return
         count = confirms.take()
         if count > 0:
-            write_ack(self.link.out, self.number, confirms.confirmed, count > 1)
+            write_ack(self.link.out, self.number, confirms.acked, count > 1)
 
     # -- delivering ----------------------------------------------------------------------
 
@@ -172,7 +196,7 @@ class AmqpChannel:
         if requeue:
             self._requeue(settled)
         else:
-            self._settle(settled)
+            self._reject(settled)
 
     def _take_multiple(self, tag: i64) -> list[Settlement]:
         if tag == 0:
@@ -185,6 +209,12 @@ class AmqpChannel:
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
             cast(Queue, consumer.queue).settle(consumer, settlement.messages)
+        self._room_again()
+
+    def _reject(self, settlements: list[Settlement]) -> None:
+        for settlement in settlements:
+            consumer = cast(Consumer, settlement.holder)
+            cast(Queue, consumer.queue).reject(consumer, settlement.messages)
         self._room_again()
 
     def _requeue(self, settlements: list[Settlement]) -> None:
@@ -284,6 +314,7 @@ class AmqpChannel:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
         arguments = method.table("arguments")
         refuse_not_built(arguments, NOT_BUILT_CONSUMER_ARGUMENTS, f"consumer '{tag}'")
+        priority = consumer_priority(arguments, self.link.vhost.queue_text(queue.name))
         no_ack = method.flag("no_ack")
         consumer = Consumer(
             tag,
@@ -294,6 +325,7 @@ class AmqpChannel:
             0 if no_ack else self.prefetch,
             method.flag("exclusive"),
             arguments,
+            priority,
         )
         queue.add_consumer(consumer)
         self.consumers[tag] = consumer

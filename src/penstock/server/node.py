@@ -58,6 +58,7 @@ from penstock.storage.files import RealFileSystem
 from penstock.storage.recovery import Opening, close_engine
 from penstock.storage.store_groups import StoreWriter
 from penstock.wire import ranges
+from penstock.wire.amqp.letters import AmqpLetterWriter
 
 PEER_VERSION: Final = "3.10.8"
 """The RabbitMQ release whose behaviour AMQP clients find here; some look at it."""
@@ -127,6 +128,7 @@ def server_properties() -> dict[str, object]:
             "consumer_cancel_notify": True,
             "connection.blocked": True,
             "authentication_failure_close": True,
+            "consumer_priorities": True,
             "per_consumer_qos": True,
         },
         "cluster_name": f"penstock@{platform.node()}",
@@ -168,6 +170,7 @@ class Node:
             self._make_backing,
             lambda: secrets.token_hex(16),
             list(settings.loopback_users),
+            AmqpLetterWriter(),
         )
         self.recovery = self._recover(topology)
         self.committer = Committer(

@@ -80,10 +80,12 @@ class Turn:
         if next_ms > 0 and next_ms <= now_ms:
             self.cancelled(self._broker.take_due(now_ms))
             self._deliver(now_ms)
+        letters = self._broker.dead_letters.publish(now_ms)
+        self._deliver(now_ms)
         self._commit_definitions()
         self._commit(now_ms)
         self.collect()
-        self._more_work = self._engine.work(now_ms, idle)
+        self._more_work = self._engine.work(now_ms, idle) or letters
         self._hand_over()
 
     def cancelled(self, consumers: list[Consumer]) -> None:
@@ -177,6 +179,8 @@ class Turn:
         self._worker.collect()
         self._broker.wake_readers()
         position = journal.durable_position
+        if position != before:
+            self._broker.dead_letters.settle()
         if position == before or len(self.waiting) == 0:
             return
         waiting = self.waiting

@@ -24,6 +24,7 @@ _DELIVER: Final[i64] = 0x003C003C
 _GET_OK: Final[i64] = 0x003C0047
 _RETURN: Final[i64] = 0x003C0032
 _ACK: Final[i64] = 0x003C0050
+_NACK: Final[i64] = 0x003C0078
 BODY_OVERHEAD: Final = 8
 
 
@@ -102,13 +103,22 @@ def write_return(
 
 def write_ack(out: BytesWriter, channel: i64, tag: i64, multiple: bool) -> None:
     """Append ``basic.ack`` (a publisher confirm)."""
+    _write_verdict(out, channel, _ACK, tag, 1 if multiple else 0)
+
+
+def write_nack(out: BytesWriter, channel: i64, tag: i64, multiple: bool) -> None:
+    """Append ``basic.nack`` (a publish that was refused); RabbitMQ sets the bit ``requeue``."""
+    _write_verdict(out, channel, _NACK, tag, 3 if multiple else 2)
+
+
+def _write_verdict(out: BytesWriter, channel: i64, key: i64, tag: i64, bits: i64) -> None:
     number = _channel_number(channel)
     out.append(1)
     write_i16_be(out, number)
     write_i32_be(out, 13)
-    write_i32_be(out, i32(_ACK))
+    write_i32_be(out, i32(key))
     write_i64_be(out, tag)
-    out.append(1 if multiple else 0)
+    out.append(bits)
     out.append(FRAME_END)
 
 

@@ -155,6 +155,11 @@ class PropertySkim:
         return after
 
 
+def after_value(data: bytes, position: i64, end: i64) -> i64:
+    """Where the typed value at ``position`` ends, in a table that was read before."""
+    return _after_value(data, position, end, 0)
+
+
 def _after_value(data: bytes, position: i64, end: i64, depth: i64) -> i64:
     """Step over one typed value; returns the place after it, or ``_MALFORMED``."""
     kind = i64(data[position])

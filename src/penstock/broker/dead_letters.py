@@ -1,0 +1,115 @@
+"""Dead letters: what died in a queue is published again, where that queue's limits say.
+
+In: ``deaths``, the list queues put on what died in this turn.  Out: publishes, and, when those
+are on disk, the acknowledgement of what died.  Until then it stays pending in its queue, so a
+crash in between brings it back and it dies again: a letter may come twice, it is never lost.
+(RabbitMQ's classic queues forget the message first.)
+
+A letter for an exchange that is not there, or that routes it nowhere, is gone.  So is one that
+would reach a queue it came from in a circle nobody ever refused it in.  A letter may push out or
+overflow others, which die in turn: the list is read until it is empty, some at a time, so that a
+long chain does not hold up the turn.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.vhost import Vhost
+from penstock.core.letters import Letter, LetterWriter
+from penstock.core.message import PERSISTENT, Message
+from penstock.queues.limits import Death
+from penstock.queues.queue import Queue
+
+BURIED_AT_ONCE: Final[i64] = 2048
+"""Letters of one turn; what is left over waits for the next."""
+
+
+@final
+class DeadLetters:
+    """``vhosts`` is the broker's own registry."""
+
+    def __init__(
+        self, vhosts: dict[str, Vhost], writer: LetterWriter, durable_position: Callable[[], i64]
+    ) -> None:
+        self.deaths: list[Death] = []
+        self.published_count: i64 = 0
+        self._vhosts = vhosts
+        self._writer = writer
+        self._durable_position = durable_position
+        # What died, in the order of the positions that make its letters safe.
+        self._waiting: list[tuple[int, Queue, list[Message]]] = []
+
+    def publish(self, now_ms: i64) -> bool:
+        """Bury what died; True = there is more."""
+        left = BURIED_AT_ONCE
+        while self.deaths and left > 0:
+            deaths = self.deaths[:]
+            self.deaths.clear()
+            for death in deaths:
+                if left <= 0:
+                    self.deaths.append(death)
+                    continue
+                left -= len(death.messages)
+                self._bury(death, now_ms)
+        return len(self.deaths) > 0
+
+    def _bury(self, death: Death, now_ms: i64) -> None:
+        queue = cast(Queue, death.queue)
+        vhost = self._vhosts.get(queue.vhost)
+        if queue.deleted or vhost is None:
+            return
+        position: i64 = 0
+        for message in death.messages:
+            at = self._publish(vhost, queue, death.reason, message, now_ms)
+            position = at if at > 0 else position
+        if death.refused:
+            return
+        if position <= self._durable_position():
+            queue.backing.ack(death.messages)
+        else:
+            self._waiting.append((int(position), queue, death.messages))
+
+    def _publish(
+        self, vhost: Vhost, queue: Queue, reason: str, message: Message, now_ms: i64
+    ) -> i64:
+        limits = queue.limits
+        exchange = limits.dead_letter_exchange
+        if exchange is None:
+            return 0  # its policy has changed meanwhile
+        whole = queue.whole(message)
+        if whole is None:
+            return 0  # damaged on disk, and reported by its queue
+        time_s = int(now_ms) // 1000
+        letter = self._writer.write(
+            whole, queue.name, reason, time_s, exchange, limits.dead_letter_key
+        )
+        queues = self._queues_for(vhost, exchange, letter)
+        if len(queues) == 0:
+            return 0
+        copy = Message(letter.content, letter.address, message.flags & PERSISTENT, 0)
+        self.published_count += 1
+        position, _ = vhost.publish_some(queues, [copy], now_ms)
+        return position
+
+    def _queues_for(self, vhost: Vhost, exchange: str, letter: Letter) -> list[Queue]:
+        found: list[Queue] = []
+        for key in letter.keys:
+            for queue in vhost.find_queues(exchange, key, letter.headers):
+                if queue not in found and queue.name not in letter.seen_queues:
+                    found.append(queue)
+        return found
+
+    def settle(self) -> None:
+        """The journal is on disk further than before."""
+        durable = self._durable_position()
+        count = 0
+        for position, queue, messages in self._waiting:
+            if position > durable:
+                break
+            count += 1
+            if not queue.deleted:
+                queue.backing.ack(messages)
+        if count:
+            del self._waiting[:count]

@@ -1,0 +1,85 @@
+"""Declaring again what exists: it must be the same, or RabbitMQ's words say what is not.
+
+Of the optional arguments only known ones are compared; integers of all widths are the same.
+"""
+
+from typing import Final
+
+from penstock.broker.arguments import NOT_BUILT_QUEUE_ARGUMENTS
+from penstock.core.errors import PreconditionFailed, ResourceLocked
+from penstock.queues.queue import Queue
+from penstock.routing.headers import type_name
+
+MISSING: Final[object] = object()
+"""Stands for an argument that was not given."""
+
+COMPARED_QUEUE_ARGUMENTS: Final = (
+    "x-expires",
+    "x-message-ttl",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-delivery-limit",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-overflow",
+    *NOT_BUILT_QUEUE_ARGUMENTS,
+    "x-single-active-consumer",
+    "x-queue-mode",
+    "x-queue-type",
+)
+
+
+def check_same_queue(
+    queue: Queue,
+    durable: bool,
+    owner: object,
+    auto_delete: bool,
+    arguments: dict[str, object],
+) -> None:
+    """Raises ResourceLocked or PreconditionFailed."""
+    what = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    queue.check_owner(owner)
+    if owner is not None and queue.owner is None:
+        raise ResourceLocked(
+            f"cannot obtain exclusive access to locked {what}. It could "
+            "be originally declared on another connection or the exclusive property value "
+            "does not match that of the original declaration."
+        )
+    check_equivalent("durable", what, durable, queue.durable, MISSING)
+    check_equivalent("auto_delete", what, auto_delete, queue.auto_delete, MISSING)
+    check_same_arguments(COMPARED_QUEUE_ARGUMENTS, what, arguments, queue.arguments)
+
+
+def check_same_arguments(
+    keys: tuple[str, ...], what: str, received: dict[str, object], current: dict[str, object]
+) -> None:
+    for key in keys:
+        absent: object = "classic" if key == "x-queue-type" else MISSING
+        check_equivalent(key, what, received.get(key, absent), current.get(key, absent), MISSING)
+
+
+def check_equivalent(
+    key: str, what: str, received: object, current: object, missing: object
+) -> None:
+    """Raises PreconditionFailed unless both are the same; ``missing`` marks an absent one."""
+    if received == current and isinstance(received, bool) == isinstance(current, bool):
+        return
+    if received is missing or current is missing:
+        texts = [_value_of_type(received, missing), _value_of_type(current, missing)]
+    else:
+        texts = [f"'{_plain(received)}'", f"'{_plain(current)}'"]
+    raise PreconditionFailed(
+        f"inequivalent arg '{key}' for {what}: received {texts[0]} but current is {texts[1]}"
+    )
+
+
+def _value_of_type(value: object, missing: object) -> str:
+    if value is missing:
+        return "none"
+    return f"the value '{_plain(value)}' of type '{type_name(value)}'"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

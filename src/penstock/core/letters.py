@@ -1,0 +1,56 @@
+"""Dead letters, as the broker sees them, whatever protocol's message they are.
+
+The broker knows that a message died, where, when and why; how that is written on a message only
+its protocol knows.  So the broker is given a ``LetterWriter``.
+"""
+
+from typing import Final
+
+from penstock.core.message import Message
+
+REJECTED: Final = "rejected"
+EXPIRED: Final = "expired"
+MAXLEN: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+"""Why a message died, in the words of its letter."""
+
+
+class Letter:
+    """What a dead message is published as.
+
+    ``address``     as in ``Message``: the dead letter exchange and the first routing key
+    ``keys``        all routing keys
+    ``headers``     for exchanges that route by headers
+    ``seen_queues`` queues to which it must not go again: it came from there without anybody
+                    ever refusing it
+    """
+
+    def __init__(
+        self,
+        content: bytes,
+        address: bytes,
+        keys: list[str],
+        headers: dict[str, object],
+        seen_queues: list[str],
+    ) -> None:
+        self.content = content
+        self.address = address
+        self.keys = keys
+        self.headers = headers
+        self.seen_queues = seen_queues
+
+
+class LetterWriter:
+    """Writes a death on a message."""
+
+    def write(
+        self,
+        message: Message,
+        queue: str,
+        reason: str,
+        time_s: int,
+        exchange: str,
+        key: str | None,
+    ) -> Letter:
+        """``exchange`` and ``key`` are where it goes; no key = the one it had."""
+        raise NotImplementedError

@@ -1,0 +1,182 @@
+"""How a queue keeps its limits: the part of ``Queue`` that lets messages die.
+
+A message that dies (over its time, pushed out, refused by a consumer, tried too often) is simply
+acknowledged when the queue buries nobody.  Else it stays pending in the backing and is put on
+``deaths``, a list the broker reads in the same turn: it becomes a dead letter, and is acknowledged
+when that letter is on disk (broker/dead_letters.py).  A crash in between brings both back, never
+none.
+
+**Dropping from the head** spares what consumers can still take: in RabbitMQ a message is offered
+to consumers before it counts, here deliveries come at the end of a turn.
+
+**Bytes** are those of bodies.  They are counted here, as messages come and go, and only for
+queues that limit them; after a start what rests on disk counts with its properties until it is
+fetched.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN
+from penstock.core.message import (
+    ATTEMPTS_MAX,
+    ATTEMPTS_SHIFT,
+    ONE_ATTEMPT,
+    Message,
+    body_size,
+)
+from penstock.queues.limits import NO_LIMITS, Death, QueueLimits
+
+DROPPED_AT_ONCE: Final[i64] = 1024
+DROPPED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
+
+
+class LimitedMessages:
+    """The backing of a queue, with its limits around it."""
+
+    def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
+        self.backing: BackingQueue = backing
+        self.limits: QueueLimits = NO_LIMITS
+        self.expired_count: i64 = 0
+        self.dropped_count: i64 = 0
+        self._deaths: list[Death] = deaths
+        self._body_bytes: i64 = 0  # of ready messages, if bytes are limited
+        self._expired_away: bool = False  # the head is over its time, and on its way from disk
+
+    def set_limits(self, limits: QueueLimits) -> None:
+        if limits.max_length_bytes >= 0 and self.limits.max_length_bytes < 0:
+            self._body_bytes = self.backing.ready_bytes()
+        self.limits = limits
+
+    # -- death -----------------------------------------------------------------------------
+
+    def _die(self, messages: list[Message], reason: str) -> None:
+        """These are pending, and nobody will have them."""
+        if self.limits.buries:
+            self._deaths.append(Death(self, reason, messages, False))
+        else:
+            self.backing.ack(messages)
+
+    def whole(self, message: Message) -> Message | None:
+        """A pending message with its content, read here and now if need be; None = it is lost."""
+        return message if len(message.content) > 0 else self.backing.whole(message)
+
+    def _live_on(self, messages: list[Message]) -> list[Message]:
+        """Of messages that come back, those that were not tried too often."""
+        limit = self.limits.delivery_limit
+        living: list[Message] = []
+        exhausted: list[Message] = []
+        for message in messages:
+            attempts = (message.flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX
+            if attempts < ATTEMPTS_MAX:
+                message.flags += ONE_ATTEMPT
+                attempts += 1
+            (living if attempts <= limit else exhausted).append(message)
+        if exhausted:
+            self._die(exhausted, DELIVERY_LIMIT)
+        return living
+
+    def _count_bodies(self, messages: list[Message], sign: i64) -> None:
+        """Bodies that became ready (1) or are ready no more (-1)."""
+        total: i64 = 0
+        for message in messages:
+            total += body_size(message.content) if len(message.content) > 0 else message.size
+        self._body_bytes += sign * total
+        if self.backing.ready_count() == 0 or self._body_bytes < 0:
+            self._body_bytes = 0
+
+    def _counts_bodies(self) -> bool:
+        return self.limits.max_length_bytes >= 0
+
+    # -- lengths ---------------------------------------------------------------------------
+
+    def spare_room(self) -> i64:
+        """How many messages consumers take now, were they there."""
+        raise NotImplementedError
+
+    def overflowing(self, messages: list[Message]) -> set[int]:
+        """The places of new messages it has no room for; what a consumer takes needs none."""
+        limits = self.limits
+        count = self.backing.ready_count() - self.spare_room()
+        size = self._body_bytes
+        over: set[int] = set()
+        for place in range(len(messages)):
+            body = body_size(messages[place].content)
+            if count >= 0:
+                too_many = 0 <= limits.max_length < count + 1
+                if too_many or 0 <= limits.max_length_bytes < size + body:
+                    over.add(place)
+                    continue
+                size += body
+            count += 1
+        return over
+
+    def refuse(self, messages: list[Message]) -> None:
+        """They had no room, and may be dead letters all the same."""
+        self.dropped_count += len(messages)
+        if self.limits.buries and self.limits.buries_refused:
+            self._deaths.append(Death(self, MAXLEN, messages, True))
+
+    def _drop_over_limit(self, spare: i64) -> None:
+        """The oldest go, as many as are too many; what is on its way from disk goes later."""
+        while True:
+            messages = self._first_over(spare)
+            if not messages:
+                return
+            self.dropped_count += len(messages)
+            self._die(messages, MAXLEN)
+
+    def _first_over(self, spare: i64) -> list[Message]:
+        limits = self.limits
+        over: i64 = 0
+        if limits.max_length >= 0:
+            over = self.backing.ready_count() - limits.max_length - spare
+        excess: i64 = 0
+        if limits.max_length_bytes >= 0 and spare == 0:
+            excess = self._body_bytes - limits.max_length_bytes
+        if over <= 0 and excess <= 0:
+            return []
+        fetched = self.backing.fetch(
+            DROPPED_AT_ONCE if excess > 0 or over > DROPPED_AT_ONCE else over, DROPPED_BYTES_MAX
+        )
+        count: i64 = 0
+        for message in fetched:
+            if over <= 0 and excess <= 0:
+                break
+            over -= 1
+            excess -= body_size(message.content)
+            count += 1
+        if count < len(fetched):
+            self.backing.unfetch(fetched[count:])
+            del fetched[count:]
+        if limits.max_length_bytes >= 0:
+            self._count_bodies(fetched, -1)
+        return fetched
+
+    # -- time ------------------------------------------------------------------------------
+
+    def expire(self, now_ms: i64) -> None:
+        """Let die what is over its time at the head, where nobody could take it."""
+        self._expired_away = False
+        if not self.limits.buries and not self._counts_bodies():
+            self.expired_count += self.backing.expire(now_ms)
+            return
+        while True:
+            late = self.backing.fetch_expired(now_ms, DROPPED_AT_ONCE)
+            if not late:
+                break
+            if self._counts_bodies():
+                self._count_bodies(late, -1)
+            self._expired(late)
+        due_ms = self.backing.next_expiry_ms()
+        self._expired_away = 0 < due_ms <= now_ms
+
+    def _expired(self, late: list[Message]) -> None:
+        self.expired_count += len(late)
+        self._die(late, EXPIRED)
+
+    def next_expiry_ms(self) -> i64:
+        """0 as well while the head is on its way: it wakes the queue when it is there."""
+        return 0 if self._expired_away else self.backing.next_expiry_ms()

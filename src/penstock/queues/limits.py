@@ -1,0 +1,67 @@
+"""What a queue may hold, and what becomes of what it may not: the settings of its limits.
+
+In: arguments and policies, already judged (broker/arguments.py).  Out: numbers the queue looks
+at.  Lengths count ready messages only, bytes those of bodies, as RabbitMQ counts them.
+
+    overflow    drop-head           the oldest go
+                reject-publish      the newest are refused, and their publishers told
+                reject-publish-dlx  the same, and what was refused becomes a dead letter
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.message import Message
+
+NO_LIMIT: Final[i64] = -1
+
+DROP_HEAD: Final = "drop-head"
+REJECT_PUBLISH: Final = "reject-publish"
+REJECT_PUBLISH_DLX: Final = "reject-publish-dlx"
+OVERFLOWS: Final = (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)
+
+
+@final
+class QueueLimits:
+    """``dead_letter_exchange``: None = dead messages are just gone; "" is the default exchange.
+
+    ``dead_letter_key``: None = a dead letter keeps its own routing key.
+    """
+
+    def __init__(
+        self,
+        max_length: i64 = NO_LIMIT,
+        max_length_bytes: i64 = NO_LIMIT,
+        overflow: str = DROP_HEAD,
+        dead_letter_exchange: str | None = None,
+        dead_letter_key: str | None = None,
+        delivery_limit: i64 = NO_LIMIT,
+    ) -> None:
+        self.max_length: i64 = max_length
+        self.max_length_bytes: i64 = max_length_bytes
+        self.dead_letter_exchange: str | None = dead_letter_exchange
+        self.dead_letter_key: str | None = dead_letter_key
+        self.delivery_limit: i64 = delivery_limit
+        self.buries_refused: bool = overflow == REJECT_PUBLISH_DLX
+        self.buries: bool = dead_letter_exchange is not None
+        bounded = max_length >= 0 or max_length_bytes >= 0
+        self.drops: bool = bounded and overflow == DROP_HEAD
+        self.refuses: bool = bounded and overflow != DROP_HEAD
+
+
+NO_LIMITS: Final = QueueLimits()
+
+
+@final
+class Death:
+    """Messages of one queue that died for one reason; a token each, pending in its backing.
+
+    Those that were ``refused`` never were in the queue: nobody waits for their acknowledgement.
+    """
+
+    def __init__(self, queue: object, reason: str, messages: list[Message], refused: bool) -> None:
+        self.queue = queue
+        self.reason = reason
+        self.messages = messages
+        self.refused = refused

@@ -1,0 +1,99 @@
+"""Changing what a message's content says of itself, octet by octet.
+
+The broker leaves contents as they came.  Where it must add or take away a header or a property
+(dead letters, BCC), everything else keeps the very octets its publisher chose: integers their
+width, strings their encoding, fields their order.  So tables are not decoded and encoded again,
+but cut into fields.
+
+In: contents that were read at the door (skim.py), so they are well formed.
+"""
+
+from librt.strings import BytesWriter, read_i16_be, read_i32_be
+from mypy_extensions import i64
+
+from penstock.wire.amqp.properties import (
+    CLUSTER_ID,
+    CONTENT_TYPE,
+    FLAGS_AT,
+    HEADERS,
+    header_end,
+    locate,
+    skip,
+)
+from penstock.wire.amqp.skim import after_value
+from penstock.wire.amqp.tables import write_short_bytes
+
+Field = tuple[bytes, bytes]
+"""A key, and its value with the type before it."""
+
+
+def header_fields(content: bytes) -> list[Field]:
+    """The headers in their order; none when there is no table."""
+    position = locate(content, 0, HEADERS)
+    if position == 0:
+        return []
+    start = position + 4
+    return fields_between(content, start, start + _length(content, position))
+
+
+def fields_between(data: bytes, start: i64, end: i64) -> list[Field]:
+    """The fields of the table whose payload lies there."""
+    fields: list[Field] = []
+    while start < end:
+        key_end = start + 1 + i64(data[start])
+        after = after_value(data, key_end, end)
+        fields.append((data[start + 1 : key_end], data[key_end:after]))
+        start = after
+    return fields
+
+
+def array_items(value: bytes) -> list[bytes]:
+    """The typed values of an array (which begins with its type)."""
+    items: list[bytes] = []
+    start: i64 = 5
+    end: i64 = len(value)
+    while start < end:
+        after = after_value(value, start, end)
+        items.append(value[start:after])
+        start = after
+    return items
+
+
+def table_payload(fields: list[Field]) -> bytes:
+    writer = BytesWriter()
+    for key, value in fields:
+        write_short_bytes(writer, key)
+        writer.write(value)
+    return writer.getvalue()
+
+
+def with_headers(content: bytes, fields: list[Field], dropped: i64) -> bytes:
+    """The content with these headers (no table when there are none), and without the properties
+    whose flags are in ``dropped``.
+    """
+    end = header_end(content, 0)
+    flags = i64(read_i16_be(content, FLAGS_AT)) & 0xFFFF
+    position = FLAGS_AT + 2
+    kept: i64 = 0
+    properties = BytesWriter()
+    bit: i64 = CONTENT_TYPE
+    while bit >= CLUSTER_ID:
+        after = skip(content, position, bit, end) if flags & bit else position
+        if bit == HEADERS:
+            if fields:
+                payload = table_payload(fields)
+                properties.write(len(payload).to_bytes(4, "big"))
+                properties.write(payload)
+                kept |= bit
+        elif flags & bit & ~dropped:
+            properties.write(content[position:after])
+            kept |= bit
+        position = after
+        bit >>= 1
+    inner = properties.getvalue()
+    head = content[:3] + (14 + len(inner)).to_bytes(4, "big") + content[7:FLAGS_AT]
+    return head + int(kept).to_bytes(2, "big") + inner + content[end:]
+
+
+def _length(data: bytes, position: i64) -> i64:
+    return i64(read_i32_be(data, position)) & 0xFFFFFFFF

@@ -1,0 +1,186 @@
+"""Writes a death on an AMQP message: the headers RabbitMQ's users read on dead letters.
+
+    x-death                 array, the newest first: count, reason, queue, time, exchange,
+                            routing-keys, and original-expiration if the message had one
+    x-first-death-exchange  of the first death, set once
+    x-first-death-queue
+    x-first-death-reason
+
+The same queue and reason again: that entry comes to the front and counts one more.  An ``x-death``
+that is none is replaced.  ``expiration`` goes, else the letter would die as soon as it arrives;
+CC goes when the queue has a routing key for its letters.
+
+Order and types of the fields are RabbitMQ's, down to this: an entry that is not the first one
+ever has its fields sorted.
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+
+from penstock.core.letters import REJECTED, Letter, LetterWriter
+from penstock.core.message import Message
+from penstock.wire.amqp.encoder import short_bytes
+from penstock.wire.amqp.header_edit import (
+    Field,
+    array_items,
+    fields_between,
+    header_fields,
+    table_payload,
+    with_headers,
+)
+from penstock.wire.amqp.properties import EXPIRATION, expiration
+from penstock.wire.amqp.tables import decode_table
+
+X_DEATH: Final = b"x-death"
+CC: Final = b"CC"
+ARRAY: Final = b"A"
+TABLE: Final = b"F"
+LONG: Final = b"l"
+"""Integers of 64 bits, as RabbitMQ writes counts."""
+STRING: Final = b"S"
+TIMESTAMP: Final = b"T"
+
+
+@final
+class AmqpLetterWriter(LetterWriter):
+    """See the head of this file."""
+
+    def write(
+        self,
+        message: Message,
+        queue: str,
+        reason: str,
+        time_s: int,
+        exchange: str,
+        key: str | None,
+    ) -> Letter:
+        content = message.content
+        fields = header_fields(content)
+        old_exchange, old_key = _names_in(message.address)
+        keys = [old_key, *_copies(fields)]
+        info = [
+            (b"reason", _string(reason)),
+            (b"queue", _string(queue)),
+            (b"time", TIMESTAMP + time_s.to_bytes(8, "big")),
+            (b"exchange", _string(old_exchange)),
+            (b"routing-keys", _array([_string(one) for one in keys])),
+        ]
+        lasted = expiration(content)
+        if lasted is not None:
+            info.append((b"original-expiration", _string(lasted)))
+        fields = _with_death(fields, info, queue, reason, old_exchange)
+        if key is not None:
+            keys = [key]
+            fields = [field for field in fields if field[0] != CC]
+        headers, _ = decode_table(_long(table_payload(fields)), 0)
+        return Letter(
+            with_headers(content, fields, EXPIRATION),
+            short_bytes(exchange) + short_bytes(keys[0]),
+            keys,
+            headers,
+            [] if reason == REJECTED else _seen_queues(headers),
+        )
+
+
+def _with_death(
+    fields: list[Field], info: list[Field], queue: str, reason: str, exchange: str
+) -> list[Field]:
+    """The headers with one more death; ``info`` is its entry without the count."""
+    for place, (key, value) in enumerate(fields):
+        if key == X_DEATH:
+            entries = _entries(value)
+            if entries is None:
+                entry = _entry([(b"count", _count(1)), *info])
+                return [*fields[:place], (X_DEATH, _array([entry])), *fields[place + 1 :]]
+            moved = _moved_to_front(entries, info, queue, reason)
+            return [*fields[:place], (X_DEATH, _array(moved)), *fields[place + 1 :]]
+    return [
+        *fields,
+        (X_DEATH, _array([_entry([(b"count", _count(1)), *info])])),
+        (b"x-first-death-exchange", _string(exchange)),
+        (b"x-first-death-queue", _string(queue)),
+        (b"x-first-death-reason", _string(reason)),
+    ]
+
+
+def _entries(value: bytes) -> list[bytes] | None:
+    """The entries of an ``x-death``; None when it is none."""
+    if value[:1] != ARRAY:
+        return None
+    items = array_items(value)
+    return items if all(item[:1] == TABLE for item in items) else None
+
+
+def _moved_to_front(
+    entries: list[bytes], info: list[Field], queue: str, reason: str
+) -> list[bytes]:
+    newest = [(b"count", _count(1)), *info]
+    others: list[bytes] = []
+    for entry in entries:
+        said, _ = decode_table(entry, 1)
+        if said.get("queue") == queue and said.get("reason") == reason:
+            count = said.get("count")
+            known = count if isinstance(count, int) and count > 0 else 0
+            newest = [
+                (b"count", _count(known + 1)),
+                *(field for field in fields_between(entry, 5, len(entry)) if field[0] != b"count"),
+            ]
+        else:
+            others.append(entry)
+    return [_entry(sorted(newest)), *others]
+
+
+def _seen_queues(headers: dict[str, object]) -> list[str]:
+    """Queues since the last reject: to come to one of them again would be a circle."""
+    deaths = headers.get("x-death")
+    assert isinstance(deaths, list)
+    seen: list[str] = []
+    for death in deaths:
+        if death.get("reason") == REJECTED:
+            break
+        name = death.get("queue")
+        if isinstance(name, str):
+            seen.append(name)
+    return seen
+
+
+def _copies(fields: list[Field]) -> list[str]:
+    """The routing keys in CC."""
+    for key, value in fields:
+        if key == CC and value[:1] == ARRAY:
+            return [_text(item[5:]) for item in array_items(value) if item[:1] == STRING]
+    return []
+
+
+def _names_in(address: bytes) -> tuple[str, str]:
+    """Exchange and routing key."""
+    end = 1 + address[0]
+    return _text(address[1:end]), _text(address[end + 1 :])
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _string(text: str) -> bytes:
+    return STRING + _long(text.encode("utf-8", "surrogateescape"))
+
+
+def _count(number: int) -> bytes:
+    return LONG + number.to_bytes(8, "big")
+
+
+def _entry(fields: list[Field]) -> bytes:
+    return TABLE + _long(table_payload(fields))
+
+
+def _array(items: list[bytes]) -> bytes:
+    writer = BytesWriter()
+    for item in items:
+        writer.write(item)
+    return ARRAY + _long(writer.getvalue())
+
+
+def _long(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
