@@ -69,6 +69,7 @@ HOT = [
     "src/penstock/routing/matcher.py",
     "src/penstock/routing/exchanges.py",
     "src/penstock/broker/access.py",
+    "src/penstock/broker/rights.py",
     "src/penstock/broker/arguments.py",
     "src/penstock/broker/equivalence.py",
     "src/penstock/broker/confirms.py",

@@ -1,4 +1,4 @@
-"""Users, passwords, and who may enter which virtual host.
+"""Users, passwords, what each of them may have at a time, and who may log in.
 
 Password hashes have RabbitMQ's form, so that definitions can move between the two:
 base64 of a 4-byte salt followed by sha256(salt + password).
@@ -9,10 +9,14 @@ import hashlib
 import hmac
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from penstock.core.errors import AccessRefused
 
 HASHING: Final = "rabbit_password_hashing_sha256"
 SALT_BYTES: Final = 4
+NO_LIMIT: Final[i64] = -1
+"""As a number of connections, channels or queues: as many as come."""
 
 
 def hash_password(password: str, salt: bytes) -> str:
@@ -30,6 +34,17 @@ class User:
         self.password_hash = password_hash
         self.tags = tags
         self.vhosts: dict[str, tuple[str, str, str]] = {}  # configure, write, read patterns
+        # By virtual host and exchange: write and read patterns of routing keys.
+        self.topics: dict[tuple[str, str], tuple[str, str]] = {}
+        self.max_connections: i64 = NO_LIMIT
+        self.max_channels: i64 = NO_LIMIT
+        self.connection_count: i64 = 0
+        self.channel_count: i64 = 0
+
+    @property
+    def may_impersonate(self) -> bool:
+        """May publish with somebody else's name in ``user-id``."""
+        return "impersonator" in self.tags
 
     def has_password(self, password: str) -> bool:
         salt = base64.b64decode(self.password_hash)[:SALT_BYTES]

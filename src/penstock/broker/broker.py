@@ -118,8 +118,9 @@ class Broker:
         return vhost
 
     def enter(self, user: User, name: str) -> Vhost:
-        """Raises NotFound or AccessRefused."""
+        """Raises NotFound, AccessRefused or NotAllowed."""
         vhost = self.vhost(name)
+        vhost.check_room_for_connection(user)
         if name not in user.vhosts:
             raise AccessRefused(f"access to vhost '{name}' refused for user '{user.name}'")
         return vhost

@@ -1,8 +1,11 @@
-"""Where an address leads, and what publishing to several queues shares."""
+"""Where an address leads, what publishing to several queues shares, and when a place is full."""
 
 from typing import cast, final
 
-from penstock.core.errors import AccessRefused
+from mypy_extensions import i64
+
+from penstock.broker.access import User
+from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.core.message import Message
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -35,6 +38,24 @@ def share_contents(taken: list[Message], copies: list[Message]) -> None:
         copies[i].msg_id = taken[i].msg_id
 
 
+def publish_where_room_is(
+    queues: list[Queue], messages: list[Message], now_ms: i64
+) -> set[int]:
+    """To each queue what it has room for; the places of those that some queue refused."""
+    refused: set[int] = set()
+    for queue in queues:
+        over = queue.overflowing(messages) if queue.limits.refuses else set()
+        admitted = [one for place, one in enumerate(messages) if place not in over]
+        if over:
+            queue.refuse([messages[place] for place in sorted(over)])
+            refused |= over
+        if admitted:
+            copies = [message.copy_for_queue() for message in admitted]
+            queue.publish(copies, now_ms)
+            share_contents(copies, admitted)
+    return refused
+
+
 def queues_in(found: list[object]) -> list[Queue]:
     return [cast(Queue, queue) for queue in found]
 
@@ -60,6 +81,27 @@ def needs_headers(exchange: Exchange) -> bool:
 def check_not_default(name: str) -> None:
     if name == "":
         raise AccessRefused("operation not permitted on the default exchange")
+
+
+def queue_limit_reached(name: str, vhost: str, limit: int) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"cannot declare queue '{name}': queue limit in vhost '{vhost}' ({limit}) is reached"
+    )
+
+
+def check_connection_limits(user: User, vhost: str, count: int, limit: int) -> None:
+    """Raises NotAllowed when one more connection is too many, for the virtual host or the user."""
+    if 0 <= limit <= count:
+        raise NotAllowed(
+            f"access to vhost '{vhost}' refused for user '{user.name}':"
+            f" connection limit ({limit}) is reached"
+        )
+    allowed = int(user.max_connections)
+    if 0 <= allowed <= user.connection_count:
+        raise NotAllowed(
+            f"connection refused for user '{user.name}':"
+            f" user connection limit ({allowed}) is reached"
+        )
 
 
 def duration(arguments: dict[str, object], key: str, absent: int) -> int:

@@ -14,6 +14,7 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.broker.access import NO_LIMIT, User
 from penstock.broker.arguments import (
     NOT_BUILT_EXCHANGE_ARGUMENTS,
     check_queue_arguments,
@@ -28,9 +29,12 @@ from penstock.broker.equivalence import (
 )
 from penstock.broker.routes import (
     Route,
+    check_connection_limits,
     check_not_default,
     duration,
     needs_headers,
+    publish_where_room_is,
+    queue_limit_reached,
     queues_in,
     share_contents,
     unused,
@@ -94,6 +98,9 @@ class Vhost:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}  # of durable queues
+        self.connection_count: i64 = 0
+        self.max_connections: i64 = NO_LIMIT
+        self.max_queues: i64 = NO_LIMIT
         self._definitions = definitions
         self._engine = engine
         self._make_backing = make_backing
@@ -161,20 +168,10 @@ class Vhost:
 
         Returns the places of those that some queue refused, too.
         """
-        journal = self._engine.journal
-        before = journal.position
-        refused: set[int] = set()
-        for queue in queues:
-            over = queue.overflowing(messages) if queue.limits.refuses else set()
-            admitted = [one for place, one in enumerate(messages) if place not in over]
-            if over:
-                queue.refuse([messages[place] for place in sorted(over)])
-                refused |= over
-            if admitted:
-                copies = [message.copy_for_queue() for message in admitted]
-                queue.publish(copies, now_ms)
-                share_contents(copies, admitted)
-        return journal.position if journal.position != before else 0, refused
+        before = self._engine.journal.position
+        refused = publish_where_room_is(queues, messages, now_ms)
+        after = self._engine.journal.position
+        return after if after != before else 0, refused
 
     def find_queues(self, exchange: str, key: str, headers: dict[str, object]) -> list[Queue]:
         """The queues a message of the broker's own reaches; a missing exchange has none."""
@@ -183,6 +180,11 @@ class Vhost:
             return [] if queue is None else [queue]
         source = self.exchanges.get(exchange)
         return [] if source is None else queues_in(route(source, key, headers))
+
+    def check_room_for_connection(self, user: User) -> None:
+        check_connection_limits(
+            user, self.name, int(self.connection_count), int(self.max_connections)
+        )
 
     # -- names ---------------------------------------------------------------------------
 
@@ -368,6 +370,8 @@ class Vhost:
             check_same_queue(existing, durable, owner, auto_delete, arguments)
             self.touch(existing, now_ms)
             return existing
+        if 0 <= self.max_queues <= len(self.queues):
+            raise queue_limit_reached(name, self.name, self.max_queues)
         check_queue_arguments(arguments, self.queue_text(name))
         queue_id = 0
         # An exclusive queue dies with its connection, so with the process: nothing to keep.

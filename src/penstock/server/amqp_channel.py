@@ -70,6 +70,7 @@ class AmqpChannel:
         self._tag_bytes: dict[str, bytes] = {}
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
         self.topology = TopologyMethods(link, number)
+        link.count_channel(1)
 
     # -- publishing ----------------------------------------------------------------------
 
@@ -82,7 +83,7 @@ class AmqpChannel:
         count: i64 = len(messages)
         self.published_count += count
         link.session.has_published = True
-        route = vhost.route(address)
+        route = link.route(address)
         position: i64 = 0
         if route.needs_headers or self._name_copies(messages):
             position = self._publish_by_headers(address, messages)
@@ -131,7 +132,7 @@ class AmqpChannel:
             headers = decode_properties(message.content).headers or {}
             if "CC" in headers or "BCC" in headers:
                 raise NotImplementedYet("CC and BCC headers")
-            route = vhost.route(address)
+            route = self.link.route(address)
             queues = route.queues
             if route.needs_headers:
                 queues = vhost.route_with_headers(address, headers)
@@ -305,13 +306,12 @@ class AmqpChannel:
     def _consume(self, method: Method) -> None:
         if name_in(method, "queue") == REPLY_TO_QUEUE:
             raise NotImplementedYet("direct reply-to")
-        queue = self.topology.queue_named(name_in(method, "queue"))
-        queue.check_owner(self.link.session)
         tag = method.text("consumer_tag")
         if tag == "":
             tag = self.link.new_name("amq.ctag-")
         elif tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        queue = self.topology.readable_queue(method)
         arguments = method.table("arguments")
         refuse_not_built(arguments, NOT_BUILT_CONSUMER_ARGUMENTS, f"consumer '{tag}'")
         priority = consumer_priority(arguments, self.link.vhost.queue_text(queue.name))
@@ -351,8 +351,7 @@ class AmqpChannel:
 
     def _get(self, method: Method) -> None:
         link = self.link
-        queue = self.topology.queue_named(name_in(method, "queue"))
-        queue.check_owner(link.session)
+        queue = self.topology.readable_queue(method)
         link.vhost.touch(queue, link.now_ms)
         queue.expire(link.now_ms)
         no_ack = method.flag("no_ack")
@@ -392,6 +391,7 @@ class AmqpChannel:
     def close(self) -> None:
         """Stop consuming, give back everything unsettled; the object is of no use afterwards."""
         self.closing = True
+        self.link.count_channel(-1)
         consumers = list(self.consumers.values())
         self.consumers = {}
         settlements = self.ledger.take_all()

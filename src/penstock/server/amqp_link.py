@@ -4,21 +4,26 @@
 """
 
 from collections.abc import Callable
-from typing import final
+from typing import cast, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
+from penstock.broker.rights import Rights
+from penstock.broker.routes import Route
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError
+from penstock.core.message import Address
 from penstock.queues.consumers import Consumer, Outlet
 from penstock.queues.queue import Queue
 from penstock.server.session import Session
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
+from penstock.wire.amqp.errors import NOT_ALLOWED, violation
 from penstock.wire.amqp.methods import encode_method
+from penstock.wire.amqp.skim import ANYBODY
 
 NameSource = Callable[[str], str]
 """Prefix in, random name out: for server-named queues and consumer tags."""
@@ -49,6 +54,7 @@ class Link:
         self.now_ms: i64 = 0
         self.user: User | None = None
         self._vhost: Vhost | None = None
+        self._rights: Rights | None = None
         self.owned: dict[str, Queue] = {}  # exclusive queues: they end with the connection
         self.cancel_notify: bool = False  # the client understands basic.cancel from us
         self.blocked_notify: bool = False  # and connection.blocked
@@ -60,15 +66,55 @@ class Link:
         assert vhost is not None
         return vhost
 
-    def enter(self, vhost: Vhost) -> None:
-        self._vhost = vhost
+    @property
+    def rights(self) -> Rights:
+        rights = self._rights
+        assert rights is not None
+        return rights
 
-    def delete_owned(self) -> None:
-        """Exclusive queues go with their connection."""
+    def enter(self, vhost: Vhost) -> None:
+        """The connection is open: it counts, and its user's rights hold."""
+        user = self.user
+        assert user is not None
+        self._vhost = vhost
+        self._rights = Rights(user, vhost.name)
+        vhost.connection_count += 1
+        user.connection_count += 1
+        if user.may_impersonate:
+            self.decoder.user_id = ANYBODY
+
+    def leave(self) -> None:
+        """The connection is over: its exclusive queues go with it."""
+        user = self.user
+        if user is None or self._vhost is None:
+            return
+        self.vhost.connection_count -= 1
+        user.connection_count -= 1
         for queue in self.owned.values():
             if not queue.deleted:
                 self.tell_cancelled(self.vhost.delete_queue(queue))
         self.owned = {}
+
+    def route(self, address: Address) -> Route:
+        """Where a publish goes, if it may: found and judged once per address and epoch."""
+        vhost = self.vhost
+        if address.route_epoch != vhost.epoch:
+            exchange = vhost.exchanges.get(address.exchange)
+            self.rights.publish(exchange, address.exchange, address.routing_key)
+            return vhost.route(address)
+        return cast(Route, address.route)
+
+    def count_channel(self, more: i64) -> None:
+        """One more channel is open, or one less; raises ProtocolViolation for one too many."""
+        user = self.user
+        assert user is not None
+        if more > 0 and 0 <= user.max_channels <= user.channel_count:
+            raise violation(
+                NOT_ALLOWED,
+                f"number of channels opened for user '{user.name}' has reached the maximum"
+                f" allowed user limit of ({int(user.max_channels)})",
+            )
+        user.channel_count += more
 
     def tell_blocked(self, reason: str) -> None:
         """The client is held for that reason; "" = not any more.  Said when it changes."""

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
-from penstock.core.errors import AccessRefused, BrokerError, CommandInvalid, NotFound
+from penstock.core.errors import AccessRefused, BrokerError, CommandInvalid
 from penstock.queues.queue import HeadAway
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_handshake import (
@@ -363,9 +363,7 @@ class AmqpSession(Session):
         user = cast(User, self.link.user)
         try:
             vhost = self.broker.enter(user, name)
-        except NotFound as error:
-            raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
-        except AccessRefused as error:
+        except BrokerError as error:
             raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
         self.link.enter(vhost)
         self.state = _RUNNING
@@ -432,7 +430,7 @@ class AmqpSession(Session):
                 channel.write_confirms()
                 channel.close()
         self.channels = {}
-        self.link.delete_owned()
+        self.link.leave()
 
     def shut_down(self) -> None:
         if self.state >= _CLOSING:

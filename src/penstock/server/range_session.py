@@ -29,6 +29,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
+from penstock.broker.rights import Rights
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, BrokerError, NotFound, ResourceLocked
 from penstock.queues.queue import Queue
@@ -271,6 +272,7 @@ class RangeSession(Session):
         broker = self._broker
         user = broker.authenticate(request.user, request.password, self._peer_is_loopback)
         vhost = broker.enter(user, request.vhost)
+        Rights(user, vhost.name).read("queue", request.queue)
         queue = vhost.queue(request.queue)
         queue.check_owner(self)
         if request.mode == ranges.READ:

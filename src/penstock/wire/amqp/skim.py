@@ -18,6 +18,8 @@ from penstock.wire.amqp.properties import parse_expiration
 FLAGS_AT: Final[i64] = 19
 """Offset of the property flags in a content header frame."""
 NESTING_MAX: Final[i64] = 128
+ANYBODY: Final = b"\xff"
+"""As the user a ``user-id`` must name: any.  No name is these bytes: they are no UTF-8."""
 
 # The properties in their order; flags from the top bit down.
 _HEADERS: Final[i64] = 0x2000
@@ -108,7 +110,7 @@ class PropertySkim:
         return after
 
     def _is_user(self, claimed: bytes) -> bool:
-        if claimed == self._user_id:
+        if claimed == self._user_id or self._user_id == ANYBODY:
             return True
         name = claimed.decode("utf-8", "replace")
         user = self._user_id.decode("utf-8", "replace")
