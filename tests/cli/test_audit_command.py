@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 
 from penstock.cli import audit as command
 from penstock.cli.main import cli
-from penstock.storage.definitions import Definitions, QueueRecord, VhostRecord
+from penstock.storage.definition_records import QueueRecord, VhostRecord
+from penstock.storage.definitions import Definitions
 from penstock.storage.files import RealFileSystem
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.broker_process import BrokerProcess

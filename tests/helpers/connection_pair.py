@@ -19,7 +19,8 @@ from penstock.server.amqp_session import AmqpSession, Limits
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.turn import Turn
-from penstock.storage.definitions import Definitions, PermissionRecord, UserRecord, VhostRecord
+from penstock.storage.definition_records import PermissionRecord, UserRecord, VhostRecord
+from penstock.storage.definitions import Definitions
 from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.engine import EngineLimits
 from penstock.storage.journal_codec import JournalGroup

@@ -18,17 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import Corrupt
-from penstock.storage.definitions import (
+from penstock.storage.definition_records import (
     BindingRecord,
-    Definitions,
     ExchangeRecord,
     PermissionRecord,
+    PolicyRecord,
     QueueRecord,
+    TopicPermissionRecord,
     UserRecord,
     VhostRecord,
-    arguments_from_json,
-    arguments_to_json,
 )
+from penstock.storage.definition_values import arguments_from_json, arguments_to_json
+from penstock.storage.definitions import Definitions
 
 PAGE = Path(__file__).parents[2] / "docs/formats/definitions.md"
 HEX = "0123456789abcdef" * 2
@@ -62,6 +63,11 @@ def fill(definitions: Definitions) -> None:
     for vhost in ("/", "two"):
         definitions.put_vhost(VhostRecord(vhost))
         definitions.put_permission(PermissionRecord("guest", vhost, "^c", "^w", "^r"))
+        definitions.put_topic_permission(TopicPermissionRecord("guest", vhost, "e", "^w", "^r"))
+        for kind in ("policy", "operator"):
+            definition: dict[str, object] = {"message-ttl": 5, "queue-mode": "lazy"}
+            definitions.put_policy(PolicyRecord(vhost, kind, "p", "^q", "queues", 7, definition))
+        definitions.put_limits("vhost", vhost, {"max-queues": 3})
         definitions.put_exchange(ExchangeRecord(vhost, "e", "topic", False, True, {"x": 1}))
         definitions.put_exchange(ExchangeRecord(vhost, "f", "fanout", True, False, {}))
         definitions.put_queue(
@@ -73,6 +79,7 @@ def fill(definitions: Definitions) -> None:
         definitions.put_binding(BindingRecord(vhost, "e", "f", "exchange", "k", {}))
         definitions.put_binding(BindingRecord(vhost, "f", "e", "exchange", "k", {}))
     definitions.put_user(UserRecord("guest", "hash", "sha256", ["administrator", "x"]))
+    definitions.put_limits("user", "guest", {"max-channels": 1, "max-connections": -1})
 
 
 def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
@@ -86,6 +93,7 @@ def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
     again.close()
     assert {kind: len(rows) for kind, rows in before.items()} == {
         "vhosts": 2, "users": 1, "permissions": 2, "exchanges": 4, "queues": 2, "bindings": 10,
+        "topic_permissions": 2, "policies": 4, "limits": 4,
     }  # fmt: skip
     queue = definitions.load().queues[0]
     assert fields(queue) == ({"y": b"\xff"}, True, HEX, "q", 1, "/")
@@ -95,6 +103,15 @@ def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
     assert fields(exchange) == ({"x": 1}, False, True, "e", "topic", "/")
     permission = definitions.load().permissions[0]
     assert fields(permission) == ("^c", "^r", "guest", "/", "^w")
+    topology = definitions.load()
+    assert fields(topology.topic_permissions[0]) == ("e", "^r", "guest", "/", "^w")
+    assert fields(topology.policies[0]) == (
+        "queues", {"message-ttl": 5, "queue-mode": "lazy"}, "operator", "p", "^q", 7, "/",
+    )  # fmt: skip
+    assert [fields(limit) for limit in topology.limits] == [
+        ("max-channels", "guest", "user", 1), ("max-connections", "guest", "user", -1),
+        ("max-queues", "/", "vhost", 3), ("max-queues", "two", "vhost", 3),
+    ]  # fmt: skip
 
 
 def test_putting_again_replaces(definitions: Definitions) -> None:
@@ -164,13 +181,17 @@ def test_clause_1_5_deleting_a_virtual_host_and_a_user(definitions: Definitions)
     fill(definitions)
     definitions.delete_vhost("/")
     topology = definitions.load()
-    for kind in ("exchanges", "queues", "bindings", "permissions"):
+    for kind in (
+        "exchanges", "queues", "bindings", "permissions", "topic_permissions", "policies",
+    ):  # fmt: skip
         assert {one.vhost for one in getattr(topology, kind)} == {"two"}
+    assert [one.owner for one in topology.limits] == ["guest", "guest", "two"]
     definitions.delete_permission("guest", "nowhere")
     assert len(definitions.load().permissions) == 1
     definitions.delete_user("guest")
     topology = definitions.load()
-    assert topology.users == topology.permissions == []
+    assert topology.users == topology.permissions == topology.topic_permissions == []
+    assert [one.owner for one in topology.limits] == ["two"]
 
 
 def test_a_binding_is_deleted_by_all_its_fields(definitions: Definitions) -> None:
@@ -265,10 +286,64 @@ def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> No
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 3")
+    database.execute("PRAGMA user_version = 4")
     database.close()
-    with pytest.raises(Corrupt, match="format version 3, this release reads version 2"):
+    with pytest.raises(Corrupt, match="format version 4, this release reads versions 2 to 3"):
         Definitions(path)
+
+
+VERSION_2 = """
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO counters VALUES ('next_queue_id', 7);
+CREATE TABLE vhosts (name TEXT PRIMARY KEY, segment_entries INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO vhosts VALUES ('/', 2048);
+CREATE TABLE users (
+    name TEXT PRIMARY KEY, password_hash TEXT NOT NULL, hashing_algorithm TEXT NOT NULL,
+    tags TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE permissions (
+    user TEXT, vhost TEXT, configure TEXT NOT NULL, write TEXT NOT NULL, read TEXT NOT NULL,
+    PRIMARY KEY (user, vhost)) WITHOUT ROWID;
+CREATE TABLE exchanges (
+    vhost TEXT, name TEXT, type TEXT NOT NULL, auto_delete INTEGER NOT NULL,
+    internal INTEGER NOT NULL, arguments TEXT NOT NULL,
+    PRIMARY KEY (vhost, name)) WITHOUT ROWID;
+CREATE TABLE queues (
+    queue_id INTEGER PRIMARY KEY, incarnation TEXT NOT NULL, vhost TEXT NOT NULL,
+    name TEXT NOT NULL, auto_delete INTEGER NOT NULL, arguments TEXT NOT NULL,
+    UNIQUE (vhost, name));
+INSERT INTO queues VALUES (6, 'i', '/', 'old', 0, '{}');
+CREATE TABLE bindings (
+    vhost TEXT, source TEXT, destination TEXT, destination_type TEXT, routing_key TEXT,
+    arguments TEXT,
+    PRIMARY KEY (vhost, source, destination_type, destination, routing_key, arguments)
+    ) WITHOUT ROWID;
+CREATE INDEX bindings_by_destination ON bindings (vhost, destination_type, destination);
+PRAGMA user_version = 2;
+"""
+
+
+def columns(path: str) -> dict[str, list[tuple[object, ...]]]:
+    database = sqlite3.connect(path)
+    tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master ORDER BY name")]
+    found = {name: database.execute(f"PRAGMA table_info({name})").fetchall() for name in tables}
+    found["version"] = database.execute("PRAGMA user_version").fetchall()
+    database.close()
+    return found
+
+
+def test_clause_4_2_version_2_is_upgraded(path: str, tmp_path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.executescript(VERSION_2)
+    database.close()
+    old = Definitions(path)
+    topology = old.load()
+    assert [fields(vhost) for vhost in topology.vhosts] == [("", "/", 2048, [])]
+    assert [queue.name for queue in topology.queues] == ["old"]
+    assert old.next_queue_id() == 7
+    old.close()
+    new = str(tmp_path / "new.db")
+    Definitions(new).close()
+    assert columns(path) == columns(new)
 
 
 def test_setting_queue_ids_aside_does_not_end_a_turn(path: str) -> None:

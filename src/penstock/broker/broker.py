@@ -17,7 +17,8 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import Exchange
-from penstock.storage.definitions import Definitions, Topology
+from penstock.storage.definition_records import Topology
+from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
 
 

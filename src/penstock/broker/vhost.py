@@ -51,12 +51,8 @@ from penstock.queues.limits import Death
 from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, route
-from penstock.storage.definitions import (
-    BindingRecord,
-    Definitions,
-    ExchangeRecord,
-    QueueRecord,
-)
+from penstock.storage.definition_records import BindingRecord, ExchangeRecord, QueueRecord
+from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
 
 PREDECLARED: Final = (

@@ -40,7 +40,8 @@ from penstock.storage.audit_files import (
     StoreWalk,
     walk_file,
 )
-from penstock.storage.definitions import FORMAT_VERSION, Definitions
+from penstock.storage.definition_schema import FORMAT_VERSION, UPGRADES
+from penstock.storage.definitions import Definitions
 from penstock.storage.files import RealFileSystem
 from penstock.storage.terms import TERMS_FILE, read_terms
 
@@ -180,7 +181,7 @@ def _check_sqlite(path: str, copy: str) -> None:
     database = sqlite3.connect(copy)
     try:
         version = int(database.execute("PRAGMA user_version").fetchone()[0])
-        if version not in (0, FORMAT_VERSION):
+        if version not in (0, FORMAT_VERSION, *UPGRADES):
             raise CannotCheck(
                 f"{path}: definitions format version {version},"
                 f" this release reads version {FORMAT_VERSION}",

@@ -45,13 +45,13 @@ from penstock.server.range_session import RangeLeases, RangeSession
 from penstock.server.session import Session
 from penstock.server.starting import StartingPage, StartProgress
 from penstock.server.turn import Turn
-from penstock.storage.definitions import (
-    Definitions,
+from penstock.storage.definition_records import (
     PermissionRecord,
     Topology,
     UserRecord,
     VhostRecord,
 )
+from penstock.storage.definitions import Definitions
 from penstock.storage.engine import EngineLimits, RestingQueue
 from penstock.storage.failpoints import reach
 from penstock.storage.files import RealFileSystem

@@ -30,6 +30,9 @@ everything back.
     engine.py            what the queues of a node share: paging, retirement of the journal
     terms.py             how everything stood at a clean stop
     recovery.py          opens the engine on a data directory, and closes it
+    definition_schema.py the tables of the entities, and upgrades of older ones
+    definition_values.py names and arguments in them
+    definition_records.py  their rows as objects
     definitions.py       the entities, in SQLite
     audit_files.py       walks through one file, on behind damage
     audit.py             looks at a data directory without changing it

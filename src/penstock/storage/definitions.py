@@ -1,7 +1,7 @@
 """``Definitions``: the durable entities of a node, in one SQLite file.
 
-In: virtual hosts, users, permissions, exchanges, queues and bindings as they are declared
-and deleted.  Out: all of them at start (``load``).  Only what must survive comes here; an
+In: virtual hosts, users, permissions, policies, limits, exchanges, queues and bindings as they are
+declared and deleted.  Out: all of them at start (``load``).  Only what must survive comes here; an
 exclusive or transient queue never does.
 
 Changes take effect in one transaction that begins with the first change and ends with
@@ -21,13 +21,29 @@ import errno
 import json
 import os
 import sqlite3
-from base64 import b64decode, b64encode
-from decimal import Decimal
-from typing import Final, cast, final
+from typing import Final, final
 
 from penstock.core.errors import Corrupt
+from penstock.storage.definition_records import (
+    BindingRecord,
+    ExchangeRecord,
+    LimitRecord,
+    PermissionRecord,
+    PolicyRecord,
+    QueueRecord,
+    TopicPermissionRecord,
+    Topology,
+    UserRecord,
+    VhostRecord,
+)
+from penstock.storage.definition_schema import FORMAT_VERSION, SCHEMA, UPGRADES
+from penstock.storage.definition_values import (
+    arguments_from_json,
+    arguments_to_json,
+    name_in_cell,
+    name_to_cell,
+)
 
-FORMAT_VERSION: Final = 2
 QUEUE_IDS_SET_ASIDE: Final = 1024
 QUEUE_ID_MAX: Final = 2**31 - 1
 
@@ -39,159 +55,11 @@ _ERRORS: Final = {
     sqlite3.SQLITE_LOCKED: errno.EBUSY,
 }
 
-_BYTES_TAG: Final = "$bytes"
-_DECIMAL_TAG: Final = "$decimal"
-_DICT_TAG: Final = "$dict"
-
-_SCHEMA: Final = """
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO counters VALUES ('next_queue_id', 1);
-CREATE TABLE vhosts (name TEXT PRIMARY KEY, segment_entries INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE users (
-    name TEXT PRIMARY KEY, password_hash TEXT NOT NULL, hashing_algorithm TEXT NOT NULL,
-    tags TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE permissions (
-    user TEXT, vhost TEXT, configure TEXT NOT NULL, write TEXT NOT NULL, read TEXT NOT NULL,
-    PRIMARY KEY (user, vhost)) WITHOUT ROWID;
-CREATE TABLE exchanges (
-    vhost TEXT, name TEXT, type TEXT NOT NULL, auto_delete INTEGER NOT NULL,
-    internal INTEGER NOT NULL, arguments TEXT NOT NULL,
-    PRIMARY KEY (vhost, name)) WITHOUT ROWID;
-CREATE TABLE queues (
-    queue_id INTEGER PRIMARY KEY, incarnation TEXT NOT NULL, vhost TEXT NOT NULL,
-    name TEXT NOT NULL, auto_delete INTEGER NOT NULL, arguments TEXT NOT NULL,
-    UNIQUE (vhost, name));
-CREATE TABLE bindings (
-    vhost TEXT, source TEXT, destination TEXT, destination_type TEXT, routing_key TEXT,
-    arguments TEXT,
-    PRIMARY KEY (vhost, source, destination_type, destination, routing_key, arguments)
-    ) WITHOUT ROWID;
-CREATE INDEX bindings_by_destination ON bindings (vhost, destination_type, destination);
-"""
-
 
 def _disk_error(error: sqlite3.OperationalError, path: str) -> OSError:
     """The same failure in the words of the operating system, whose numbers callers know."""
     number = _ERRORS.get(error.sqlite_errorcode & 0xFF, errno.EIO)
     return OSError(number, f"{os.strerror(number)} ({error})", path)
-
-
-class VhostRecord:
-    """``segment_entries``: of its queues' index; it must never change under data."""
-
-    __slots__ = ("name", "segment_entries")
-
-    def __init__(self, name: str, segment_entries: int = 16_384) -> None:
-        self.name = name
-        self.segment_entries = segment_entries
-
-
-class UserRecord:
-    __slots__ = ("hashing_algorithm", "name", "password_hash", "tags")
-
-    def __init__(
-        self, name: str, password_hash: str, hashing_algorithm: str, tags: list[str]
-    ) -> None:
-        self.name = name
-        self.password_hash = password_hash
-        self.hashing_algorithm = hashing_algorithm
-        self.tags = tags
-
-
-class PermissionRecord:
-    __slots__ = ("configure", "read", "user", "vhost", "write")
-
-    def __init__(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        self.user = user
-        self.vhost = vhost
-        self.configure = configure
-        self.write = write
-        self.read = read
-
-
-class ExchangeRecord:
-    __slots__ = ("arguments", "auto_delete", "internal", "name", "type", "vhost")
-
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        type: str,  # noqa: A002 - the field's own word
-        auto_delete: bool,
-        internal: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        self.vhost = vhost
-        self.name = name
-        self.type = type
-        self.auto_delete = auto_delete
-        self.internal = internal
-        self.arguments = arguments
-
-
-class QueueRecord:
-    """``incarnation`` tells a queue from an earlier one of the same name: 32 hex digits."""
-
-    __slots__ = ("arguments", "auto_delete", "incarnation", "name", "queue_id", "vhost")
-
-    def __init__(
-        self,
-        queue_id: int,
-        incarnation: str,
-        vhost: str,
-        name: str,
-        auto_delete: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        self.queue_id = queue_id
-        self.incarnation = incarnation
-        self.vhost = vhost
-        self.name = name
-        self.auto_delete = auto_delete
-        self.arguments = arguments
-
-
-class BindingRecord:
-    """``destination_type`` is "queue" or "exchange".  All fields together are the identity."""
-
-    __slots__ = (
-        "arguments",
-        "destination",
-        "destination_type",
-        "routing_key",
-        "source",
-        "vhost",
-    )
-
-    def __init__(
-        self,
-        vhost: str,
-        source: str,
-        destination: str,
-        destination_type: str,
-        routing_key: str,
-        arguments: dict[str, object],
-    ) -> None:
-        self.vhost = vhost
-        self.source = source
-        self.destination = destination
-        self.destination_type = destination_type
-        self.routing_key = routing_key
-        self.arguments = arguments
-
-
-class Topology:
-    """Everything that is defined."""
-
-    __slots__ = ("bindings", "exchanges", "permissions", "queues", "users", "vhosts")
-
-    def __init__(self) -> None:
-        self.vhosts: list[VhostRecord] = []
-        self.users: list[UserRecord] = []
-        self.permissions: list[PermissionRecord] = []
-        self.exchanges: list[ExchangeRecord] = []
-        self.queues: list[QueueRecord] = []
-        self.bindings: list[BindingRecord] = []
 
 
 @final
@@ -224,12 +92,19 @@ class Definitions:
         version = self._version()
         if version == 0:
             self._db.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
+                f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
             )
-        elif version != FORMAT_VERSION:
+        while 0 < version < FORMAT_VERSION:
+            if version not in UPGRADES:
+                break
+            self._db.executescript(
+                f"BEGIN IMMEDIATE; {UPGRADES[version]} PRAGMA user_version = {version + 1}; COMMIT;"
+            )
+            version += 1
+        if version not in (0, FORMAT_VERSION):
             raise Corrupt(
                 f"{self.path}: definitions format version {version},"
-                f" this release reads version {FORMAT_VERSION}"
+                f" this release reads versions {min(UPGRADES)} to {FORMAT_VERSION}"
             )
         row = self._db.execute("SELECT value FROM counters WHERE name = 'next_queue_id'").fetchone()
         if row is None:
@@ -291,50 +166,110 @@ class Definitions:
 
     def put_vhost(self, vhost: VhostRecord) -> None:
         self._change(
-            "INSERT OR REPLACE INTO vhosts VALUES (?, ?)", _text(vhost.name), vhost.segment_entries
+            "INSERT OR REPLACE INTO vhosts VALUES (?, ?, ?, ?)",
+            name_to_cell(vhost.name),
+            vhost.segment_entries,
+            vhost.description,
+            json.dumps(vhost.tags),
         )
 
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
-        self._change("DELETE FROM vhosts WHERE name = ?", _text(name))
-        for table in ("permissions", "exchanges", "queues", "bindings"):
-            self._change(f"DELETE FROM {table} WHERE vhost = ?", _text(name))  # noqa: S608
+        self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
+        tables = ("permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
+        for table in tables:
+            self._change(f"DELETE FROM {table} WHERE vhost = ?", name_to_cell(name))  # noqa: S608
+        self._delete_limits("vhost", name)
 
     def put_user(self, user: UserRecord) -> None:
         self._change(
             "INSERT OR REPLACE INTO users VALUES (?, ?, ?, ?)",
-            _text(user.name),
-            _text(user.password_hash),
-            _text(user.hashing_algorithm),
+            name_to_cell(user.name),
+            name_to_cell(user.password_hash),
+            name_to_cell(user.hashing_algorithm),
             json.dumps(user.tags),
         )
 
     def delete_user(self, name: str) -> None:
-        """With the user's permissions."""
-        self._change("DELETE FROM users WHERE name = ?", _text(name))
-        self._change("DELETE FROM permissions WHERE user = ?", _text(name))
+        """With the user's permissions and limits."""
+        self._change("DELETE FROM users WHERE name = ?", name_to_cell(name))
+        self._change("DELETE FROM permissions WHERE user = ?", name_to_cell(name))
+        self._change("DELETE FROM topic_permissions WHERE user = ?", name_to_cell(name))
+        self._delete_limits("user", name)
 
     def put_permission(self, permission: PermissionRecord) -> None:
         self._change(
             "INSERT OR REPLACE INTO permissions VALUES (?, ?, ?, ?, ?)",
-            _text(permission.user),
-            _text(permission.vhost),
-            _text(permission.configure),
-            _text(permission.write),
-            _text(permission.read),
+            name_to_cell(permission.user),
+            name_to_cell(permission.vhost),
+            name_to_cell(permission.configure),
+            name_to_cell(permission.write),
+            name_to_cell(permission.read),
         )
 
     def delete_permission(self, user: str, vhost: str) -> None:
         self._change(
-            "DELETE FROM permissions WHERE user = ? AND vhost = ?", _text(user), _text(vhost)
+            "DELETE FROM permissions WHERE user = ? AND vhost = ?",
+            name_to_cell(user),
+            name_to_cell(vhost),
         )
+
+    def put_topic_permission(self, permission: TopicPermissionRecord) -> None:
+        self._change(
+            "INSERT OR REPLACE INTO topic_permissions VALUES (?, ?, ?, ?, ?)",
+            name_to_cell(permission.user),
+            name_to_cell(permission.vhost),
+            name_to_cell(permission.exchange),
+            name_to_cell(permission.write),
+            name_to_cell(permission.read),
+        )
+
+    def delete_topic_permissions(self, user: str, vhost: str) -> None:
+        self._change(
+            "DELETE FROM topic_permissions WHERE user = ? AND vhost = ?",
+            name_to_cell(user),
+            name_to_cell(vhost),
+        )
+
+    def put_policy(self, policy: PolicyRecord) -> None:
+        assert policy.kind in ("policy", "operator")
+        self._change(
+            "INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?, ?, ?, ?)",
+            name_to_cell(policy.vhost),
+            policy.kind,
+            name_to_cell(policy.name),
+            name_to_cell(policy.pattern),
+            policy.apply_to,
+            policy.priority,
+            arguments_to_json(policy.definition),
+        )
+
+    def delete_policy(self, vhost: str, kind: str, name: str) -> None:
+        self._change(
+            "DELETE FROM policies WHERE vhost = ? AND kind = ? AND name = ?",
+            name_to_cell(vhost),
+            kind,
+            name_to_cell(name),
+        )
+
+    def put_limits(self, scope: str, owner: str, limits: dict[str, int]) -> None:
+        """All limits of a virtual host or a user, in the place of those it had."""
+        assert scope in ("vhost", "user")
+        self._delete_limits(scope, owner)
+        for name, value in limits.items():
+            self._change(
+                "INSERT INTO limits VALUES (?, ?, ?, ?)", scope, name_to_cell(owner), name, value
+            )
+
+    def _delete_limits(self, scope: str, owner: str) -> None:
+        self._change("DELETE FROM limits WHERE scope = ? AND owner = ?", scope, name_to_cell(owner))
 
     def put_exchange(self, exchange: ExchangeRecord) -> None:
         self._change(
             "INSERT OR REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?)",
-            _text(exchange.vhost),
-            _text(exchange.name),
-            _text(exchange.type),
+            name_to_cell(exchange.vhost),
+            name_to_cell(exchange.name),
+            name_to_cell(exchange.type),
             int(exchange.auto_delete),
             int(exchange.internal),
             arguments_to_json(exchange.arguments),
@@ -343,10 +278,14 @@ class Definitions:
     def delete_exchange(self, vhost: str, name: str) -> None:
         """With the bindings from it and to it."""
         self._change(
-            "DELETE FROM exchanges WHERE vhost = ? AND name = ?", _text(vhost), _text(name)
+            "DELETE FROM exchanges WHERE vhost = ? AND name = ?",
+            name_to_cell(vhost),
+            name_to_cell(name),
         )
         self._change(
-            "DELETE FROM bindings WHERE vhost = ? AND source = ?", _text(vhost), _text(name)
+            "DELETE FROM bindings WHERE vhost = ? AND source = ?",
+            name_to_cell(vhost),
+            name_to_cell(name),
         )
         self._delete_bindings_to(vhost, "exchange", name)
 
@@ -354,35 +293,39 @@ class Definitions:
         self._change(
             "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?, ?, ?)",
             queue.queue_id,
-            _text(queue.incarnation),
-            _text(queue.vhost),
-            _text(queue.name),
+            name_to_cell(queue.incarnation),
+            name_to_cell(queue.vhost),
+            name_to_cell(queue.name),
             int(queue.auto_delete),
             arguments_to_json(queue.arguments),
         )
 
     def delete_queue(self, vhost: str, name: str) -> None:
         """With the bindings to it."""
-        self._change("DELETE FROM queues WHERE vhost = ? AND name = ?", _text(vhost), _text(name))
+        self._change(
+            "DELETE FROM queues WHERE vhost = ? AND name = ?",
+            name_to_cell(vhost),
+            name_to_cell(name),
+        )
         self._delete_bindings_to(vhost, "queue", name)
 
     def _delete_bindings_to(self, vhost: str, destination_type: str, destination: str) -> None:
         self._change(
             "DELETE FROM bindings WHERE vhost = ? AND destination_type = ? AND destination = ?",
-            _text(vhost),
+            name_to_cell(vhost),
             destination_type,
-            _text(destination),
+            name_to_cell(destination),
         )
 
     def put_binding(self, binding: BindingRecord) -> None:
         assert binding.destination_type in ("queue", "exchange")
         self._change(
             "INSERT OR REPLACE INTO bindings VALUES (?, ?, ?, ?, ?, ?)",
-            _text(binding.vhost),
-            _text(binding.source),
-            _text(binding.destination),
+            name_to_cell(binding.vhost),
+            name_to_cell(binding.source),
+            name_to_cell(binding.destination),
             binding.destination_type,
-            _text(binding.routing_key),
+            name_to_cell(binding.routing_key),
             arguments_to_json(binding.arguments),
         )
 
@@ -390,11 +333,11 @@ class Definitions:
         self._change(
             "DELETE FROM bindings WHERE vhost = ? AND source = ? AND destination = ?"
             " AND destination_type = ? AND routing_key = ? AND arguments = ?",
-            _text(binding.vhost),
-            _text(binding.source),
-            _text(binding.destination),
+            name_to_cell(binding.vhost),
+            name_to_cell(binding.source),
+            name_to_cell(binding.destination),
             binding.destination_type,
-            _text(binding.routing_key),
+            name_to_cell(binding.routing_key),
             arguments_to_json(binding.arguments),
         )
 
@@ -409,92 +352,56 @@ class Definitions:
     def _load(self) -> Topology:
         topology = Topology()
         for row in self._db.execute("SELECT * FROM vhosts"):
-            topology.vhosts.append(VhostRecord(_name(row[0]), int(row[1])))
+            topology.vhosts.append(
+                VhostRecord(name_in_cell(row[0]), int(row[1]), row[2], json.loads(row[3]))
+            )
         for row in self._db.execute("SELECT * FROM users"):
             topology.users.append(
-                UserRecord(_name(row[0]), _name(row[1]), _name(row[2]), json.loads(row[3]))
+                UserRecord(
+                    name_in_cell(row[0]),
+                    name_in_cell(row[1]),
+                    name_in_cell(row[2]),
+                    json.loads(row[3]),
+                )
             )
         for row in self._db.execute("SELECT * FROM permissions"):
-            user, vhost, configure, write, read = [_name(cell) for cell in row]
+            user, vhost, configure, write, read = [name_in_cell(cell) for cell in row]
             topology.permissions.append(PermissionRecord(user, vhost, configure, write, read))
+        self._load_rules(topology)
         for row in self._db.execute("SELECT * FROM exchanges"):
-            vhost, name, kind = [_name(cell) for cell in row[:3]]
+            vhost, name, kind = [name_in_cell(cell) for cell in row[:3]]
             arguments = arguments_from_json(row[5])
             topology.exchanges.append(
                 ExchangeRecord(vhost, name, kind, bool(row[3]), bool(row[4]), arguments)
             )
         for row in self._db.execute("SELECT * FROM queues ORDER BY queue_id"):
-            incarnation, vhost, name = [_name(cell) for cell in row[1:4]]
+            incarnation, vhost, name = [name_in_cell(cell) for cell in row[1:4]]
             arguments = arguments_from_json(row[5])
             topology.queues.append(
                 QueueRecord(int(row[0]), incarnation, vhost, name, bool(row[4]), arguments)
             )
         for row in self._db.execute("SELECT * FROM bindings"):
-            vhost, source, destination, destination_type, key = [_name(cell) for cell in row[:5]]
+            vhost, source, destination, destination_type, key = [
+                name_in_cell(cell) for cell in row[:5]
+            ]
             arguments = arguments_from_json(row[5])
             topology.bindings.append(
                 BindingRecord(vhost, source, destination, destination_type, key, arguments)
             )
         return topology
 
-
-# -- values --------------------------------------------------------------------------------
-
-
-def _text(name: str) -> str | bytes:
-    """Names come from the line, where they need not be UTF-8: such a one is stored as bytes."""
-    if name.isascii():
-        return name
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return name.encode("utf-8", "surrogateescape")
-    return name
-
-
-def _name(cell: str | bytes) -> str:
-    return cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else cell
-
-
-def arguments_to_json(arguments: dict[str, object]) -> str:
-    """One spelling for equal tables: keys are sorted, and a binding is found by it again."""
-    return json.dumps(_to_json(arguments), sort_keys=True, separators=(",", ":"))
-
-
-def _to_json(value: object) -> object:
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, bytes):
-        return {_BYTES_TAG: b64encode(value).decode("ascii")}
-    if isinstance(value, Decimal):
-        return {_DECIMAL_TAG: str(value)}
-    if isinstance(value, list):
-        return [_to_json(item) for item in value]
-    if isinstance(value, dict):
-        plain = {key: _to_json(item) for key, item in value.items()}
-        # A table of the user's that looks like a tag is wrapped in one.
-        return {_DICT_TAG: plain} if any(key.startswith("$") for key in plain) else plain
-    raise TypeError(f"arguments cannot hold a {type(value).__name__}")
-
-
-def arguments_from_json(text: str) -> dict[str, object]:
-    value = _from_json(json.loads(text))
-    if not isinstance(value, dict):
-        raise TypeError(f"arguments are no table: {text[:40]}")
-    return cast("dict[str, object]", value)
-
-
-def _from_json(value: object) -> object:
-    if isinstance(value, list):
-        return [_from_json(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1:
-        tag, content = next(iter(value.items()))
-        if tag == _BYTES_TAG:
-            return b64decode(content, validate=True)
-        if tag == _DECIMAL_TAG:
-            return Decimal(content)
-        if tag == _DICT_TAG:
-            return {key: _from_json(item) for key, item in content.items()}
-    return {key: _from_json(item) for key, item in value.items()}
+    def _load_rules(self, topology: Topology) -> None:
+        for row in self._db.execute("SELECT * FROM topic_permissions"):
+            user, vhost, exchange, write, read = [name_in_cell(cell) for cell in row]
+            topology.topic_permissions.append(
+                TopicPermissionRecord(user, vhost, exchange, write, read)
+            )
+        for row in self._db.execute("SELECT * FROM policies"):
+            vhost, kind, name, pattern, apply_to = [name_in_cell(cell) for cell in row[:5]]
+            definition = arguments_from_json(row[6])
+            topology.policies.append(
+                PolicyRecord(vhost, kind, name, pattern, apply_to, int(row[5]), definition)
+            )
+        for row in self._db.execute("SELECT * FROM limits"):
+            scope, owner, name = [name_in_cell(cell) for cell in row[:3]]
+            topology.limits.append(LimitRecord(scope, owner, name, int(row[3])))

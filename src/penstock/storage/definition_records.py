@@ -1,0 +1,192 @@
+"""What ``definitions.db`` holds, as objects: one class per table, and ``Topology`` for all.
+
+They carry values and decide nothing; who declares writes them, who starts reads them.
+"""
+
+
+class VhostRecord:
+    """``segment_entries``: of its queues' index; it must never change under data."""
+
+    __slots__ = ("description", "name", "segment_entries", "tags")
+
+    def __init__(
+        self,
+        name: str,
+        segment_entries: int = 16_384,
+        description: str = "",
+        tags: list[str] | None = None,
+    ) -> None:
+        self.name = name
+        self.segment_entries = segment_entries
+        self.description = description
+        self.tags = tags or []
+
+
+class UserRecord:
+    __slots__ = ("hashing_algorithm", "name", "password_hash", "tags")
+
+    def __init__(
+        self, name: str, password_hash: str, hashing_algorithm: str, tags: list[str]
+    ) -> None:
+        self.name = name
+        self.password_hash = password_hash
+        self.hashing_algorithm = hashing_algorithm
+        self.tags = tags
+
+
+class PermissionRecord:
+    __slots__ = ("configure", "read", "user", "vhost", "write")
+
+    def __init__(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        self.user = user
+        self.vhost = vhost
+        self.configure = configure
+        self.write = write
+        self.read = read
+
+
+class TopicPermissionRecord:
+    """``write`` and ``read`` are patterns of routing keys."""
+
+    __slots__ = ("exchange", "read", "user", "vhost", "write")
+
+    def __init__(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
+        self.user = user
+        self.vhost = vhost
+        self.exchange = exchange
+        self.write = write
+        self.read = read
+
+
+class PolicyRecord:
+    """``kind`` is "policy" or "operator"; vhost, kind and name are the identity."""
+
+    __slots__ = ("apply_to", "definition", "kind", "name", "pattern", "priority", "vhost")
+
+    def __init__(
+        self,
+        vhost: str,
+        kind: str,
+        name: str,
+        pattern: str,
+        apply_to: str,
+        priority: int,
+        definition: dict[str, object],
+    ) -> None:
+        self.vhost = vhost
+        self.kind = kind
+        self.name = name
+        self.pattern = pattern
+        self.apply_to = apply_to
+        self.priority = priority
+        self.definition = definition
+
+
+class LimitRecord:
+    """How much a virtual host or user (``scope``) called ``owner`` may have of ``name``."""
+
+    __slots__ = ("name", "owner", "scope", "value")
+
+    def __init__(self, scope: str, owner: str, name: str, value: int) -> None:
+        self.scope = scope
+        self.owner = owner
+        self.name = name
+        self.value = value
+
+
+class ExchangeRecord:
+    __slots__ = ("arguments", "auto_delete", "internal", "name", "type", "vhost")
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        type: str,  # noqa: A002 - the field's own word
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.type = type
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments
+
+
+class QueueRecord:
+    """``incarnation`` tells a queue from an earlier one of the same name: 32 hex digits."""
+
+    __slots__ = ("arguments", "auto_delete", "incarnation", "name", "queue_id", "vhost")
+
+    def __init__(
+        self,
+        queue_id: int,
+        incarnation: str,
+        vhost: str,
+        name: str,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        self.queue_id = queue_id
+        self.incarnation = incarnation
+        self.vhost = vhost
+        self.name = name
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+
+
+class BindingRecord:
+    """``destination_type`` is "queue" or "exchange".  All fields together are the identity."""
+
+    __slots__ = (
+        "arguments",
+        "destination",
+        "destination_type",
+        "routing_key",
+        "source",
+        "vhost",
+    )
+
+    def __init__(
+        self,
+        vhost: str,
+        source: str,
+        destination: str,
+        destination_type: str,
+        routing_key: str,
+        arguments: dict[str, object],
+    ) -> None:
+        self.vhost = vhost
+        self.source = source
+        self.destination = destination
+        self.destination_type = destination_type
+        self.routing_key = routing_key
+        self.arguments = arguments
+
+
+class Topology:
+    """Everything that is defined."""
+
+    __slots__ = (
+        "bindings",
+        "exchanges",
+        "limits",
+        "permissions",
+        "policies",
+        "queues",
+        "topic_permissions",
+        "users",
+        "vhosts",
+    )
+
+    def __init__(self) -> None:
+        self.vhosts: list[VhostRecord] = []
+        self.users: list[UserRecord] = []
+        self.permissions: list[PermissionRecord] = []
+        self.topic_permissions: list[TopicPermissionRecord] = []
+        self.policies: list[PolicyRecord] = []
+        self.limits: list[LimitRecord] = []
+        self.exchanges: list[ExchangeRecord] = []
+        self.queues: list[QueueRecord] = []
+        self.bindings: list[BindingRecord] = []

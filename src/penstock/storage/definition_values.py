@@ -1,0 +1,73 @@
+"""Names and arguments as they stand in ``definitions.db``.
+
+A name comes from the line, where it need not be UTF-8; arguments are JSON with tags for what JSON
+has not.  docs/formats/definitions.md, section 2, is the other half of this file.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from decimal import Decimal
+from typing import Final, cast
+
+_BYTES_TAG: Final = "$bytes"
+_DECIMAL_TAG: Final = "$decimal"
+_DICT_TAG: Final = "$dict"
+
+
+def name_to_cell(name: str) -> str | bytes:
+    """Names come from the line, where they need not be UTF-8: such a one is stored as bytes."""
+    if name.isascii():
+        return name
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "surrogateescape")
+    return name
+
+
+def name_in_cell(cell: str | bytes) -> str:
+    return cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else cell
+
+
+def arguments_to_json(arguments: dict[str, object]) -> str:
+    """One spelling for equal tables: keys are sorted, and a binding is found by it again."""
+    return json.dumps(_to_json(arguments), sort_keys=True, separators=(",", ":"))
+
+
+def _to_json(value: object) -> object:
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, bytes):
+        return {_BYTES_TAG: b64encode(value).decode("ascii")}
+    if isinstance(value, Decimal):
+        return {_DECIMAL_TAG: str(value)}
+    if isinstance(value, list):
+        return [_to_json(item) for item in value]
+    if isinstance(value, dict):
+        plain = {key: _to_json(item) for key, item in value.items()}
+        # A table of the user's that looks like a tag is wrapped in one.
+        return {_DICT_TAG: plain} if any(key.startswith("$") for key in plain) else plain
+    raise TypeError(f"arguments cannot hold a {type(value).__name__}")
+
+
+def arguments_from_json(text: str) -> dict[str, object]:
+    value = _from_json(json.loads(text))
+    if not isinstance(value, dict):
+        raise TypeError(f"arguments are no table: {text[:40]}")
+    return cast("dict[str, object]", value)
+
+
+def _from_json(value: object) -> object:
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        tag, content = next(iter(value.items()))
+        if tag == _BYTES_TAG:
+            return b64decode(content, validate=True)
+        if tag == _DECIMAL_TAG:
+            return Decimal(content)
+        if tag == _DICT_TAG:
+            return {key: _from_json(item) for key, item in content.items()}
+    return {key: _from_json(item) for key, item in value.items()}
