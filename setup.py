@@ -72,6 +72,7 @@ HOT = [
     "src/penstock/broker/rights.py",
     "src/penstock/broker/arguments.py",
     "src/penstock/broker/equivalence.py",
+    "src/penstock/broker/policies.py",
     "src/penstock/broker/confirms.py",
     "src/penstock/broker/routes.py",
     "src/penstock/broker/vhost.py",

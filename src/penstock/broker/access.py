@@ -1,7 +1,7 @@
 """Users, passwords, what each of them may have at a time, and who may log in.
 
 Password hashes have RabbitMQ's form, so that definitions can move between the two:
-base64 of a 4-byte salt followed by sha256(salt + password).
+base64 of a 4-byte salt followed by sha256(salt + password), or another of ``HASHINGS``.
 """
 
 import base64
@@ -14,14 +14,21 @@ from mypy_extensions import i64
 from penstock.core.errors import AccessRefused
 
 HASHING: Final = "rabbit_password_hashing_sha256"
+HASHINGS: Final = {
+    HASHING: "sha256",
+    "rabbit_password_hashing_sha512": "sha512",
+    "rabbit_password_hashing_md5": "md5",
+}
+"""What RabbitMQ's users may have been hashed with; ours are hashed with the first."""
 SALT_BYTES: Final = 4
 NO_LIMIT: Final[i64] = -1
 """As a number of connections, channels or queues: as many as come."""
 
 
-def hash_password(password: str, salt: bytes) -> str:
-    """RabbitMQ's salted sha256; ``salt`` has 4 bytes."""
-    digest = hashlib.sha256(salt + password.encode()).digest()
+def hash_password(password: str, salt: bytes, algorithm: str = HASHING) -> str:
+    """RabbitMQ's salted hash; ``salt`` has 4 bytes."""
+    salted = salt + password.encode("utf-8", "surrogateescape")
+    digest = hashlib.new(HASHINGS[algorithm], salted, usedforsecurity=True).digest()
     return base64.b64encode(salt + digest).decode()
 
 
@@ -29,9 +36,12 @@ def hash_password(password: str, salt: bytes) -> str:
 class User:
     """Somebody who may log in."""
 
-    def __init__(self, name: str, password_hash: str, tags: list[str]) -> None:
+    def __init__(
+        self, name: str, password_hash: str, tags: list[str], hashing: str = HASHING
+    ) -> None:
         self.name = name
         self.password_hash = password_hash
+        self.hashing = hashing
         self.tags = tags
         self.vhosts: dict[str, tuple[str, str, str]] = {}  # configure, write, read patterns
         # By virtual host and exchange: write and read patterns of routing keys.
@@ -48,7 +58,8 @@ class User:
 
     def has_password(self, password: str) -> bool:
         salt = base64.b64decode(self.password_hash)[:SALT_BYTES]
-        return hmac.compare_digest(hash_password(password, salt), self.password_hash)
+        hashed = hash_password(password, salt, self.hashing)
+        return hmac.compare_digest(hashed, self.password_hash)
 
 
 @final

@@ -8,7 +8,7 @@ shows without looking at them, and so do we.  The texts are RabbitMQ's.
 from typing import Final
 
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
-from penstock.queues.limits import DROP_HEAD, OVERFLOWS, QueueLimits
+from penstock.queues.limits import OVERFLOWS
 from penstock.routing.headers import type_name
 
 EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
@@ -72,26 +72,6 @@ def consumer_priority(arguments: dict[str, object], what: str) -> int:
     value = arguments.get("x-priority", 0)
     if isinstance(value, bool) or not isinstance(value, int):
         raise _invalid("x-priority", what, f'"expected integer, got {type_name(value)}"')
-    return value
-
-
-def limits_in(arguments: dict[str, object]) -> QueueLimits:
-    """Of arguments that were checked."""
-    exchange = arguments.get("x-dead-letter-exchange")
-    key = arguments.get("x-dead-letter-routing-key")
-    return QueueLimits(
-        _number(arguments, "x-max-length"),
-        _number(arguments, "x-max-length-bytes"),
-        str(arguments.get("x-overflow", DROP_HEAD)),
-        None if exchange is None else str(exchange),
-        None if key is None else str(key),
-        _number(arguments, "x-delivery-limit"),
-    )
-
-
-def _number(arguments: dict[str, object], key: str) -> int:
-    value = arguments.get(key, -1)
-    assert isinstance(value, int)
     return value
 
 

@@ -8,8 +8,10 @@ from typing import cast, final
 
 from mypy_extensions import i64
 
-from penstock.broker.access import User, UserRegistry
+from penstock.broker.access import NO_LIMIT, User, UserRegistry
 from penstock.broker.dead_letters import DeadLetters
+from penstock.broker.policies import Policy
+from penstock.broker.routes import check_connection_limits
 from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.letters import LetterWriter
@@ -53,14 +55,20 @@ class Broker:
     def open(self, topology: Topology, range_lease_epoch: i64, now_ms: i64) -> None:
         """Build everything the definitions hold; queues come up empty."""
         for vhost_record in topology.vhosts:
-            self.add_vhost(vhost_record.name, vhost_record.segment_entries)
+            vhost = self.add_vhost(vhost_record.name, vhost_record.segment_entries)
+            vhost.description = vhost_record.description
+            vhost.tags = vhost_record.tags
         for user_record in topology.users:
             self.users.users[user_record.name] = User(
-                user_record.name, user_record.password_hash, user_record.tags
+                user_record.name,
+                user_record.password_hash,
+                user_record.tags,
+                user_record.hashing_algorithm,
             )
         for grant in topology.permissions:
             user = self.users.users[grant.user]
             user.vhosts[grant.vhost] = (grant.configure, grant.write, grant.read)
+        self._take_rules(topology)
         for exchange in topology.exchanges:
             self.vhosts[exchange.vhost].add_exchange(
                 Exchange(
@@ -77,6 +85,36 @@ class Broker:
             queue = self.vhosts[queue_record.vhost].recover_queue(queue_record, now_ms)
             queue.range_lease = range_lease_epoch
         self._bind_all(topology)
+
+    def _take_rules(self, topology: Topology) -> None:
+        """Before there are queues: they are made by what holds."""
+        for topic in topology.topic_permissions:
+            user = self.users.users[topic.user]
+            user.topics[(topic.vhost, topic.exchange)] = (topic.write, topic.read)
+        for record in topology.policies:
+            book = self.vhosts[record.vhost].policies
+            policies = book.policies if record.kind == "policy" else book.operator_policies
+            policies[record.name] = Policy(
+                record.name, record.pattern, record.apply_to, record.priority, record.definition
+            )
+        for limit in topology.limits:
+            self.limit(limit.scope, limit.owner, limit.name, limit.value)
+
+    def limit(self, scope: str, owner: str, name: str, value: int) -> None:
+        """How many connections, channels or queues somebody or something may have."""
+        value = max(value, NO_LIMIT)
+        if scope == "user":
+            user = self.users.users[owner]
+            if name == "max-connections":
+                user.max_connections = value
+            else:
+                user.max_channels = value
+        else:
+            vhost = self.vhosts[owner]
+            if name == "max-connections":
+                vhost.max_connections = value
+            else:
+                vhost.max_queues = value
 
     def _bind_all(self, topology: Topology) -> None:
         for binding in topology.bindings:
@@ -121,7 +159,7 @@ class Broker:
     def enter(self, user: User, name: str) -> Vhost:
         """Raises NotFound, AccessRefused or NotAllowed."""
         vhost = self.vhost(name)
-        vhost.check_room_for_connection(user)
+        check_connection_limits(user, name, int(vhost.connection_count), int(vhost.max_connections))
         if name not in user.vhosts:
             raise AccessRefused(f"access to vhost '{name}' refused for user '{user.name}'")
         return vhost

@@ -102,9 +102,3 @@ def check_connection_limits(user: User, vhost: str, count: int, limit: int) -> N
             f"connection refused for user '{user.name}':"
             f" user connection limit ({allowed}) is reached"
         )
-
-
-def duration(arguments: dict[str, object], key: str, absent: int) -> int:
-    value = arguments.get(key, absent)
-    assert isinstance(value, int)
-    return value

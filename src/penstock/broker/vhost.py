@@ -14,11 +14,10 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.broker.access import NO_LIMIT, User
+from penstock.broker.access import NO_LIMIT
 from penstock.broker.arguments import (
     NOT_BUILT_EXCHANGE_ARGUMENTS,
     check_queue_arguments,
-    limits_in,
     refuse_not_built,
 )
 from penstock.broker.equivalence import (
@@ -27,11 +26,10 @@ from penstock.broker.equivalence import (
     check_same_arguments,
     check_same_queue,
 )
+from penstock.broker.policies import PolicyBook
 from penstock.broker.routes import (
     Route,
-    check_connection_limits,
     check_not_default,
-    duration,
     needs_headers,
     publish_where_room_is,
     queue_limit_reached,
@@ -94,6 +92,9 @@ class Vhost:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}  # of durable queues
+        self.policies = PolicyBook()
+        self.description = ""
+        self.tags: list[str] = []
         self.connection_count: i64 = 0
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT
@@ -176,11 +177,6 @@ class Vhost:
             return [] if queue is None else [queue]
         source = self.exchanges.get(exchange)
         return [] if source is None else queues_in(route(source, key, headers))
-
-    def check_room_for_connection(self, user: User) -> None:
-        check_connection_limits(
-            user, self.name, int(self.connection_count), int(self.max_connections)
-        )
 
     # -- names ---------------------------------------------------------------------------
 
@@ -422,12 +418,9 @@ class Vhost:
             self._refills,
             self._deaths,
         )
-        queue.message_ttl_ms = duration(arguments, "x-message-ttl", -1)
-        queue.expires_ms = duration(arguments, "x-expires", 0)
-        queue.set_limits(limits_in(arguments))
         queue.single_active = arguments.get("x-single-active-consumer") is True
         backing.set_reader(queue)
-        backing.set_mode(arguments.get("x-queue-mode") == "lazy")
+        self.policies.queue_settings(name, arguments).apply_to(queue)
         self.queues[name] = queue
         if kept:
             self.queue_ids[name] = queue_id
@@ -446,6 +439,14 @@ class Vhost:
         queue.consumers = []
         self._forget_destination(queue)
         return consumers
+
+    def policies_changed(self, now_ms: i64) -> None:
+        """Every queue goes by what holds now, and every route is found anew."""
+        for queue in self.queues.values():
+            if self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
+                queue.idle_due_ms = 0
+                self.touch(queue, now_ms)
+        self.epoch += 1
 
     def check_deletable(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
         if if_empty and queue.backing.ready_count() > 0:

@@ -1,0 +1,180 @@
+"""Changes an administrator makes: users, permissions, virtual hosts, limits, policies.
+
+In: what somebody with the right to do so asks for.  Out: the broker goes by it from now on, and the
+definitions keep it; or a refusal (NotFound, PreconditionFailed, NotImplementedYet) and nothing has
+changed.  Who asks, and whether they may, is the caller's business.
+
+Whatever decides about a publish moves the epoch of the virtual host: routes carry the judgement
+about their user with them.
+"""
+
+import base64
+import binascii
+import re
+from typing import Final
+
+from penstock.broker.access import HASHINGS, NO_LIMIT, User
+from penstock.broker.broker import Broker
+from penstock.broker.policies import Policy, check_policy
+from penstock.broker.vhost import Vhost
+from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.storage.definition_records import (
+    PermissionRecord,
+    PolicyRecord,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+
+VHOST_LIMITS: Final = ("max-connections", "max-queues")
+USER_LIMITS: Final = ("max-connections", "max-channels")
+LIMIT_MAX: Final = 2**31 - 1
+
+
+def check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise PreconditionFailed(f"invalid_regexp '{pattern}': {error}") from None
+
+
+class Administration:
+    """The one hand that changes these things while the broker runs."""
+
+    def __init__(self, broker: Broker, segment_entries: int) -> None:
+        self._broker = broker
+        self._segment_entries = segment_entries
+
+    # -- users ---------------------------------------------------------------------------
+
+    def user(self, name: str) -> User:
+        user = self._broker.users.users.get(name)
+        if user is None:
+            raise NotFound(f"no user '{name}'")
+        return user
+
+    def put_user(self, name: str, password_hash: str, hashing: str, tags: list[str]) -> None:
+        """Make or change one; what an existing one may do stays."""
+        if name == "":
+            raise PreconditionFailed("a user needs a name")
+        if hashing not in HASHINGS:
+            raise PreconditionFailed(f"unknown hashing algorithm '{hashing}'")
+        try:
+            base64.b64decode(password_hash, validate=True)
+        except (binascii.Error, ValueError):
+            raise PreconditionFailed("password_hash is no base64") from None
+        user = self._broker.users.users.get(name)
+        if user is None:
+            self._broker.users.users[name] = User(name, password_hash, tags, hashing)
+        else:
+            user.password_hash = password_hash
+            user.hashing = hashing
+            user.tags = tags
+        self._broker.definitions.put_user(UserRecord(name, password_hash, hashing, tags))
+
+    def put_permission(
+        self, user_name: str, vhost_name: str, configure: str, write: str, read: str
+    ) -> None:
+        user = self.user(user_name)
+        vhost = self._broker.vhost(vhost_name)
+        for pattern in (configure, write, read):
+            check_pattern(pattern)
+        user.vhosts[vhost_name] = (configure, write, read)
+        vhost.epoch += 1
+        self._broker.definitions.put_permission(
+            PermissionRecord(user_name, vhost_name, configure, write, read)
+        )
+
+    def put_topic_permission(
+        self, user_name: str, vhost_name: str, exchange: str, write: str, read: str
+    ) -> None:
+        user = self.user(user_name)
+        vhost = self._broker.vhost(vhost_name)
+        for pattern in (write, read):
+            # As it will be searched: the variables stand for names.
+            check_pattern(pattern.replace("{username}", "").replace("{vhost}", ""))
+        user.topics[(vhost_name, exchange)] = (write, read)
+        vhost.epoch += 1
+        self._broker.definitions.put_topic_permission(
+            TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
+        )
+
+    # -- virtual hosts ---------------------------------------------------------------------
+
+    def put_vhost(self, name: str, description: str, tags: list[str]) -> Vhost:
+        if name == "":
+            raise PreconditionFailed("a virtual host needs a name")
+        vhost = self._broker.vhosts.get(name)
+        if vhost is None:
+            vhost = self._broker.add_vhost(name, self._segment_entries)
+        vhost.description = description
+        vhost.tags = tags
+        self._broker.definitions.put_vhost(
+            VhostRecord(name, vhost.segment_entries, description, tags)
+        )
+        return vhost
+
+    # -- limits --------------------------------------------------------------------------
+
+    def set_vhost_limits(self, name: str, limits: dict[str, int]) -> None:
+        """In the place of those it had."""
+        self._broker.vhost(name)
+        self._set_limits("vhost", name, VHOST_LIMITS, limits)
+
+    def set_user_limits(self, name: str, limits: dict[str, int]) -> None:
+        """In the place of those the user had."""
+        self.user(name)
+        self._set_limits("user", name, USER_LIMITS, limits)
+
+    def _set_limits(
+        self, scope: str, owner: str, known: tuple[str, ...], limits: dict[str, int]
+    ) -> None:
+        for name, value in limits.items():
+            if name not in known:
+                raise PreconditionFailed(f'Unrecognised terms [{{<<"{name}">>,{value}}}] in limits')
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise PreconditionFailed(f"{name} should be a number, actually was {value!r}")
+            if value > LIMIT_MAX:
+                raise PreconditionFailed(f"{name} is more than {LIMIT_MAX}")
+        for name in known:
+            self._broker.limit(scope, owner, name, limits.get(name, NO_LIMIT))
+        self._broker.definitions.put_limits(scope, owner, limits)
+
+    # -- policies ------------------------------------------------------------------------
+
+    def put_policy(
+        self, vhost_name: str, policy: Policy, now_ms: int, operator: bool = False
+    ) -> None:
+        """It holds at once, for every queue and exchange it covers."""
+        vhost = self._broker.vhost(vhost_name)
+        check_policy(policy, operator)
+        book = vhost.policies
+        policies = book.operator_policies if operator else book.policies
+        policies[policy.name] = policy
+        vhost.policies_changed(now_ms)
+        self._broker.definitions.put_policy(
+            PolicyRecord(
+                vhost_name,
+                _kind(operator),
+                policy.name,
+                policy.pattern,
+                policy.apply_to,
+                policy.priority,
+                policy.definition,
+            )
+        )
+
+    def delete_policy(
+        self, vhost_name: str, name: str, now_ms: int, operator: bool = False
+    ) -> None:
+        vhost = self._broker.vhost(vhost_name)
+        policies = vhost.policies.operator_policies if operator else vhost.policies.policies
+        if name not in policies:
+            raise NotFound(f"no policy '{name}' in vhost '{vhost_name}'")
+        del policies[name]
+        vhost.policies_changed(now_ms)
+        self._broker.definitions.delete_policy(vhost_name, _kind(operator), name)
+
+
+def _kind(operator: bool) -> str:
+    return "operator" if operator else "policy"

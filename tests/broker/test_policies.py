@@ -1,0 +1,314 @@
+"""Which policy applies, what becomes of argument, policy and operator policy, what is refused.
+
+The refusals are those of RabbitMQ 3.10.8 (its management API was asked on 2026-11-21).
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from penstock.broker import policies
+from penstock.broker.administration import Administration
+from penstock.broker.policies import (
+    NOT_BUILT_KEYS,
+    OPERATOR_KEYS,
+    Policy,
+    PolicyBook,
+    QueueSettings,
+    check_policy,
+    effective,
+)
+from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
+from tests.helpers.connection_pair import QuietBroker
+
+NUMBERS = {
+    "message-ttl": ("message_ttl_ms", -1),
+    "expires": ("expires_ms", 0),
+    "max-length": ("max_length", -1),
+    "max-length-bytes": ("max_length_bytes", -1),
+    "delivery-limit": ("delivery_limit", -1),
+}
+TEXTS: dict[str, tuple[str, str | None, tuple[str, str]]] = {
+    "overflow": ("overflow", "drop-head", ("reject-publish", "reject-publish-dlx")),
+    "queue-mode": ("queue_mode", "default", ("lazy", "default")),
+    "dead-letter-exchange": ("dead_letter_exchange", None, ("", "x")),
+    "dead-letter-routing-key": ("dead_letter_routing_key", None, ("", "k")),
+}
+
+
+def policy(definition: dict[str, Any] | None, name: str = "p", **more: Any) -> Policy | None:
+    if definition is None:
+        return None
+    fields = {"pattern": ".*", "apply_to": "all", "priority": 0} | more
+    return Policy(name, fields["pattern"], fields["apply_to"], fields["priority"], definition)
+
+
+def shown(settings: QueueSettings) -> dict[str, object]:
+    names = [field for field, _ in NUMBERS.values()] + [text[0] for text in TEXTS.values()]
+    return {name: getattr(settings, name) for name in names}
+
+
+NOTHING = shown(QueueSettings())
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_of_numbers_the_smallest_holds(key: str) -> None:
+    field, absent = NUMBERS[key]
+    values = (None, 0, 1, 5)
+    for argument, own, operators in product(values, repeat=3):
+        given = [value for value in (argument, own, operators) if value is not None]
+        merged = effective(
+            {} if argument is None else {"x-" + key: argument},
+            policy(None if own is None else {key: own}),
+            policy(None if operators is None else {key: operators}),
+        )
+        assert shown(merged) == NOTHING | {field: min(given, default=absent)}
+
+
+@pytest.mark.parametrize("key", TEXTS)
+def test_of_texts_the_argument_holds(key: str) -> None:
+    field, absent, values = TEXTS[key]
+    for argument, own in product((None, *values), repeat=2):
+        merged = effective(
+            {} if argument is None else {"x-" + key: argument},
+            policy({} if own is None else {key: own}),
+            policy({key: "operators have no say"}),
+        )
+        first = next((value for value in (argument, own) if value is not None), absent)
+        assert shown(merged) == NOTHING | {field: first}
+
+
+def test_keys_do_not_disturb_each_other() -> None:
+    merged = effective(
+        {"x-message-ttl": 9, "x-overflow": "reject-publish", "x-other": 1},
+        policy({"message-ttl": 8, "expires": 7, "dead-letter-exchange": "d"}),
+        policy({"max-length": 6, "expires": 5}),
+    )
+    assert shown(merged) == NOTHING | {
+        "message_ttl_ms": 8,
+        "expires_ms": 5,
+        "max_length": 6,
+        "overflow": "reject-publish",
+        "dead_letter_exchange": "d",
+    }
+
+
+def book(*entries: Policy | None) -> PolicyBook:
+    made = PolicyBook()
+    made.policies = {entry.name: entry for entry in entries if entry is not None}
+    return made
+
+
+def test_one_policy_applies_and_no_other() -> None:
+    made = book(
+        policy({}, "low", priority=-1),
+        policy({}, "b"),
+        policy({}, "a"),
+        policy({}, "high", pattern="^mine", priority=3),
+        policy({}, "higher", pattern="mine$", apply_to="exchanges", priority=4),
+        policy({}, "queues", pattern="q", apply_to="queues", priority=2),
+    )
+
+    def names(name: str) -> list[str]:
+        found = (made.queue_policy(name), made.exchange_policy(name))
+        return [one.name for one in found if one is not None]
+
+    assert names("other") == ["a", "a"]  # of equals the first by name, whatever came first
+    assert names("mine") == ["high", "higher"]
+    assert names("mine.q") == ["high", "high"]
+    assert names("q") == ["queues", "a"]
+    assert names("x-mine") == ["a", "higher"]
+    assert made.queue_operator_policy("q") is None
+    assert book().queue_policy("q") is None
+
+
+def test_an_alternate_exchange_by_argument_or_policy() -> None:
+    made = book(policy({"alternate-exchange": "p"}, pattern="^x"))
+    assert made.alternate_exchange("x", {}) == "p"
+    assert made.alternate_exchange("x", {"alternate-exchange": "a"}) == "a"
+    assert made.alternate_exchange("y", {}) is None
+    assert book().alternate_exchange("x", {"alternate-exchange": "a"}) == "a"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "no policy provided"),
+    ({"nonsense": 1}, '[{<<"nonsense">>,1}] are not recognised policy settings'),
+    ({"max-priority": 5}, '[{<<"max-priority">>,5}] are not recognised policy settings'),
+    ({"message-ttl": "a"}, '<<"a">> is not a valid message TTL'),
+    ({"message-ttl": -1}, "-1 is not a valid message TTL"),
+    ({"message-ttl": 1.5}, "1.5 is not a valid message TTL"),
+    ({"message-ttl": True}, "true is not a valid message TTL"),
+    ({"expires": 0}, "0 is not a valid queue expiry"),
+    ({"max-length": -1}, "-1 is not a valid maximum length"),
+    ({"max-length-bytes": -1}, "-1 is not a valid maximum length in bytes"),
+    ({"delivery-limit": -1}, "-1 is not a valid delivery limit"),
+    ({"overflow": "x"}, '<<"x">> is not a valid overflow value'),
+    ({"overflow": 1}, "1 is not a valid overflow value"),
+    ({"queue-mode": "x"}, '<<"x">> is not a valid queue-mode value'),
+    ({"dead-letter-exchange": 1}, "1 is not a valid dead letter exchange name"),
+    ({"dead-letter-routing-key": 1}, "1 is not a valid dead letter routing key"),
+    ({"alternate-exchange": 1}, "1 is not a valid alternate exchange name"),
+    ({"message-ttl": 1 << 60}, f"{1 << 60} is not a valid message TTL"),
+]
+
+
+@pytest.mark.parametrize("definition, text", REFUSED)
+def test_a_wrong_definition_is_refused(definition: dict[str, Any], text: str) -> None:
+    with pytest.raises(PreconditionFailed) as caught:
+        check_policy(Policy("p", "^q", "all", 0, definition), False)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("key", ["ha-mode", "queue-master-locator", "max-age", "queue-version"])
+def test_what_only_rabbitmq_has_is_refused_by_name(key: str) -> None:
+    with pytest.raises(NotImplementedYet, match=f"policy setting '{key}'"):
+        check_policy(Policy("p", "^q", "all", 0, {"message-ttl": 1, key: "x"}), False)
+
+
+GOOD_VALUES = dict.fromkeys(NUMBERS, 1) | {key: text[2][1] for key, text in TEXTS.items()}
+
+
+def test_every_key_is_taken_or_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    values: dict[str, Any] = GOOD_VALUES | {"alternate-exchange": "x"}
+    for key in NOT_BUILT_KEYS:
+        with pytest.raises(NotImplementedYet, match=f"policy setting '{key}'"):
+            check_policy(Policy("p", "^q", "all", 0, {key: values[key]}), False)
+    if isinstance(policies.__file__, str) and policies.__file__.endswith(".py"):
+        monkeypatch.setattr(policies, "NOT_BUILT_KEYS", ())
+        check_policy(Policy("p", "^q", "all", 0, values), False)
+
+
+def test_operators_may_set_limits_only() -> None:
+    for key, value in GOOD_VALUES.items():
+        operators = Policy("p", "^q", "all", 0, {key: value})
+        if key not in OPERATOR_KEYS:
+            with pytest.raises(PreconditionFailed, match="are not recognised policy settings"):
+                check_policy(operators, True)
+        elif key not in NOT_BUILT_KEYS:
+            check_policy(operators, True)
+
+
+def test_wrong_patterns_and_targets() -> None:
+    with pytest.raises(PreconditionFailed, match="pattern should be regular expression"):
+        check_policy(Policy("p", "(", "all", 0, {"message-ttl": 1}), False)
+    with pytest.raises(PreconditionFailed, match="apply-to 'streams' unrecognised"):
+        check_policy(Policy("p", "", "streams", 0, {"message-ttl": 1}), False)
+
+
+# -- live ----------------------------------------------------------------------------------
+
+
+def test_queues_follow_policies_as_they_come_and_go() -> None:
+    node = QuietBroker()
+    client = node.client()
+    admin = Administration(node.broker, 64)
+    client.call("queue.declare", queue="q", arguments={"x-expires": 500})
+    client.call("queue.declare", queue="other")
+    vhost = node.broker.vhosts["/"]
+    queue = vhost.queues["q"]
+    admin.put_policy("/", Policy("p", "^q", "queues", 0, {"message-ttl": 50}), node.now_ms)
+    admin.put_policy(
+        "/", Policy("o", "", "all", 0, {"expires": 100, "message-ttl": 70}), node.now_ms, True
+    )
+    assert (queue.message_ttl_ms, queue.expires_ms) == (50, 100)
+    client.call("queue.declare", queue="q2")  # made later: it is born with them
+    assert (vhost.queues["q2"].message_ttl_ms, vhost.queues["q2"].expires_ms) == (50, 100)
+    assert (vhost.queues["other"].message_ttl_ms, vhost.queues["other"].expires_ms) == (70, 100)
+    client.publish("", "q")
+    assert queue.backing.ready_count() == 1
+    node.tick(60)
+    assert queue.backing.ready_count() == 0
+    admin.delete_policy("/", "o", node.now_ms, True)
+    assert (queue.message_ttl_ms, queue.expires_ms) == (50, 500)
+    admin.delete_policy("/", "p", node.now_ms)
+    assert (queue.message_ttl_ms, queue.expires_ms) == (-1, 500)
+    with pytest.raises(NotFound):
+        admin.delete_policy("/", "p", node.now_ms)
+    node.check()
+
+
+def test_a_queue_expires_by_policy_counted_from_its_coming() -> None:
+    node = QuietBroker()
+    client = node.client()
+    admin = Administration(node.broker, 64)
+    client.call("queue.declare", queue="q")
+    vhost = node.broker.vhosts["/"]
+    node.tick(1000)
+    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 100}), node.now_ms)
+    node.tick(99)
+    assert "q" in vhost.queues
+    node.tick(2)
+    assert "q" not in vhost.queues
+    client.call("queue.declare", queue="q")
+    admin.delete_policy("/", "p", node.now_ms)
+    node.tick(200)
+    assert "q" in vhost.queues
+    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 9000}), node.now_ms)
+    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 100}), node.now_ms)
+    node.tick(101)
+    assert "q" not in vhost.queues
+    node.check()
+
+
+def test_a_queue_becomes_lazy_by_policy() -> None:
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.publish("", "q", delivery_mode=2)
+    admin = Administration(node.broker, 64)
+    backing: Any = node.broker.vhosts["/"].queues["q"].backing
+    admin.put_policy("/", Policy("p", "^q", "queues", 0, {"queue-mode": "lazy"}), node.now_ms)
+    assert backing.lazy
+    admin.delete_policy("/", "p", node.now_ms)
+    assert not backing.lazy
+    node.run()
+    node.check()
+
+
+def test_policies_users_and_limits_survive_a_restart() -> None:
+    node = QuietBroker()
+    admin = Administration(node.broker, 64)
+    admin.put_vhost("v", "of mine", ["x"])
+    admin.put_user("u", "", "rabbit_password_hashing_sha512", ["impersonator"])
+    admin.put_permission("u", "v", "a", "b", "c")
+    admin.put_topic_permission("u", "v", "t", "^{username}", "e")
+    admin.set_user_limits("u", {"max-channels": 3})
+    admin.set_vhost_limits("v", {"max-queues": 4, "max-connections": -5})
+    admin.put_policy("v", Policy("p", "^q", "queues", 2, {"message-ttl": 5}), 1)
+    admin.put_policy("v", Policy("o", "^q", "all", 1, {"message-ttl": 4}), 1, True)
+    node.definitions.commit()
+    broker = node.broker
+    again = type(broker)(node.definitions, node.engine, node._make_backing, str, [])
+    again.open(node.definitions.load(), 1, 1)
+    vhost, user = again.vhosts["v"], again.users.users["u"]
+    assert (vhost.description, vhost.tags) == ("of mine", ["x"])
+    assert (vhost.max_queues, vhost.max_connections) == (4, -1)
+    assert (user.hashing, user.tags) == ("rabbit_password_hashing_sha512", ["impersonator"])
+    assert user.vhosts == {"v": ("a", "b", "c")}
+    assert user.topics == {("v", "t"): ("^{username}", "e")}
+    assert (user.max_channels, user.max_connections) == (3, -1)
+    assert vhost.policies.queue_settings("q", {}).message_ttl_ms == 4
+
+
+def test_administration_refuses_and_changes_nothing() -> None:
+    node = QuietBroker()
+    admin = Administration(node.broker, 64)
+    user = node.broker.users.users["guest"]
+    for refused, text in (
+        (lambda: admin.put_permission("guest", "/", "(", "", ""), "invalid_regexp"),
+        (lambda: admin.put_permission("nobody", "/", "", "", ""), "no user 'nobody'"),
+        (lambda: admin.put_permission("guest", "none", "", "", ""), "vhost none not found"),
+        (lambda: admin.put_topic_permission("guest", "/", "t", "", "("), "invalid_regexp"),
+        (lambda: admin.put_user("u", "?", "rabbit_password_hashing_md5", []), "no base64"),
+        (lambda: admin.put_user("u", "", "rot13", []), "unknown hashing algorithm 'rot13'"),
+        (lambda: admin.set_vhost_limits("/", {"bogus": 1}), "Unrecognised terms"),
+        (lambda: admin.set_user_limits("guest", {"max-queues": 1}), "Unrecognised terms"),
+    ):
+        with pytest.raises((PreconditionFailed, NotFound), match=text):
+            refused()  # type: ignore[no-untyped-call]
+    assert user.vhosts == {"/": (".*", ".*", ".*")}
+    assert user.topics == {}
+    assert list(node.broker.users.users) == ["guest"]
