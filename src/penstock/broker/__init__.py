@@ -5,5 +5,7 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
 
     broker.py      everything together, the turn      vhost.py      declare, bind, route, publish
     access.py      users and passwords                arguments.py  x-arguments: known and refused
-    confirms.py    when a publish is safe
+    rights.py      configure, write, read, topics     policies.py   settings by name, merged
+    confirms.py    when a publish is safe             administration.py  users, limits, policies
+    definitions_json.py  all of it in RabbitMQ's JSON, out and in
 """

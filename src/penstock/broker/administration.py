@@ -138,7 +138,8 @@ class Administration:
                 raise PreconditionFailed(f"{name} is more than {LIMIT_MAX}")
         for name in known:
             self._broker.limit(scope, owner, name, limits.get(name, NO_LIMIT))
-        self._broker.definitions.put_limits(scope, owner, limits)
+        kept = {name: value for name, value in limits.items() if value > NO_LIMIT}
+        self._broker.definitions.put_limits(scope, owner, kept)
 
     # -- policies ------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ class Definitions:
             "INSERT OR REPLACE INTO vhosts VALUES (?, ?, ?, ?)",
             name_to_cell(vhost.name),
             vhost.segment_entries,
-            vhost.description,
+            name_to_cell(vhost.description),
             json.dumps(vhost.tags),
         )
 
@@ -353,7 +353,9 @@ class Definitions:
         topology = Topology()
         for row in self._db.execute("SELECT * FROM vhosts"):
             topology.vhosts.append(
-                VhostRecord(name_in_cell(row[0]), int(row[1]), row[2], json.loads(row[3]))
+                VhostRecord(
+                    name_in_cell(row[0]), int(row[1]), name_in_cell(row[2]), json.loads(row[3])
+                )
             )
         for row in self._db.execute("SELECT * FROM users"):
             topology.users.append(

@@ -1,0 +1,435 @@
+"""Definitions in RabbitMQ's JSON: all of a broker, or one virtual host, out and in.
+
+Out (``export_definitions``): users with their hashes and tags, virtual hosts, permissions, topic
+permissions, parameters (operator policies and limits), policies, exchanges, queues, bindings, as
+RabbitMQ's management API gives them.  Exclusive queues and what every broker has are not in it.
+
+In (``DefinitionsImport``): the same, from RabbitMQ or from us.  It adds and changes, and removes
+nothing.  What cannot be honoured is left out and named, a line each, in ``left_out``; the rest is
+taken.  A policy loses only the keys that this release does not know how to obey.  Work is done in
+steps, so that a broker that serves clients is not held up by ten thousand queues.
+
+Quiet: no file, no clock; salts for passwords that come in the clear come in as a function.
+"""
+
+from collections.abc import Callable
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final
+
+from penstock.broker.access import HASHING, NO_LIMIT, User, hash_password
+from penstock.broker.administration import Administration
+from penstock.broker.broker import Broker
+from penstock.broker.policies import Policy, check_key
+from penstock.broker.vhost import PREDECLARED, Vhost
+from penstock.core.errors import BrokerError, NotImplementedYet, PreconditionFailed
+from penstock.queues.queue import Queue
+
+Json = dict[str, Any]
+SaltSource = Callable[[], bytes]
+
+OF_A_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
+OF_ALL: Final = (
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "global_parameters",
+    *OF_A_VHOST,
+)
+"""Sections in the order in which they are imported: what is referred to comes first."""
+ABOUT_THE_FILE: Final = ("rabbit_version", "rabbitmq_version", "product_name", "product_version")
+TYPES_CHANGED: Final = "penstock_types_changed"
+"""Section of an export that says which arguments JSON could not carry as they are."""
+_PREDECLARED_NAMES: Final = frozenset(name for name, _, _ in PREDECLARED)
+NAME_MAX_BYTES: Final = 255
+"""What a name on the line may have."""
+_NAMES: Final = frozenset(
+    ("name", "user", "vhost", "exchange", "source", "destination", "routing_key")
+)
+
+
+# -- out -----------------------------------------------------------------------------------
+
+
+def export_definitions(broker: Broker, dialect: str, version: str, vhost_name: str = "") -> Json:
+    """``dialect``: the release of RabbitMQ that reads it; with a name, that virtual host only."""
+    exported: Json = {"rabbit_version": dialect}
+    if vhost_name:
+        vhosts = [broker.vhost(vhost_name)]
+    else:
+        vhosts = list(broker.vhosts.values())
+        exported |= {
+            "rabbitmq_version": dialect,
+            "product_name": "Penstock",
+            "product_version": version,
+        }
+        exported |= _users(list(broker.users.users.values()))
+        exported["vhosts"] = [_vhost(vhost) for vhost in vhosts]
+        exported["global_parameters"] = []
+    changed: list[str] = []
+    for section in OF_A_VHOST:
+        exported[section] = []
+    for vhost in vhosts:
+        for section, rows in _contents(vhost, changed).items():
+            for row in rows:
+                if not vhost_name or section == "parameters":
+                    row["vhost"] = vhost.name
+                exported[section].append(row)
+    if changed:
+        exported[TYPES_CHANGED] = changed
+    return exported
+
+
+def _users(users: list[User]) -> Json:
+    topics = [(user, *key, *patterns) for user in users for key, patterns in user.topics.items()]
+    return {
+        "users": [
+            {
+                "name": user.name,
+                "password_hash": user.password_hash,
+                "hashing_algorithm": user.hashing,
+                "tags": user.tags,
+                "limits": _limits(
+                    {
+                        "max-connections": int(user.max_connections),
+                        "max-channels": int(user.max_channels),
+                    }
+                ),
+            }
+            for user in users
+        ],
+        "permissions": [
+            {"user": user.name, "vhost": vhost, "configure": c, "write": w, "read": r}
+            for user in users
+            for vhost, (c, w, r) in user.vhosts.items()
+        ],
+        "topic_permissions": [
+            {"user": user.name, "vhost": vhost, "exchange": exchange, "write": w, "read": r}
+            for user, vhost, exchange, w, r in topics
+        ],
+    }
+
+
+def _vhost(vhost: Vhost) -> Json:
+    row: Json = {"name": vhost.name}
+    if vhost.description or vhost.tags:
+        row["metadata"] = {"description": vhost.description, "tags": vhost.tags}
+    return row
+
+
+def _limits(limits: dict[str, int]) -> dict[str, int]:
+    return {name: value for name, value in limits.items() if value != NO_LIMIT}
+
+
+def _contents(vhost: Vhost, changed: list[str]) -> dict[str, list[Json]]:
+    limits = _limits(
+        {"max-connections": int(vhost.max_connections), "max-queues": int(vhost.max_queues)}
+    )
+    book = vhost.policies
+    parameters: list[Json] = [
+        {"component": "operator_policy", "name": policy.name, "value": _policy(policy)}
+        for policy in book.operator_policies.values()
+    ]
+    if limits:
+        parameters.append({"component": "vhost-limits", "name": "limits", "value": limits})
+    bindings: list[Json] = []
+    for exchange in vhost.exchanges.values():
+        for binding in exchange.bindings():
+            target = binding.destination
+            if isinstance(target, Queue) and target.exclusive:
+                continue
+            name: str = target.name  # type: ignore[attr-defined]
+            bindings.append(
+                {
+                    "source": exchange.name,
+                    "destination": name,
+                    "destination_type": "queue" if isinstance(target, Queue) else "exchange",
+                    "routing_key": binding.routing_key,
+                    "arguments": _plain(binding.arguments, f"binding to '{name}'", changed),
+                }
+            )
+    return {
+        "parameters": parameters,
+        "policies": [{"name": policy.name} | _policy(policy) for policy in book.policies.values()],
+        "exchanges": [
+            {
+                "name": exchange.name,
+                "type": exchange.type,
+                "durable": exchange.durable,
+                "auto_delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": _plain(
+                    exchange.arguments, vhost.exchange_text(exchange.name), changed
+                ),
+            }
+            for exchange in vhost.exchanges.values()
+            if exchange.name not in _PREDECLARED_NAMES
+        ],
+        "queues": [
+            {
+                "name": queue.name,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "arguments": _plain(queue.arguments, vhost.queue_text(queue.name), changed),
+            }
+            for queue in vhost.queues.values()
+            if not queue.exclusive
+        ],
+        "bindings": bindings,
+    }
+
+
+def _policy(policy: Policy) -> Json:
+    return {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": policy.definition,
+        "priority": policy.priority,
+    }
+
+
+def _plain(value: Any, what: str, changed: list[str]) -> Any:
+    """What JSON can carry; what becomes something else on the way is named."""
+    if isinstance(value, dict):
+        return {key: _plain(item, what, changed) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, what, changed) for item in value]
+    if isinstance(value, bytes):
+        changed.append(f"{what}: bytes became text")
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, Decimal) or (isinstance(value, float) and not isfinite(value)):
+        changed.append(f"{what}: number {value} became text")
+        return str(value)
+    return value
+
+
+# -- in ------------------------------------------------------------------------------------
+
+
+class DefinitionsImport:
+    """One file on its way in; ``left_out`` names what was not taken, and why."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        administration: Administration,
+        definitions: object,
+        new_salt: SaltSource,
+        vhost_name: str = "",
+    ) -> None:
+        """Raises PreconditionFailed when this is no file of definitions."""
+        if not isinstance(definitions, dict):
+            raise PreconditionFailed("definitions are a JSON object")
+        self.left_out: list[str] = []
+        self._broker = broker
+        self._admin = administration
+        self._new_salt = new_salt
+        self._vhost_name = vhost_name
+        self._steps: list[tuple[str, Json]] = []
+        if vhost_name:
+            broker.vhost(vhost_name)
+        self._plan(definitions, OF_A_VHOST if vhost_name else OF_ALL)
+        self._next = 0
+
+    def _plan(self, definitions: Json, known: tuple[str, ...]) -> None:
+        for key in definitions:
+            if key not in known and key not in ABOUT_THE_FILE:
+                self.left_out.append(f"section '{key}' is not known here")
+        for section in known:
+            rows = definitions.get(section, [])
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                raise PreconditionFailed(f"'{section}' is a list of objects")
+            self._steps += [(section, row) for row in rows]
+
+    def run(self, now_ms: int, steps: int) -> bool:
+        """Take so many more; True when all is done."""
+        last = min(self._next + steps, len(self._steps))
+        for section, row in self._steps[self._next : last]:
+            self._take(section, row, now_ms)
+        self._next = last
+        return last == len(self._steps)
+
+    def _take(self, section: str, row: Json, now_ms: int) -> None:
+        """A row; whatever is wrong with it costs this row only."""
+        try:
+            if section == "users":
+                self._user(row)
+            elif section == "vhosts":
+                self._take_vhost(row)
+            elif section == "permissions":
+                names = [_text(row, key) for key in ("user", "vhost", "configure", "write", "read")]
+                self._admin.put_permission(*names)
+            elif section == "topic_permissions":
+                names = [_text(row, key) for key in ("user", "vhost", "exchange", "write", "read")]
+                self._admin.put_topic_permission(*names)
+            elif section == "parameters":
+                self._parameter(row, now_ms)
+            elif section == "policies":
+                self._put_policy(row, row, now_ms, operator=False)
+            elif section == "exchanges":
+                self._exchange(row)
+            elif section == "queues":
+                self._queue(row, now_ms)
+            elif section == "bindings":
+                self._binding(row)
+            else:
+                raise NotImplementedYet("global parameters have no use here")
+        except BrokerError as error:
+            self._leave_out(section, row, str(error))
+
+    def _leave_out(self, section: str, row: Json, why: str) -> None:
+        name = row.get("name")
+        if section == "bindings":
+            name = f"{row.get('source')}' to '{row.get('destination')}"
+        elif name is None:
+            name = row.get("user")
+        kind = "policy" if section == "policies" else section.removesuffix("s")
+        vhost = row.get("vhost", self._vhost_name)
+        where = f" in vhost '{vhost}'" if vhost else ""
+        self.left_out.append(f"{kind.replace('_', ' ')} '{name}'{where}: {why}")
+
+    # -- users and virtual hosts -------------------------------------------------------------
+
+    def _user(self, row: Json) -> None:
+        name = _text(row, "name")
+        hashing = _text(row, "hashing_algorithm", HASHING)
+        hashed = _text(row, "password_hash", "")
+        if "password" in row and not hashed:
+            hashing = HASHING
+            hashed = hash_password(_text(row, "password"), self._new_salt())
+        self._admin.put_user(name, hashed, hashing, _tags(row.get("tags", [])))
+        limits = row.get("limits") or {}
+        if limits:
+            self._admin.set_user_limits(name, _table(row, "limits"))
+
+    def _take_vhost(self, row: Json) -> None:
+        name = _text(row, "name")
+        metadata = _table(row, "metadata")
+        description = _text(metadata, "description", _text(row, "description", ""))
+        self._admin.put_vhost(name, description, _tags(metadata.get("tags", row.get("tags", []))))
+        if row.get("limits"):
+            self._admin.set_vhost_limits(name, _table(row, "limits"))
+        kinds = (row.get("default_queue_type"), metadata.get("default_queue_type"))
+        if not {None, "classic", "undefined"}.issuperset(kinds):
+            self._leave_out("vhosts", row, "its default_queue_type has no use here")
+        if row.get("tracing") is True:
+            self._leave_out("vhosts", row, "its tracing has no use here")
+
+    def _vhost(self, row: Json) -> Vhost:
+        return self._broker.vhost(self._vhost_name or _text(row, "vhost"))
+
+    # -- rules ---------------------------------------------------------------------------
+
+    def _parameter(self, row: Json, now_ms: int) -> None:
+        component = _text(row, "component")
+        if component == "operator_policy":
+            self._put_policy(row, _table(row, "value"), now_ms, operator=True)
+        elif component == "vhost-limits":
+            limits = _table(row, "value") if row.get("value") else {}
+            self._admin.set_vhost_limits(self._vhost(row).name, limits)
+        else:
+            raise NotImplementedYet(f"component '{component}' has no use here")
+
+    def _put_policy(self, row: Json, rule: Json, now_ms: int, *, operator: bool) -> None:
+        """``rule``: where pattern and definition stand."""
+        vhost = self._vhost(row)
+        definition: Json = {}
+        given = _table(rule, "definition")
+        for key, value in given.items():
+            try:
+                check_key(key, value, operator)
+            except NotImplementedYet as error:
+                self._leave_out("policies", row, str(error))
+            else:
+                definition[key] = value
+        if given and not definition:
+            return  # all of it is named above
+        priority = rule.get("priority", 0)
+        small = isinstance(priority, int) and abs(priority) < 1 << 31
+        if isinstance(priority, bool) or not small:
+            raise PreconditionFailed(f"priority should be a number, actually was {priority!r}")
+        policy = Policy(
+            _text(row, "name"),
+            _text(rule, "pattern"),
+            _text(rule, "apply-to", "all"),
+            priority,
+            definition,
+        )
+        self._admin.put_policy(vhost.name, policy, now_ms, operator)
+
+    # -- topology ------------------------------------------------------------------------
+
+    def _exchange(self, row: Json) -> None:
+        self._vhost(row).declare_exchange(
+            _text(row, "name"),
+            _text(row, "type"),
+            _flag(row, "durable", absent=True),
+            _flag(row, "auto_delete"),
+            _flag(row, "internal"),
+            _table(row, "arguments"),
+        )
+
+    def _queue(self, row: Json, now_ms: int) -> None:
+        name = _text(row, "name")
+        if name == "":
+            raise PreconditionFailed("a queue needs a name")
+        arguments = _table(row, "arguments")
+        if row.get("type", "classic") != "classic":  # newer releases say it here too
+            arguments.setdefault("x-queue-type", row["type"])
+        durable = _flag(row, "durable", absent=True)
+        self._vhost(row).declare_queue(
+            name, durable, None, _flag(row, "auto_delete"), arguments, now_ms
+        )
+
+    def _binding(self, row: Json) -> None:
+        vhost = self._vhost(row)
+        source, destination = _text(row, "source"), _text(row, "destination")
+        key, arguments = _text(row, "routing_key", ""), _table(row, "arguments")
+        kind = _text(row, "destination_type", "queue")
+        if kind == "queue":
+            vhost.bind_queue(vhost.queue(destination), source, key, arguments)
+        elif kind == "exchange":
+            vhost.bind_exchange(destination, source, key, arguments)
+        else:
+            raise PreconditionFailed(f"unknown destination_type '{kind}'")
+
+
+# -- values --------------------------------------------------------------------------------
+
+
+def _text(row: Json, key: str, absent: str | None = None) -> str:
+    value = row.get(key, absent)
+    if not isinstance(value, str):
+        raise PreconditionFailed(f"'{key}' is missing" if key not in row else f"'{key}' is no text")
+    try:
+        size = len(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise PreconditionFailed(f"'{key}' is no text") from None
+    if key in _NAMES and size > NAME_MAX_BYTES:
+        raise PreconditionFailed(f"'{key}' has more than {NAME_MAX_BYTES} bytes")
+    return value
+
+
+def _flag(row: Json, key: str, *, absent: bool = False) -> bool:
+    value = row.get(key, absent)
+    if not isinstance(value, bool):
+        raise PreconditionFailed(f"'{key}' is neither true nor false")
+    return value
+
+
+def _table(row: Json, key: str) -> Json:
+    """A copy: what is declared keeps it."""
+    value = row.get(key, {})
+    if not isinstance(value, dict):
+        raise PreconditionFailed(f"'{key}' is no object")
+    return dict(value)
+
+
+def _tags(value: object) -> list[str]:
+    """A list, or text with commas as releases before 3.9 wrote it."""
+    if isinstance(value, str):
+        return [tag.strip() for tag in value.split(",") if tag.strip()]
+    if isinstance(value, list) and all(isinstance(tag, str) for tag in value):
+        return list(value)
+    raise PreconditionFailed("'tags' is no list of names")
