@@ -214,8 +214,8 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
         "queue 'q' in vhost 'v': 'durable' is neither true nor false",
         "queue '\ud800' in vhost 'v': 'name' is no text",
         (
-            "queue 'good' in vhost 'v': inequivalent arg 'auto_delete' for queue 'good' in vhost 'v':"
-            " received 'true' but current is 'false'"
+            "queue 'good' in vhost 'v': inequivalent arg 'auto_delete' for queue 'good' in"
+            " vhost 'v': received 'true' but current is 'false'"
         ),
         "queue 'typed' in vhost 'v': x-queue-type 'stream' for queue 'typed' in vhost 'v'",
         "binding 'amq.direct' to 'good' in vhost 'v': unknown destination_type 'stream'",
