@@ -17,6 +17,7 @@ from penstock.broker.administration import Administration
 from penstock.broker.arguments import NOT_BUILT_EXCHANGE_ARGUMENTS, NOT_BUILT_QUEUE_ARGUMENTS
 from penstock.broker.definitions_json import DefinitionsImport, export_definitions
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.wire.amqp.letters import AmqpLetterWriter
 from tests.helpers.connection_pair import QuietBroker
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -107,7 +108,9 @@ def test_it_works_and_survives() -> None:
     assert broker.enter(anna, "shop").queues["orders"].message_ttl_ms == 5000
     assert (anna.max_channels, broker.vhosts["shop"].max_queues) == (12, 50)
     assert broker.vhosts["shop"].queues["orders"].expires_ms == 7_200_000
-    again = type(broker)(node.definitions, node.engine, node._make_backing, str, [])
+    again = type(broker)(
+        node.definitions, node.engine, node._make_backing, str, [], AmqpLetterWriter()
+    )
     again.open(node.definitions.load(), 1, 1)
     kept = json.loads(json.dumps(export_definitions(again, "3.10.8", "0")))
     ours = exported(node)

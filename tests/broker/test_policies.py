@@ -22,6 +22,7 @@ from penstock.broker.policies import (
     effective,
 )
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
+from penstock.wire.amqp.letters import AmqpLetterWriter
 from tests.helpers.connection_pair import QuietBroker
 
 NUMBERS = {
@@ -281,7 +282,9 @@ def test_policies_users_and_limits_survive_a_restart() -> None:
     admin.put_policy("v", Policy("o", "^q", "all", 1, {"message-ttl": 4}), 1, True)
     node.definitions.commit()
     broker = node.broker
-    again = type(broker)(node.definitions, node.engine, node._make_backing, str, [])
+    again = type(broker)(
+        node.definitions, node.engine, node._make_backing, str, [], AmqpLetterWriter()
+    )
     again.open(node.definitions.load(), 1, 1)
     vhost, user = again.vhosts["v"], again.users.users["u"]
     assert (vhost.description, vhost.tags) == ("of mine", ["x"])
@@ -312,3 +315,23 @@ def test_administration_refuses_and_changes_nothing() -> None:
     assert user.vhosts == {"/": (".*", ".*", ".*")}
     assert user.topics == {}
     assert list(node.broker.users.users) == ["guest"]
+
+
+def test_limits_and_dead_letters_come_by_policy() -> None:
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="q")
+    client.call("queue.declare", queue="dead")
+    admin = Administration(node.broker, 64)
+    for _ in range(5):
+        client.publish("", "q")
+    vhost = node.broker.vhosts["/"]
+    definition = {"max-length": 2, "dead-letter-exchange": "", "dead-letter-routing-key": "dead"}
+    admin.put_policy("/", Policy("p", "^q$", "queues", 0, dict(definition)), node.now_ms)
+    node.run()
+    assert vhost.queues["q"].backing.ready_count() == 2
+    assert vhost.queues["dead"].backing.ready_count() == 3
+    admin.put_policy("/", Policy("o", "^q$", "queues", 0, {"max-length": 1}), node.now_ms, True)
+    node.run()
+    assert vhost.queues["q"].backing.ready_count() == 1
+    node.check()

@@ -69,6 +69,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "default_user": "ann",
         "default_pass": "pw",
         "default_vhost": "v",
+        "load_definitions": "definitions.json",
         "loopback_users": "ann,bob",
         "log_level": "debug",
         "log_format": "json",

@@ -38,9 +38,7 @@ def share_contents(taken: list[Message], copies: list[Message]) -> None:
         copies[i].msg_id = taken[i].msg_id
 
 
-def publish_where_room_is(
-    queues: list[Queue], messages: list[Message], now_ms: i64
-) -> set[int]:
+def publish_where_room_is(queues: list[Queue], messages: list[Message], now_ms: i64) -> set[int]:
     """To each queue what it has room for; the places of those that some queue refused."""
     refused: set[int] = set()
     for queue in queues:

@@ -446,6 +446,7 @@ class Vhost:
             if self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
                 queue.idle_due_ms = 0
                 self.touch(queue, now_ms)
+            queue.wake()  # what is too much for a new limit goes in the next turn
         self.epoch += 1
 
     def check_deletable(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:

@@ -236,6 +236,12 @@ class Settings:
         "Virtual host created when the data directory is new.",
         max_bytes=NAME_MAX_BYTES,
     )
+    load_definitions = Text(
+        "",
+        "File of definitions in RabbitMQ's JSON, imported at each start. With it, a new data"
+        " directory gets no default user and virtual host: the file has them.",
+        min_bytes=0,
+    )
     loopback_users = NameList(
         ("guest",), "Users that may log in only from this machine. Empty lifts the rule."
     )

@@ -5,5 +5,6 @@ loop.py            the event loop             turn.py       what happens between
 committer.py       group commit in a thread   session.py    what the loop knows of a session
 amqp_session.py    one connection             amqp_handshake.py, amqp_link.py
 amqp_channel.py    one channel                amqp_topology.py
+boot_definitions.py  what is imported at start
 range_session.py   one reader of ranges       watch.py      what management may see
 """

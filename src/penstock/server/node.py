@@ -37,6 +37,7 @@ from penstock.core.settings import Settings
 from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_link import CancelSink
 from penstock.server.amqp_session import AmqpSession
+from penstock.server.boot_definitions import load_definitions
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.failpoint import arm_from
@@ -204,7 +205,7 @@ class Node:
 
     def _topology(self) -> Topology:
         topology = self.definitions.load()
-        if not topology.vhosts:
+        if not topology.vhosts and not self.settings.load_definitions:
             self._create_defaults()
             topology = self.definitions.load()
         return topology
@@ -217,6 +218,13 @@ class Node:
         with StartingPage(self.settings.bind, self.settings.http_port, progress):
             opening.run(progress.run, progress.say)
         self.broker.open(topology, now_ms, now_ms)
+        if self.settings.load_definitions:
+            load_definitions(
+                self.settings.load_definitions,
+                self.broker,
+                self.settings.queue_index_segment_entries,
+                now_ms,
+            )
         for record in topology.queues:
             found = opening.queues.get(record.queue_id)
             if found is not None:

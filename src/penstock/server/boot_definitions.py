@@ -1,0 +1,41 @@
+"""Definitions that a node imports each time it starts: the setting ``load_definitions``.
+
+In: the path of a file in RabbitMQ's JSON.  Out: the broker has what it says, on disk, before the
+first client comes; each row that cannot be honoured is a warning in the log.  A file that cannot be
+read, or is none, stops the start: a node without its users is worse than none.
+"""
+
+import json
+import logging
+import secrets
+from typing import Final
+
+from penstock.broker.administration import Administration
+from penstock.broker.broker import Broker
+from penstock.broker.definitions_json import DefinitionsImport
+from penstock.core.errors import PreconditionFailed, SettingInvalid
+
+STEPS: Final = 1000
+
+logger = logging.getLogger("penstock")
+
+
+def new_salt() -> bytes:
+    return secrets.token_bytes(4)
+
+
+def load_definitions(path: str, broker: Broker, segment_entries: int, now_ms: int) -> None:
+    """Raises SettingInvalid, naming the file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            definitions = json.load(file)
+        work = DefinitionsImport(
+            broker, Administration(broker, segment_entries), definitions, new_salt
+        )
+    except (OSError, ValueError, RecursionError, PreconditionFailed) as error:
+        raise SettingInvalid(f"load_definitions = {path!r}: {error}") from error
+    while not work.run(now_ms, STEPS):
+        pass
+    broker.definitions.commit()
+    for line in work.left_out:
+        logger.warning("%s: left out: %s", path, line)
