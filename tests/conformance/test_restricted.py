@@ -21,7 +21,7 @@ from tests.helpers.live_broker import LiveBroker
 
 RECORDED = Path(__file__).parent / "recorded" / "restricted" / "rabbitmq-3.10.8.json"
 NOT_YET = ("dead_letters_and_alternates_100",)
-"""Alternate exchanges are another chapter: here, refused before the rights are looked at or after."""
+"""Alternate exchanges are another chapter: only what the rights refuse is compared."""
 
 
 def tell(url: str, name: str) -> list[str]:

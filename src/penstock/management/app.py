@@ -31,6 +31,7 @@ from penstock import __version__
 from penstock.core.errors import AccessRefused, BrokerError, NotFound
 from penstock.management.access import Visitor, credentials, is_loopback
 from penstock.management.api import Api, json_response
+from penstock.management.definitions_api import DefinitionsApi
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
 from penstock.management.view import BrokerView
@@ -74,12 +75,15 @@ class ManagementServer:
         call_on_loop: CallOnLoop,
         view: BrokerView,
         node: NodeFacts,
+        segment_entries: int = 16_384,
     ) -> None:
+        """``segment_entries``: of virtual hosts that an import makes."""
         self._bind = bind
         self._port = port
         self._call_on_loop = call_on_loop
         self._view = view
         self._api = Api(view, self._on_loop, node, __version__)
+        self._definitions = DefinitionsApi(view.broker, self._on_loop, __version__, segment_entries)
         self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -180,6 +184,12 @@ class ManagementServer:
         }.items():
             self._route(application, path, {"GET": endpoint})
         self._route(application, "/api/queues/{vhost}/{name}/contents", {"DELETE": api.purge})
+        definitions: dict[str, Endpoint] = {
+            "GET": self._definitions.export,
+            "POST": self._definitions.take,
+        }
+        self._route(application, "/api/definitions", definitions)
+        self._route(application, "/api/definitions/{vhost}", definitions)
         self._route(application, "/", {"GET": api.page})
         application.router.add_get("/healthz/live", self._live)
         application.router.add_get("/healthz/ready", self._is_ready)

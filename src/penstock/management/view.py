@@ -137,6 +137,10 @@ class BrokerView:
         self._opening = opening
         self.node_name = node_name or f"penstock@{platform.node()}"
 
+    @property
+    def broker(self) -> Broker:
+        return self._broker
+
     # -- who ---------------------------------------------------------------------------
 
     def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:

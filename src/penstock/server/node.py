@@ -271,7 +271,12 @@ class Node:
         view = BrokerView(self.broker, watch, opening=self.opening)
         facts = NodeFacts(view.node_name, settings.data_dir, settings.file_name)
         management = ManagementServer(
-            settings.bind, settings.http_port, self.loop.call, view, facts
+            settings.bind,
+            settings.http_port,
+            self.loop.call,
+            view,
+            facts,
+            settings.queue_index_segment_entries,
         )
         http_port = management.start()
         self._settle_memory()
