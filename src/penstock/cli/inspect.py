@@ -45,7 +45,13 @@ class Management:
 
         Every other way of not getting it is a ``Failure``.
         """
-        status, body = self._request(path)
+        return self._answer(path, absent, *self._request(path))
+
+    def post(self, path: str, body: bytes) -> Any:
+        """The JSON that answers, None when there is none."""
+        return self._answer(path, [204], *self._request(path, "POST", body))
+
+    def _answer(self, path: str, absent: Sequence[int], status: int, body: bytes) -> Any:
         if status == 200:
             return self._parsed(body)
         if status in absent:
@@ -59,7 +65,9 @@ class Management:
             raise Unavailable(f"{self.url} is not ready: {self._reason(body)}", "try again")
         raise Failure(f"{self.url}{path} answers {status}: {self._reason(body)}")
 
-    def _request(self, path: str) -> tuple[int, bytes]:
+    def _request(
+        self, path: str, method: str = "GET", body: bytes | None = None
+    ) -> tuple[int, bytes]:
         from base64 import b64encode
         from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
@@ -68,8 +76,9 @@ class Management:
         token = b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
             connection.request(
-                "GET",
+                method,
                 self.prefix + path,
+                body,
                 headers={"Authorization": f"Basic {token}", "Accept": "application/json"},
             )
             answer = connection.getresponse()

@@ -35,6 +35,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "queue": Entry("penstock.cli.storage:queue", "Look", "Look into one queue."),
     "exchanges": Entry("penstock.cli.inspect:exchanges", "Look", "List exchanges."),
     "connections": Entry("penstock.cli.inspect:connections", "Look", "List connections."),
+    "definitions": Entry(
+        "penstock.cli.definitions:definitions", "Work", "Export and import everything declared."
+    ),
     "audit": Entry("penstock.cli.audit:audit", "Look", "Check a data directory offline."),
     "bench": Entry("penstock.cli.bench:bench", "Work", "Drive any AMQP broker and measure it."),
     "pipeline": Entry("penstock.cli.pipeline:pipeline", "Work", "Land queues in tables."),

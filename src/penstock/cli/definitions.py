@@ -1,0 +1,60 @@
+"""``penstock definitions``: everything declared, to a file and back, through the management API.
+
+The file is RabbitMQ's JSON, so it may come from one and go to the other.  An import names each
+thing the broker could not honour and then fails with exit code 1; the rest is taken all the same.
+"""
+
+import json
+import sys
+from typing import IO, Final
+from urllib.parse import quote
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.inspect import DEFAULT_URL, Management
+
+PATH: Final = "/api/definitions"
+
+
+def _where(vhost: str | None) -> str:
+    return PATH if vhost is None else f"{PATH}/{quote(vhost, safe='')}"
+
+
+@click.group()
+def definitions() -> None:
+    """Export and import everything declared."""
+
+
+_URL = click.option("--url", envvar="PENSTOCK_HTTP_URL", default=DEFAULT_URL, show_default=True)
+_USER = click.option("--user", envvar="PENSTOCK_USER", default="guest", show_default=True)
+_PASSWORD = click.option("--password", envvar="PENSTOCK_PASSWORD", default="guest")
+_VHOST = click.option("--vhost", help="Only this virtual host.")
+
+
+@definitions.command("export")
+@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
+@_VHOST
+@_URL
+@_USER
+@_PASSWORD
+def export_file(file: IO[str], vhost: str | None, url: str, user: str, password: str) -> None:
+    """Write definitions to FILE, or to standard output."""
+    found = Management(url, user, password).get(_where(vhost))
+    file.write(json.dumps(found, indent=2) + "\n")
+
+
+@definitions.command("import")
+@click.argument("file", type=click.File("rb"), default="-")
+@_VHOST
+@_URL
+@_USER
+@_PASSWORD
+def import_file(file: IO[bytes], vhost: str | None, url: str, user: str, password: str) -> None:
+    """Declare what FILE, or standard input, has."""
+    answer = Management(url, user, password).post(_where(vhost), file.read())
+    left_out = answer.get("left_out", []) if isinstance(answer, dict) else []
+    for line in left_out:
+        sys.stderr.write(f"left out: {line}\n")
+    if left_out:
+        raise Failure(f"{len(left_out)} left out", "the rest was taken; see the lines above")
