@@ -335,3 +335,18 @@ def test_limits_and_dead_letters_come_by_policy() -> None:
     node.run()
     assert vhost.queues["q"].backing.ready_count() == 1
     node.check()
+
+
+def test_people_see_what_holds() -> None:
+    made = book(policy({"message-ttl": 5, "queue-mode": "lazy"}, pattern="^x"))
+    made.operator_policies = {"o": Policy("o", "^x", "queues", 0, {"message-ttl": 4, "expires": 9})}
+    assert made.queue_row("x") == {
+        "policy": "p",
+        "operator_policy": "o",
+        "effective_policy_definition": {"message-ttl": 4, "queue-mode": "lazy", "expires": 9},
+    }
+    assert made.queue_row("y") == {
+        "policy": None,
+        "operator_policy": None,
+        "effective_policy_definition": {},
+    }

@@ -163,6 +163,22 @@ class PolicyBook:
     def queue_settings(self, name: str, arguments: dict[str, object]) -> QueueSettings:
         return effective(arguments, self.queue_policy(name), self.queue_operator_policy(name))
 
+    def queue_row(self, name: str) -> dict[str, object]:
+        """What people who look at a queue are told of its policies."""
+        policy = self.queue_policy(name)
+        operator = self.queue_operator_policy(name)
+        definition: dict[str, object] = {}
+        if policy is not None:
+            definition.update(policy.definition)
+        if operator is not None:
+            for key in operator.definition:
+                definition[key] = _smallest(key, {}, definition, operator.definition, 0)
+        return {
+            "policy": None if policy is None else policy.name,
+            "operator_policy": None if operator is None else operator.name,
+            "effective_policy_definition": definition,
+        }
+
     def alternate_exchange(self, name: str, arguments: dict[str, object]) -> str | None:
         """Where an exchange's unroutable messages go; None = nowhere."""
         if len(self.policies) == 0 or "alternate-exchange" in arguments:
