@@ -1,169 +1,387 @@
 """The promise of every backing, as one class of tests to inherit.
 
-A backing gets this judge by subclassing ``BackingMachine`` and saying how it is opened.  The
+A backing gets this judge by subclassing ``BackingMachine`` and saying how it is made.  The
 engine below it is the real one, on a simulated disk; its commits, slices of work and disk jobs
-are rules like any others, so every interleaving is tried.  What a crash may leave is judged by
-tests/simulation; here a clean stop is a rule, and must leave exactly what was there.
+are rules like any others, so every interleaving is tried, and so are clean stops, kills and power
+cuts.  A clean stop must leave exactly what was there, a crash what the model allows.
+
+Two queues live on the engine.  Most verbs go to one of them; what is fanned out to both shares
+its content in the message store, and ends in either queue when it likes.
+
+``happened`` counts, over all machines of a process, what the rules have reached.
 """
 
 from __future__ import annotations
 
+import random
+import sys
+from collections import Counter
 from typing import Any, ClassVar
 
+from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.backing.interface import BackingQueue
-from penstock.core.message import PENDING, SETTLED, Message
+from penstock.broker.routes import share_contents
+from penstock.core.message import ATTEMPTS_SHIFT, PENDING, SETTLED, Message
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 from tests.models.model_queue import ModelQueue
 
-QUEUE_ID = 7
 SEGMENT_ENTRIES = 64
 EMBED_BELOW_BYTES = 100
 JOURNAL_FILE_BYTES = 4000
+EVERYTHING = 1 << 40
+ROUNDS_MAX = 20
+"""Loads until a head is there: one for each stretch of delta with nothing but delayed messages."""
+
+QUEUES = st.sampled_from([0, 0, 1])
+KINDS = st.lists(
+    st.tuples(st.booleans(), st.sampled_from([0, 5, 80, 300]), st.sampled_from([0, 0, 3, 40])),
+    min_size=1,
+    max_size=30,
+)
+"""Of each message: is it persistent, how large, and how long it lives (0 = for ever)."""
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+class Judged:
+    """A queue: its backing, its model, and what is out of it."""
+
+    def __init__(self, queue_id: int, *, durable: bool) -> None:
+        self.queue_id = queue_id
+        self.durable = durable
+        self.backing: Any = None
+        self.model = ModelQueue(durable=durable)
+        self.tokens: dict[int, Message] = {}
+
+    def __repr__(self) -> str:
+        return f"queue {self.queue_id}"
+
+    def publish(self, batch: list[Message], now_ms: int) -> None:
+        self.backing.publish(batch, now_ms)
+        self.model.publish(batch, now_ms)
+        assert all(one.enqueued_at_ms == now_ms for one in batch)
+
+    def fetched(self, fetched: list[Message], max_messages: int, max_bytes: int) -> None:
+        self.model.fetched(fetched, max_messages, max_bytes)
+        assert all(one.flags & PENDING for one in fetched)
+        for one in fetched:
+            self.tokens[int(one.seq_id)] = one
+
+    def take_all(self) -> list[int]:
+        """All that is ready, waiting for the disk."""
+        taken: list[int] = []
+        while self.model.ready:
+            self.backing.await_head()
+            fetched = self.backing.fetch(1000, 10**9)
+            self.fetched(fetched, 1000, 10**9)
+            taken += [int(one.seq_id) for one in fetched]
+        assert self.backing.fetch(1, 1) == []
+        return taken
+
+    def taken(self, seq_ids: list[int]) -> list[Message]:
+        return [self.tokens.pop(seq_id) for seq_id in seq_ids]
+
+    def ack(self, seq_ids: list[int]) -> None:
+        messages = self.taken(seq_ids)
+        self.backing.ack(messages)
+        self.model.ack(seq_ids)
+        assert all(one.flags & SETTLED for one in messages)
+
+    def requeue(self, seq_ids: list[int]) -> None:
+        self.backing.requeue(self.taken(seq_ids))
+        self.model.requeue(seq_ids)
+
+    def release(self, now_ms: int) -> int:
+        count = self.model.release_due(now_ms)
+        assert self.backing.release_due(now_ms) == count
+        return count
+
+    def crashed(self) -> None:
+        """Judge what was found after a start that was not clean."""
+        self.tokens = {}
+        if not self.durable:
+            self.begin_empty()
+            return
+        found = self.backing.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+        index = self.backing.index_or_none()
+        delays = {} if index is None else index.delays()
+        self.model.crashed(found, delays, int(self.backing.next_seq_id()))
+
+    def stopped_cleanly(self) -> None:
+        self.tokens = {}
+        if self.durable:
+            self.model.stopped_cleanly()
+        else:
+            self.begin_empty()
+
+    def begin_empty(self) -> None:
+        self.tokens = {}
+        self.model = ModelQueue(durable=self.durable, next_seq_id=int(self.backing.next_seq_id()))
+
+    def references(self) -> int:
+        """Messages here whose content must be in the lasting store."""
+        return sum(len(entry.content) >= EMBED_BELOW_BYTES for entry in self.model.kept())
+
+    def check(self) -> None:
+        model, backing = self.model, self.backing
+        backing.check()
+        assert backing.why_stopped() == ""
+        assert backing.ready_count() == len(model.ready)
+        assert backing.ready_bytes() == model.ready_bytes()
+        assert backing.next_seq_id() == model.next_seq_id
+        assert backing.floor_seq_id() <= model.floor_seq_id()
+        assert backing.next_expiry_ms() in (0, model.next_expiry_ms())
+        assert backing.count_delayed() == len(model.delayed)
+        assert backing.next_due_ms() == model.next_due_ms()
+        timed = any(entry.expires_at_ms for entry in model.everything())
+        assert backing.may_expire() or not timed
+        held = {seq_id: bool(token.flags & SETTLED) for seq_id, token in self.tokens.items()}
+        assert held == dict.fromkeys(model.pending, False)
 
 
 class BackingMachine(RuleBasedStateMachine):
-    """Subclasses set ``durable`` and ``lazy``, and may make another kind of queue."""
+    """Subclasses set ``durable`` (of each queue) and ``lazy``, and make the queues."""
 
-    durable: ClassVar[bool] = True
+    durable: ClassVar[tuple[bool, bool]] = (True, True)
     lazy: ClassVar[bool] = False
+    happened: ClassVar[Counter[str]] = Counter()
 
-    def make(self, opened: OpenEngine) -> Any:
+    def make(self, opened: OpenEngine, queue_id: int, *, durable: bool) -> Any:
+        """A new queue with no messages."""
         raise NotImplementedError
 
-    @initialize(paging=st.sampled_from([2000, 20_000, 1 << 40]))
-    def open(self, paging: int) -> None:
-        self.model = ModelQueue()
-        self.tokens: dict[int, Message] = {}
+    @initialize(
+        paging=st.sampled_from([2000, 20_000, 1 << 40]), store_file=st.sampled_from([500, 3000])
+    )
+    def open(self, paging: int, store_file: int) -> None:
+        self.raised_before = sys.exc_info()[1]
         self.now_ms = 1_000_000
+        self.published = 0
         self.paging = paging
+        # Twice as much garbage is nothing to rewrite segments for.
+        self.store_file_bytes = store_file
         self.files = SimFileSystem()
+        self.queues = [Judged(7 + i, durable=durable) for i, durable in enumerate(self.durable)]
         self.reopen()
-        assert isinstance(self.backing, BackingQueue)
-        self.model.next_seq_id = self.backing.next_seq_id()
+        for queue in self.queues:
+            assert isinstance(queue.backing, BackingQueue)
+            queue.begin_empty()
 
     def reopen(self) -> None:
         self.opened = OpenEngine(
             self.files,
-            {QUEUE_ID: SEGMENT_ENTRIES} if self.durable else {},
+            {queue.queue_id: SEGMENT_ENTRIES for queue in self.queues if queue.durable},
             limits(embed=EMBED_BELOW_BYTES, paging=self.paging, journal=9000, entries=40),
             journal_file_bytes=JOURNAL_FILE_BYTES,
-            store_file_bytes=3000,
+            store_file_bytes=self.store_file_bytes,
         )
-        self.backing: Any = self.make(self.opened)
-        self.backing.set_mode(self.lazy)
-        self.tokens = {}
+        for queue in self.queues:
+            found = self.opened.queues.get(queue.queue_id)
+            queue.backing = found if found is not None else self.make_new(queue)
+            queue.backing.set_mode(self.lazy)
+
+    def make_new(self, queue: Judged) -> Any:
+        return self.make(self.opened, queue.queue_id, durable=queue.durable)
+
+    def note(self, what: str, count: int = 1) -> None:
+        if count > 0:
+            self.happened[what] += count
+            event(what)
 
     # -- in and out ------------------------------------------------------------------------
 
-    @rule(
-        kinds=st.lists(
-            st.tuples(
-                st.booleans(), st.sampled_from([0, 5, 90, 300]), st.sampled_from([0, 0, 3, 40])
-            ),
-            min_size=1,
-            max_size=30,
+    @rule(at=QUEUES, kinds=KINDS)
+    def publish(self, at: int, kinds: list[tuple[bool, int, int]]) -> None:
+        self.queues[at].publish(self.batch(kinds), self.now_ms)
+
+    @rule(at=QUEUES, count=st.integers(40, 150), size=st.sampled_from([5, 80, 300]))
+    def publish_many(self, at: int, count: int, size: int) -> None:
+        """Enough for more than one segment."""
+        self.queues[at].publish(self.batch([(True, size, 0)] * count), self.now_ms)
+
+    @rule(first=st.integers(0, 1), kinds=KINDS)
+    def fan_out(self, first: int, kinds: list[tuple[bool, int, int]]) -> None:
+        """To both, as the broker does it: a large content is written once."""
+        batch = self.batch(kinds)
+        copies = [one.copy_for_queue() for one in batch]
+        bodies = self.bodies()
+        self.queues[first].publish(batch, self.now_ms)
+        share_contents(batch, copies)
+        self.queues[1 - first].publish(copies, self.now_ms)
+        large = sum(
+            kept and len(one.content) >= EMBED_BELOW_BYTES
+            for one, (kept, _, _) in zip(batch, kinds, strict=True)
         )
-    )
-    def publish(self, kinds: list[tuple[bool, int, int]]) -> None:
-        batch = [
-            message(
-                b"%d:" % (self.model.next_seq_id + i) + b"x" * size,
-                persistent=persistent,
-                expires_at_ms=self.now_ms + ttl_ms if ttl_ms else 0,
-            )
-            for i, (persistent, size, ttl_ms) in enumerate(kinds)
-        ]
-        self.backing.publish(batch, self.now_ms)
-        self.model.publish(batch)
-        assert all(one.enqueued_at_ms == self.now_ms for one in batch)
+        assert self.bodies() == bodies + (large if any(self.durable) else 0)
+        self.note("fanned out, one body", large if all(self.durable) else 0)
+
+    def batch(self, kinds: list[tuple[bool, int, int]]) -> list[Message]:
+        """Each content is another."""
+        batch = []
+        for persistent, size, ttl_ms in kinds:
+            self.published += 1
+            content = b"%d:" % self.published + b"x" * size
+            expires_at_ms = self.now_ms + ttl_ms if ttl_ms else 0
+            batch.append(message(content, persistent=persistent, expires_at_ms=expires_at_ms))
+        return batch
+
+    def bodies(self) -> int:
+        return int(self.opened.engine.store.statistics()["messages"])
 
     @rule(
+        at=QUEUES,
         max_messages=st.integers(1, 20),
         max_bytes=st.sampled_from([0, 1, 130, 300, 10**6]),
         given_back=st.integers(0, 20),
         acked_first=st.booleans(),
     )
-    def fetch(self, max_messages: int, max_bytes: int, given_back: int, acked_first: bool) -> None:
+    def fetch(
+        self, at: int, max_messages: int, max_bytes: int, given_back: int, acked_first: bool
+    ) -> None:
         """Take, perhaps settle some at once, and give back those nobody wanted."""
-        fetched = self.backing.fetch(max_messages, max_bytes)
-        for _ in range(2):
+        queue = self.queues[at]
+        fetched = queue.backing.fetch(max_messages, max_bytes)
+        for _ in range(ROUNDS_MAX):
             # The head is on its way, position first: the engine must say when it is there.
-            if not fetched and self.model.ready:
+            if not fetched and queue.model.ready:
                 self.opened.run_jobs()
-                assert QUEUE_ID in self.opened.engine.board.take_arrived()
-                fetched = self.backing.fetch(max_messages, max_bytes)
-        self.model.fetched(fetched, max_messages, max_bytes)
-        assert all(one.flags & PENDING for one in fetched)
+                assert queue.queue_id in self.opened.engine.board.take_arrived()
+                fetched = queue.backing.fetch(max_messages, max_bytes)
+        queue.fetched(fetched, max_messages, max_bytes)
         kept = max(0, len(fetched) - given_back)
-        for one in fetched[:kept]:
-            self.tokens[int(one.seq_id)] = one
         if acked_first and kept:
-            self.settle([int(fetched[0].seq_id)])
+            queue.ack([int(fetched[0].seq_id)])
         if kept < len(fetched):
-            self.backing.unfetch(fetched[kept:])
-            self.model.unfetch([int(one.seq_id) for one in fetched[kept:]])
+            seq_ids = [int(one.seq_id) for one in fetched[kept:]]
+            queue.backing.unfetch(queue.taken(seq_ids))
+            queue.model.unfetch(seq_ids)
 
-    @precondition(lambda self: self.tokens)
+    @precondition(lambda self: self.anything())
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
-        self.settle(self.some_tokens(data))
+        queue, seq_ids = self.some_tokens(data)
+        queue.ack(seq_ids)
 
-    def settle(self, seq_ids: list[int]) -> None:
-        messages = [self.tokens.pop(seq_id) for seq_id in seq_ids]
-        self.backing.ack(messages)
-        self.model.ack(seq_ids)
-        assert all(one.flags & SETTLED for one in messages)
-
-    @precondition(lambda self: self.tokens)
+    @precondition(lambda self: self.anything())
     @rule(data=st.data())
     def requeue(self, data: st.DataObject) -> None:
-        seq_ids = self.some_tokens(data)
-        self.backing.requeue([self.tokens.pop(seq_id) for seq_id in seq_ids])
-        self.model.requeue(seq_ids)
+        queue, seq_ids = self.some_tokens(data)
+        queue.requeue(seq_ids)
 
-    def some_tokens(self, data: st.DataObject) -> list[int]:
-        """Any of those that are out, in any order."""
-        return data.draw(
-            st.lists(st.sampled_from(sorted(self.tokens)), min_size=1, unique=True), "seq_ids"
-        )
+    @precondition(lambda self: self.anything())
+    @rule(data=st.data(), attempts=st.integers(0, 3))
+    def requeue_to_tail(self, data: st.DataObject, attempts: int) -> None:
+        queue, seq_ids = self.some_tokens(data)
+        messages = queue.taken(seq_ids)
+        for one in messages:
+            one.flags += attempts << ATTEMPTS_SHIFT
+        counted = [int(one.flags >> ATTEMPTS_SHIFT) for one in messages]
+        queue.backing.requeue_to_tail(messages, self.now_ms)
+        queue.model.requeue_to_tail(seq_ids, counted, self.now_ms)
+        self.note("moved to the tail", len(messages))
+
+    @precondition(lambda self: self.anything())
+    @rule(data=st.data(), wait_ms=st.sampled_from([0, 1, 20, 500]))
+    def delay(self, data: st.DataObject, wait_ms: int) -> None:
+        queue, seq_ids = self.some_tokens(data)
+        queue.backing.delay(queue.taken(seq_ids), self.now_ms + wait_ms)
+        queue.model.delay(seq_ids, self.now_ms + wait_ms)
+        self.note("delayed", len(seq_ids))
+
+    @precondition(lambda self: any(queue.model.delayed for queue in self.queues))
+    @rule(passed_ms=st.sampled_from([0, 1, 19, 20, 500]))
+    def release_due(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+        for queue in self.queues:
+            within = int(queue.backing.delta_count)
+            self.note("released", queue.release(self.now_ms))
+            self.note("released into delta", int(queue.backing.delta_count) - within)
+
+    def anything(self) -> bool:
+        return any(queue.tokens or queue.model.ready for queue in self.queues)
+
+    def some_tokens(self, data: st.DataObject) -> tuple[Judged, list[int]]:
+        """Any of those that are out of one queue, in any order; some are fetched if none are."""
+        there = [queue for queue in self.queues if queue.tokens or queue.model.ready]
+        queue = data.draw(st.sampled_from(there), "queue")
+        if not queue.tokens:
+            queue.backing.await_head()
+            queue.fetched(queue.backing.fetch(20, 10**6), 20, 10**6)
+        out = sorted(queue.tokens)
+        return queue, data.draw(st.lists(st.sampled_from(out), min_size=1, unique=True), "seq_ids")
 
     # -- whole stretches -------------------------------------------------------------------
 
-    @rule(passed_ms=st.integers(0, 30))
-    def expire(self, passed_ms: int) -> None:
+    @rule(at=QUEUES, every=st.integers(2, 30), again=st.booleans())
+    def consume(self, at: int, every: int, again: bool) -> None:
+        """All but each so-manieth message: what is left of the segments is mostly garbage."""
+        queue = self.queues[at]
+        taken = queue.take_all()
+        left = set(taken[::every])
+        queue.ack([seq_id for seq_id in taken if seq_id not in left])
+        if again:
+            queue.requeue(sorted(left))
+
+    @rule(at=QUEUES, passed_ms=st.integers(0, 30))
+    def expire(self, at: int, passed_ms: int) -> None:
         """Only what is at hand can die now; the rest when it has arrived."""
         self.now_ms += passed_ms
-        wanted = self.model.expire(self.now_ms)
+        backing = self.queues[at].backing
+        wanted = self.queues[at].model.expire(self.now_ms)
         found = 0
         while True:
-            found += self.backing.expire(self.now_ms)
-            if found == wanted or self.backing.fault:
+            found += backing.expire(self.now_ms)
+            if found == wanted or backing.fault:
                 break
             before = len(self.opened.engine.board.reads) + len(self.opened.engine.board.writes)
-            self.backing.await_head()
+            backing.await_head()
             assert found < wanted, "expired too much"
-            assert before or self.backing.next_expiry_ms()
+            assert before or backing.next_expiry_ms()
         assert found == wanted
 
-    @rule()
-    def purge(self) -> None:
-        assert self.backing.purge() == self.model.purge()
+    @rule(at=QUEUES, with_queue=st.sampled_from([False, False, True]))
+    def purge(self, at: int, with_queue: bool) -> None:
+        """Or the queue goes, with all that is in it, and a new one takes its place."""
+        queue = self.queues[at]
+        if not with_queue:
+            assert queue.backing.purge() == queue.model.purge()
+            return
+        self.note("deleted with messages", len(queue.model.everything()))
+        queue.backing.delete()
+        self.opened.queues.pop(queue.queue_id, None)
+        queue.queue_id = max(one.queue_id for one in self.queues) + 1
+        queue.backing = self.make_new(queue)
+        queue.backing.set_mode(self.lazy)
+        if queue.durable:
+            self.opened.queues[queue.queue_id] = queue.backing
+        queue.begin_empty()
 
-    @rule(data=st.data())
-    def drop_below(self, data: st.DataObject) -> None:
-        seq_id = data.draw(st.integers(0, self.model.next_seq_id + 3))
-        assert self.backing.drop_below(seq_id) == self.model.drop_below(seq_id)
+    @rule(at=QUEUES, data=st.data())
+    def drop_below(self, at: int, data: st.DataObject) -> None:
+        queue = self.queues[at]
+        seq_id = data.draw(self.seq_ids(queue, 0))
+        assert queue.backing.drop_below(seq_id) == queue.model.drop_below(seq_id)
 
-    @rule(data=st.data(), max_messages=st.integers(1, 30), max_bytes=st.sampled_from([0, 200, 999]))
-    def read_range(self, data: st.DataObject, max_messages: int, max_bytes: int) -> None:
-        start = data.draw(st.integers(0, self.model.next_seq_id + 1))
-        end = data.draw(st.integers(start, self.model.next_seq_id + 1))
-        found = self.backing.read_range(start, end, max_messages, max_bytes)
-        wanted = self.model.between(start, end)
+    def seq_ids(self, queue: Judged, least: int) -> st.SearchStrategy[int]:
+        """From below the first that there is up to behind the last."""
+        first = min((entry.seq_id for entry in queue.model.everything()), default=0)
+        return st.integers(max(least, first - 3), max(least, queue.model.next_seq_id + 3))
+
+    @rule(
+        at=QUEUES,
+        data=st.data(),
+        max_messages=st.integers(1, 30),
+        max_bytes=st.sampled_from([0, 200, 999]),
+    )
+    def read_range(self, at: int, data: st.DataObject, max_messages: int, max_bytes: int) -> None:
+        queue = self.queues[at]
+        start = data.draw(self.seq_ids(queue, 0))
+        end = data.draw(self.seq_ids(queue, start))
+        found = queue.backing.read_range(start, end, max_messages, max_bytes)
+        wanted = queue.model.between(start, end)
         assert len(found) <= min(max_messages, len(wanted))
         assert found or not wanted, "at least one, however large"
         for entry, one in zip(wanted, found, strict=False):
@@ -175,73 +393,121 @@ class BackingMachine(RuleBasedStateMachine):
 
     # -- where it rests --------------------------------------------------------------------
 
-    @rule(lazy=st.booleans())
-    def set_mode(self, lazy: bool) -> None:
-        self.backing.set_mode(lazy)
+    @rule(at=QUEUES, lazy=st.booleans())
+    def set_mode(self, at: int, lazy: bool) -> None:
+        self.queues[at].backing.set_mode(lazy)
 
     @rule(paging=st.sampled_from([0, 2000, 20_000, 1 << 40]))
     def move_the_target(self, paging: int) -> None:
         self.opened.engine.ram.paging_bytes = max(paging, 8)
 
-    @rule(duration_s=st.sampled_from([0.0, 0.1, 5.0, float("inf")]))
-    def set_duration_target(self, duration_s: float) -> None:
-        self.backing.set_duration_target(duration_s)
+    @rule(at=QUEUES, duration_s=st.sampled_from([0.0, 0.1, 5.0, float("inf")]))
+    def set_duration_target(self, at: int, duration_s: float) -> None:
+        self.queues[at].backing.set_duration_target(duration_s)
 
     @rule(sync=st.booleans())
     def commit(self, sync: bool) -> None:
         self.opened.commit(sync=sync)
+        if sync:
+            self.committed()
+
+    def committed(self) -> None:
+        for queue in self.queues:
+            queue.model.committed()
 
     @rule(idle=st.booleans(), passed_ms=st.sampled_from([0, 1, 300, 1100]))
     def work(self, idle: bool, passed_ms: int) -> None:
-        self.opened.work(self.now_ms + passed_ms, idle=idle)
+        self.now_ms += passed_ms
+        self.opened.work(self.now_ms, idle=idle)
 
     @rule(writes=st.integers(0, 4), reads=st.integers(0, 4))
     def run_jobs(self, writes: int, reads: int) -> None:
         self.opened.run_jobs(writes=writes, reads=reads)
 
-    @precondition(lambda self: self.durable)
-    @rule()
-    def stop_cleanly(self) -> None:
-        self.opened.close_cleanly()
-        self.model.stopped_cleanly(self.model.next_seq_id)
+    @rule(passed_ms=st.sampled_from([0, 300]), paging=st.sampled_from([8, 2000, 1 << 40]))
+    def come_to_rest(self, passed_ms: int, paging: int) -> None:
+        """Until there is nothing to do; then there is no reference too many."""
+        self.now_ms += passed_ms
+        self.opened.engine.ram.paging_bytes = paging
+        self.opened.settle(self.now_ms)
+        self.committed()
+        assert self.stored_references() == sum(queue.references() for queue in self.queues)
+
+    def stored_references(self) -> int:
+        return int(self.opened.engine.store.statistics()["references"])
+
+    # -- ends ------------------------------------------------------------------------------
+
+    @rule(
+        how=st.sampled_from(["clean stop", "kill", "power cut", "clean stop, power cut"]),
+        seed=SEEDS,
+    )
+    def end(self, how: str, seed: int) -> None:
+        """The process ends, and begins again.  After a clean stop the power may go as well."""
+        clean = how.startswith("clean stop")
+        if clean:
+            self.opened.close_cleanly()
+        self.count_work()
+        if how.endswith("power cut"):
+            self.files.power_cut(random.Random(seed))
+        else:
+            self.files.kill()
         self.reopen()
-        assert self.opened.opening.clean
+        for queue in self.queues:
+            if clean:
+                queue.stopped_cleanly()
+            else:
+                queue.crashed()
+        assert self.opened.opening.clean or not clean
+        self.note(how)
+        self.found_again()
+
+    def found_again(self) -> None:
+        for queue in self.queues:
+            self.note("found after a start", len(queue.model.ready))
+            self.note("found delayed after a start", len(queue.model.delayed))
+        assert self.stored_references() == sum(queue.references() for queue in self.queues)
+
+    def count_work(self) -> None:
+        """What the engine has done in this life."""
+        engine = self.opened.engine
+        self.note("segments rewritten", int(engine.account.rewritten))
+        self.note("store files compacted", engine.store.statistics()["compactions"])
+        self.note("journal files retired", engine.journal.statistics()["files_retired"])
 
     def teardown(self) -> None:
         """Whatever happened: all of it comes out again, in order, once."""
-        if not hasattr(self, "backing"):
+        # After a failed step this would only hide what has failed.
+        if not hasattr(self, "opened") or sys.exc_info()[1] is not self.raised_before:
             return
-        self.backing.requeue(list(self.tokens.values()))
-        self.model.requeue(list(self.tokens))
-        while self.model.ready:
-            self.backing.await_head()
-            fetched = self.backing.fetch(1000, 10**9)
-            self.model.fetched(fetched, 1000, 10**9)
-            self.backing.ack(fetched)
-        assert self.backing.fetch(1, 1) == []
-        self.backing.check()
-        self.backing.delete()
+        for queue in self.queues:
+            queue.requeue(list(queue.tokens))
+            queue.release(EVERYTHING)
+            queue.ack(queue.take_all())
+            queue.backing.check()
         self.opened.settle(self.now_ms)
+        assert self.stored_references() == 0
+        for queue in self.queues:
+            queue.backing.delete()
+        self.opened.settle(self.now_ms)
+        # The last job may have freed contents; what is cached is looked up by the next slice.
+        self.opened.work(self.now_ms)
         assert self.opened.engine.ram.used_bytes() == 0
-        assert self.opened.engine.store.statistics()["references"] == 0
+        assert self.stored_references() == 0
         assert self.opened.engine.transient_store.statistics()["references"] == 0
+        self.count_work()
+        self.note("drained")
 
     # -- always ----------------------------------------------------------------------------
 
     @invariant()
     def agrees(self) -> None:
-        if not hasattr(self, "backing"):
+        if not hasattr(self, "opened"):
             return
-        model, backing = self.model, self.backing
-        backing.check()
-        self.opened.engine.check()
-        assert backing.why_stopped() == ""
-        assert backing.ready_count() == len(model.ready)
-        assert backing.ready_bytes() == model.ready_bytes()
-        assert backing.next_seq_id() == model.next_seq_id
-        assert backing.floor_seq_id() <= model.floor_seq_id()
-        assert backing.next_expiry_ms() in (0, model.next_expiry_ms())
-        timed = any(entry.expires_at_ms for entry in (model.ready | model.pending).values())
-        assert backing.may_expire() or not timed
-        held = {seq_id: bool(token.flags & SETTLED) for seq_id, token in self.tokens.items()}
-        assert held == dict.fromkeys(model.pending, False)
+        for queue in self.queues:
+            queue.check()
+        engine = self.opened.engine
+        engine.check()
+        engine.store.check()
+        engine.transient_store.check()
+        assert self.stored_references() >= sum(queue.references() for queue in self.queues)

@@ -1,16 +1,25 @@
 """What a backing and a queue must do, as plain dictionaries and lists.
 
-``ModelQueue`` is the truth of one backing: messages by seq_id, each ready or pending.  It
-knows nothing of runs, heads, files or windows, and every question is answered by sorting.
+``ModelQueue`` is the truth of one backing: messages by seq_id, each ready, pending or delayed.
+It knows nothing of runs, heads, files or windows, and every question is answered by sorting.
 What it does not decide is left to the backing: how many messages a ``fetch`` takes is the
 backing's choice within the limits, so the model is told what was taken and judges it.
+
+**Crashes.**  Of every message that the disk is to keep, the model remembers the places it had
+since the last commit with a sync, and whether it was gone in one of these moments.  A crash must
+leave it at exactly one of them.  Which one is the engine's choice: the model judges what was
+found, and goes on from that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.core.message import PERSISTENT, REDELIVERED, Message
+from penstock.core.message import ATTEMPTS_SHIFT, PERSISTENT, REDELIVERED, Message
+
+Place = tuple[int, int]
+"""seq_id, and until when the message is delayed (0 = it is not)."""
+GONE: Place = (-1, 0)
 
 
 @dataclass(frozen=True)
@@ -21,7 +30,9 @@ class Entry:
     content: bytes
     persistent: bool
     expires_at_ms: int
+    enqueued_at_ms: int
     redelivered: bool = False
+    attempts: int = 0
 
     def agrees_with(self, message: Message) -> bool:
         return (
@@ -29,27 +40,50 @@ class Entry:
             and message.content == self.content
             and bool(message.flags & PERSISTENT) == self.persistent
             and bool(message.flags & REDELIVERED) == self.redelivered
+            and message.flags >> ATTEMPTS_SHIFT == self.attempts
             and message.expires_at_ms == self.expires_at_ms
+            and message.enqueued_at_ms == self.enqueued_at_ms
         )
 
 
 class ModelQueue:
-    def __init__(self) -> None:
+    """``durable``: the disk keeps the persistent ones.  Contents must be unique."""
+
+    def __init__(self, *, durable: bool = True, next_seq_id: int = 0) -> None:
+        self.durable = durable
         self.ready: dict[int, Entry] = {}
         self.pending: dict[int, Entry] = {}
-        self.next_seq_id = 0
+        self.delayed: dict[int, Entry] = {}
+        self.until_ms: dict[int, int] = {}
+        self.next_seq_id = next_seq_id
+        self.possible: dict[bytes, dict[Place, Entry]] = {}  # by content
 
     def in_order(self) -> list[Entry]:
         return [self.ready[seq_id] for seq_id in sorted(self.ready)]
 
-    def publish(self, messages: list[Message]) -> None:
+    def everything(self) -> list[Entry]:
+        return [*self.ready.values(), *self.pending.values(), *self.delayed.values()]
+
+    def kept(self) -> list[Entry]:
+        """Those that the disk is to keep."""
+        return [entry for entry in self.everything() if self.durable and entry.persistent]
+
+    # -- in and out ------------------------------------------------------------------------
+
+    def publish(self, messages: list[Message], now_ms: int) -> None:
         for message in messages:
             assert message.seq_id == self.next_seq_id, "numbers grow by one"
-            persistent = bool(message.flags & PERSISTENT)
-            self.ready[self.next_seq_id] = Entry(
-                self.next_seq_id, message.content, persistent, int(message.expires_at_ms)
+            entry = Entry(
+                self.next_seq_id,
+                message.content,
+                bool(message.flags & PERSISTENT),
+                int(message.expires_at_ms),
+                now_ms,
             )
             self.next_seq_id += 1
+            self.ready[entry.seq_id] = entry
+            self._may_be(entry, GONE)
+            self._is_at(entry)
 
     def fetched(self, messages: list[Message], max_messages: int, max_bytes: int) -> None:
         """The backing took these: they must be the first ones, within the limits, and some."""
@@ -67,11 +101,46 @@ class ModelQueue:
 
     def ack(self, seq_ids: list[int]) -> None:
         for seq_id in seq_ids:
-            del self.pending[seq_id]
+            self._ended(self.pending.pop(seq_id))
 
     def requeue(self, seq_ids: list[int]) -> None:
         for seq_id in seq_ids:
             self.ready[seq_id] = replace(self.pending.pop(seq_id), redelivered=True)
+
+    def requeue_to_tail(self, seq_ids: list[int], attempts: list[int], now_ms: int) -> None:
+        """In this order behind all others, as new arrivals that were seen before."""
+        for seq_id, count in zip(seq_ids, attempts, strict=True):
+            entry = replace(
+                self.pending.pop(seq_id),
+                seq_id=self.next_seq_id,
+                enqueued_at_ms=now_ms,
+                redelivered=True,
+                attempts=count,
+            )
+            self.next_seq_id += 1
+            self.ready[entry.seq_id] = entry
+            self._is_at(entry)
+
+    def delay(self, seq_ids: list[int], until_ms: int) -> None:
+        for seq_id in seq_ids:
+            entry = replace(self.pending.pop(seq_id), redelivered=True)
+            self.delayed[seq_id] = entry
+            self.until_ms[seq_id] = until_ms
+            self._is_at(entry, until_ms)
+
+    def release_due(self, now_ms: int) -> int:
+        """Those whose time has come are ready, at the places they had."""
+        due = [seq_id for seq_id, until_ms in self.until_ms.items() if until_ms <= now_ms]
+        for seq_id in due:
+            del self.until_ms[seq_id]
+            self.ready[seq_id] = self.delayed.pop(seq_id)
+            self._is_at(self.ready[seq_id])
+        return len(due)
+
+    def next_due_ms(self) -> int:
+        return min(self.until_ms.values(), default=0)
+
+    # -- whole stretches -------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> int:
         """From the head, as far as the time of each has come."""
@@ -79,7 +148,7 @@ class ModelQueue:
         for entry in self.in_order():
             if entry.expires_at_ms == 0 or entry.expires_at_ms > now_ms:
                 break
-            del self.ready[entry.seq_id]
+            self._ended(self.ready.pop(entry.seq_id))
             count += 1
         return count
 
@@ -88,14 +157,12 @@ class ModelQueue:
         return self.in_order()[0].expires_at_ms if self.ready else 0
 
     def purge(self) -> int:
-        count = len(self.ready)
-        self.ready = {}
-        return count
+        return self.drop_below(self.next_seq_id)
 
     def drop_below(self, seq_id: int) -> int:
         below = [known for known in self.ready if known < seq_id]
         for known in below:
-            del self.ready[known]
+            self._ended(self.ready.pop(known))
         return len(below)
 
     def between(self, start: int, end: int) -> list[Entry]:
@@ -109,21 +176,51 @@ class ModelQueue:
 
     # -- ends ------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[int, Entry]:
-        """What a disk that has everything up to now would give back."""
-        everything = self.ready | self.pending
-        return {seq_id: entry for seq_id, entry in everything.items() if entry.persistent}
+    def committed(self) -> None:
+        """All up to now is on disk: a crash finds what there is, where it is."""
+        self.possible = {}
+        for entry in self.kept():
+            self._is_at(entry, self.until_ms.get(entry.seq_id, 0))
 
-    def crashed(self, snapshot: dict[int, Entry], next_seq_id: int) -> None:
-        """Start again from a snapshot: nobody knows who had what, so all may have been seen."""
-        self.ready = {
-            seq_id: replace(entry, redelivered=True) for seq_id, entry in snapshot.items()
-        }
-        self.pending = {}
-        self.next_seq_id = next_seq_id
-
-    def stopped_cleanly(self, next_seq_id: int) -> None:
-        """What was out comes back marked; the rest keeps its mark."""
+    def stopped_cleanly(self) -> None:
+        """What was out comes back marked; the rest keeps its mark, and delays their times."""
         self.requeue(list(self.pending))
-        self.ready = {s: entry for s, entry in self.ready.items() if entry.persistent}
+        kept = {entry.seq_id for entry in self.kept()}
+        self.ready = {s: entry for s, entry in self.ready.items() if s in kept}
+        self.delayed = {s: entry for s, entry in self.delayed.items() if s in kept}
+        self.until_ms = {s: until_ms for s, until_ms in self.until_ms.items() if s in kept}
+        self.committed()
+
+    def crashed(self, ready: list[Message], delays: dict[int, int], next_seq_id: int) -> None:
+        """Judge what was found, and go on from it; nobody knows who had what, so all of it may
+        have been seen.
+        """
+        assert next_seq_id >= self.next_seq_id, "a number would be used twice"
+        found = {(int(message.seq_id), 0) for message in ready} | set(delays.items())
+        assert len(found) == len(ready) + len(delays), "found twice"
+        self.ready, self.pending, self.delayed, self.until_ms = {}, {}, {}, {}
+        for content, places in self.possible.items():
+            here = sorted(found & places.keys())
+            assert len(here) < 2, f"{content[:8]!r} was found at {here}"
+            assert here or GONE in places, f"{content[:8]!r} is lost: it was at {sorted(places)}"
+            for seq_id, until_ms in here:
+                entry = replace(places[seq_id, until_ms], redelivered=True)
+                (self.delayed if until_ms else self.ready)[seq_id] = entry
+                if until_ms:
+                    self.until_ms[seq_id] = until_ms
+            found.difference_update(here)
+        assert not found, f"came back, or to a wrong place: {sorted(found)}"
+        for entry, message in zip(self.in_order(), ready, strict=True):
+            assert entry.agrees_with(message), f"{message.seq_id} was found instead of {entry}"
         self.next_seq_id = next_seq_id
+        self.committed()
+
+    def _is_at(self, entry: Entry, until_ms: int = 0) -> None:
+        self._may_be(entry, (entry.seq_id, until_ms))
+
+    def _ended(self, entry: Entry) -> None:
+        self._may_be(entry, GONE)
+
+    def _may_be(self, entry: Entry, place: Place) -> None:
+        if self.durable and entry.persistent:
+            self.possible.setdefault(entry.content, {})[place] = entry
