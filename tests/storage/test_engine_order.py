@@ -205,3 +205,31 @@ def test_memory_may_be_short_when_there_is_no_queue_to_page() -> None:
     assert not one.work(2)
     one.settle(3)
     assert one.engine.ram.used_bytes() == 0
+
+
+def test_what_is_delayed_twice_is_written_and_freed_once() -> None:
+    """Something else is delayed all the time, so what is known of delays is never emptied."""
+    one, queue = opened(SimFileSystem())
+    fill(queue, 3)
+    first, second = queue.fetch(2, EVERYTHING)
+    queue.delay([first], 1000)
+    queue.delay([second], 10)
+    assert queue.release_due(10) == 1
+    queue.delay(queue.fetch(1, EVERYTHING), 20)
+    queue.page(8, EVERYTHING)
+    queue.check()
+    assert queue.index is not None
+    assert queue.index.live_count == 2
+    one.run_jobs()
+
+
+def test_what_was_delayed_once_is_not_held_for_ever() -> None:
+    """Though something else is still delayed, and memory never short."""
+    _, queue = opened(SimFileSystem())
+    fill(queue, 2)
+    first, second = queue.fetch(2, EVERYTHING)
+    queue.delay([first], 1000)
+    queue.delay([second], 10)
+    queue.release_due(10)
+    queue.ack(queue.fetch(1, EVERYTHING))
+    assert list(queue._delayed_ram.values()) == [first]

@@ -242,7 +242,7 @@ class EndingMessages(PagedMessages):
         self.delayed = {}
         self._delayed_until = {}
         self._delay_heap = []
-        self._delayed_ram = []
+        self._delayed_ram = {}
         if self.index is not None:
             self.index.settle(self._places_left())
             self._left = []

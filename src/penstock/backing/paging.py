@@ -350,12 +350,11 @@ class PagedMessages(RestingMessages):
         """Drop contents of delayed messages."""
         found: list[Message] = []
         while self._delayed_ram and len(found) < quota:
-            message = self._delayed_ram.pop()
-            if len(message.content) > 0 and self._is_delayed(message):
-                found.append(message)
+            found.append(self._delayed_ram.popitem()[1])
         messages = ascending(found)
         if not self._contents_to_disk(messages):
-            self._delayed_ram.extend(messages)
+            for message in messages:
+                self._delayed_ram[int(message.seq_id)] = message
             return
         self._index_delays(messages)
         freed: i64 = 0

@@ -74,7 +74,7 @@ class RestingMessages(RestingQueue):
         self.delayed: dict[int, Message] = {}
         self._delayed_until: dict[int, int] = {}
         self._delay_heap: list[tuple[int, int]] = []  # (time, seq_id), some of them outdated
-        self._delayed_ram: list[Message] = []  # those with contents, and some that have gone
+        self._delayed_ram: dict[int, Message] = {}  # those with contents, by seq_id
         self._delayed_highest: i64 = -1  # never below one that was delayed since the start
         # Messages moved to the tail: (the first of some, position of the journal behind them).
         self._moves: list[tuple[int, int]] = []

@@ -200,7 +200,7 @@ class ReturningMessages(EndingMessages):
                 logged += 1
             self._hold(message, until_ms)
             if len(message.content) > 0:
-                self._delayed_ram.append(message)
+                self._delayed_ram[int(message.seq_id)] = message
             if message.seq_id > self._delayed_highest:
                 self._delayed_highest = message.seq_id
         if logged > 0:
@@ -239,9 +239,9 @@ class ReturningMessages(EndingMessages):
     def _release(self, seq_id: int) -> Message:
         message = self.delayed.pop(seq_id)
         del self._delayed_until[seq_id]
+        self._delayed_ram.pop(seq_id, None)
         if len(self.delayed) == 0:
             self._delayed_highest = -1
-            self._delayed_ram = []
         if message.flags & LOGGED:
             self._engine.journal.delay(self.queue_id, seq_id, 0)
             self._journalled(1)
