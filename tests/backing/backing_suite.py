@@ -13,6 +13,7 @@ its content in the message store, and ends in either queue when it likes.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from collections import Counter
@@ -24,15 +25,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.backing.interface import BackingQueue
 from penstock.broker.routes import share_contents
-from penstock.core.message import ATTEMPTS_SHIFT, PENDING, SETTLED, Message
+from penstock.core.message import ATTEMPTS_SHIFT, Message
 from tests.backing.engine_tools import OpenEngine, limits, message
-from tests.helpers.sim_files import SimFileSystem
-from tests.models.model_queue import ModelQueue
+from tests.backing.judged_queue import EMBED_BELOW_BYTES, EVERYTHING, Judged
+from tests.backing.mortal_files import Died, MortalFileSystem
 
 SEGMENT_ENTRIES = 64
-EMBED_BELOW_BYTES = 100
 JOURNAL_FILE_BYTES = 4000
-EVERYTHING = 1 << 40
 ROUNDS_MAX = 20
 """Loads until a head is there: one for each stretch of delta with nothing but delayed messages."""
 
@@ -46,100 +45,16 @@ KINDS = st.lists(
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-class Judged:
-    """A queue: its backing, its model, and what is out of it."""
-
-    def __init__(self, queue_id: int, *, durable: bool) -> None:
-        self.queue_id = queue_id
-        self.durable = durable
-        self.backing: Any = None
-        self.model = ModelQueue(durable=durable)
-        self.tokens: dict[int, Message] = {}
-
-    def __repr__(self) -> str:
-        return f"queue {self.queue_id}"
-
-    def publish(self, batch: list[Message], now_ms: int) -> None:
-        self.backing.publish(batch, now_ms)
-        self.model.publish(batch, now_ms)
-        assert all(one.enqueued_at_ms == now_ms for one in batch)
-
-    def fetched(self, fetched: list[Message], max_messages: int, max_bytes: int) -> None:
-        self.model.fetched(fetched, max_messages, max_bytes)
-        assert all(one.flags & PENDING for one in fetched)
-        for one in fetched:
-            self.tokens[int(one.seq_id)] = one
-
-    def take_all(self) -> list[int]:
-        """All that is ready, waiting for the disk."""
-        taken: list[int] = []
-        while self.model.ready:
-            self.backing.await_head()
-            fetched = self.backing.fetch(1000, 10**9)
-            self.fetched(fetched, 1000, 10**9)
-            taken += [int(one.seq_id) for one in fetched]
-        assert self.backing.fetch(1, 1) == []
-        return taken
-
-    def taken(self, seq_ids: list[int]) -> list[Message]:
-        return [self.tokens.pop(seq_id) for seq_id in seq_ids]
-
-    def ack(self, seq_ids: list[int]) -> None:
-        messages = self.taken(seq_ids)
-        self.backing.ack(messages)
-        self.model.ack(seq_ids)
-        assert all(one.flags & SETTLED for one in messages)
-
-    def requeue(self, seq_ids: list[int]) -> None:
-        self.backing.requeue(self.taken(seq_ids))
-        self.model.requeue(seq_ids)
-
-    def release(self, now_ms: int) -> int:
-        count = self.model.release_due(now_ms)
-        assert self.backing.release_due(now_ms) == count
-        return count
-
-    def crashed(self) -> None:
-        """Judge what was found after a start that was not clean."""
-        self.tokens = {}
-        if not self.durable:
-            self.begin_empty()
-            return
-        found = self.backing.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
-        index = self.backing.index_or_none()
-        delays = {} if index is None else index.delays()
-        self.model.crashed(found, delays, int(self.backing.next_seq_id()))
-
-    def stopped_cleanly(self) -> None:
-        self.tokens = {}
-        if self.durable:
-            self.model.stopped_cleanly()
-        else:
-            self.begin_empty()
-
-    def begin_empty(self) -> None:
-        self.tokens = {}
-        self.model = ModelQueue(durable=self.durable, next_seq_id=int(self.backing.next_seq_id()))
-
-    def references(self) -> int:
-        """Messages here whose content must be in the lasting store."""
-        return sum(len(entry.content) >= EMBED_BELOW_BYTES for entry in self.model.kept())
-
-    def check(self) -> None:
-        model, backing = self.model, self.backing
-        backing.check()
-        assert backing.why_stopped() == ""
-        assert backing.ready_count() == len(model.ready)
-        assert backing.ready_bytes() == model.ready_bytes()
-        assert backing.next_seq_id() == model.next_seq_id
-        assert backing.floor_seq_id() <= model.floor_seq_id()
-        assert backing.next_expiry_ms() in (0, model.next_expiry_ms())
-        assert backing.count_delayed() == len(model.delayed)
-        assert backing.next_due_ms() == model.next_due_ms()
-        timed = any(entry.expires_at_ms for entry in model.everything())
-        assert backing.may_expire() or not timed
-        held = {seq_id: bool(token.flags & SETTLED) for seq_id, token in self.tokens.items()}
-        assert held == dict.fromkeys(model.pending, False)
+CLEAN_STOP, KILL, POWER_CUT, DYING_START = "clean stop", "kill", "power cut", "dying start"
+ENDINGS = [
+    (CLEAN_STOP,),
+    (KILL,),
+    (POWER_CUT,),
+    (CLEAN_STOP, POWER_CUT),
+    (KILL, POWER_CUT),
+    (DYING_START, POWER_CUT),
+    (DYING_START, KILL),
+]
 
 
 class BackingMachine(RuleBasedStateMachine):
@@ -163,7 +78,7 @@ class BackingMachine(RuleBasedStateMachine):
         self.paging = paging
         # Twice as much garbage is nothing to rewrite segments for.
         self.store_file_bytes = store_file
-        self.files = SimFileSystem()
+        self.files = MortalFileSystem()
         self.queues = [Judged(7 + i, durable=durable) for i, durable in enumerate(self.durable)]
         self.reopen()
         for queue in self.queues:
@@ -292,13 +207,12 @@ class BackingMachine(RuleBasedStateMachine):
         self.note("delayed", len(seq_ids))
 
     @precondition(lambda self: any(queue.model.delayed for queue in self.queues))
-    @rule(passed_ms=st.sampled_from([0, 1, 19, 20, 500]))
+    @rule(passed_ms=st.sampled_from([0, 1, 20, 500, 500]))
     def release_due(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
         for queue in self.queues:
-            within = int(queue.backing.delta_count)
+            self.note("released into delta", queue.count_due_in_delta(self.now_ms))
             self.note("released", queue.release(self.now_ms))
-            self.note("released into delta", int(queue.backing.delta_count) - within)
 
     def anything(self) -> bool:
         return any(queue.tokens or queue.model.ready for queue in self.queues)
@@ -311,7 +225,9 @@ class BackingMachine(RuleBasedStateMachine):
             queue.backing.await_head()
             queue.fetched(queue.backing.fetch(20, 10**6), 20, 10**6)
         out = sorted(queue.tokens)
-        return queue, data.draw(st.lists(st.sampled_from(out), min_size=1, unique=True), "seq_ids")
+        some = st.lists(st.sampled_from(out), min_size=1, unique=True)
+        # All of them: then nothing may be left in a segment.
+        return queue, data.draw(st.sampled_from([out, out[::-1]]) | some, "seq_ids")
 
     # -- whole stretches -------------------------------------------------------------------
 
@@ -424,6 +340,14 @@ class BackingMachine(RuleBasedStateMachine):
     def run_jobs(self, writes: int, reads: int) -> None:
         self.opened.run_jobs(writes=writes, reads=reads)
 
+    @rule(slices=st.integers(1, 4))
+    def press(self, slices: int) -> None:
+        """Memory is short and the disk fast, but nothing is committed meanwhile."""
+        self.opened.engine.ram.paging_bytes = 8
+        for _ in range(slices):
+            self.opened.work(self.now_ms)
+            self.opened.run_jobs()
+
     @rule(passed_ms=st.sampled_from([0, 300]), paging=st.sampled_from([8, 2000, 1 << 40]))
     def come_to_rest(self, passed_ms: int, paging: int) -> None:
         """Until there is nothing to do; then there is no reference too many."""
@@ -438,29 +362,44 @@ class BackingMachine(RuleBasedStateMachine):
 
     # -- ends ------------------------------------------------------------------------------
 
-    @rule(
-        how=st.sampled_from(["clean stop", "kill", "power cut", "clean stop, power cut"]),
-        seed=SEEDS,
-    )
-    def end(self, how: str, seed: int) -> None:
-        """The process ends, and begins again.  After a clean stop the power may go as well."""
-        clean = how.startswith("clean stop")
-        if clean:
-            self.opened.close_cleanly()
-        self.count_work()
-        if how.endswith("power cut"):
-            self.files.power_cut(random.Random(seed))
+    @rule(endings=st.sampled_from(ENDINGS), seed=SEEDS, dies_after=st.integers(0, 60))
+    def end(self, endings: tuple[str, ...], seed: int, dies_after: int) -> None:
+        """The process ends, perhaps again as soon as it is there, or before it is."""
+        rng = random.Random(seed)
+        for ending in endings:
+            self.note(ending)
+            if ending == DYING_START:
+                self.start_and_die(dies_after)
+                continue
+            clean = ending == CLEAN_STOP
+            if clean:
+                self.opened.close_cleanly()
+            self.count_work()
+            self.begin_again(rng, power_cut=ending == POWER_CUT, clean=clean)
+
+    def begin_again(self, rng: random.Random, *, power_cut: bool, clean: bool) -> None:
+        if power_cut:
+            self.files.power_cut(rng)
         else:
             self.files.kill()
         self.reopen()
+        assert self.opened.opening.clean or not clean
         for queue in self.queues:
             if clean:
                 queue.stopped_cleanly()
             else:
                 queue.crashed()
-        assert self.opened.opening.clean or not clean
-        self.note(how)
         self.found_again()
+
+    def start_and_die(self, after: int) -> None:
+        """The machine is to lose its power next, with all that this start believed to be there."""
+        self.count_work()
+        self.files.kill()
+        self.files.calls_left = after
+        with contextlib.suppress(Died):
+            self.reopen()
+            self.note("did not die")
+        self.files.calls_left = -1
 
     def found_again(self) -> None:
         for queue in self.queues:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import Any, ClassVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.backing.variable_queue import VariableQueue
 from tests.backing.backing_suite import SEGMENT_ENTRIES, BackingMachine
@@ -37,3 +39,43 @@ for machine in (DurableQueue, LazyQueue, TransientQueue):
 TestDurable = DurableQueue.TestCase
 TestLazy = LazyQueue.TestCase
 TestTransient = TransientQueue.TestCase
+
+
+class CountedQueue(DurableQueue):
+    happened: ClassVar[Counter[str]] = Counter()
+
+
+REACHED = (
+    "fanned out, one body",
+    "moved to the tail",
+    "delayed",
+    "released",
+    "released into delta",
+    "found delayed after a start",
+    "deleted with messages",
+    "journal files retired",
+    "segments rewritten",
+    "clean stop",
+    "kill",
+    "power cut",
+    "dying start",
+    "drained",
+)
+
+
+@pytest.mark.slow
+def test_the_machine_gets_everywhere() -> None:
+    """Else it would promise nothing; always the same examples, so this is no matter of luck."""
+    run_state_machine_as_test(
+        CountedQueue,
+        settings=settings(
+            max_examples=400,
+            stateful_step_count=80,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+        ),
+    )
+    print(dict(CountedQueue.happened))
+    assert [what for what in REACHED if not CountedQueue.happened[what]] == []

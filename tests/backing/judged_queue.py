@@ -1,0 +1,113 @@
+"""A queue on a real engine and its model, held together: what is done to both is compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.message import PENDING, SETTLED, Message
+from tests.models.model_queue import ModelQueue
+
+EMBED_BELOW_BYTES = 100
+EVERYTHING = 1 << 40
+
+
+class Judged:
+    """A queue: its backing, its model, and what is out of it."""
+
+    def __init__(self, queue_id: int, *, durable: bool) -> None:
+        self.queue_id = queue_id
+        self.durable = durable
+        self.backing: Any = None
+        self.model = ModelQueue(durable=durable)
+        self.tokens: dict[int, Message] = {}
+
+    def __repr__(self) -> str:
+        return f"queue {self.queue_id}"
+
+    def publish(self, batch: list[Message], now_ms: int) -> None:
+        self.backing.publish(batch, now_ms)
+        self.model.publish(batch, now_ms)
+        assert all(one.enqueued_at_ms == now_ms for one in batch)
+
+    def fetched(self, fetched: list[Message], max_messages: int, max_bytes: int) -> None:
+        self.model.fetched(fetched, max_messages, max_bytes)
+        assert all(one.flags & PENDING for one in fetched)
+        for one in fetched:
+            self.tokens[int(one.seq_id)] = one
+
+    def take_all(self) -> list[int]:
+        """All that is ready, waiting for the disk."""
+        taken: list[int] = []
+        while self.model.ready:
+            self.backing.await_head()
+            fetched = self.backing.fetch(1000, 10**9)
+            self.fetched(fetched, 1000, 10**9)
+            taken += [int(one.seq_id) for one in fetched]
+        assert self.backing.fetch(1, 1) == []
+        return taken
+
+    def taken(self, seq_ids: list[int]) -> list[Message]:
+        return [self.tokens.pop(seq_id) for seq_id in seq_ids]
+
+    def ack(self, seq_ids: list[int]) -> None:
+        messages = self.taken(seq_ids)
+        self.backing.ack(messages)
+        self.model.ack(seq_ids)
+        assert all(one.flags & SETTLED for one in messages)
+
+    def requeue(self, seq_ids: list[int]) -> None:
+        self.backing.requeue(self.taken(seq_ids))
+        self.model.requeue(seq_ids)
+
+    def release(self, now_ms: int) -> int:
+        count = self.model.release_due(now_ms)
+        assert self.backing.release_due(now_ms) == count
+        return count
+
+    def count_due_in_delta(self, now_ms: int) -> int:
+        """Their places are among messages that are only on disk."""
+        backing = self.backing
+        due = [seq_id for seq_id, until_ms in self.model.until_ms.items() if until_ms <= now_ms]
+        return sum(backing.delta_start <= seq_id < backing.delta_end for seq_id in due)
+
+    def crashed(self) -> None:
+        """Judge what was found after a start that was not clean."""
+        self.tokens = {}
+        if not self.durable:
+            self.begin_empty()
+            return
+        found = self.backing.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+        index = self.backing.index_or_none()
+        delays = {} if index is None else index.delays()
+        self.model.crashed(found, delays, int(self.backing.next_seq_id()))
+
+    def stopped_cleanly(self) -> None:
+        self.tokens = {}
+        if self.durable:
+            self.model.stopped_cleanly()
+        else:
+            self.begin_empty()
+
+    def begin_empty(self) -> None:
+        self.tokens = {}
+        self.model = ModelQueue(durable=self.durable, next_seq_id=int(self.backing.next_seq_id()))
+
+    def references(self) -> int:
+        """Messages here whose content must be in the lasting store."""
+        return sum(len(entry.content) >= EMBED_BELOW_BYTES for entry in self.model.kept())
+
+    def check(self) -> None:
+        model, backing = self.model, self.backing
+        backing.check()
+        assert backing.why_stopped() == ""
+        assert backing.ready_count() == len(model.ready)
+        assert backing.ready_bytes() == model.ready_bytes()
+        assert backing.next_seq_id() == model.next_seq_id
+        assert backing.floor_seq_id() <= model.floor_seq_id()
+        assert backing.next_expiry_ms() in (0, model.next_expiry_ms())
+        assert backing.count_delayed() == len(model.delayed)
+        assert backing.next_due_ms() == model.next_due_ms()
+        timed = any(entry.expires_at_ms for entry in model.everything())
+        assert backing.may_expire() or not timed
+        held = {seq_id: bool(token.flags & SETTLED) for seq_id, token in self.tokens.items()}
+        assert held == dict.fromkeys(model.pending, False)
