@@ -9,12 +9,13 @@ SETUP  := tools/setup.sh
 HOT    := $(wildcard $(shell sed -n 's/^ *"\(src\/.*\.py\)",$$/\1/p' setup.py))
 CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
 
-.PHONY: help setup run test lint types fmt bench clean
+.PHONY: help setup run test nightly lint types fmt bench clean
 
 help:
 	@echo "make setup   everything into .venv, hot path compiled; then .venv/bin/penstock is the program"
 	@echo "make run     setup, then the broker in the foreground"
 	@echo "make test    setup, then the whole test suite"
+	@echo "make nightly setup, then the storage engine by chance, for half an hour or more"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
 	@echo "make fmt     format the code"
@@ -38,6 +39,11 @@ run: setup
 
 test: setup $(VENV)/.test-extra
 	@$(BIN)/python -m pytest $(ARGS)
+
+# One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
+nightly: setup $(VENV)/.test-extra
+	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 \
+		$(BIN)/python -m pytest --timeout=14400 -rP tests/backing tests/simulation $(ARGS)
 
 lint: setup $(VENV)/.test-extra
 	$(BIN)/ruff check $(CHECKED)

@@ -1,6 +1,7 @@
 """Fixtures and habits of the whole suite.
 
 ``PENSTOCK_TEST_URL``  run the client tests against another broker (see helpers/live_broker)
+``HYPOTHESIS_PROFILE`` how many examples: dev (50, if nothing is said), ci (200), nightly (10,000)
 ``PENSTOCK_NO_SKIP=1`` a skipped test is a failure: for machines that must have everything
 ``--hypothesis-seed``  repeats the random choices; the one in use stands in the header
 """
@@ -21,6 +22,7 @@ from tests.helpers.live_broker import broker_for_tests
 
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("nightly", max_examples=10_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 NO_SKIP = os.environ.get("PENSTOCK_NO_SKIP") == "1"
