@@ -174,6 +174,28 @@ class BackingMachine(RuleBasedStateMachine):
             queue.backing.unfetch(queue.taken(seq_ids))
             queue.model.unfetch(seq_ids)
 
+    @rule(at=QUEUES, passed_ms=st.integers(0, 50), max_messages=st.integers(1, 20))
+    def fetch_expired(self, at: int, passed_ms: int, max_messages: int) -> None:
+        """Only what is over its time; at least the first, if it is at hand."""
+        self.now_ms += passed_ms
+        queue = self.queues[at]
+        expired = queue.model.count_expired(self.now_ms)
+        queue.backing.await_head()
+        found = queue.backing.fetch_expired(self.now_ms, max_messages)
+        assert min(1, expired) <= len(found) <= min(expired, max_messages)
+        queue.fetched(found, len(found), 10**9)
+        self.note("fetched expired", len(found))
+
+    @precondition(lambda self: any(queue.tokens for queue in self.queues))
+    @rule(data=st.data())
+    def whole(self, data: st.DataObject) -> None:
+        """The content of what is out, though memory may have let it go."""
+        queue, seq_ids = self.some_tokens(data)
+        for seq_id in seq_ids:
+            self.note("read while out", int(queue.tokens[seq_id].content == b""))
+            copy = queue.backing.whole(queue.tokens[seq_id])
+            assert queue.model.pending[seq_id].agrees_with(copy)
+
     @precondition(lambda self: self.anything())
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:

@@ -47,6 +47,8 @@ class CountedQueue(DurableQueue):
 
 REACHED = (
     "fanned out, one body",
+    "fetched expired",
+    "read while out",
     "moved to the tail",
     "delayed",
     "released",

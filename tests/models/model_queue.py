@@ -144,11 +144,16 @@ class ModelQueue:
 
     def expire(self, now_ms: int) -> int:
         """From the head, as far as the time of each has come."""
+        expired = self.in_order()[: self.count_expired(now_ms)]
+        for entry in expired:
+            self._ended(self.ready.pop(entry.seq_id))
+        return len(expired)
+
+    def count_expired(self, now_ms: int) -> int:
         count = 0
         for entry in self.in_order():
             if entry.expires_at_ms == 0 or entry.expires_at_ms > now_ms:
                 break
-            self._ended(self.ready.pop(entry.seq_id))
             count += 1
         return count
 
