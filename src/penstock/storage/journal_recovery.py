@@ -19,7 +19,9 @@ What a crash can leave, and what is done:
     the same, but a later block of the     Corrupt: those bytes had been on disk
       file attests that place
     newest file without a true first       it never began: a file is begun only after the
-      block                                one before it was synced, so that one is whole
+      block                                one before it was synced, so that one is whole.  It
+                                           goes, else the next one begun in vain (on a full
+                                           disk, say) would make it look like damage
     anything else wrong                    Corrupt, with file, offset and length
 
 ``run`` changes nothing.  ``secure`` writes the end of the tail again and syncs it: after a mere
@@ -116,7 +118,7 @@ class JournalRecovery:
 
     ``queues``         id → JournalledQueue, for every id asked for
     ``numbers``        files that are there, ascending
-    ``last_file_no``   highest number in use
+    ``last_file_no``   of the newest file that began
     """
 
     def __init__(self, files: FileSystem, directory: str, queue_ids: set[int]) -> None:
@@ -135,6 +137,7 @@ class JournalRecovery:
         self._listed: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._touched: list[JournalledQueue] = []  # with messages in the file being read
+        self._never_began: str = ""  # the path of a file
         self._doubtful_path: str = ""
         self._doubtful_offset: i64 = 0
         self._doubtful: bytes = b""
@@ -144,7 +147,6 @@ class JournalRecovery:
             return
         found = [journal_file_no(name) for name in self.files.listdir(self.directory)]
         self.numbers = sorted([number for number in found if number > 0])
-        self.last_file_no = self.numbers[-1] if self.numbers else 0
         self._read_all()
         for queue in self.queues.values():
             queue.acked.settle()
@@ -155,10 +157,13 @@ class JournalRecovery:
 
     def secure(self) -> None:
         """From here on all that was read is durable."""
+        if self._never_began:
+            self.files.remove(self._never_began)
         if self._doubtful_path:
             self.files.rewrite(self._doubtful_path, int(self._doubtful_offset), self._doubtful)
-            self.files.sync_dir(self.directory)
             self._doubtful = b""
+        if self._never_began or self._doubtful_path:
+            self.files.sync_dir(self.directory)
 
     def path(self, number: i64) -> str:
         return f"{self.directory}/{journal_file_name(int(number))}"
@@ -170,12 +175,14 @@ class JournalRecovery:
         for number in reversed(self.numbers):
             data = self._read(number)
             if block_end(data, 0, number) >= 0:
+                self.last_file_no = number
                 self._read_tail(number, data)
                 break
             # Older files go only when the first block of the next is on disk.
             alone = len(self.numbers) == 1 and number > 1
-            if number != self.last_file_no or alone or attests_damage(data, 0, number):
+            if number != self.numbers[-1] or alone or attests_damage(data, 0, number):
                 raise damage(self.path(number), 0, len(data))
+            self._never_began = self.path(number)
         listed = [number for number in self._listed if number not in self._dropped]
         for number in sorted(listed, reverse=True):
             self._read_listed(number, self._listed[number])
