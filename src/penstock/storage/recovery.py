@@ -120,6 +120,7 @@ class Opening:
         if terms is not None:
             self._open_cleanly(terms)
         else:
+            remove_terms(files, self._directory)
             self._recover(run_jobs, progress)
         for found in self.queues.values():
             self.messages += found.count()

@@ -86,11 +86,17 @@ def read_terms(files: FileSystem, directory: str) -> Terms | None:
 
 
 def remove_terms(files: FileSystem, directory: str) -> None:
-    """Use them up, for good."""
+    """Use them up, for good.
+
+    Also when there are none to be seen: the start before may have died between the two steps,
+    and a power cut would bring them back when they have long become untrue.
+    """
     path = f"{directory}/{TERMS_FILE}"
-    if files.exists(path):
+    found = files.exists(path)
+    if found:
         files.remove(path)
-        files.sync_dir(directory)
+    files.sync_dir(directory)
+    if found:
         reach("terms.removed")
 
 
