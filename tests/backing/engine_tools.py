@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+from collections import deque
 from typing import Any
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import PERSISTENT, Message
 from penstock.server.committer import Committer
+from penstock.server.disk_worker import no_space
 from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.engine import EngineLimits, RestingQueue
 from penstock.storage.files import FileSystem
+from penstock.storage.journal_codec import JournalGroup
 from penstock.storage.recovery import Opening, close_engine
 from penstock.storage.store_groups import StoreWriter
 
@@ -77,7 +81,6 @@ class OpenEngine:
             StoreWriter(files, f"{DIRECTORY}/store/persistent"),
             lambda: None,
         )
-        self.taken: list[DiskJob] = []
 
     def commit(self, *, sync: bool = True) -> None:
         group = self.engine.seal(sync)
@@ -115,6 +118,138 @@ class OpenEngine:
         self.commit()
         self.run_jobs()
         self.committer.close()
+        error = self.committer.error or self.engine.disk_error()
+        if error is not None:
+            raise error
         durable: list[RestingQueue] = list(self.queues.values())
         numbers = {int(q.queue_id): int(q.next_seq_id()) for q in self.queues.values()}
         close_engine(self.engine, durable, numbers, self.files)
+
+
+class PatientEngine(OpenEngine):
+    """As on a node, where threads work and the loop hears of it later.
+
+    Groups and jobs go three steps, each when told: asked for, done on the disk, heard of.  Lack
+    of space is waited for, as by server/committer.py and server/disk_worker.py: what met it
+    stays first in its lane and is tried again, and nothing behind it is done before.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        queues: dict[int, int],
+        limits_: EngineLimits | None = None,
+        *,
+        journal_file_bytes: int = 1 << 24,
+        store_file_bytes: int = 1 << 24,
+    ) -> None:
+        super().__init__(
+            files,
+            queues,
+            limits_,
+            journal_file_bytes=journal_file_bytes,
+            store_file_bytes=store_file_bytes,
+        )
+        self.stalls = 0  # tries that met a full disk
+        self._sealed: deque[JournalGroup] = deque()
+        self._batch: list[JournalGroup] = []  # under way, and again if there was no space
+        self._written: list[JournalGroup] = []
+        self._writes: deque[DiskJob] = deque()
+        self._reads: deque[DiskJob] = deque()
+        self._done: deque[DiskJob] = deque()
+
+    # -- groups ----------------------------------------------------------------------------
+
+    def seal(self, *, sync: bool = True) -> bool:
+        """A group was made of what is new; False = there was nothing, or nothing to sync."""
+        group = self.engine.seal(sync)
+        if group is not None:
+            self._sealed.append(group)
+        return group is not None
+
+    def write_groups(self) -> None:
+        """All that wait in one batch, or again the batch that met a full disk."""
+        if not self._batch:
+            self._batch = list(self._sealed)
+            self._sealed.clear()
+        if self._batch and self.committer._try_commit(self._batch):
+            self._written += self._batch
+            self._batch = []
+        elif self.committer.stalled:
+            self.stalls += 1
+
+    def hear_groups(self) -> list[JournalGroup]:
+        """Those written since the last time; the engine is told."""
+        heard = self._written
+        self._written = []
+        for group in heard:
+            self.engine.committed(group)
+        return heard
+
+    def groups_wait(self) -> bool:
+        return bool(self._sealed or self._batch or self._written)
+
+    def commit(self, *, sync: bool = True) -> None:
+        self.seal(sync=sync)
+        while self._sealed or self._batch:
+            self.write_groups()
+            if self.committer.error is not None:
+                raise self.committer.error
+            if self._batch:
+                raise OSError(errno.ENOSPC, self.committer.stalled)
+        self.hear_groups()
+
+    # -- jobs ------------------------------------------------------------------------------
+
+    def run_write(self) -> bool:
+        """The next job of the lane is done; False = there is none, or no space for it."""
+        self._writes.extend(self.engine.board.take_writes())
+        if not self._writes:
+            return False
+        job = self._writes[0]
+        if not job.cancelled:
+            run_job(job, self.files)
+        elif no_space(job.error) is not None:
+            job.error = None
+        if no_space(job.error) is not None:
+            self.stalls += 1
+            return False
+        self._done.append(self._writes.popleft())
+        return True
+
+    def run_read(self) -> bool:
+        self._reads.extend(self.engine.board.take_reads())
+        if not self._reads:
+            return False
+        job = self._reads.popleft()
+        if not job.cancelled:
+            run_job(job, self.files)
+        self._done.append(job)
+        return True
+
+    def hear_job(self) -> bool:
+        """The next of those done, of both lanes, is finished."""
+        if not self._done:
+            return False
+        self.engine.board.finish(self._done.popleft())
+        return True
+
+    def jobs_wait(self) -> bool:
+        board = self.engine.board
+        return bool(board.writes or board.reads or self._writes or self._reads or self._done)
+
+    def run_jobs(self, *, writes: int = 1 << 30, reads: int = 1 << 30) -> None:
+        while writes > 0 and self.run_write():
+            writes -= 1
+        while reads > 0 and self.run_read():
+            reads -= 1
+        while self.hear_job():
+            pass
+
+    def close_cleanly(self) -> None:
+        """Raises OSError if the disk is full or failed; then it is no clean stop."""
+        self.commit()
+        self.run_jobs()
+        if self._writes:
+            raise OSError(errno.ENOSPC, "a write finds no space")
+        super().close_cleanly()

@@ -18,8 +18,9 @@ a spare still holds names another file, so recovery does not believe it.
 
 A disk without space is waited for: ``stalled`` says so, the group is tried again every half
 second (it is written to its place, so trying again does no harm), and nothing behind it is
-written before.  A journal file is allocated whole when it is begun, so that is where it
-happens, and acknowledgements in between go on.
+written before.  Of a batch, what was written stays: it may lie in a file that was left for the
+next, where a power cut must not find it being written over.  A journal file is allocated whole
+when it is begun, so that is where it happens, and acknowledgements in between go on.
 
 Any other ``OSError`` is final.  It is kept in ``error``, nothing after it is written or
 reported, and the broker should stop: after a failed fsync the kernel may have thrown the
@@ -230,12 +231,13 @@ class Committer:
     def _write(self, group: JournalGroup) -> None:
         if group.store is not None:
             self._store.write(group.store)
-        if group.size == 0:
+        if group.size == 0 or group.written:
             return
         if group.file_no != self._file_no:
             self._open(group.file_no)
         self._unsynced = True
         self._files.pwrite_parts(self._handle, group.offset, [group.header(), *group.parts])
+        group.written = True
 
     def _open(self, file_no: int) -> None:
         """Leave one file for the next.

@@ -104,6 +104,7 @@ class JournalGroup:
     ``end_position``     the journal's position after the group
     ``files_to_remove``  numbers of files to delete, after the sync
     ``store``            contents for the message store, to be on disk before the block is
+    ``written``          it needs no second write when its batch is tried again
     """
 
     __slots__ = (
@@ -116,6 +117,7 @@ class JournalGroup:
         "store",
         "sync",
         "synced_offset",
+        "written",
     )
 
     def __init__(
@@ -140,6 +142,7 @@ class JournalGroup:
         self.end_position: i64 = end_position
         self.files_to_remove: list[int] = files_to_remove
         self.store: StoreGroup | None = None
+        self.written: bool = False
 
     def end_offset(self) -> i64:
         """The size of the file once the group is written."""

@@ -6,7 +6,8 @@ of large contents, which let others run meanwhile, and writes from where the con
 
 A *piece* is one group of the file format; what is sealed at once is one piece, or several when
 files fill up.  Writes go to places and not to the end, so writing again after the disk was full
-does no harm.
+does no harm.  But only what was not written: behind a file that was left for the next, recovery
+takes every hole for damage, and so a power cut must not find it being written over.
 
 ``StoreWriter`` belongs to the group committer and keeps the order recovery relies on: a file is
 synced to its end before the next one is begun, and a file's name is durable before anything in
@@ -32,7 +33,7 @@ from penstock.storage.store_codec import (
 class StorePiece:
     """One group of one file, sealed and never changed again."""
 
-    __slots__ = ("contents", "file_no", "msg_ids", "offset", "size", "synced_offset")
+    __slots__ = ("contents", "file_no", "msg_ids", "offset", "size", "synced_offset", "written")
 
     def __init__(self, file_no: i64, offset: i64, synced_offset: i64) -> None:
         self.file_no: i64 = file_no
@@ -41,6 +42,7 @@ class StorePiece:
         self.size: i64 = 0  # of the records
         self.msg_ids: list[int] = []
         self.contents: list[bytes] = []
+        self.written: bool = False
 
     def add(self, msg_id: i64, content: bytes) -> None:
         self.msg_ids.append(msg_id)
@@ -105,10 +107,13 @@ class StoreWriter:
     def write(self, group: StoreGroup) -> None:
         """Write it; syncs only where a file is left for the next."""
         for piece in group.pieces:
+            if piece.written:
+                continue
             if piece.file_no != self._file_no:
                 self._open(piece.file_no)
             self.unsynced = True
             self._files.pwrite_parts(self._handle, int(piece.offset), piece.parts())
+            piece.written = True
 
     def sync(self) -> None:
         """Bring everything written so far to the disk."""
