@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from penstock.backing.variable_queue import VariableQueue
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.segment_jobs import SegmentSync, SegmentWrite
-from tests.backing.engine_tools import OpenEngine, limits, message
-from tests.helpers.sim_files import SimFileSystem
+from penstock.storage.store_gc import StoreCompaction
+from tests.backing.engine_tools import OpenEngine, PatientEngine, limits, message
+from tests.helpers.sim_files import UNLIMITED, SimFileSystem
 
 QUEUE_ID = 7
 ENTRIES = 16
@@ -233,3 +235,99 @@ def test_what_was_delayed_once_is_not_held_for_ever() -> None:
     queue.release_due(10)
     queue.ack(queue.fetch(1, EVERYTHING))
     assert list(queue._delayed_ram.values()) == [first]
+
+
+def test_starts_in_vain_leave_nothing_that_looks_like_damage() -> None:
+    """Each begins a journal file on a full disk; only the newest one may have no first block."""
+    files = SimFileSystem()
+    one, queue = opened(files)
+    fill(queue, 5)
+    one.commit()
+    files.kill()
+    for _ in range(3):
+        files.fail("allocate", errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            opened(files)
+        files.kill()
+    _, queue = opened(files)
+    assert held(queue) == 5
+
+
+def test_a_first_start_in_vain_is_tried_again() -> None:
+    files = SimFileSystem()
+    for _ in range(3):
+        files.fail("allocate", errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            opened(files)
+        files.kill()
+    _, queue = opened(files)
+    assert held(queue) == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_terms_once_used_up_never_come_back(seed: int) -> None:
+    """The start that used them up died before that was on disk; the next one sees none."""
+    files = SimFileSystem()
+    one, queue = opened(files)
+    fill(queue, 5)
+    one.close_cleanly()
+    files.fail("sync_dir")
+    with contextlib.suppress(OSError):
+        opened(files)
+    assert not files.exists("data/terms")
+    files.kill()
+    one, queue = opened(files)
+    fill(queue, 5)
+    one.commit()
+    files.power_cut(random.Random(seed))
+    one, queue = opened(files)
+    assert held(queue) == 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_group_tried_again_is_not_written_over_in_files_left_behind(seed: int) -> None:
+    """Recovery takes a hole in any file but the newest for damage."""
+    files = SimFileSystem()
+    one = PatientEngine(files, {QUEUE_ID: ENTRIES}, limits(embed=200), store_file_bytes=500)
+    fill(one.queues[QUEUE_ID], 3, size=400)  # a file of the store for each
+    one.commit()
+    fill(one.queues[QUEUE_ID], 3, size=400)
+    one.seal()
+    files.space_left = 1000
+    one.write_groups()
+    assert one.stalls == 1
+    files.fail("pwrite")  # the next try dies in its first write
+    one.write_groups()
+    files.space_left = UNLIMITED
+    files.power_cut(random.Random(seed))
+    one = PatientEngine(files, {QUEUE_ID: ENTRIES}, limits(embed=200), store_file_bytes=500)
+    assert held(one.queues[QUEUE_ID]) == 3
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_a_read_here_and_now_does_not_wait_for_a_compaction_to_be_heard_of(head: bool) -> None:
+    """The one who would hear of it is the one who reads."""
+    files = SimFileSystem()
+    one, queue = opened(files)
+    for _ in range(3):
+        fill(queue, 30, size=400)
+        one.commit()
+    taken = queue.fetch(85, EVERYTHING)
+    queue.ack([message for place, message in enumerate(taken) if place % 5])
+    queue.requeue([message for place, message in enumerate(taken) if place % 5 == 0])
+    one.commit()
+    wanted = held(queue)
+    while queue.q4.count() > 0:  # their contents leave memory
+        messages = queue.q4.take_last(100)
+        queue._trim_stored(messages)
+        queue.q3.put_back(messages)
+    one.engine.store.collect_garbage()
+    (job,) = [job for job in one.engine.board.writes if isinstance(job, StoreCompaction)]
+    run_job(job, files)  # and nobody has called its ``finish`` yet
+    if head:
+        queue.await_head()
+        assert len(queue.fetch(1, EVERYTHING)) == 1
+    else:
+        assert held(queue) == wanted
+    queue.check()
+    assert queue.fault == ""

@@ -357,8 +357,11 @@ class RestingMessages(RestingQueue):
             else:
                 self._ask_fill()
             for job in board.take_back(self.queue_id):
-                run_job(job, self._engine.files)
-                job.finish()
+                if isinstance(job, StoreRead):
+                    job.run_now(self._engine.files)
+                else:
+                    run_job(job, self._engine.files)
+                    job.finish()
 
     # -- reading without taking ------------------------------------------------------------
 
@@ -408,9 +411,7 @@ class RestingMessages(RestingQueue):
     def _content_now(self, message: Message) -> bytes:
         if message.flags & STORED:
             job = self._store_of(message).read([int(message.msg_id)])
-            while not job.done:
-                run_job(job, self._engine.files)
-                job.finish()
+            job.run_now(self._engine.files)
             return b"" if self._failed(job) else job.contents[0]
         assert message.flags & INDEXED
         index = self._the_index()

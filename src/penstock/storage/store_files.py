@@ -38,11 +38,13 @@ class StoreFile:
     ``first_id``    no row of this file is below, no row of the files before is at or above
     ``last_death``  journal position behind which the newest death in it is acknowledged
     ``compacting``  its place on disk may change under the hands of a reader
+    ``copy``        while it is compacting: where its records will be, or are already
     ``damaged``     compaction met a false record: leave it alone
     """
 
     __slots__ = (
         "compacting",
+        "copy",
         "damaged",
         "first_id",
         "last_death",
@@ -60,6 +62,7 @@ class StoreFile:
         self.references: i64 = 0
         self.last_death: i64 = 0
         self.compacting: bool = False
+        self.copy: StoreFile | None = None
         self.damaged: bool = False
 
     @property

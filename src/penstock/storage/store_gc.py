@@ -213,11 +213,13 @@ class StoreCompaction(DiskJob):
         self.started = True
         for source in self._sources:
             source.compacting = True
+            source.copy = self._target
         self._gc.files.board.writes.append(self)
 
     def finish(self) -> None:
         for source in self._sources:
             source.compacting = False
+            source.copy = None
         if self._renamed:
             self._switch()
         if self._false_in is not None:

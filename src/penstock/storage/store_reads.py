@@ -7,7 +7,9 @@ There is no lock between a read and a compaction.  Every record carries its msg_
 an id never means two messages, so what verifies is right wherever it was found.  What does not
 verify is looked up again: if the message lies elsewhere by now, it was moved between asking and
 reading, and the job goes back to the board; if its file is being rewritten at this moment, the
-job is *parked* until that has ended; else the bytes are damaged.  A message whose last reference
+job is *parked* until that has ended; else the bytes are damaged.  Whoever reads here and now
+(``run_now``) is the one who would end the rewriting, and cannot wait for it: what does not verify
+in the old file is then in the copy, which has its name already.  A message whose last reference
 went meanwhile (a purge) may be read or not: if not, its place stays empty.
 
 Neighbours are read with one call, with gaps of garbage up to ``GAP_MAX_BYTES`` between them.
@@ -17,7 +19,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.storage.disk_jobs import DiskJob
+from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.files import FileSystem
 from penstock.storage.store_codec import (
     RECORD_HEADER_BYTES,
@@ -90,6 +92,29 @@ class StoreRead(DiskJob):
                 run.append(wanted)
                 return
         self._runs.append([wanted])
+
+    def run_now(self, files: FileSystem) -> None:
+        """In the owner's thread, to its end."""
+        run_job(self, files)
+        missed = self._missed
+        if self.error is None and missed:
+            self._runs = [[self._in_copy(old)] for old in missed]
+            run_job(self, files)
+        if self.error is None and self._missed:
+            old = self._missed[0]
+            size = int(RECORD_HEADER_BYTES + old.size)
+            self.error = damage(self._files.path(old.file.number), int(old.offset), size)
+        self._missed = []
+        self._runs = []
+        self.done = True
+
+    def _in_copy(self, old: _Wanted) -> _Wanted:
+        """Where it is when it was moved and we have not heard of it."""
+        copy = old.file.copy
+        index: i64 = -1 if copy is None else copy.index_of(old.msg_id)
+        if copy is None or index < 0:
+            return old
+        return _Wanted(old.place, old.msg_id, copy, index)
 
     # -- the thread ------------------------------------------------------------------------
 
