@@ -1,4 +1,7 @@
-"""Requeue to the tail, and delays: what a crash, a clean stop and a shortage of memory leave."""
+"""Requeue to the tail, and delays: what a crash and a clean stop leave.
+
+Random lives of both, among everything else, are in tests/simulation/engine_lives.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import random
 import pytest
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.core.message import ATTEMPTS_SHIFT, REDELIVERED, Message
+from penstock.core.message import ATTEMPTS_SHIFT, REDELIVERED
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
@@ -113,106 +116,3 @@ def test_a_purge_goes_around_what_is_delayed() -> None:
     assert queue.ready_count() == 0
     assert queue.release_due(500) == 2
     assert bodies(queue) == [b"4", b"5"]
-
-
-class Returning:
-    """One life of a queue whose messages go back to the tail and are delayed."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.files = SimFileSystem()
-        self.paging = self.rng.choice([3000, 1 << 40])
-        self.published = 0
-        self.now_ms = 1
-        self.tokens: list[Message] = []
-        self.alive: set[bytes] = set()  # not acknowledged
-        self.safe: set[bytes] = set()  # of these, committed
-        self.gone: set[bytes] = set()  # acknowledged and committed
-        self.open()
-
-    def open(self) -> None:
-        self.one = opened(self.files, paging=self.paging)
-        self.queue = self.one.queues[QUEUE_ID]
-
-    def publish(self) -> None:
-        batch = []
-        for _ in range(self.rng.randint(1, 12)):
-            name = b"%d" % self.published
-            batch.append(message(name + b":" + b"x" * self.rng.choice(SIZES)))
-            self.alive.add(name)
-            self.published += 1
-        self.queue.publish(batch, self.now_ms)
-
-    def fetch(self) -> None:
-        self.tokens += self.queue.fetch(self.rng.randint(1, 20), 10**6)
-
-    def some(self) -> list[Message]:
-        self.rng.shuffle(self.tokens)
-        count = self.rng.randint(0, len(self.tokens))
-        taken, self.tokens = self.tokens[:count], self.tokens[count:]
-        return taken
-
-    def ack(self) -> None:
-        taken = self.some()
-        self.alive -= {one.content.partition(b":")[0] for one in taken if one.content}
-        kept = [one for one in taken if not one.content]
-        self.tokens += kept
-        self.queue.ack([one for one in taken if one.content])
-
-    def to_tail(self) -> None:
-        self.queue.requeue_to_tail(self.some(), self.now_ms)
-
-    def delay(self) -> None:
-        self.queue.delay(self.some(), self.now_ms + self.rng.randint(1, 60))
-
-    def requeue(self) -> None:
-        self.queue.requeue(self.some())
-
-    def release(self) -> None:
-        self.queue.release_due(self.now_ms)
-
-    def commit(self) -> None:
-        self.one.commit()
-        self.safe = set(self.alive)
-        self.gone = {b"%d" % i for i in range(self.published)} - self.alive
-
-    def work(self) -> None:
-        self.one.work(self.now_ms)
-        self.one.run_jobs(writes=self.rng.randint(0, 4), reads=self.rng.randint(0, 4))
-
-    def end(self) -> None:
-        clean = self.rng.random() < 0.3
-        if clean:
-            self.one.close_cleanly()
-            self.safe = set(self.alive)
-        elif self.rng.random() < 0.6:
-            self.files.power_cut(self.rng)
-        else:
-            self.files.kill()
-        self.open()
-        self.queue.check()
-        self.queue.release_due(EVERYTHING)
-        self.queue.check()
-        found = bodies(self.queue)
-        assert len(found) == len(set(found)), "twice"
-        assert self.safe & self.alive <= set(found), "lost"
-        assert not set(found) & self.gone, "came back"
-        self.alive = set(found)
-        self.tokens = []
-        self.safe = set(found)
-        self.gone = {b"%d" % i for i in range(self.published)} - self.alive
-
-    def live(self, steps: int) -> None:
-        verbs = [self.publish, self.publish, self.fetch, self.fetch, self.ack, self.to_tail]
-        verbs += [self.delay, self.requeue, self.release, self.commit, self.work, self.work]
-        for _ in range(steps):
-            self.now_ms += 3
-            (self.end if self.rng.random() < 0.03 else self.rng.choice(verbs))()
-            self.queue.check()
-            self.one.engine.check()
-            self.one.engine.store.check()
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_random_lives(seed: int) -> None:
-    Returning(seed).live(200)

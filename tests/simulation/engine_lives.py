@@ -1,39 +1,51 @@
 """Random lives of queues on the engine: everything at once, with crashes, judged by promises.
 
-A *life* is some hundred steps of one queue on a simulated disk: publishes (small and large,
-persistent and not), fetches, acknowledgements, requeues, purges, commits, slices of the engine's
-work, disk jobs a few at a time, changes of mode, clean stops, kills and power cuts.  The judge
-keeps a dictionary and three sets, and knows nothing of segments or journals:
+A *life* is some hundred steps of two queues of one engine on a simulated disk: publishes to one
+of them or to both (small and large, persistent and not), fetches, acknowledgements, requeues to
+the place or to the tail, delays, purges, commits, slices of the engine's work, disk jobs one at a
+time, changes of mode, clean stops, kills and power cuts.  In a *slow* life many messages are
+handed out and few acknowledged, here and there, so that segments are rewritten again and again.
 
-    need       persistent messages whose group was committed and that nobody acknowledged since
-    allowed    every persistent message but those whose end was committed
+Trouble is part of it.  The disk is full for a while: what waits for space is tried again, and
+everything goes on when there is some.  A verb of the disk fails once: as soon as the engine or the
+committer says so the process dies, perhaps the machine too.  Starts meet both as well.
 
-After a crash the queue must hold all of ``need``, nothing outside ``allowed``, in order, each
-content as published.  After a clean stop both sets are the same.
+queue_judge.py says what must be found then.  All chance comes from the seed.
 """
 
 from __future__ import annotations
 
+import errno
 import random
+from collections import Counter
+from collections.abc import Callable
 
-from penstock.core.message import PERSISTENT, Message
-from tests.backing.engine_tools import OpenEngine, limits, message
-from tests.helpers.sim_files import SimFileSystem
+from penstock.broker.routes import share_contents
+from penstock.core.message import Message
+from tests.backing.engine_tools import PatientEngine, limits, message
+from tests.helpers.sim_files import UNLIMITED, SimFileSystem
+from tests.simulation.queue_judge import JudgedQueue
 
-QUEUE_ID = 7
+ENTRIES = {7: 64, 8: 24}
+"""The queues, and how many places their segments have."""
 STEPS = 300
-SEGMENT_ENTRIES = 64
-EVERYTHING = 1 << 40
+SLOW_STEPS = 600
 SIZES = (5, 50, 150, 400)
 EMBED_BELOW_BYTES = 200
+WRITING_VERBS = ("pwrite", "sync", "rename", "remove", "sync_dir", "open_write", "allocate")
+OPENING_VERBS = (*WRITING_VERBS, "read", "rewrite", "listdir", "makedirs")
+
+Verbs = list[tuple[float, Callable[[], object]]]
 
 
 class Life:
-    """One queue, one disk, one judge; ``live`` it."""
+    """Two queues, one disk, one judge each; ``live`` it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, trouble: bool = True) -> None:
         self.rng = random.Random(seed)
+        self.trouble = trouble
         self.files = SimFileSystem()
+        self.slow = self.rng.random() < 0.4
         self.limits = {
             "embed": EMBED_BELOW_BYTES,
             "paging": self.rng.choice([3000, 20_000, 10**9]),
@@ -42,179 +54,284 @@ class Life:
         }
         # Twice as much garbage is nothing to rewrite segments for.
         self.store_file_bytes = self.rng.choice([500, 3000])
+        if self.slow:
+            self.limits["journal"] = 8000
+            self.store_file_bytes = 500
         self.now_ms = 1000
-        self.published = 0
-        self.crashes = 0
+        self.full_steps = 0  # how long the disk will be full yet
+        self.counts: Counter[str] = Counter()
         self.contents: dict[int, tuple[bytes, bool]] = {}
-        self.ready: set[int] = set()
-        self.tokens: list[Message] = []
-        self.safe: set[int] = set()  # committed as published
-        self.ended: set[int] = set()  # since the last commit
-        self.gone: set[int] = set()  # committed as ended
+        self.queues = {number: JudgedQueue(self.rng, self.contents) for number in ENTRIES}
+        self.unsynced_groups = 0
         self.open()
 
-    def open(self) -> None:
-        self.opened = OpenEngine(
-            self.files,
-            {QUEUE_ID: SEGMENT_ENTRIES},
-            limits(**self.limits),
-            journal_file_bytes=4000,
-            store_file_bytes=self.store_file_bytes,
-        )
-        self.queue = self.opened.queues[QUEUE_ID]
-
     def live(self) -> None:
-        verbs = [
-            (35, self.publish),
-            (15, self.fetch),
-            (10, self.ack),
-            (5, self.requeue),
-            (10, self.commit),
-            (10, self.work),
-            (7, self.run_jobs),
-            (2, self.change_mode),
-            (1, self.purge),
-            (2, self.drop_below),
-            (2, self.read_range),
-            (2, self.end),
-        ]
+        verbs = self.slow_verbs() if self.slow else self.verbs()
+        if self.trouble:
+            often = 0.3 if self.slow else 1
+            verbs += [(often, self.fill_disk), (often, self.make_fail)]
         weights = [weight for weight, _ in verbs]
-        for _ in range(STEPS):
-            self.now_ms += self.rng.choice([1, 1, 100])
+        times = [1, 100, 300] if self.slow else [1, 1, 100]
+        for _ in range(SLOW_STEPS if self.slow else STEPS):
+            self.now_ms += self.rng.choice(times)
             self.rng.choices([verb for _, verb in verbs], weights)[0]()
+            self.pass_time()
+            if self.is_broken():
+                self.counts["failures"] += 1
+                self.crash()
+            elif self.is_rewriting() and self.rng.random() < 0.04:
+                self.crash()
             self.check()
         self.drain()
 
+    def verbs(self) -> Verbs:
+        return [
+            (35, self.publish),
+            (15, lambda: self.some_queue().fetch()),
+            (10, lambda: self.some_queue().ack()),
+            (5, lambda: self.some_queue().requeue()),
+            (1, lambda: self.some_queue().unfetch()),
+            (4, lambda: self.some_queue().requeue_to_tail(self.now_ms)),
+            (4, lambda: self.some_queue().delay(self.now_ms)),
+            (3, lambda: self.some_queue().release_due(self.now_ms)),
+            (8, self.commit),
+            (4, self.commit_in_part),
+            (10, self.work),
+            (10, self.run_jobs),
+            (2, lambda: self.some_queue().change_mode()),
+            (1, lambda: self.some_queue().purge()),
+            (2, lambda: self.some_queue().drop_below()),
+            (2, lambda: self.some_queue().read_range()),
+            (1, lambda: self.some_queue().await_head()),
+            (2, self.end),
+        ]
+
+    def slow_verbs(self) -> Verbs:
+        return [
+            (8, self.publish),
+            (10, lambda: self.some_queue().fetch()),
+            (22, lambda: self.some_queue().ack(12)),
+            (1, lambda: self.some_queue().requeue()),
+            (1, lambda: self.some_queue().requeue_to_tail(self.now_ms)),
+            (1, lambda: self.some_queue().delay(self.now_ms)),
+            (1, lambda: self.some_queue().release_due(self.now_ms)),
+            (10, self.commit),
+            (1, self.commit_in_part),
+            (25, self.work),
+            (20, self.run_jobs),
+            (1, lambda: self.some_queue().read_range()),
+            (0.3, self.end),
+        ]
+
     def check(self) -> None:
-        self.queue.check()
+        for queue in self.queues.values():
+            queue.check()
         self.opened.engine.check()
         self.opened.engine.store.check()
         self.opened.engine.transient_store.check()
-        assert self.queue.ready_count() == len(self.ready)
+
+    def some_queue(self) -> JudgedQueue:
+        return self.rng.choice(list(self.queues.values()))
 
     # -- verbs -----------------------------------------------------------------------------
 
     def publish(self) -> None:
-        batch = []
+        """To one queue or to both, which then share what is in the message store."""
+        batch: list[Message] = []
         for _ in range(self.rng.randint(1, 20)):
-            self.published += 1
-            body = b"%d:" % self.published + b"x" * self.rng.choice(SIZES)
-            batch.append(message(body, persistent=self.rng.random() < 0.7))
-        self.queue.publish(batch, self.now_ms)
-        for one in batch:
-            self.contents[one.seq_id] = (one.content, bool(one.flags & PERSISTENT))
-            self.ready.add(one.seq_id)
-
-    def fetch(self) -> None:
-        found = self.queue.fetch(self.rng.randint(1, 30), 10**6)
-        for seq_id, one in zip(sorted(self.ready), found, strict=False):
-            assert one.seq_id == seq_id
-            assert one.content == self.contents[seq_id][0]
-            self.ready.remove(seq_id)
-        self.tokens += found
-
-    def some_tokens(self) -> list[Message]:
-        self.rng.shuffle(self.tokens)
-        count = self.rng.randint(0, len(self.tokens))
-        taken, self.tokens = self.tokens[:count], self.tokens[count:]
-        return taken
-
-    def ack(self) -> None:
-        taken = self.some_tokens()
-        if taken:
-            self.queue.ack(taken)
-            self.ended.update(one.seq_id for one in taken)
-
-    def requeue(self) -> None:
-        taken = self.some_tokens()
-        if taken:
-            self.queue.requeue(taken)
-            self.ready.update(one.seq_id for one in taken)
-
-    def purge(self) -> None:
-        assert self.queue.purge() == len(self.ready)
-        self.ended |= self.ready
-        self.ready = set()
-
-    def drop_below(self) -> None:
-        seq_id = self.rng.randint(0, self.queue.next_seq_id())
-        below = {one for one in self.ready if one < seq_id}
-        assert self.queue.drop_below(seq_id) == len(below)
-        self.ended |= below
-        self.ready -= below
-
-    def read_range(self) -> None:
-        start = self.rng.randint(0, self.queue.next_seq_id())
-        end = self.rng.randint(start, self.queue.next_seq_id())
-        found = self.queue.read_range(start, end, 50, 10**6)
-        wanted = sorted(one for one in self.ready if start <= one < end)[:50]
-        assert [one.seq_id for one in found] == wanted
-        assert all(one.content == self.contents[one.seq_id][0] for one in found)
-
-    def change_mode(self) -> None:
-        self.queue.set_mode(self.rng.random() < 0.5)
-
-    # -- the disk --------------------------------------------------------------------------
+            name = len(self.contents)
+            content = b"%d:" % name + b"x" * self.rng.choice(SIZES)
+            persistent = self.rng.random() < 0.7
+            self.contents[name] = (content, persistent)
+            batch.append(message(content, persistent=persistent))
+        for queue in self.rng.sample(list(self.queues.values()), self.rng.choice([1, 1, 2])):
+            copies = [one.copy_for_queue() for one in batch]
+            queue.publish(copies, self.now_ms)
+            share_contents(copies, batch)
 
     def commit(self) -> None:
-        self.opened.commit()
-        self.gone |= self.ended
-        self.ended = set()
-        held = self.ready | {one.seq_id for one in self.tokens}
-        self.safe = {one for one in held if self.contents[one][1]}
+        self.seal(sync=True)
+        self.opened.write_groups()
+        self.hear_groups()
+
+    def commit_in_part(self) -> None:
+        """Things happen between the steps of a commit; and not every group is synced."""
+        how = self.rng.random()
+        if how < 0.4:
+            self.seal(sync=self.rng.random() < 0.5)
+        elif how < 0.7:
+            self.opened.write_groups()
+        else:
+            self.hear_groups()
+
+    def seal(self, *, sync: bool) -> None:
+        if self.opened.seal(sync=sync):
+            for queue in self.queues.values():
+                queue.promises.seal()
+
+    def hear_groups(self) -> None:
+        for group in self.opened.hear_groups():
+            self.unsynced_groups += 1
+            if group.sync:
+                for queue in self.queues.values():
+                    queue.promises.commit(self.unsynced_groups)
+                self.unsynced_groups = 0
 
     def work(self) -> None:
         self.opened.work(self.now_ms, idle=self.rng.random() < 0.2)
 
     def run_jobs(self) -> None:
-        self.opened.run_jobs(writes=self.rng.randint(0, 3), reads=self.rng.randint(0, 3))
+        steps = (self.opened.run_write, self.opened.run_read, self.opened.hear_job)
+        for _ in range(self.rng.randint(0, 30 if self.slow else 9)):
+            self.rng.choice(steps)()
+
+    # -- trouble ---------------------------------------------------------------------------
+
+    def fill_disk(self) -> None:
+        self.files.space_left = self.rng.choice([0, 0, 300, 2000])
+        self.full_steps = self.rng.randint(3, 40)
+        self.counts["full disks"] += 1
+
+    def make_room(self) -> None:
+        self.files.space_left = UNLIMITED
+        self.full_steps = 0
+
+    def pass_time(self) -> None:
+        if self.full_steps > 0:
+            self.full_steps -= 1
+            if self.full_steps == 0:
+                self.make_room()
+
+    def make_fail(self) -> None:
+        self.files.fail(self.rng.choice(WRITING_VERBS), errno.EIO, self.rng.randint(0, 5))
+
+    def is_broken(self) -> bool:
+        """Something the node cannot go on with."""
+        error = self.opened.engine.disk_error() or self.opened.committer.error
+        if error is None:
+            return False
+        assert isinstance(error, OSError), error
+        assert error.errno == errno.EIO, error
+        return True
+
+    def is_rewriting(self) -> bool:
+        return self.opened.engine.account.rewriting > 0
+
+    # -- the end of the process ------------------------------------------------------------
 
     def end(self) -> None:
-        """The process ends in one of three ways, and begins again."""
-        persistent = {seq_id for seq_id, (_, kept) in self.contents.items() if kept}
-        need = self.safe - self.ended
-        allowed = persistent - self.gone
-        ending = self.rng.random()
-        if ending < 0.3:
+        """In one of three ways."""
+        if self.rng.random() < 0.3 and self.close_cleanly():
+            self.counts["clean stops"] += 1
+            for queue in self.queues.values():
+                queue.closed_cleanly()
+            self.leave(self.rng.random() < 0.3)
+            self.open()
+        else:
+            self.crash()
+
+    def close_cleanly(self) -> bool:
+        """False = the disk did not let it: it ends somewhere in the middle."""
+        try:
             self.opened.close_cleanly()
-            if ending < 0.1:
-                self.files.power_cut(self.rng)
-            held = self.ready | {one.seq_id for one in self.tokens}
-            need = allowed = held & persistent
-        elif ending < 0.75:
+        except OSError as error:
+            must_be_trouble(error)
+            self.counts["stops that failed"] += 1
+            return False
+        return True
+
+    def crash(self) -> None:
+        self.counts["crashes"] += 1
+        for queue in self.queues.values():
+            index = queue.queue.index_or_none()
+            for job in [] if index is None else index._rewrites:
+                copied = self.files.exists(index.unfinished_path(job.segment.number))
+                if job.segment.renaming:
+                    self.counts["crashes before rename" if copied else "crashes at rename"] += 1
+                else:
+                    self.counts["crashes after copy" if copied else "crashes before copy"] += 1
+        self.leave(self.rng.random() < 0.65)
+        self.open()
+
+    def leave(self, power_cut: bool) -> None:
+        self.counts["rewrites"] += self.opened.engine.account.rewritten
+        self.counts["compactions"] += self.opened.engine.store.statistics()["compactions"]
+        self.counts["stalls"] += self.opened.stalls
+        self.die(power_cut)
+
+    def die(self, power_cut: bool) -> None:
+        if power_cut:
             self.files.power_cut(self.rng)
         else:
             self.files.kill()
-        self.crashes += ending >= 0.3
-        self.open()
-        found = self.queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
-        self.judge(found, need, allowed)
-        self.ready = {one.seq_id for one in found}
-        self.contents = {one: self.contents[one] for one in self.ready}
-        self.safe = set(self.ready)
-        self.tokens, self.ended, self.gone = [], set(), set()
 
-    def judge(self, found: list[Message], need: set[int], allowed: set[int]) -> None:
-        seq_ids = [one.seq_id for one in found]
-        assert seq_ids == sorted(set(seq_ids)), "out of order, or twice"
-        assert need <= set(seq_ids), f"lost: {sorted(need - set(seq_ids))}"
-        assert set(seq_ids) <= allowed, f"came back: {sorted(set(seq_ids) - allowed)}"
-        for one in found:
-            assert one.content == self.contents[one.seq_id][0], f"{one.seq_id} is another"
+    def open(self) -> None:
+        """The next process; a start that meets trouble ends, and the one after it goes on."""
+        if self.trouble and self.rng.random() < 0.15:
+            verb = self.rng.choice(OPENING_VERBS)
+            self.files.fail(verb, errno.EIO, self.rng.choice([0, 1, 3, 10, 30]))
+        while not self.try_to_open():
+            self.counts["starts that failed"] += 1
+            self.die(self.rng.random() < 0.5)
+            if self.rng.random() < 0.5:
+                self.make_room()
+        self.unsynced_groups = 0
+        for number, queue in self.queues.items():
+            queue.reopened(self.opened.queues[number], clean=self.opened.opening.clean)
+
+    def try_to_open(self) -> bool:
+        try:
+            self.opened = PatientEngine(
+                self.files,
+                ENTRIES,
+                limits(**self.limits),
+                journal_file_bytes=4000,
+                store_file_bytes=self.store_file_bytes,
+            )
+        except OSError as error:
+            must_be_trouble(error)
+            return False
+        return True
+
+    # -- the end of the life ---------------------------------------------------------------
+
+    def settle(self) -> None:
+        for _ in range(10_000):
+            more = self.opened.work(self.now_ms, idle=False)
+            self.commit()
+            self.opened.run_jobs()
+            if not more and not self.opened.jobs_wait() and not self.opened.groups_wait():
+                return
+        raise AssertionError("the engine never comes to rest")
 
     def drain(self) -> None:
         """Whatever happened: all of it comes out, and nothing is left behind."""
-        self.opened.settle(self.now_ms)
-        if self.tokens:
-            self.queue.requeue(self.tokens)
+        self.trouble = False
+        self.make_room()
+        self.files._failures.clear()
+        self.opened.run_jobs()  # one of them may have failed before
+        if self.is_broken():
+            self.crash()
         for _ in range(5000):
-            self.queue.ack(self.queue.fetch(100, 10**9))
-            self.opened.settle(self.now_ms)
-            if not self.queue.ready_count():
+            self.settle()
+            for queue in self.queues.values():
+                queue.drain()
+            self.check()
+            if not any(queue.ready for queue in self.queues.values()):
                 break
-        self.opened.settle(self.now_ms)
-        assert self.queue.ready_count() == 0
-        assert self.queue.ram_bytes() == 0
+        self.now_ms += 1000  # what was moved to the tail has its old place settled by the clock
+        self.settle()
+        for queue in self.queues.values():
+            queue.check_is_empty()
         assert self.opened.engine.store.statistics()["references"] == 0
-        index = self.queue.index_or_none()
-        assert index is None or not index.segments
+        self.counts["rewrites"] += self.opened.engine.account.rewritten
+        for queue in self.queues.values():
+            self.counts["moves"] += queue.moves
+            self.counts["delays"] += queue.delays
+            self.counts["releases"] += queue.releases
+
+
+def must_be_trouble(error: OSError) -> None:
+    """Of our making, and not a bug's."""
+    if error.errno not in (errno.EIO, errno.ENOSPC):
+        raise error

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 
 import pytest
 
 from penstock.core.errors import Corrupt
 from tests.simulation.engine_lives import Life
+from tests.simulation.queue_judge import EVERYTHING
 
 SEEDS = int(os.environ.get("PENSTOCK_ENGINE_SEEDS", "150"))
 FIRST = int(os.environ.get("PENSTOCK_ENGINE_SEED") or random.SystemRandom().randrange(10**9))
-FAILED_ONCE: tuple[int, ...] = ()
+FAILED_ONCE = (
+    4,  # a group tried again was written over in a store file left behind
+    213,  # two starts on a full disk, each with a journal file begun in vain
+    1307,  # a read here and now waited for a compaction to be heard of
+)
+WANTED = ("crashes", "rewrites", "moves", "releases", "full disks", "failures", "clean stops")
 
 
 def test_random_lives() -> None:
-    lives = crashes = 0
+    lives = 0
+    counts: Counter[str] = Counter()
     for seed in (*FAILED_ONCE, *range(FIRST, FIRST + SEEDS)):
         life = Life(seed)
         try:
@@ -28,9 +36,18 @@ def test_random_lives() -> None:
         except Exception as error:
             pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
         lives += 1
-        crashes += life.crashes
-    print(f"{lives} lives from seed {FIRST}, {crashes} crashes, nothing lost")
-    assert crashes > 0
+        counts += life.counts
+    said = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    print(f"{lives} lives from seed {FIRST}, nothing lost: {said}")
+    assert all(counts[name] > 0 for name in WANTED), counts
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_life_is_its_seed(seed: int) -> None:
+    lives = [Life(seed), Life(seed)]
+    for life in lives:
+        life.live()
+    assert lives[0].files.calls == lives[1].files.calls
 
 
 def flipped(life: Life) -> str:
@@ -47,22 +64,26 @@ def test_a_flipped_bit_is_refused_or_harmless_and_never_delivered() -> None:
     refused = harmless = 0
     judged: list[bool] = []
     for seed in range(FIRST, FIRST + SEEDS // 2):
-        life = Life(seed)
+        life = Life(seed, trouble=False)
         for _ in range(60):
             life.now_ms += 1
-            life.rng.choice([life.publish, life.fetch, life.commit, life.work, life.run_jobs])()
+            queue = life.some_queue()
+            life.rng.choice([life.publish, queue.fetch, life.commit, life.work, life.run_jobs])()
         life.commit()
         name = flipped(life)
         try:
-            life.open()
+            assert life.try_to_open()
         except Corrupt as error:
             refused += 1
             named = name.rpartition("/")[2] in str(error) or "is missing" in str(error)
             judged.append(named)
             continue
         harmless += 1
-        for one in life.queue.read_range(0, 1 << 40, 1 << 40, 1 << 40):
-            assert one.content == life.contents[one.seq_id][0], f"seed {seed}, {name}"
+        for number, queue in life.queues.items():
+            again = life.opened.queues[number]
+            for one in again.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING):
+                wanted = life.contents[queue.names[one.seq_id]][0]
+                assert one.content == wanted, f"seed {seed}, {name}"
     print(f"{refused} flips refused, {harmless} harmless")
     assert refused > harmless // 4
     assert all(judged), "a refusal names the file"
