@@ -81,6 +81,8 @@ HOT = [
     "src/penstock/server/session.py",
     "src/penstock/server/amqp_link.py",
     "src/penstock/server/amqp_topology.py",
+    "src/penstock/server/amqp_publishing.py",
+    "src/penstock/server/amqp_transaction.py",
     "src/penstock/server/amqp_channel.py",
     "src/penstock/server/amqp_handshake.py",
     "src/penstock/server/amqp_session.py",

@@ -48,12 +48,6 @@ _DECLARED = "A < queue.declare-ok ch=1 queue='<q>'"
 
 NOT_YET = (
     _not_yet(
-        "channel.tx_select",
-        "A < tx.select-ok ch=1",
-        "transactions (tx.select)",
-        "class_id=90 method_id=10",
-    ),
-    _not_yet(
         "exchange.alternate_exchange_argument",
         "A < exchange.declare-ok ch=1",
         "argument 'alternate-exchange' for exchange '<x>' in vhost '/'",

@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Any, Self
 
+from penstock.broker.access import User
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import Message
 from penstock.queues.queue import Queue
@@ -27,15 +28,19 @@ TICK_S = 0.02
 class QueueHall:
     """Stands in for broker and virtual host: the few calls a range session makes."""
 
+    name = "/"
+
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
+        self.guest = User("guest", "", [])
+        self.guest.vhosts["/"] = (".*", ".*", ".*")
         self.clock_ms = 1_700_000_000_000
         self._made = 0
 
     def declare(self, name: str) -> Queue:
         self._made += 1
         backing = transient_backing()
-        queue = Queue("/", name, f"life{self._made}", False, False, {}, backing, [], [])
+        queue = Queue("/", name, f"life{self._made}", False, False, {}, backing, [], [], [])
         self.queues[name] = queue
         return queue
 
@@ -50,12 +55,12 @@ class QueueHall:
 
     # -- what a session calls --------------------------------------------------------------
 
-    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> str:
+    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
         if (name, password) != ("guest", "guest"):
             raise AccessRefused("Login was refused")
-        return name
+        return self.guest
 
-    def enter(self, user: str, vhost: str) -> QueueHall:
+    def enter(self, user: User, vhost: str) -> QueueHall:
         if vhost != "/":
             raise NotFound(f"vhost {vhost} not found")
         return self

@@ -86,6 +86,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.open_count == len(self.open)
         for tag in (0, 1, self.next_tag - 1, self.next_tag, *self.open):
             assert self.ledger.is_open(tag) == (tag in self.open)
+        middle = self.next_tag // 2
+        assert self.ledger.open_tags(middle) == [tag for tag in sorted(self.open) if tag <= middle]
 
 
 LedgerMachine.TestCase.settings = settings(

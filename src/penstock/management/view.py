@@ -85,6 +85,9 @@ class ChannelFacts:
         self.prefetch = 0
         self.shared_prefetch = 0
         self.confirm = False
+        self.transactional = False
+        self.uncommitted_count = 0
+        self.uncommitted_ack_count = 0
         self.unacknowledged_count = 0
         self.unconfirmed_count = 0
         self.published_count = 0
@@ -446,7 +449,9 @@ class BrokerView:
             "prefetch_count": channel.prefetch,
             "global_prefetch_count": channel.shared_prefetch,
             "confirm": channel.confirm,
-            "transactional": False,
+            "transactional": channel.transactional,
+            "messages_uncommitted": channel.uncommitted_count,
+            "acks_uncommitted": channel.uncommitted_ack_count,
             "messages_unacknowledged": channel.unacknowledged_count,
             "messages_unconfirmed": channel.unconfirmed_count,
             "message_stats": {"publish": channel.published_count},

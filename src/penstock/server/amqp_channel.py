@@ -1,6 +1,6 @@
 """One AMQP channel: its methods become calls on the virtual host, and replies.
 
-    publishes   PublishRun ─► vhost.route ─► vhost.publish ─► confirms
+    publishes   PublishRun ─► amqp_publishing
     deliveries  queue.deliver ─► ledger (tags) ─► encoder
     settlements AckRun, nack, reject ─► ledger ─► queue.settle / queue.requeue
 
@@ -17,7 +17,6 @@ from penstock.broker.arguments import (
     consumer_priority,
     refuse_not_built,
 )
-from penstock.broker.confirms import ConfirmLedger
 from penstock.core.errors import (
     BrokerError,
     CommandInvalid,
@@ -25,32 +24,27 @@ from penstock.core.errors import (
     NotImplementedYet,
     PreconditionFailed,
 )
-from penstock.core.message import COPIES, Address, Message
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
 from penstock.server.amqp_link import Link
+from penstock.server.amqp_publishing import Publishing
 from penstock.server.amqp_topology import TopologyMethods, name_in
+from penstock.server.amqp_transaction import ACK, REJECT, REQUEUE, Transaction
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import (
     short_bytes,
-    write_ack,
     write_deliveries,
     write_get_ok,
-    write_nack,
-    write_return,
 )
-from penstock.wire.amqp.events import AckRun, PublishRun
+from penstock.wire.amqp.events import AckRun
 from penstock.wire.amqp.ledger import ALL_OPEN, DeliveryLedger, Settlement
 from penstock.wire.amqp.methods import Method
-from penstock.wire.amqp.properties import decode_properties
 
 OUTPUT_HIGH_BYTES: Final[i64] = 512 * 1024
 """More than this waiting to be sent shuts the outlet until it has left."""
-NO_ROUTE: Final[i64] = 312
 ACCOUNTS_MAX: Final = 64
 """Queues a channel polls; above this, those it owes nothing are forgotten."""
 REPLY_TO_QUEUE: Final = "amq.rabbitmq.reply-to"
-_NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
 
 
 @final
@@ -65,97 +59,12 @@ class AmqpChannel:
         self.ledger = DeliveryLedger()
         self.shared = SharedWindow()
         self.prefetch: i64 = 0
-        self.confirms: ConfirmLedger | None = None
-        self.published_count: i64 = 0
+        self.publishing = Publishing(link, number)
+        self.transaction: Transaction | None = None
         self._tag_bytes: dict[str, bytes] = {}
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
         self.topology = TopologyMethods(link, number)
         link.count_channel(1)
-
-    # -- publishing ----------------------------------------------------------------------
-
-    def publish(self, run: PublishRun) -> bool:
-        """Route and enqueue; True when confirms may now be written."""
-        link = self.link
-        vhost = link.vhost
-        address = run.address
-        messages = run.messages
-        count: i64 = len(messages)
-        self.published_count += count
-        link.session.has_published = True
-        route = link.route(address)
-        position: i64 = 0
-        if route.needs_headers or self._name_copies(messages):
-            position = self._publish_by_headers(address, messages)
-        elif route.refuses:
-            return self._publish_or_refuse(route.queues, messages)
-        elif len(route.queues) > 0:
-            position = vhost.publish(route.queues, messages, link.now_ms)
-            if route.queues[0].is_crowded():
-                link.session.crowded = route.queues[0]
-        elif address.mandatory:
-            self._return(messages)
-        confirms = self.confirms
-        if confirms is None:
-            return False
-        confirms.published(count, position, link.broker.engine.journal.durable_position)
-        return True
-
-    def _publish_or_refuse(self, queues: list[Queue], messages: list[Message]) -> bool:
-        """To queues that may have no room; a publisher with confirms is told which they took."""
-        link = self.link
-        position, refused = link.vhost.publish_some(queues, messages, link.now_ms)
-        confirms = self.confirms
-        if confirms is None:
-            return False
-        durable_position = link.broker.engine.journal.durable_position
-        for place in range(len(messages)):
-            if place not in refused:
-                confirms.published(1, position, durable_position)
-                continue
-            alone = confirms.unconfirmed_count() == 0  # else "up to" would say no to others
-            confirms.refuse()
-            write_nack(link.out, self.number, confirms.last_number, alone)
-        return True
-
-    def _name_copies(self, messages: list[Message]) -> bool:
-        for message in messages:  # noqa: SIM110 - a generator costs more than the loop
-            if message.flags & COPIES:
-                return True
-        return False
-
-    def _publish_by_headers(self, address: Address, messages: list[Message]) -> i64:
-        """Message by message, with its headers in hand."""
-        vhost = self.link.vhost
-        position: i64 = 0
-        for message in messages:
-            headers = decode_properties(message.content).headers or {}
-            if "CC" in headers or "BCC" in headers:
-                raise NotImplementedYet("CC and BCC headers")
-            route = self.link.route(address)
-            queues = route.queues
-            if route.needs_headers:
-                queues = vhost.route_with_headers(address, headers)
-            if len(queues) > 0:
-                at = vhost.publish(queues, [message], self.link.now_ms)
-                position = at if at > 0 else position
-            elif address.mandatory:
-                self._return([message])
-        return position
-
-    def _return(self, messages: list[Message]) -> None:
-        link = self.link
-        for message in messages:
-            write_return(link.out, self.number, NO_ROUTE, _NO_ROUTE_TEXT, message, link.frame_max)
-
-    def write_confirms(self) -> None:
-        """Say "up to N" for everything that has become safe."""
-        confirms = self.confirms
-        if confirms is None or self.closing:
-            return
-        count = confirms.take()
-        if count > 0:
-            write_ack(self.link.out, self.number, confirms.acked, count > 1)
 
     # -- delivering ----------------------------------------------------------------------
 
@@ -179,6 +88,9 @@ class AmqpChannel:
     # -- settling ------------------------------------------------------------------------
 
     def ack(self, run: AckRun) -> None:
+        if self.transaction is not None:
+            self._note(self.transaction, ACK, run.first_tag, run.last_tag, run.multiple)
+            return
         if run.multiple:
             self._settle(self._take_multiple(run.last_tag))
             return
@@ -188,6 +100,9 @@ class AmqpChannel:
             raise _unknown_tag(unknown)
 
     def _nack(self, tag: i64, multiple: bool, requeue: bool) -> None:
+        if self.transaction is not None:
+            self._note(self.transaction, REQUEUE if requeue else REJECT, tag, tag, multiple)
+            return
         if multiple:
             settled = self._take_multiple(tag)
         else:
@@ -233,10 +148,73 @@ class AmqpChannel:
         for consumer in self.consumers.values():
             cast(Queue, consumer.queue).wake()
 
+    # -- transactions --------------------------------------------------------------------
+
+    def _tx_method(self, method: Method) -> bool:
+        if method.key == m.TX_SELECT:
+            self.publishing.select_transactions()
+            if self.transaction is None:
+                self.transaction = Transaction(self.ledger)
+            self.link.send(self.number, m.TX_SELECT_OK, [])
+            return False
+        transaction = self.transaction
+        if transaction is None:
+            raise PreconditionFailed("channel is not transactional")
+        if method.key == m.TX_COMMIT:
+            self._commit(transaction)
+            return True
+        if method.key != m.TX_ROLLBACK:
+            raise CommandInvalid("unimplemented method")
+        self.publishing.rollback()
+        transaction.take_verdicts()
+        self.link.send(self.number, m.TX_ROLLBACK_OK, [])
+        return False
+
+    def _note(
+        self, transaction: Transaction, kind: int, first_tag: i64, last_tag: i64, multiple: bool
+    ) -> None:
+        if not multiple:
+            unknown = transaction.note(kind, first_tag, last_tag)
+            if unknown <= last_tag:
+                raise _unknown_tag(unknown)
+        elif last_tag == 0:
+            transaction.note_through(kind, self.ledger.next_tag)
+        elif transaction.is_open(last_tag):
+            transaction.note_through(kind, last_tag)
+        else:
+            raise _unknown_tag(last_tag)
+
+    def _commit(self, transaction: Transaction) -> None:
+        """Everything at once; commit-ok leaves when all of it is on disk."""
+        journal = self.link.broker.engine.journal
+        before = journal.position
+        all_taken = self.publishing.commit()
+        for verdict in transaction.take_verdicts():
+            settled, _ = self.ledger.take(verdict.first_tag, verdict.last_tag)
+            if verdict.kind == ACK:
+                self._settle(settled)
+            elif verdict.kind == REJECT:
+                self._reject(settled)
+            else:
+                self._requeue(settled)
+        if not all_taken:
+            raise PreconditionFailed("partial tx completion")
+        after = journal.position
+        self.publishing.committed(after if after != before else 0)
+
+    def _recover(self) -> None:
+        """Put back what is unsettled; what the open transaction judged is its affair."""
+        if self.transaction is None:
+            self._requeue(self.ledger.take_all())
+            return
+        for tag in self.transaction.open_tags(self.ledger.next_tag):
+            settled, _ = self.ledger.take(tag, tag)
+            self._requeue(settled)
+
     # -- methods -------------------------------------------------------------------------
 
-    def handle(self, method: Method) -> None:
-        """Everything but publish, ack and close."""
+    def handle(self, method: Method) -> bool:
+        """Everything but publish, ack and close; True when confirms may now be written."""
         class_id = method.key >> 16
         if class_id == 60:
             self._basic(method)
@@ -244,9 +222,10 @@ class AmqpChannel:
             self.topology.queue_method(method)
         elif class_id == 40:
             self.topology.exchange_method(method)
+        elif class_id == 90:
+            return self._tx_method(method)
         elif method.key == m.CONFIRM_SELECT:
-            if self.confirms is None:
-                self.confirms = ConfirmLedger()
+            self.publishing.select_confirms()
             self._reply(method, m.CONFIRM_SELECT_OK, [])
         elif method.key == m.CHANNEL_FLOW:
             if not method.flag("active"):
@@ -254,12 +233,9 @@ class AmqpChannel:
             self._reply(method, m.CHANNEL_FLOW_OK, [True])
         elif method.key == m.ACCESS_REQUEST:
             self._reply(method, m.ACCESS_REQUEST_OK, [1])
-        elif method.key == m.TX_SELECT:
-            raise NotImplementedYet("transactions (tx.select)")
-        elif method.key == m.TX_COMMIT or method.key == m.TX_ROLLBACK:
-            raise PreconditionFailed("channel is not transactional")
         else:
             raise CommandInvalid("unimplemented method")
+        return False
 
     def _reply(self, method: Method, key: i64, values: list[object]) -> None:
         if method.fields.get("nowait") is not True:
@@ -284,7 +260,7 @@ class AmqpChannel:
         elif key == m.BASIC_RECOVER or key == m.BASIC_RECOVER_ASYNC:
             if not method.flag("requeue"):
                 raise NotImplementedYet("requeue=false")
-            self._requeue(self.ledger.take_all())
+            self._recover()
             if key == m.BASIC_RECOVER:
                 self._reply(method, m.BASIC_RECOVER_OK, [])
         elif key == m.BASIC_ACK:

@@ -181,7 +181,7 @@ class AmqpSession(Session):
         if channel is None or channel.closing:
             return
         try:
-            if channel.publish(run):
+            if channel.publishing.publish(run):
                 self._confirm_ready.append(channel)
         except BrokerError as error:
             self._channel_failed(run.channel, error, m.BASIC_PUBLISH)
@@ -240,8 +240,8 @@ class AmqpSession(Session):
             if not channel.closing:
                 raise CommandInvalid("unimplemented method")
             del self.channels[number]
-        elif not channel.closing:
-            channel.handle(method)
+        elif not channel.closing and channel.handle(method):
+            self._confirm_ready.append(channel)
 
     def _channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
         code, name = reply_code(error)
@@ -251,7 +251,7 @@ class AmqpSession(Session):
         channel = self.channels.get(number)
         if channel is None or channel.closing:
             return
-        channel.write_confirms()
+        channel.publishing.write_confirms()
         channel.close()
         self.decoder.discard(number)
         self.link.send(
@@ -427,7 +427,7 @@ class AmqpSession(Session):
         self.link.now_ms = now_ms
         for channel in list(self.channels.values()):
             if not channel.closing:
-                channel.write_confirms()
+                channel.publishing.write_confirms()
                 channel.close()
         self.channels = {}
         self.link.leave()
@@ -446,8 +446,8 @@ class AmqpSession(Session):
         if len(self._confirm_ready) == 0:
             return
         for channel in self._confirm_ready:
-            channel.write_confirms()
-            confirms = channel.confirms
+            channel.publishing.write_confirms()
+            confirms = channel.publishing.confirms
             if confirms is not None and confirms.waiting():
                 self.awaiting_disk = True
         self._confirm_ready = []
@@ -455,10 +455,10 @@ class AmqpSession(Session):
     def confirm(self, durable_position: i64) -> None:
         self.awaiting_disk = False
         for channel in self.channels.values():
-            confirms = channel.confirms
+            confirms = channel.publishing.confirms
             if confirms is not None and confirms.waiting():
                 confirms.advance(durable_position)
-                channel.write_confirms()
+                channel.publishing.write_confirms()
                 if confirms.waiting():
                     self.awaiting_disk = True
 

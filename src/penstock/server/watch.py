@@ -87,9 +87,13 @@ def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
     facts.prefetch = int(channel.prefetch)
     facts.shared_prefetch = int(channel.shared.limit)
     facts.unacknowledged_count = int(channel.ledger.open_count)
-    facts.published_count = int(channel.published_count)
-    confirms = channel.confirms
-    if confirms is not None:
+    facts.published_count = int(channel.publishing.published_count)
+    confirms = channel.publishing.confirms
+    if channel.transaction is not None:
+        facts.transactional = True
+        facts.uncommitted_count = channel.publishing.held_count()
+        facts.uncommitted_ack_count = channel.transaction.noted_count()
+    elif confirms is not None:
         facts.confirm = True
         facts.unconfirmed_count = int(confirms.unconfirmed_count())
     return facts

@@ -168,6 +168,17 @@ class DeliveryLedger:
         place = tag - self._base
         return place < len(self._messages) and self._messages[place] is not None
 
+    def open_tags(self, last_tag: i64) -> list[int]:
+        """Those up to and including this one, ascending."""
+        tags = [tag for tag in self._aside if tag <= last_tag]
+        count: i64 = min(last_tag - self._base + 1, i64(len(self._messages)))
+        place: i64 = 0
+        while place < count:
+            if self._messages[place] is not None:
+                tags.append(int(self._base + place))
+            place += 1
+        return tags
+
     def _trim(self) -> None:
         """Cut the holes off the front (D2)."""
         if self.open_count == len(self._aside):

@@ -1,0 +1,188 @@
+"""The publishing side of one channel: runs go to queues, confirms come back.
+
+    PublishRun ─► vhost.route ─► vhost.publish ─► journal position ─► confirms
+                     (or kept until tx.commit)
+
+In confirm mode every publish is answered when it is safe; in tx mode every commit is, by
+the same count: a channel is in one of them or in neither, for as long as it lives.
+
+Raises ``BrokerError`` for the session to turn into a close.
+"""
+
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.confirms import ConfirmLedger
+from penstock.broker.routes import Route
+from penstock.core.errors import NotImplementedYet, PreconditionFailed
+from penstock.core.message import COPIES, Address, Message
+from penstock.queues.queue import Queue
+from penstock.server.amqp_link import Link
+from penstock.wire.amqp import methods as m
+from penstock.wire.amqp.encoder import short_bytes, write_ack, write_nack, write_return
+from penstock.wire.amqp.events import PublishRun
+from penstock.wire.amqp.properties import decode_properties
+
+NO_ROUTE: Final[i64] = 312
+_NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
+
+
+@final
+class Publishing:
+    """Of one channel."""
+
+    def __init__(self, link: Link, number: i64) -> None:
+        self.link = link
+        self.number: i64 = number
+        self.confirms: ConfirmLedger | None = None
+        self.transactional: bool = False
+        self.published_count: i64 = 0
+        self._held: list[PublishRun] = []  # until the commit
+
+    # -- modes ---------------------------------------------------------------------------
+
+    def select_confirms(self) -> None:
+        if self.transactional:
+            raise PreconditionFailed("cannot switch from tx to confirm mode")
+        if self.confirms is None:
+            self.confirms = ConfirmLedger()
+
+    def select_transactions(self) -> None:
+        if self.transactional:
+            return
+        if self.confirms is not None:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        self.confirms = ConfirmLedger()
+        self.transactional = True
+
+    # -- publishing ----------------------------------------------------------------------
+
+    def publish(self, run: PublishRun) -> bool:
+        """Route and enqueue; True when confirms may now be written."""
+        link = self.link
+        count: i64 = len(run.messages)
+        self.published_count += count
+        link.session.has_published = True
+        route = link.route(run.address)
+        if self.transactional:
+            self._held.append(run)
+            return False
+        if route.refuses:
+            return self._publish_or_refuse(route.queues, run.messages)
+        position = self._enqueue(route, run)
+        confirms = self.confirms
+        if confirms is None:
+            return False
+        confirms.published(count, position, link.broker.engine.journal.durable_position)
+        return True
+
+    def _enqueue(self, route: Route, run: PublishRun) -> i64:
+        """Returns the journal position that makes the run safe; 0 = nothing was logged."""
+        link = self.link
+        messages = run.messages
+        if route.needs_headers or self._name_copies(messages):
+            return self._publish_by_headers(run.address, messages)
+        if len(route.queues) == 0:
+            if run.address.mandatory:
+                self._return(messages)
+            return 0
+        if route.queues[0].is_crowded():
+            link.session.crowded = route.queues[0]
+        return link.vhost.publish(route.queues, messages, link.now_ms)
+
+    def _publish_or_refuse(self, queues: list[Queue], messages: list[Message]) -> bool:
+        """To queues that may have no room; a publisher with confirms is told which they took."""
+        link = self.link
+        position, refused = link.vhost.publish_some(queues, messages, link.now_ms)
+        confirms = self.confirms
+        if confirms is None:
+            return False
+        durable_position = link.broker.engine.journal.durable_position
+        for place in range(len(messages)):
+            if place not in refused:
+                confirms.published(1, position, durable_position)
+                continue
+            alone = confirms.unconfirmed_count() == 0  # else "up to" would say no to others
+            confirms.refuse()
+            write_nack(link.out, self.number, confirms.last_number, alone)
+        return True
+
+    def _name_copies(self, messages: list[Message]) -> bool:
+        for message in messages:  # noqa: SIM110 - a generator costs more than the loop
+            if message.flags & COPIES:
+                return True
+        return False
+
+    def _publish_by_headers(self, address: Address, messages: list[Message]) -> i64:
+        """Message by message, with its headers in hand."""
+        vhost = self.link.vhost
+        position: i64 = 0
+        for message in messages:
+            headers = decode_properties(message.content).headers or {}
+            if "CC" in headers or "BCC" in headers:
+                raise NotImplementedYet("CC and BCC headers")
+            route = self.link.route(address)
+            queues = route.queues
+            if route.needs_headers:
+                queues = vhost.route_with_headers(address, headers)
+            if len(queues) > 0:
+                at = vhost.publish(queues, [message], self.link.now_ms)
+                position = at if at > 0 else position
+            elif address.mandatory:
+                self._return([message])
+        return position
+
+    def _return(self, messages: list[Message]) -> None:
+        link = self.link
+        for message in messages:
+            write_return(link.out, self.number, NO_ROUTE, _NO_ROUTE_TEXT, message, link.frame_max)
+
+    def write_confirms(self) -> None:
+        """Say "up to N" for everything that has become safe."""
+        confirms = self.confirms
+        if confirms is None:
+            return
+        count = confirms.take()
+        if self.transactional:
+            for _ in range(count):
+                self.link.send(self.number, m.TX_COMMIT_OK, [])
+        elif count > 0:
+            write_ack(self.link.out, self.number, confirms.acked, count > 1)
+
+    # -- transactions --------------------------------------------------------------------
+
+    def held_count(self) -> int:
+        count = 0
+        for run in self._held:
+            count += len(run.messages)
+        return count
+
+    def rollback(self) -> None:
+        self._held = []
+
+    def commit(self) -> bool:
+        """Publish what was held; False when some queue had no room for some of it.
+
+        Raises ``NotFound`` or ``AccessRefused`` before anything is published, when an
+        exchange or a right went away meanwhile.
+        """
+        link = self.link
+        held = self._held
+        self._held = []
+        routes = [link.route(run.address) for run in held]
+        all_taken = True
+        for place in range(len(held)):
+            route = routes[place]
+            run = held[place]
+            if route.refuses:
+                _, refused = link.vhost.publish_some(route.queues, run.messages, link.now_ms)
+                all_taken = all_taken and len(refused) == 0
+            else:
+                self._enqueue(route, run)
+        return all_taken
+
+    def committed(self, position: i64) -> None:
+        """The commit is safe, and answered, when the log is durable up to ``position``."""
+        durable_position = self.link.broker.engine.journal.durable_position
+        cast(ConfirmLedger, self.confirms).published(1, position, durable_position)

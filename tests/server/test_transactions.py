@@ -1,0 +1,135 @@
+"""Transactions: what is noted, what is given back, and when commit-ok may be said."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from penstock.core.message import Message
+from penstock.server.amqp_transaction import ACK, REJECT, REQUEUE, Transaction
+from penstock.wire.amqp.ledger import DeliveryLedger
+from tests.helpers.connection_pair import ClientEnd, QuietBroker
+
+KINDS = st.sampled_from([ACK, REJECT, REQUEUE])
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    """Against two dictionaries: what is open, and what was said of it in which order."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.ledger = DeliveryLedger()
+        self.transaction = Transaction(self.ledger)
+        self.open: set[int] = set()
+        self.said: dict[int, int] = {}
+
+    @rule(count=st.integers(1, 5))
+    def deliver(self, count: int) -> None:
+        first = self.ledger.add("h", [Message(b"", b"", 0, 0) for _ in range(count)])
+        self.open.update(range(first, first + count))
+
+    @rule(kind=KINDS, first=st.integers(0, 30), length=st.integers(1, 4))
+    def say(self, kind: int, first: int, length: int) -> None:
+        tag = first
+        while tag < first + length and tag in self.open and tag not in self.said:
+            self.said[tag] = kind
+            tag += 1
+        assert self.transaction.note(kind, first, first + length - 1) == tag
+
+    @rule(kind=KINDS, last=st.integers(0, 30))
+    def say_through(self, kind: int, last: int) -> None:
+        for tag in sorted(self.open):
+            if tag <= last and tag not in self.said:
+                self.said[tag] = kind
+        self.transaction.note_through(kind, last)
+
+    @rule()
+    def roll_back(self) -> None:
+        self.transaction.take_verdicts()
+        self.said = {}
+
+    @rule()
+    def commit(self) -> None:
+        told = []
+        for verdict in self.transaction.take_verdicts():
+            self.ledger.take(verdict.first_tag, verdict.last_tag)
+            tags = range(verdict.first_tag, verdict.last_tag + 1)
+            told.extend([(tag, verdict.kind) for tag in tags])
+        assert told == list(self.said.items())
+        self.open -= set(self.said)
+        self.said = {}
+
+    @invariant()
+    def holds(self) -> None:
+        if hasattr(self, "transaction"):
+            self.transaction.check()
+            assert self.transaction.open_tags(99) == sorted(self.open - set(self.said))
+            assert self.transaction.noted_count() == len(self.said)
+
+
+TransactionMachine.TestCase.settings = settings(
+    max_examples=settings().max_examples, stateful_step_count=30, deadline=None
+)
+TestTransaction = TransactionMachine.TestCase
+
+
+@pytest.fixture
+def node() -> QuietBroker:
+    return QuietBroker()
+
+
+def names(client: ClientEnd) -> list[str]:
+    return [name for name, _ in client.methods()]
+
+
+def test_commit_ok_waits_for_the_sync(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.call("tx.select")
+    client.publish("", "q", b"one", delivery_mode=2)
+    node.committer.hold = True
+    client.method(1, "tx.commit")
+    assert names(client) == []
+    node.committer.finish()
+    node.run()
+    assert names(client) == ["tx.commit-ok"]
+    node.check()
+
+
+def test_commit_ok_waits_for_the_acknowledgements_too(node: QuietBroker) -> None:
+    """Whoever heard it never sees these messages again, whatever happens to the power."""
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.publish("", "q", b"one", delivery_mode=2)
+    client.call("tx.select")
+    client.consume("q")
+    client.method(1, "basic.ack", delivery_tag=1)
+    node.committer.hold = True
+    client.method(1, "tx.commit")
+    assert "tx.commit-ok" not in names(client)
+    node.committer.finish()
+    node.run()
+    assert "tx.commit-ok" in names(client)
+
+
+def test_an_exchange_that_went_before_the_commit_undoes_all_of_it(node: QuietBroker) -> None:
+    client, other = node.client(), node.client()
+    client.call("queue.declare", queue="q")
+    client.call("exchange.declare", exchange="x", type="fanout")
+    client.call("tx.select")
+    client.publish("", "q", b"one")
+    client.publish("x", "", b"two")
+    other.call("exchange.delete", exchange="x")
+    client.method(1, "tx.commit")
+    assert names(client) == ["channel.close"]
+    assert node.broker.vhosts["/"].queues["q"].backing.ready_count() == 0
+
+
+def test_a_commit_after_which_nobody_asks_is_still_answered_once(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("tx.select")
+    for _ in range(3):
+        client.method(1, "tx.commit")
+    assert names(client) == ["tx.commit-ok"] * 3
