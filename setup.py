@@ -59,6 +59,8 @@ HOT = [
     "src/penstock/backing/ending.py",
     "src/penstock/backing/returning.py",
     "src/penstock/backing/variable_queue.py",
+    "src/penstock/backing/priorities.py",
+    "src/penstock/backing/factory.py",
     "src/penstock/queues/consumers.py",
     "src/penstock/queues/limits.py",
     "src/penstock/queues/limiting.py",

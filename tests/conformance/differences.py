@@ -44,6 +44,7 @@ def _not_yet(case: str, theirs: str, what: str, ids: str, rest: tuple[str, ...] 
 _DECLARE = "class_id=50 method_id=10"
 _CONSUME = "class_id=60 method_id=20"
 _PUBLISH = "class_id=60 method_id=40"
+_GOT = "A < basic.get-ok ch=1 delivery_tag={tag} routing_key='<q>'{rest}"
 _DECLARED = "A < queue.declare-ok ch=1 queue='<q>'"
 
 NOT_YET = (
@@ -82,15 +83,6 @@ NOT_YET = (
             "A < closed",
         ),
     ),
-    *(
-        _not_yet(
-            f"queue.argument_{name}",
-            _DECLARED,
-            f"argument 'x-{name.replace('_', '-')}' for queue '<q>' in vhost '/'",
-            _DECLARE,
-        )
-        for name in ("max_priority",)
-    ),
     _not_yet(
         "queue.argument_queue_type_quorum_exclusive",
         'A < channel.close ch=1 code=406 text="PRECONDITION_FAILED - invalid property '
@@ -117,6 +109,20 @@ FOR_GOOD = (
         "'x-delivery-limit' for queue '<q>' in vhost '/' of queue type rabbit_classic_queue\" "
         + _DECLARE,
         (_DECLARED,),
+        rest=True,
+    ),
+    Difference(
+        ("priorities.a_full_queue_drops_from_its_head",),
+        "A full queue with priorities loses its lowest first; `priority_drop_order` has RabbitMQ's"
+        " order.",
+        _GOT.format(tag=1, rest=" messages=1 body=b'1-1' priority=1"),
+        (
+            _GOT.format(tag=1, rest=" messages=1 body=b'0-3' priority=3"),
+            "A > basic.get ch=1 queue='<q>' no_ack=True",
+            _GOT.format(tag=2, rest=" body=b'2-2' priority=2"),
+            "A > basic.get ch=1 queue='<q>' no_ack=True",
+            "A < basic.get-empty ch=1",
+        ),
         rest=True,
     ),
     Difference(

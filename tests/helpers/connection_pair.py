@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.backing.variable_queue import VariableQueue
+from penstock.backing.factory import adopt, make_backing, part_count
+from penstock.backing.interface import BackingQueue
 from penstock.broker.access import HASHING, hash_password
+from penstock.broker.arguments import highest_priority
 from penstock.broker.broker import Broker
 from penstock.server.amqp_session import AmqpSession, Limits
 from penstock.server.committer import Committer
@@ -108,7 +110,9 @@ class QuietBroker:
         files: SimFileSystem | None = None,
         definitions: str = ":memory:",
         memory_bytes: int = EVERYTHING,
+        drop_order: str = "lowest",
     ) -> None:
+        self.drop_order = drop_order
         self.files = files or SimFileSystem()
         self.definitions = Definitions(definitions)
         self.now_ms = 1_700_000_000_000
@@ -123,7 +127,11 @@ class QuietBroker:
             self.files,
             DIRECTORY,
             EngineLimits(4096, EVERYTHING, 32_768, memory_bytes, memory_bytes // 2),
-            {record.queue_id: entries[record.vhost] for record in topology.queues},
+            {
+                record.queue_id + part: entries[record.vhost]
+                for record in topology.queues
+                for part in range(part_count(highest_priority(record.arguments)))
+            },
             JOURNAL_FILE_BYTES,
         )
         self.engine = self.opening.engine
@@ -139,19 +147,21 @@ class QuietBroker:
         )
         self.broker.open(topology, 1, self.now_ms)
         for record in topology.queues:
-            found = self.opening.queues.get(record.queue_id)
-            if found is not None:
-                backing: Any = self.broker.vhosts[record.vhost].queues[record.name].backing
-                backing.adopt(found.index, found.next_seq_id, found.expiring)
+            queue = self.broker.vhosts[record.vhost].queues[record.name]
+            adopt(queue.backing, record.queue_id, self.opening.queues)
         self.committer = HeldCommitter(self.files)
         self.worker = PromptWorker(self.files, self.engine.board.finish)
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
 
-    def _make_backing(self, queue_id: int, durable: bool, entries: int) -> VariableQueue:
+    def _make_backing(
+        self, queue_id: int, durable: bool, entries: int, highest_priority: int
+    ) -> BackingQueue:
         if not durable:
-            self._transient_id += 1
-            queue_id = self._transient_id
-        return VariableQueue(self.engine, queue_id, durable, entries)
+            queue_id = self._transient_id + 1
+            self._transient_id += part_count(highest_priority)
+        return make_backing(
+            self.engine, queue_id, durable, entries, highest_priority, self.drop_order
+        )
 
     def _run_jobs(self, jobs: list[DiskJob]) -> None:
         for job in jobs:

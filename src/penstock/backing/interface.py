@@ -39,6 +39,10 @@ class BackingQueue:
         """
         raise NotImplementedError
 
+    def fetch_surplus(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """As ``fetch``, but what an overflowing queue is to lose first."""
+        return self.fetch(max_messages, max_bytes)
+
     def unfetch(self, messages: list[Message]) -> None:
         """The last messages of the last ``fetch`` were not handed out: ready again, unmarked."""
         raise NotImplementedError
@@ -109,6 +113,10 @@ class BackingQueue:
     def why_stopped(self) -> str:
         """What damage keeps this backing from handing out its head; "" = none."""
         raise NotImplementedError
+
+    def parts(self) -> "list[BackingQueue]":
+        """The backings it is made of, for those who open and close them: itself, mostly."""
+        return [self]
 
     def set_reader(self, reader: object) -> None:
         """Who is to be woken when something has arrived; looked at by the rooms above only."""

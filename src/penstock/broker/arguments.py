@@ -14,20 +14,25 @@ from penstock.routing.headers import type_name
 EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years, RabbitMQ's limit."""
 
-NOT_BUILT_QUEUE_ARGUMENTS: Final = ("x-max-priority",)
+NO_PRIORITIES: Final = -1
+PRIORITY_MAX: Final = 255
 NOT_BUILT_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 NOT_BUILT_CONSUMER_ARGUMENTS: Final = ("x-consumer-timeout",)
 
 
 def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
-    """Raises PreconditionFailed or NotImplementedYet; ``what`` names the queue."""
-    refuse_not_built(arguments, NOT_BUILT_QUEUE_ARGUMENTS, what)
+    """Raises PreconditionFailed or NotImplementedYet (queue types); ``what`` names the queue."""
     for key, lowest in (("x-expires", 1), ("x-message-ttl", 0)):
         if key in arguments:
             _check_duration(key, arguments[key], lowest, what)
     for key in ("x-max-length", "x-max-length-bytes", "x-delivery-limit"):
         if key in arguments:
             _check_number(key, arguments[key], 0, what)
+    if "x-max-priority" in arguments:
+        top = arguments["x-max-priority"]
+        _check_number("x-max-priority", top, 0, what)
+        if isinstance(top, int) and top > PRIORITY_MAX:
+            raise _invalid("x-max-priority", what, f"{{max_value_exceeded,{top}}}")
     _check_dead_letters(arguments, what)
     if "x-overflow" in arguments:
         overflow = arguments["x-overflow"]
@@ -65,6 +70,12 @@ def _check_dead_letters(arguments: dict[str, object], what: str) -> None:
             raise _invalid("x-dead-letter-routing-key", what, term)
         if "x-dead-letter-exchange" not in arguments:
             raise _invalid("x-dead-letter-routing-key", what, "routing_key_but_no_dlx_defined")
+
+
+def highest_priority(arguments: dict[str, object]) -> int:
+    """Of the messages of a queue; ``NO_PRIORITIES`` when it knows none."""
+    value = arguments.get("x-max-priority")
+    return value if isinstance(value, int) else NO_PRIORITIES
 
 
 def consumer_priority(arguments: dict[str, object], what: str) -> int:

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 
 from penstock.broker.vhost import Vhost
 from penstock.core.letters import Letter, LetterWriter
-from penstock.core.message import PERSISTENT, Message
+from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.queues.limits import Death
 from penstock.queues.queue import Queue
 
@@ -88,7 +88,8 @@ class DeadLetters:
         queues = self._queues_for(vhost, exchange, letter)
         if len(queues) == 0:
             return 0
-        copy = Message(letter.content, letter.address, message.flags & PERSISTENT, 0)
+        flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
+        copy = Message(letter.content, letter.address, flags, 0)
         self.published_count += 1
         position, _ = vhost.publish_some(queues, [copy], now_ms)
         return position

@@ -5,7 +5,6 @@ Of the optional arguments only known ones are compared; integers of all widths a
 
 from typing import Final
 
-from penstock.broker.arguments import NOT_BUILT_QUEUE_ARGUMENTS
 from penstock.core.errors import PreconditionFailed, ResourceLocked
 from penstock.queues.queue import Queue
 from penstock.routing.headers import type_name
@@ -22,7 +21,7 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
     "x-max-length",
     "x-max-length-bytes",
     "x-overflow",
-    *NOT_BUILT_QUEUE_ARGUMENTS,
+    "x-max-priority",
     "x-single-active-consumer",
     "x-queue-mode",
     "x-queue-type",

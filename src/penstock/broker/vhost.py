@@ -13,11 +13,13 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.backing.factory import part_count
 from penstock.backing.interface import BackingQueue
 from penstock.broker.access import NO_LIMIT
 from penstock.broker.arguments import (
     NOT_BUILT_EXCHANGE_ARGUMENTS,
     check_queue_arguments,
+    highest_priority,
     refuse_not_built,
 )
 from penstock.broker.equivalence import (
@@ -63,8 +65,8 @@ PREDECLARED: Final = (
 )
 
 
-BackingFactory = Callable[[int, bool, int], BackingQueue]
-"""(queue id, durable, segment entries) -> the backing of a new queue."""
+BackingFactory = Callable[[int, bool, int, int], BackingQueue]
+"""(queue id, durable, segment entries, highest priority or -1) -> the backing of a new queue."""
 IncarnationSource = Callable[[], str]
 """Names that no queue ever had before (dice live in noisy rooms)."""
 
@@ -369,7 +371,7 @@ class Vhost:
         # An exclusive queue dies with its connection, so with the process: nothing to keep.
         kept = durable and owner is None
         if kept:
-            queue_id = self._definitions.next_queue_id()
+            queue_id = self._definitions.next_queue_id(part_count(highest_priority(arguments)))
         queue = self._make_queue(
             queue_id, name, self._new_incarnation(), durable, kept, auto_delete, arguments
         )
@@ -405,7 +407,9 @@ class Vhost:
         auto_delete: bool,
         arguments: dict[str, object],
     ) -> Queue:
-        backing = self._make_backing(queue_id, kept, self.segment_entries)
+        backing = self._make_backing(
+            queue_id, kept, self.segment_entries, highest_priority(arguments)
+        )
         queue = Queue(
             self.name,
             name,

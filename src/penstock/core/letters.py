@@ -20,6 +20,7 @@ class Letter:
 
     ``address``     as in ``Message``: the dead letter exchange and the first routing key
     ``keys``        all routing keys
+    ``priority``    0 to 255
     ``headers``     for exchanges that route by headers
     ``seen_queues`` queues to which it must not go again: it came from there without anybody
                     ever refusing it
@@ -32,12 +33,14 @@ class Letter:
         keys: list[str],
         headers: dict[str, object],
         seen_queues: list[str],
+        priority: int,
     ) -> None:
         self.content = content
         self.address = address
         self.keys = keys
         self.headers = headers
         self.seen_queues = seen_queues
+        self.priority = priority
 
 
 class LetterWriter:

@@ -36,10 +36,16 @@ STORED: Final = 64
 """Its content is in the message store under ``msg_id``, not in the index."""
 PENDING: Final = 128
 """Handed out and not yet settled."""
+PRIORITY_SHIFT: Final = 8
+PRIORITY_MASK: Final[i64] = 0xFF00
+"""These bits are the publisher's priority, 0 to 255.  They come from the properties, so no
+record on disk has them."""
 ATTEMPTS_SHIFT: Final = 16
 """Above this bit the flags count attempts to deliver (saturating at 65,535)."""
 ATTEMPTS_MAX: Final = 65_535
 ONE_ATTEMPT: Final[i64] = 65_536
+
+_COPIED: Final[i64] = 0xFF01  # PERSISTENT, and the priority
 
 BODY_SIZE_AT: Final[i64] = 11
 """Where a content header frame says how long the body is."""
@@ -91,7 +97,7 @@ class Message:
 
     def copy_for_queue(self) -> "Message":
         """The same message for one more queue: shares the bytes, has its own place."""
-        copy = Message(self.content, self.address, self.flags & PERSISTENT, self.expires_at_ms)
+        copy = Message(self.content, self.address, self.flags & _COPIED, self.expires_at_ms)
         copy.msg_id = self.msg_id
         return copy
 

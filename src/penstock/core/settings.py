@@ -289,6 +289,12 @@ class Settings:
         "Share of that limit above which queues move messages to disk.",
         unit="percent",
     )
+    priority_drop_order = Text(
+        "lowest",
+        "What a full queue with priorities and `drop-head` loses first: its lowest priority, or"
+        " as RabbitMQ its highest.",
+        choices=("lowest", "highest"),
+    )
     queue_index_segment_entries = Integer(
         16_384,
         64,

@@ -39,17 +39,47 @@ class DiskFacts:
 
 def listed_fields(backing: BackingQueue) -> Facts:
     """What a queue's line in a list says of its backing."""
-    return _in_their_shape(describe_queue(_variable(backing), LISTED))
+    rows = [_in_their_shape(describe_queue(_variable(part), LISTED)) for part in backing.parts()]
+    return rows[0] if len(rows) == 1 else _sum_of(rows)
 
 
 def shown_fields(backing: BackingQueue) -> Facts:
     """The same of one queue, with the object ``penstock``."""
-    queue = _variable(backing)
-    facts = describe_queue(queue, SHOWN)
-    fields = _in_their_shape(facts)
-    facts["index"] = describe_index(queue)
-    fields["penstock"] = facts
-    return fields
+    parts = [_variable(part) for part in backing.parts()]
+    described = [describe_queue(part, SHOWN // len(parts)) for part in parts]
+    rows = [_in_their_shape(facts) for facts in described]
+    for part, facts in zip(parts, described, strict=True):
+        facts["index"] = describe_index(part)
+    if len(parts) == 1:
+        return rows[0] | {"penstock": described[0]}
+    named = {str(number): facts for number, facts in enumerate(described) if facts["messages"]}
+    return _sum_of(rows) | {"penstock": {"priorities": named}}
+
+
+def _sum_of(rows: list[Facts]) -> Facts:
+    """Of a queue with priorities: numbers are sums, what differs otherwise is not told."""
+    summed = _added(rows)
+    statuses = [cast(Facts, row["backing_queue_status"]) for row in rows]
+    deltas = [cast(list[int], status["delta"]) for status in statuses]
+    paged, transient = sum(delta[2] for delta in deltas), sum(delta[3] for delta in deltas)
+    summed["backing_queue_status"] = {
+        **_added(statuses),
+        "mode": statuses[0]["mode"],
+        "delta": ["delta", "undefined", paged, transient, "undefined"],
+        "priority_lengths": {str(number): one["len"] for number, one in enumerate(statuses)},
+    }
+    return summed
+
+
+def _added(rows: list[Facts]) -> Facts:
+    added: Facts = {}
+    for key, first in rows[0].items():
+        values = [row.get(key) for row in rows]
+        if all(isinstance(value, int | float) for value in values):
+            added[key] = sum(cast(list[float], values))
+        elif all(value == first for value in values):
+            added[key] = first
+    return added
 
 
 def _variable(backing: BackingQueue) -> VariableQueue:

@@ -138,7 +138,7 @@ class LimitedMessages:
             excess = self._body_bytes - limits.max_length_bytes
         if over <= 0 and excess <= 0:
             return []
-        fetched = self.backing.fetch(
+        fetched = self.backing.fetch_surplus(
             DROPPED_AT_ONCE if excess > 0 or over > DROPPED_AT_ONCE else over, DROPPED_BYTES_MAX
         )
         count: i64 = 0

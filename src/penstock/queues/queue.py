@@ -26,7 +26,7 @@ from mypy_extensions import i64
 from penstock.backing.interface import BackingQueue
 from penstock.core.errors import AccessRefused, NotFound, ResourceLocked
 from penstock.core.letters import REJECTED
-from penstock.core.message import Message
+from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring
 from penstock.queues.limiting import LimitedMessages
 from penstock.queues.limits import Death
@@ -259,9 +259,9 @@ class Queue(LimitedMessages):
         takers: dict[int, Consumer] = {}
         for i in range(len(hands)):
             for message in hands[i]:
-                takers[int(message.seq_id)] = ring.members[i]
+                takers[_place(message)] = ring.members[i]
         self._deal(ring, hands, left)
-        return [Delivery(takers[int(message.seq_id)], [message]) for message in messages]
+        return [Delivery(takers[_place(message)], [message]) for message in messages]
 
     def _deal(self, ring: Ring, hands: list[list[Message]], left: list[Message]) -> list[Delivery]:
         deliveries: list[Delivery] = []
@@ -479,3 +479,8 @@ class Queue(LimitedMessages):
         assert self.refilling == (self in self._refills), "Q2"
         assert outstanding <= self.unacked_count, "Q4"
         self.backing.check()
+
+
+def _place(message: Message) -> int:
+    """Its own among all messages of the queue: parts of a queue number theirs each for itself."""
+    return int(message.seq_id << 8 | (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT)

@@ -27,9 +27,11 @@ from base64 import urlsafe_b64encode
 from typing import Final, cast
 
 from penstock import __version__
+from penstock.backing.factory import adopt, make_backing, part_count
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import HASHING, hash_password
+from penstock.broker.arguments import highest_priority
 from penstock.broker.broker import Broker
 from penstock.core import message
 from penstock.core.errors import DataDirLocked, DataDirOutdated
@@ -48,6 +50,7 @@ from penstock.server.starting import StartingPage, StartProgress
 from penstock.server.turn import Turn
 from penstock.storage.definition_records import (
     PermissionRecord,
+    QueueRecord,
     Topology,
     UserRecord,
     VhostRecord,
@@ -141,6 +144,12 @@ def server_properties() -> dict[str, object]:
     }
 
 
+def _queue_ids(record: QueueRecord) -> range:
+    """Of the backings of one durable queue: one for each priority."""
+    count = part_count(highest_priority(record.arguments))
+    return range(record.queue_id, record.queue_id + count)
+
+
 class Node:
     """Everything of one running broker."""
 
@@ -160,7 +169,11 @@ class Node:
             self._files,
             settings.data_dir,
             engine_limits(settings),
-            {record.queue_id: entries[record.vhost] for record in topology.queues},
+            {
+                queue_id: entries[record.vhost]
+                for record in topology.queues
+                for queue_id in _queue_ids(record)
+            },
             settings.journal_file_size_bytes,
             settings.msg_store_file_size_limit_bytes,
         )
@@ -192,11 +205,20 @@ class Node:
         )
         self._stalled = ""
 
-    def _make_backing(self, queue_id: int, durable: bool, entries: int) -> BackingQueue:
+    def _make_backing(
+        self, queue_id: int, durable: bool, entries: int, highest_priority: int
+    ) -> BackingQueue:
         if not durable:
-            self._transient_id += 1
-            queue_id = self._transient_id
-        return VariableQueue(self.engine, queue_id, durable, entries)
+            queue_id = self._transient_id + 1
+            self._transient_id += part_count(highest_priority)
+        return make_backing(
+            self.engine,
+            queue_id,
+            durable,
+            entries,
+            highest_priority,
+            self.settings.priority_drop_order,
+        )
 
     def _wake(self) -> None:
         self.loop.wake()
@@ -226,13 +248,8 @@ class Node:
                 now_ms,
             )
         for record in topology.queues:
-            found = opening.queues.get(record.queue_id)
-            if found is not None:
-                queue = self.broker.vhosts[record.vhost].queues[record.name]
-                backing = cast(VariableQueue, queue.backing)
-                backing.adopt(found.index, found.next_seq_id, found.expiring)
-                if found.expiring:
-                    backing.look_ahead()  # its head may be over its time
+            queue = self.broker.vhosts[record.vhost].queues[record.name]
+            adopt(queue.backing, record.queue_id, opening.queues)
         reach("recovery.ready")
         text = f"{len(topology.queues)} durable queues, {int(opening.messages)} messages"
         if opening.clean:
@@ -359,10 +376,11 @@ class Node:
         durable: list[RestingQueue] = []
         next_seq_ids: dict[int, int] = {}
         for vhost in self.broker.vhosts.values():
-            for name, queue_id in vhost.queue_ids.items():
-                backing = cast(VariableQueue, vhost.queues[name].backing)
-                durable.append(backing)
-                next_seq_ids[queue_id] = int(backing.next_seq_id())
+            for name in vhost.queue_ids:
+                for part in vhost.queues[name].backing.parts():
+                    backing = cast(VariableQueue, part)
+                    durable.append(backing)
+                    next_seq_ids[int(backing.queue_id)] = int(backing.next_seq_id())
         close_engine(self.engine, durable, next_seq_ids, self._files)
         self.definitions.close()
         self.loop.close()

@@ -153,13 +153,13 @@ class Definitions:
         assert below <= QUEUE_ID_MAX
         self._change("UPDATE counters SET value = ? WHERE name = 'next_queue_id'", below)
 
-    def next_queue_id(self) -> int:
-        """A number no queue of this node ever had or will have."""
-        if self._next_queue_id >= self._set_aside_below:
+    def next_queue_id(self, count: int = 1) -> int:
+        """The first of ``count`` numbers no queue of this node ever had or will have."""
+        if self._next_queue_id + count > self._set_aside_below:
             self._set_aside()
             self.commit()  # what is under way too: only in a turn that takes very many
         queue_id = self._next_queue_id
-        self._next_queue_id += 1
+        self._next_queue_id += count
         return queue_id
 
     # -- changes ---------------------------------------------------------------------------

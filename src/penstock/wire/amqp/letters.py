@@ -29,7 +29,7 @@ from penstock.wire.amqp.header_edit import (
     table_payload,
     with_headers,
 )
-from penstock.wire.amqp.properties import EXPIRATION, expiration
+from penstock.wire.amqp.properties import EXPIRATION, expiration, priority
 from penstock.wire.amqp.tables import decode_table
 
 X_DEATH: Final = b"x-death"
@@ -80,6 +80,7 @@ class AmqpLetterWriter(LetterWriter):
             keys,
             headers,
             [] if reason == REJECTED else _seen_queues(headers),
+            int(priority(content)),
         )
 
 

@@ -1,9 +1,9 @@
 """What the broker must know of a message's properties, read in passing (hot).
 
 The content stays as it is; of its header frame the broker wants the delivery mode, the
-expiration, and whether the headers name further routing keys.  The rest is stepped over,
-but completely: properties that do not fill their frame, or a headers table that is none,
-would hit the consumer that decodes them, so they are refused at the door.
+priority, the expiration, and whether the headers name further routing keys.  The rest is
+stepped over, but completely: properties that do not fill their frame, or a headers table
+that is none, would hit the consumer that decodes them, so they are refused at the door.
 """
 
 from typing import Final, final
@@ -12,7 +12,7 @@ from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i64
 
 from penstock.core.errors import BrokerError, PreconditionFailed
-from penstock.core.message import COPIES, PERSISTENT
+from penstock.core.message import COPIES, PERSISTENT, PRIORITY_SHIFT
 from penstock.wire.amqp.properties import parse_expiration
 
 FLAGS_AT: Final[i64] = 19
@@ -95,7 +95,10 @@ class PropertySkim:
         if bit == _HEADERS:
             return self._headers(data, position, end)
         if bit == _PRIORITY:
-            return position + 1 if position < end else _MALFORMED
+            if position >= end:
+                return _MALFORMED
+            self.flags |= i64(data[position]) << PRIORITY_SHIFT
+            return position + 1
         if bit == _TIMESTAMP:
             return position + 8 if position + 8 <= end else _MALFORMED
         if position >= end:

@@ -1,0 +1,233 @@
+"""The backing of a queue with priorities: one backing for each, the highest goes first.
+
+    publish ─► the part of the message's priority, at most the highest there is
+    fetch   ◄─ the highest part that has something, then the next
+
+Parts number their messages each for itself, so a position means nothing across them: a
+queue with priorities is not read by position.  A token carries its priority in its flags;
+the disk does not keep it, for the part that reads a message back knows it.
+
+While the first message of a part is on its way from the disk, lower parts give nothing:
+what waits for it is as short as one read, and the order is what the queue is for.
+
+Most queues use few of the priorities they were declared with.  ``_used`` names the parts
+that ever had a message, highest first, and nothing here looks at the others.
+
+Invariants (``check``):
+  R1  ``_used`` is descending, and every part with a message ready is in it
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.core.errors import PreconditionFailed
+from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
+
+LOWEST_FIRST: Final = "lowest"
+
+
+@final
+class PriorityBacking(BackingQueue):
+    """``parts[p]`` holds the messages of priority p."""
+
+    def __init__(self, parts: list[BackingQueue], drop_order: str) -> None:
+        self._parts: list[BackingQueue] = parts
+        self._top: i64 = len(parts) - 1
+        self._used: list[int] = []
+        self._drops_lowest: bool = drop_order == LOWEST_FIRST
+
+    def parts(self) -> list[BackingQueue]:
+        return self._parts
+
+    def adopted(self) -> None:
+        """After recovery: parts may hold messages from before."""
+        for priority in range(len(self._parts)):
+            if self._parts[priority].ready_count() > 0:
+                self._use(priority)
+
+    def _use(self, priority: i64) -> BackingQueue:
+        number = int(priority)
+        if number not in self._used:
+            self._used.append(number)
+            self._used.sort(reverse=True)
+        return self._parts[priority]
+
+    def _priority(self, message: Message) -> i64:
+        priority = (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT
+        return priority if priority < self._top else self._top
+
+    def _by_priority(self, messages: list[Message]) -> list[list[Message]]:
+        """Of each priority that occurs, its messages in their order."""
+        if len(messages) == 1:
+            return [messages]
+        hands: dict[int, list[Message]] = {}
+        for message in messages:
+            priority = int(self._priority(message))
+            hand = hands.get(priority)
+            if hand is None:
+                hands[priority] = [message]
+            else:
+                hand.append(message)
+        return list(hands.values())
+
+    def _part_of(self, messages: list[Message]) -> BackingQueue:
+        return self._parts[self._priority(messages[0])]
+
+    # -- in ------------------------------------------------------------------------------
+
+    def publish(self, messages: list[Message], now_ms: i64) -> None:
+        for hand in self._by_priority(messages):
+            self._use(self._priority(hand[0])).publish(hand, now_ms)
+
+    # -- out -----------------------------------------------------------------------------
+
+    def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self._fetch(self._used, max_messages, max_bytes)
+
+    def fetch_surplus(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """The lowest priority loses first, and of it the oldest (or as ``fetch``: a setting)."""
+        order = self._used[::-1] if self._drops_lowest else self._used
+        return self._fetch(order, max_messages, max_bytes)
+
+    def _fetch(self, order: list[int], max_messages: i64, max_bytes: i64) -> list[Message]:
+        fetched: list[Message] = []
+        for priority in order:
+            part = self._parts[priority]
+            if part.ready_count() == 0:
+                continue
+            some = self._marked(part.fetch(max_messages, max_bytes), priority)
+            for message in some:
+                max_bytes -= message.size
+            max_messages -= len(some)
+            fetched.extend(some)
+            if part.ready_count() > 0 or max_messages <= 0 or max_bytes <= 0:
+                break
+        return fetched
+
+    def _marked(self, messages: list[Message], priority: i64) -> list[Message]:
+        mark = priority << PRIORITY_SHIFT
+        for message in messages:
+            message.flags = (message.flags & ~PRIORITY_MASK) | mark
+        return messages
+
+    def unfetch(self, messages: list[Message]) -> None:
+        for hand in self._by_priority(messages):
+            self._part_of(hand).unfetch(hand)
+
+    def ack(self, messages: list[Message]) -> None:
+        for hand in self._by_priority(messages):
+            self._part_of(hand).ack(hand)
+
+    def requeue(self, messages: list[Message]) -> None:
+        for hand in self._by_priority(messages):
+            self._part_of(hand).requeue(hand)
+
+    # -- time ----------------------------------------------------------------------------
+
+    def expire(self, now_ms: i64) -> i64:
+        count: i64 = 0
+        for priority in self._used:
+            count += self._parts[priority].expire(now_ms)
+        return count
+
+    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        late: list[Message] = []
+        for priority in self._used:
+            room = max_messages - len(late)
+            if room <= 0:
+                break
+            late.extend(self._marked(self._parts[priority].fetch_expired(now_ms, room), priority))
+        return late
+
+    def next_expiry_ms(self) -> i64:
+        first: i64 = 0
+        for priority in self._used:
+            due_ms = self._parts[priority].next_expiry_ms()
+            if due_ms > 0 and (first == 0 or due_ms < first):
+                first = due_ms
+        return first
+
+    def may_expire(self) -> bool:
+        for priority in self._used:  # noqa: SIM110 - a generator costs more than the loop
+            if self._parts[priority].may_expire():
+                return True
+        return False
+
+    # -- all of it -----------------------------------------------------------------------
+
+    def purge(self) -> i64:
+        count: i64 = 0
+        for part in self._parts:
+            count += part.purge()
+        return count
+
+    def delete(self) -> None:
+        for part in self._parts:
+            part.delete()
+
+    def ready_count(self) -> i64:
+        count: i64 = 0
+        for priority in self._used:
+            count += self._parts[priority].ready_count()
+        return count
+
+    def ready_bytes(self) -> i64:
+        size: i64 = 0
+        for priority in self._used:
+            size += self._parts[priority].ready_bytes()
+        return size
+
+    def set_reader(self, reader: object) -> None:
+        for part in self._parts:
+            part.set_reader(reader)
+
+    def set_mode(self, lazy: bool) -> None:
+        for part in self._parts:
+            part.set_mode(lazy)
+
+    def await_head(self) -> None:
+        for priority in self._used:
+            if self._parts[priority].ready_count() > 0:
+                self._parts[priority].await_head()
+                return
+
+    def why_stopped(self) -> str:
+        for priority in self._used:
+            why = self._parts[priority].why_stopped()
+            if why != "":
+                return why
+        return ""
+
+    def whole(self, message: Message) -> Message | None:
+        whole = self._parts[self._priority(message)].whole(message)
+        if whole is not None:
+            whole.flags |= message.flags & PRIORITY_MASK
+        return whole
+
+    # -- positions, which a queue with priorities has not --------------------------------
+
+    def next_seq_id(self) -> i64:
+        raise _no_positions()
+
+    def floor_seq_id(self) -> i64:
+        raise _no_positions()
+
+    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        raise _no_positions()
+
+    def drop_below(self, seq_id: i64) -> i64:
+        raise _no_positions()
+
+    def check(self) -> None:
+        """Assert R1, and what every part promises."""
+        assert self._used == sorted(set(self._used), reverse=True), "R1"
+        for priority in range(len(self._parts)):
+            part = self._parts[priority]
+            assert part.ready_count() == 0 or priority in self._used, "R1"
+            part.check()
+
+
+def _no_positions() -> PreconditionFailed:
+    return PreconditionFailed("a queue with priorities cannot be read by position")
