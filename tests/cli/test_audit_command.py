@@ -393,3 +393,27 @@ def test_a_real_broker_running_killed_and_stopped(own_broker: BrokerProcess) -> 
         if terms == "absent":
             own_broker.start()
             own_broker.stop()
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_queue_with_priorities_is_sound_and_comes_back(tmp_path: Path, clean: bool) -> None:
+    """Each priority has a directory of its own; all belong to the queue."""
+    with LiveBroker(tmp_path / "broker") as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("p", durable=True, arguments={"x-max-priority": 3})
+            for priority in (0, 3, 1):
+                properties = pika.BasicProperties(delivery_mode=2, priority=priority)
+                channel.basic_publish("", "p", b"%d" % priority, properties)
+        if clean:
+            broker.stop()
+        else:
+            broker.kill()
+        code, found = report(str(broker.data_dir))
+        assert code == 0, found
+        broker.start()
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            bodies = [channel.basic_get("p", auto_ack=True)[2] for _ in range(3)]
+        assert bodies == [b"3", b"1", b"0"]

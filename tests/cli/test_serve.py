@@ -71,6 +71,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "default_vhost": "v",
         "load_definitions": "definitions.json",
         "loopback_users": "ann,bob",
+        "priority_drop_order": "highest",
         "log_level": "debug",
         "log_format": "json",
     }

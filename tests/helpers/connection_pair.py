@@ -12,16 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.backing.factory import adopt, make_backing, part_count
+from penstock.backing.factory import adopt, make_backing
 from penstock.backing.interface import BackingQueue
 from penstock.broker.access import HASHING, hash_password
-from penstock.broker.arguments import highest_priority
 from penstock.broker.broker import Broker
 from penstock.server.amqp_session import AmqpSession, Limits
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.turn import Turn
-from penstock.storage.definition_records import PermissionRecord, UserRecord, VhostRecord
+from penstock.storage.definition_records import (
+    PermissionRecord,
+    UserRecord,
+    VhostRecord,
+    part_count,
+)
 from penstock.storage.definitions import Definitions
 from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.engine import EngineLimits
@@ -128,9 +132,9 @@ class QuietBroker:
             DIRECTORY,
             EngineLimits(4096, EVERYTHING, 32_768, memory_bytes, memory_bytes // 2),
             {
-                record.queue_id + part: entries[record.vhost]
+                queue_id: entries[record.vhost]
                 for record in topology.queues
-                for part in range(part_count(highest_priority(record.arguments)))
+                for queue_id in record.queue_ids()
             },
             JOURNAL_FILE_BYTES,
         )

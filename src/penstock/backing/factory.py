@@ -5,13 +5,9 @@ from typing import cast
 from penstock.backing.interface import BackingQueue
 from penstock.backing.priorities import PriorityBacking
 from penstock.backing.variable_queue import VariableQueue
+from penstock.storage.definition_records import NO_PRIORITIES, part_count
 from penstock.storage.engine import Engine
 from penstock.storage.recovery import FoundQueue
-
-
-def part_count(highest_priority: int) -> int:
-    """How many backings, and queue ids, a queue takes; -1 = it knows no priorities."""
-    return max(0, highest_priority) + 1
 
 
 def make_backing(
@@ -23,7 +19,7 @@ def make_backing(
     drop_order: str,
 ) -> BackingQueue:
     """``queue_id`` is the first of ``part_count``; ``drop_order`` that of a full queue."""
-    if highest_priority < 0:
+    if highest_priority == NO_PRIORITIES:
         return VariableQueue(engine, queue_id, durable, segment_entries)
     parts: list[BackingQueue] = [
         VariableQueue(engine, queue_id + priority, durable, segment_entries)

@@ -14,7 +14,6 @@ from penstock.routing.headers import type_name
 EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years, RabbitMQ's limit."""
 
-NO_PRIORITIES: Final = -1
 PRIORITY_MAX: Final = 255
 NOT_BUILT_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 NOT_BUILT_CONSUMER_ARGUMENTS: Final = ("x-consumer-timeout",)
@@ -70,12 +69,6 @@ def _check_dead_letters(arguments: dict[str, object], what: str) -> None:
             raise _invalid("x-dead-letter-routing-key", what, term)
         if "x-dead-letter-exchange" not in arguments:
             raise _invalid("x-dead-letter-routing-key", what, "routing_key_but_no_dlx_defined")
-
-
-def highest_priority(arguments: dict[str, object]) -> int:
-    """Of the messages of a queue; ``NO_PRIORITIES`` when it knows none."""
-    value = arguments.get("x-max-priority")
-    return value if isinstance(value, int) else NO_PRIORITIES
 
 
 def consumer_priority(arguments: dict[str, object], what: str) -> int:

@@ -13,13 +13,11 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from penstock.backing.factory import part_count
 from penstock.backing.interface import BackingQueue
 from penstock.broker.access import NO_LIMIT
 from penstock.broker.arguments import (
     NOT_BUILT_EXCHANGE_ARGUMENTS,
     check_queue_arguments,
-    highest_priority,
     refuse_not_built,
 )
 from penstock.broker.equivalence import (
@@ -51,7 +49,13 @@ from penstock.queues.limits import Death
 from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, route
-from penstock.storage.definition_records import BindingRecord, ExchangeRecord, QueueRecord
+from penstock.storage.definition_records import (
+    BindingRecord,
+    ExchangeRecord,
+    QueueRecord,
+    highest_priority,
+    part_count,
+)
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
 

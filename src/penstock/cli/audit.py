@@ -205,8 +205,9 @@ def _queues_of(copy: str) -> list[QueueFacts]:
         if queue.vhost not in entries:
             raise Corrupt(f"queue {queue.name!r} belongs to no virtual host")
     return [
-        QueueFacts(queue.queue_id, queue.vhost, queue.name, entries[queue.vhost])
+        QueueFacts(queue_id, queue.vhost, queue.name, entries[queue.vhost])
         for queue in topology.queues
+        for queue_id in queue.queue_ids()
     ]
 
 

@@ -27,11 +27,10 @@ from base64 import urlsafe_b64encode
 from typing import Final, cast
 
 from penstock import __version__
-from penstock.backing.factory import adopt, make_backing, part_count
+from penstock.backing.factory import adopt, make_backing
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import HASHING, hash_password
-from penstock.broker.arguments import highest_priority
 from penstock.broker.broker import Broker
 from penstock.core import message
 from penstock.core.errors import DataDirLocked, DataDirOutdated
@@ -50,10 +49,10 @@ from penstock.server.starting import StartingPage, StartProgress
 from penstock.server.turn import Turn
 from penstock.storage.definition_records import (
     PermissionRecord,
-    QueueRecord,
     Topology,
     UserRecord,
     VhostRecord,
+    part_count,
 )
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import EngineLimits, RestingQueue
@@ -144,12 +143,6 @@ def server_properties() -> dict[str, object]:
     }
 
 
-def _queue_ids(record: QueueRecord) -> range:
-    """Of the backings of one durable queue: one for each priority."""
-    count = part_count(highest_priority(record.arguments))
-    return range(record.queue_id, record.queue_id + count)
-
-
 class Node:
     """Everything of one running broker."""
 
@@ -172,7 +165,7 @@ class Node:
             {
                 queue_id: entries[record.vhost]
                 for record in topology.queues
-                for queue_id in _queue_ids(record)
+                for queue_id in record.queue_ids()
             },
             settings.journal_file_size_bytes,
             settings.msg_store_file_size_limit_bytes,

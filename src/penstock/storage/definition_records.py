@@ -3,6 +3,8 @@
 They carry values and decide nothing; who declares writes them, who starts reads them.
 """
 
+from typing import Final
+
 
 class VhostRecord:
     """``segment_entries``: of its queues' index; it must never change under data."""
@@ -114,6 +116,20 @@ class ExchangeRecord:
         self.arguments = arguments
 
 
+NO_PRIORITIES: Final = -1
+
+
+def highest_priority(arguments: dict[str, object]) -> int:
+    """Of the messages of a queue; ``NO_PRIORITIES`` when it knows none."""
+    value = arguments.get("x-max-priority")
+    return value if isinstance(value, int) else NO_PRIORITIES
+
+
+def part_count(highest_priority: int) -> int:
+    """How many backings, and queue ids, a queue takes: one for each priority."""
+    return max(0, highest_priority) + 1
+
+
 class QueueRecord:
     """``incarnation`` tells a queue from an earlier one of the same name: 32 hex digits."""
 
@@ -134,6 +150,11 @@ class QueueRecord:
         self.name = name
         self.auto_delete = auto_delete
         self.arguments = arguments
+
+    def queue_ids(self) -> list[int]:
+        """Of all its backings."""
+        count = part_count(highest_priority(self.arguments))
+        return list(range(self.queue_id, self.queue_id + count))
 
 
 class BindingRecord:
