@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from penstock.broker.access import User
@@ -100,28 +98,6 @@ def test_a_withdrawn_permission_holds_from_the_next_publish_on() -> None:
     client.publish("", "q")
     assert vhost.queues["q"].backing.ready_count() == 3
     assert client.methods()[-1][1]["code"] == 403
-
-
-class Counting(dict[str, tuple[str, str, str]]):
-    """Permissions that know how often they were looked at (compiled classes take no patches)."""
-
-    looks = 0
-
-    def get(self, *key: Any) -> Any:
-        self.looks += 1
-        return super().get(*key)
-
-
-def test_a_publish_is_judged_once_per_route() -> None:
-    node = QuietBroker()
-    client = node.client()
-    client.call("queue.declare", queue="q")
-    user = node.broker.users.users["guest"]
-    user.vhosts = counting = Counting(user.vhosts)
-    for _ in range(5):
-        client.publish("", "q")
-    assert node.broker.vhosts["/"].queues["q"].backing.ready_count() == 5
-    assert counting.looks == 1
 
 
 def test_connections_and_channels_are_counted_until_they_end() -> None:
