@@ -10,6 +10,7 @@ from setuptools import setup
 
 HOT = [
     "src/penstock/core/message.py",
+    "src/penstock/core/headers.py",
     "src/penstock/core/letters.py",
     "src/penstock/wire/amqp/errors.py",
     "src/penstock/wire/amqp/tables.py",
@@ -22,6 +23,7 @@ HOT = [
     "src/penstock/wire/amqp/decoder.py",
     "src/penstock/wire/amqp/encoder.py",
     "src/penstock/wire/amqp/header_edit.py",
+    "src/penstock/wire/amqp/header_reader.py",
     "src/penstock/wire/amqp/letters.py",
     "src/penstock/wire/amqp/ledger.py",
     "src/penstock/storage/failpoints.py",
@@ -60,6 +62,7 @@ HOT = [
     "src/penstock/backing/returning.py",
     "src/penstock/backing/variable_queue.py",
     "src/penstock/backing/priorities.py",
+    "src/penstock/backing/deduplication.py",
     "src/penstock/backing/factory.py",
     "src/penstock/queues/consumers.py",
     "src/penstock/queues/limits.py",

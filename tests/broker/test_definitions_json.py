@@ -109,7 +109,7 @@ def test_it_works_and_survives() -> None:
     assert (anna.max_channels, broker.vhosts["shop"].max_queues) == (12, 50)
     assert broker.vhosts["shop"].queues["orders"].expires_ms == 7_200_000
     again = type(broker)(
-        node.definitions, node.engine, node._make_backing, str, [], AmqpLetterWriter()
+        node.definitions, node.engine, node.make_backing, str, [], AmqpLetterWriter()
     )
     again.open(node.definitions.load(), 1, 1)
     kept = json.loads(json.dumps(export_definitions(again, "3.10.8", "0")))

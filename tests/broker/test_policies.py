@@ -283,7 +283,7 @@ def test_policies_users_and_limits_survive_a_restart() -> None:
     node.definitions.commit()
     broker = node.broker
     again = type(broker)(
-        node.definitions, node.engine, node._make_backing, str, [], AmqpLetterWriter()
+        node.definitions, node.engine, node.make_backing, str, [], AmqpLetterWriter()
     )
     again.open(node.definitions.load(), 1, 1)
     vhost, user = again.vhosts["v"], again.users.users["u"]

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.backing.factory import adopt, make_backing
-from penstock.backing.interface import BackingQueue
+from penstock.backing.factory import BackingMaker, adopt
 from penstock.broker.access import HASHING, hash_password
 from penstock.broker.broker import Broker
 from penstock.server.amqp_session import AmqpSession, Limits
@@ -24,7 +23,6 @@ from penstock.storage.definition_records import (
     PermissionRecord,
     UserRecord,
     VhostRecord,
-    part_count,
 )
 from penstock.storage.definitions import Definitions
 from penstock.storage.disk_jobs import DiskJob, run_job
@@ -32,6 +30,7 @@ from penstock.storage.engine import EngineLimits
 from penstock.storage.journal_codec import JournalGroup
 from penstock.storage.recovery import Opening
 from penstock.storage.store_groups import StoreWriter
+from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 from tests.helpers import raw_codec as codec
 from tests.helpers.sim_files import SimFileSystem
@@ -116,7 +115,6 @@ class QuietBroker:
         memory_bytes: int = EVERYTHING,
         drop_order: str = "lowest",
     ) -> None:
-        self.drop_order = drop_order
         self.files = files or SimFileSystem()
         self.definitions = Definitions(definitions)
         self.now_ms = 1_700_000_000_000
@@ -140,11 +138,11 @@ class QuietBroker:
         )
         self.engine = self.opening.engine
         self.opening.run(self._run_jobs, lambda _text: None)
-        self._transient_id = 1 << 30
+        self.make_backing = BackingMaker(self.engine, drop_order, AmqpHeaderReader()).make
         self.broker = Broker(
             self.definitions,
             self.engine,
-            self._make_backing,
+            self.make_backing,
             lambda: self.new_name("life"),
             ["guest"],
             AmqpLetterWriter(),
@@ -156,16 +154,6 @@ class QuietBroker:
         self.committer = HeldCommitter(self.files)
         self.worker = PromptWorker(self.files, self.engine.board.finish)
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
-
-    def _make_backing(
-        self, queue_id: int, durable: bool, entries: int, highest_priority: int
-    ) -> BackingQueue:
-        if not durable:
-            queue_id = self._transient_id + 1
-            self._transient_id += part_count(highest_priority)
-        return make_backing(
-            self.engine, queue_id, durable, entries, highest_priority, self.drop_order
-        )
 
     def _run_jobs(self, jobs: list[DiskJob]) -> None:
         for job in jobs:

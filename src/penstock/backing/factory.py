@@ -1,31 +1,58 @@
-"""Makes the backing a queue asks for, and gives it what the disk remembers of it."""
+"""Makes the backing a queue asks for, and gives it what the disk remembers of it.
 
-from typing import cast
+arguments                 the backing
+(none)                    a variable queue
+x-max-priority            a variable queue for each priority
+x-message-deduplication   one of these, with the keys of its messages around it
+"""
 
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.interface import BackingQueue
 from penstock.backing.priorities import PriorityBacking
 from penstock.backing.variable_queue import VariableQueue
-from penstock.storage.definition_records import NO_PRIORITIES, part_count
+from penstock.core.headers import HeaderReader
+from penstock.storage.definition_records import NO_PRIORITIES, highest_priority, part_count
 from penstock.storage.engine import Engine
 from penstock.storage.recovery import FoundQueue
 
+TRANSIENT_IDS: Final[i64] = 1 << 30
+"""Above this lie the ids of queues that die with the process; ``definitions`` gives those
+below."""
 
-def make_backing(
-    engine: Engine,
-    queue_id: int,
-    durable: bool,
-    segment_entries: int,
-    highest_priority: int,
-    drop_order: str,
-) -> BackingQueue:
-    """``queue_id`` is the first of ``part_count``; ``drop_order`` that of a full queue."""
-    if highest_priority == NO_PRIORITIES:
-        return VariableQueue(engine, queue_id, durable, segment_entries)
-    parts: list[BackingQueue] = [
-        VariableQueue(engine, queue_id + priority, durable, segment_entries)
-        for priority in range(part_count(highest_priority))
-    ]
-    return PriorityBacking(parts, drop_order)
+
+@final
+class BackingMaker:
+    """``drop_order``: what a full queue with priorities loses first."""
+
+    def __init__(self, engine: Engine, drop_order: str, header_reader: HeaderReader) -> None:
+        self._engine = engine
+        self._drop_order = drop_order
+        self._header_reader = header_reader
+        self._transient_id: i64 = TRANSIENT_IDS
+
+    def make(
+        self, queue_id: int, durable: bool, segment_entries: int, arguments: dict[str, object]
+    ) -> BackingQueue:
+        """``queue_id`` is the first of ``part_count``; of no meaning when not durable."""
+        highest = highest_priority(arguments)
+        first: i64 = queue_id
+        if not durable:
+            first = self._transient_id + 1
+            self._transient_id += part_count(highest)
+        parts: list[BackingQueue] = [
+            VariableQueue(self._engine, first + part, durable, segment_entries)
+            for part in range(part_count(highest))
+        ]
+        backing = parts[0]
+        if highest != NO_PRIORITIES:
+            backing = PriorityBacking(parts, self._drop_order)
+        if arguments.get("x-message-deduplication") is True:
+            backing = DeduplicatingBacking(backing, self._header_reader)
+        return backing
 
 
 def adopt(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueue]) -> None:
@@ -38,5 +65,4 @@ def adopt(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueue]) ->
             queue.adopt(known.index, known.next_seq_id, known.expiring)
             if known.expiring:
                 queue.look_ahead()  # its head may be over its time
-    if isinstance(backing, PriorityBacking):
-        backing.adopted()
+    backing.adopted()

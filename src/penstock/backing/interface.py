@@ -118,6 +118,9 @@ class BackingQueue:
         """The backings it is made of, for those who open and close them: itself, mostly."""
         return [self]
 
+    def adopted(self) -> None:
+        """Its parts have their messages from before the start."""
+
     def set_reader(self, reader: object) -> None:
         """Who is to be woken when something has arrived; looked at by the rooms above only."""
         raise NotImplementedError

@@ -79,7 +79,8 @@ class PriorityBacking(BackingQueue):
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
         for hand in self._by_priority(messages):
-            self._use(self._priority(hand[0])).publish(hand, now_ms)
+            priority = self._priority(hand[0])
+            self._use(priority).publish(self._marked(hand, priority), now_ms)
 
     # -- out -----------------------------------------------------------------------------
 

@@ -43,6 +43,10 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
     if not isinstance(single, bool):
         term = f"{{unacceptable_type,{type_name(single)}}}"
         raise _invalid("x-single-active-consumer", what, term)
+    once = arguments.get("x-message-deduplication", False)
+    if not isinstance(once, bool):
+        term = f"{{unacceptable_type,{type_name(once)}}}"
+        raise _invalid("x-message-deduplication", what, term)
     mode = arguments.get("x-queue-mode", "default")
     if not isinstance(mode, str):
         raise _invalid("x-queue-mode", what, f"{{unacceptable_type,{type_name(mode)}}}")

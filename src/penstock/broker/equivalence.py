@@ -22,6 +22,7 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
     "x-max-length-bytes",
     "x-overflow",
     "x-max-priority",
+    "x-message-deduplication",
     "x-single-active-consumer",
     "x-queue-mode",
     "x-queue-type",

@@ -69,8 +69,8 @@ PREDECLARED: Final = (
 )
 
 
-BackingFactory = Callable[[int, bool, int, int], BackingQueue]
-"""(queue id, durable, segment entries, highest priority or -1) -> the backing of a new queue."""
+BackingFactory = Callable[[int, bool, int, dict[str, object]], BackingQueue]
+"""(queue id, durable, segment entries, arguments) -> the backing of a new queue."""
 IncarnationSource = Callable[[], str]
 """Names that no queue ever had before (dice live in noisy rooms)."""
 
@@ -411,9 +411,7 @@ class Vhost:
         auto_delete: bool,
         arguments: dict[str, object],
     ) -> Queue:
-        backing = self._make_backing(
-            queue_id, kept, self.segment_entries, highest_priority(arguments)
-        )
+        backing = self._make_backing(queue_id, kept, self.segment_entries, arguments)
         queue = Queue(
             self.name,
             name,

@@ -11,6 +11,7 @@ Called on the data loop; each function costs what its ``budget`` or the number o
 
 from typing import Final, cast
 
+from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.description import Facts, describe_index, describe_queue
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
@@ -40,7 +41,10 @@ class DiskFacts:
 def listed_fields(backing: BackingQueue) -> Facts:
     """What a queue's line in a list says of its backing."""
     rows = [_in_their_shape(describe_queue(_variable(part), LISTED)) for part in backing.parts()]
-    return rows[0] if len(rows) == 1 else _sum_of(rows)
+    row = rows[0] if len(rows) == 1 else _sum_of(rows)
+    if isinstance(backing, DeduplicatingBacking):
+        row["penstock_duplicates"] = int(backing.duplicate_count)
+    return row
 
 
 def shown_fields(backing: BackingQueue) -> Facts:
@@ -51,9 +55,13 @@ def shown_fields(backing: BackingQueue) -> Facts:
     for part, facts in zip(parts, described, strict=True):
         facts["index"] = describe_index(part)
     if len(parts) == 1:
-        return rows[0] | {"penstock": described[0]}
-    named = {str(number): facts for number, facts in enumerate(described) if facts["messages"]}
-    return _sum_of(rows) | {"penstock": {"priorities": named}}
+        row = rows[0] | {"penstock": described[0]}
+    else:
+        named = {str(number): facts for number, facts in enumerate(described) if facts["messages"]}
+        row = _sum_of(rows) | {"penstock": {"priorities": named}}
+    if isinstance(backing, DeduplicatingBacking):
+        cast(Facts, row["penstock"])["duplicates"] = int(backing.duplicate_count)
+    return row
 
 
 def _sum_of(rows: list[Facts]) -> Facts:

@@ -27,8 +27,7 @@ from base64 import urlsafe_b64encode
 from typing import Final, cast
 
 from penstock import __version__
-from penstock.backing.factory import adopt, make_backing
-from penstock.backing.interface import BackingQueue
+from penstock.backing.factory import BackingMaker, adopt
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import HASHING, hash_password
 from penstock.broker.broker import Broker
@@ -52,7 +51,6 @@ from penstock.storage.definition_records import (
     Topology,
     UserRecord,
     VhostRecord,
-    part_count,
 )
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import EngineLimits, RestingQueue
@@ -61,6 +59,7 @@ from penstock.storage.files import RealFileSystem
 from penstock.storage.recovery import Opening, close_engine
 from penstock.storage.store_groups import StoreWriter
 from penstock.wire import ranges
+from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 
 PEER_VERSION: Final = "3.10.8"
@@ -70,7 +69,6 @@ MEMORY_SHARE_PERCENT: Final = 40
 """Of the machine, for messages, when nothing is set."""
 MEMORY_ASSUMED_BYTES: Final = 1 << 30
 """When the machine does not say how much it has."""
-TRANSIENT_IDS: Final = 1 << 30
 """Queues that are not kept have ids from here on; the definitions never get that far."""
 _MALLOPT_TRIM_THRESHOLD: Final = -1
 _MALLOPT_MMAP_THRESHOLD: Final = -3
@@ -154,7 +152,6 @@ class Node:
         refuse_old_data(settings.data_dir)
         raise_descriptor_limit()
         self._files = RealFileSystem()
-        self._transient_id = TRANSIENT_IDS
         self.definitions = Definitions(os.path.join(settings.data_dir, "definitions.db"))
         topology = self._topology()
         entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
@@ -174,7 +171,7 @@ class Node:
         self.broker = Broker(
             self.definitions,
             self.engine,
-            self._make_backing,
+            BackingMaker(self.engine, settings.priority_drop_order, AmqpHeaderReader()).make,
             lambda: secrets.token_hex(16),
             list(settings.loopback_users),
             AmqpLetterWriter(),
@@ -197,21 +194,6 @@ class Node:
             settings.handshake_timeout_ms,
         )
         self._stalled = ""
-
-    def _make_backing(
-        self, queue_id: int, durable: bool, entries: int, highest_priority: int
-    ) -> BackingQueue:
-        if not durable:
-            queue_id = self._transient_id + 1
-            self._transient_id += part_count(highest_priority)
-        return make_backing(
-            self.engine,
-            queue_id,
-            durable,
-            entries,
-            highest_priority,
-            self.settings.priority_drop_order,
-        )
 
     def _wake(self) -> None:
         self.loop.wake()

@@ -1,0 +1,221 @@
+"""A backing that takes a message only once: around any other, for queues that ask for it.
+
+    publish ─► known key?  ─ yes ─► gone, as if it had been taken
+                           ─ no ──► key noted ─► the backing within
+    acknowledged, dropped, expired, purged: its key is forgotten
+
+A message's key is its header ``x-deduplication-header``; those without one are all taken.
+A key is known as long as a message with it is in the queue, ready or handed out, as the
+community's plug-in for RabbitMQ has it (``x-message-deduplication``).
+
+Keys are in memory: about 200 bytes for each message that has one, wherever the message
+rests.  A start reads the messages to find them again.
+
+Invariants (``check``):
+  K1  keys and places are each other's inverse
+  K2  what is handed out and has a key is in ``_out``; the others in ``_keys`` are ready
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.core.headers import DEDUPLICATION_HEADER, HeaderReader
+from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
+
+READ_AT_ONCE: Final[i64] = 4096
+READ_BYTES: Final[i64] = 8 * 1024 * 1024
+EXPIRED_AT_ONCE: Final[i64] = 1024
+EVERY_SEQ_ID: Final[i64] = 1 << 62
+
+
+@final
+class DeduplicatingBacking(BackingQueue):
+    """``within`` is the backing that holds the messages."""
+
+    def __init__(self, within: BackingQueue, reader: HeaderReader) -> None:
+        self.duplicate_count: i64 = 0
+        self._within: BackingQueue = within
+        self._reader: HeaderReader = reader
+        self._keys: dict[str, int] = {}
+        self._places: dict[int, str] = {}
+        self._out: set[int] = set()
+        self._has_parts: bool = len(within.parts()) > 1
+
+    def parts(self) -> list[BackingQueue]:
+        return self._within.parts()
+
+    def within(self) -> BackingQueue:
+        return self._within
+
+    # -- keys ----------------------------------------------------------------------------
+
+    def _place(self, message: Message) -> int:
+        """Its own among all messages of the queue, in memory or read back from disk."""
+        place = message.seq_id << 8
+        if self._has_parts:
+            place |= (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT
+        return int(place)
+
+    def _key(self, message: Message) -> str:
+        value = self._reader.read(message, DEDUPLICATION_HEADER)
+        return "" if value is None else f"{type(value).__name__} {value}"
+
+    def _note(self, key: str, place: int) -> None:
+        self._keys[key] = place
+        self._places[place] = key
+
+    def _forget(self, place: int) -> None:
+        key = self._places.pop(place, None)
+        if key is not None:
+            del self._keys[key]
+            self._out.discard(place)
+
+    def _handed_out(self, messages: list[Message]) -> list[Message]:
+        if self._places:
+            for message in messages:
+                place = self._place(message)
+                if place in self._places:
+                    self._out.add(place)
+        return messages
+
+    def _came_back(self, messages: list[Message]) -> None:
+        if self._out:
+            for message in messages:
+                self._out.discard(self._place(message))
+
+    def adopted(self) -> None:
+        """After recovery: find the keys of what is there; the newest of two has it."""
+        self._within.adopted()
+        parts = self._within.parts()
+        for priority in range(len(parts)):
+            part = parts[priority]
+            start: i64 = 0
+            while True:
+                messages = part.read_range(start, EVERY_SEQ_ID, READ_AT_ONCE, READ_BYTES)
+                if not messages:
+                    break
+                for message in messages:
+                    key = self._key(message)
+                    if key != "":
+                        self._note(key, int(message.seq_id << 8) | priority)
+                start = messages[-1].seq_id + 1
+
+    # -- in and out ----------------------------------------------------------------------
+
+    def publish(self, messages: list[Message], now_ms: i64) -> None:
+        taken: list[Message] = []
+        keys: list[str] = []
+        new: set[str] = set()
+        for message in messages:
+            key = self._key(message)
+            if key != "":
+                if key in self._keys or key in new:
+                    self.duplicate_count += 1
+                    continue
+                new.add(key)
+            taken.append(message)
+            keys.append(key)
+        if not taken:
+            return
+        self._within.publish(taken, now_ms)
+        for place in range(len(taken)):
+            if keys[place] != "":
+                self._note(keys[place], self._place(taken[place]))
+
+    def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self._handed_out(self._within.fetch(max_messages, max_bytes))
+
+    def fetch_surplus(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self._handed_out(self._within.fetch_surplus(max_messages, max_bytes))
+
+    def unfetch(self, messages: list[Message]) -> None:
+        self._came_back(messages)
+        self._within.unfetch(messages)
+
+    def requeue(self, messages: list[Message]) -> None:
+        self._came_back(messages)
+        self._within.requeue(messages)
+
+    def ack(self, messages: list[Message]) -> None:
+        if self._places:
+            for message in messages:
+                self._forget(self._place(message))
+        self._within.ack(messages)
+
+    def expire(self, now_ms: i64) -> i64:
+        count: i64 = 0
+        while True:
+            late = self.fetch_expired(now_ms, EXPIRED_AT_ONCE)
+            if not late:
+                return count
+            count += len(late)
+            self.ack(late)
+
+    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        return self._handed_out(self._within.fetch_expired(now_ms, max_messages))
+
+    def purge(self) -> i64:
+        self._forget_ready(EVERY_SEQ_ID)
+        return self._within.purge()
+
+    def drop_below(self, seq_id: i64) -> i64:
+        count = self._within.drop_below(seq_id)
+        self._forget_ready(seq_id)
+        return count
+
+    def _forget_ready(self, below: i64) -> None:
+        for place in list(self._places):
+            if place >> 8 < below and place not in self._out:
+                self._forget(place)
+
+    def delete(self) -> None:
+        self._keys = {}
+        self._places = {}
+        self._out = set()
+        self._within.delete()
+
+    # -- as within -----------------------------------------------------------------------
+
+    def next_expiry_ms(self) -> i64:
+        return self._within.next_expiry_ms()
+
+    def may_expire(self) -> bool:
+        return self._within.may_expire()
+
+    def ready_count(self) -> i64:
+        return self._within.ready_count()
+
+    def ready_bytes(self) -> i64:
+        return self._within.ready_bytes()
+
+    def next_seq_id(self) -> i64:
+        return self._within.next_seq_id()
+
+    def floor_seq_id(self) -> i64:
+        return self._within.floor_seq_id()
+
+    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self._within.read_range(start, end, max_messages, max_bytes)
+
+    def whole(self, message: Message) -> Message | None:
+        return self._within.whole(message)
+
+    def await_head(self) -> None:
+        self._within.await_head()
+
+    def why_stopped(self) -> str:
+        return self._within.why_stopped()
+
+    def set_reader(self, reader: object) -> None:
+        self._within.set_reader(reader)
+
+    def set_mode(self, lazy: bool) -> None:
+        self._within.set_mode(lazy)
+
+    def check(self) -> None:
+        """Assert K1 and K2, and what the backing within promises."""
+        assert {place: key for key, place in self._keys.items()} == self._places, "K1"
+        assert self._out <= set(self._places), "K2"
+        self._within.check()

@@ -1,0 +1,151 @@
+"""A queue that takes each key once, against a dictionary; it may be reopened at any step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.backing.deduplication import DeduplicatingBacking
+from penstock.backing.factory import BackingMaker
+from penstock.backing.priorities import PriorityBacking
+from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
+from penstock.wire.amqp.header_reader import AmqpHeaderReader
+from tests.backing.engine_tools import OpenEngine, limits
+from tests.helpers.raw_codec import content_frames
+from tests.helpers.sim_files import SimFileSystem
+
+EVERYTHING = 1 << 40
+KEYS = st.sampled_from([None, "a", "b", "c", 1, "1"])
+
+
+def content(number: int, key: object) -> bytes:
+    headers = {} if key is None else {"x-deduplication-header": key}
+    return content_frames(1, b"%06d" % number, {"headers": headers})
+
+
+class DeduplicationMachine(RuleBasedStateMachine):
+    """``known`` maps the keys that are in the queue to the number of their message."""
+
+    parts = 1
+
+    @initialize(paging=st.sampled_from([1, EVERYTHING]))
+    def begin(self, paging: int) -> None:
+        self.files = SimFileSystem()
+        self.paging = paging
+        self.number = 0
+        self.ready: dict[int, object] = {}
+        self.pending: dict[int, tuple[Message, object]] = {}
+        self.now_ms = 1000
+        self.open()
+
+    def open(self) -> None:
+        ids = {5 + part: 64 for part in range(self.parts)}
+        self.opened = OpenEngine(self.files, ids, limits(paging=self.paging))
+        parts: list[Any] = list(self.opened.queues.values())
+        within = parts[0] if self.parts == 1 else PriorityBacking(parts, "lowest")
+        self.backing = DeduplicatingBacking(within, AmqpHeaderReader())
+        self.backing.adopted()
+
+    def known(self) -> list[object]:
+        held = list(self.ready.values()) + [key for _, key in self.pending.values()]
+        return [(type(key), key) for key in held if key is not None]
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=6), priority=st.integers(0, 9))
+    def publish(self, keys: list[object], priority: int) -> None:
+        messages = []
+        for key in keys:
+            flags = PERSISTENT | priority << PRIORITY_SHIFT
+            messages.append(Message(content(self.number, key), b"\0\0", flags, 0))
+            if key is None or (type(key), key) not in self.known():
+                self.ready[self.number] = key
+            self.number += 1
+        self.backing.publish(messages, self.now_ms)
+
+    @rule(count=st.integers(1, 8))
+    def fetch(self, count: int) -> None:
+        fetched = self.backing.fetch(count, EVERYTHING)
+        if not fetched and self.ready:
+            self.opened.settle(0)
+            fetched = self.backing.fetch(count, EVERYTHING)
+            assert fetched
+        for message in fetched:
+            whole = message if message.content else self.backing.whole(message)
+            assert whole is not None
+            number = int(whole.content[-7:-1])
+            self.pending[number] = (message, self.ready.pop(number))
+
+    @precondition(lambda self: self.pending)
+    @rule(data=st.data(), verb=st.sampled_from(["ack", "requeue"]))
+    def settle(self, data: st.DataObject, verb: str) -> None:
+        number = data.draw(st.sampled_from(sorted(self.pending)))
+        message, key = self.pending.pop(number)
+        if verb == "ack":
+            self.backing.ack([message])
+        else:
+            self.backing.requeue([message])
+            self.ready[number] = key
+
+    @rule()
+    def purge(self) -> None:
+        assert self.backing.purge() == len(self.ready)
+        self.ready = {}
+
+    @rule(kill=st.booleans())
+    def come_back(self, kill: bool) -> None:
+        self.opened.settle(0)
+        if kill:
+            self.files.kill()
+        else:
+            self.opened.close_cleanly()
+        for number, (_, key) in self.pending.items():
+            self.ready[number] = key
+        self.pending = {}
+        self.open()
+
+    @invariant()
+    def agrees(self) -> None:
+        if hasattr(self, "backing"):
+            self.backing.check()
+            assert self.backing.ready_count() == len(self.ready)
+
+
+class PrioritiesToo(DeduplicationMachine):
+    parts = 5
+
+
+for machine in (DeduplicationMachine, PrioritiesToo):
+    machine.TestCase.settings = settings(
+        max_examples=settings().max_examples, stateful_step_count=25, deadline=None
+    )
+TestDeduplication = DeduplicationMachine.TestCase
+TestDeduplicationOfPriorities = PrioritiesToo.TestCase
+
+
+@pytest.mark.parametrize("how", ["expire", "fetch_expired"])
+def test_a_key_goes_with_its_message_when_its_time_is_over(how: str) -> None:
+    opened = OpenEngine(SimFileSystem(), {5: 64})
+    maker = BackingMaker(opened.engine, "lowest", AmqpHeaderReader())
+    backing = maker.make(5, True, 64, {"x-message-deduplication": True})
+
+    def publish(expires_at_ms: int) -> int:
+        before = backing.ready_count()
+        message = Message(content(1, "k"), b"\0\0", PERSISTENT, expires_at_ms)
+        backing.publish([message], 0)
+        return int(backing.ready_count() - before)
+
+    assert publish(100) == 1
+    assert publish(0) == 0
+    if how == "expire":
+        assert backing.expire(200) == 1
+    else:
+        late = backing.fetch_expired(200, 10)
+        assert publish(0) == 0, "it is handed out, to become a dead letter"
+        backing.ack(late)
+    assert publish(0) == 1
+    assert backing.drop_below(backing.next_seq_id()) == 1
+    assert publish(0) == 1
+    backing.check()
