@@ -29,6 +29,7 @@ ANSWER_TIMEOUT_S = 8.0
 _SERVER_MADE = (
     (re.compile(r"amq\.gen-[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])"), "amq.gen-<22 characters>"),
     (re.compile(r"amq\.ctag-[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])"), "amq.ctag-<22 characters>"),
+    (re.compile(r"(amq\.rabbitmq\.reply-to\.)[A-Za-z0-9+/=_.-]{22,}"), r"\1<key>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
     (re.compile(r"'time': Typed\(letter='T', value=\d+\)"), "'time': <now>"),
     (re.compile(r"\\n +"), ""),  # Erlang folds long terms in its texts

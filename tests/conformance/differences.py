@@ -93,15 +93,12 @@ NOT_YET = (
 )
 """Features of later releases."""
 
-_STARTS = ("handshake.start_fields", "handshake.header_in_two_parts", "handshake.header_amqp_0_9")
-_NOT_THERE = "A capability is announced when the feature is there."
 _TOO_LARGE = (
     "RabbitMQ collects the whole body before it looks at its size; Penstock refuses when the "
     "header announces it, so that nobody can fill its memory."
 )
 
 FOR_GOOD = (
-    Difference(_STARTS, _NOT_THERE, "A < capability direct_reply_to=True"),
     Difference(
         ("limits.a_delivery_limit",),
         "Penstock's queues have a delivery limit, whatever their type.",
@@ -181,6 +178,19 @@ FOR_GOOD = (
             ),
             "A > connection.close-ok",
             "A < closed",
+        ),
+    ),
+    Difference(
+        ("replies.a_transaction_that_is_rolled_back",),
+        "RabbitMQ routes what a transaction publishes at once, and an answer cannot be taken "
+        "back; Penstock routes it when the transaction commits.",
+        "A < basic.deliver ch=1 consumer_tag='r' delivery_tag=2 "
+        "routing_key='amq.rabbitmq.reply-to.<key>' body=b'rolled back'",
+        (
+            (
+                "A < basic.deliver ch=1 consumer_tag='r' delivery_tag=2 "
+                "routing_key='amq.rabbitmq.reply-to.<key>' body=b'committed'"
+            ),
         ),
     ),
     Difference(

@@ -335,6 +335,7 @@ class ClientEnd:
         channel_max: int = 2047,
         *,
         blocked: bool = False,
+        vhost: str = "/",
     ) -> None:
         """``blocked``: it understands connection.blocked."""
         self.send(codec.PROTOCOL_HEADER)
@@ -358,5 +359,5 @@ class ClientEnd:
             frame_max=frame_max,
             heartbeat=heartbeat,
         )
-        self.method(0, "connection.open", virtual_host="/")
+        self.method(0, "connection.open", virtual_host=vhost)
         assert [name for name, _ in self.methods()][-1] == "connection.open-ok"

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 from penstock.broker.access import NO_LIMIT, User, UserRegistry
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.policies import Policy
+from penstock.broker.replies import Replies
 from penstock.broker.routes import check_connection_limits
 from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
 from penstock.core.errors import AccessRefused, NotFound
@@ -42,6 +43,7 @@ class Broker:
         self.users = UserRegistry(loopback_users)
         self.vhosts: dict[str, Vhost] = {}
         self.schedule = Schedule()
+        self.replies = Replies()
         self.dead_letters = DeadLetters(
             self.vhosts, letter_writer, lambda: engine.journal.durable_position
         )

@@ -44,6 +44,9 @@ ATTEMPTS_SHIFT: Final = 16
 """Above this bit the flags count attempts to deliver (saturating at 65,535)."""
 ATTEMPTS_MAX: Final = 65_535
 ONE_ATTEMPT: Final[i64] = 65_536
+ASKS_REPLY: Final[i64] = 1 << 32
+"""``reply_to`` is the pseudo queue of direct reply-to: on its way to the broker only, which
+names the real one before it routes."""
 
 _COPIED: Final[i64] = 0xFF01  # PERSISTENT, and the priority
 

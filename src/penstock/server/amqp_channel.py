@@ -17,6 +17,7 @@ from penstock.broker.arguments import (
     consumer_priority,
     refuse_not_built,
 )
+from penstock.broker.replies import REPLY_TO
 from penstock.core.errors import (
     BrokerError,
     CommandInvalid,
@@ -28,7 +29,8 @@ from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_publishing import Publishing
-from penstock.server.amqp_topology import TopologyMethods, name_in
+from penstock.server.amqp_replies import ReplyChannel
+from penstock.server.amqp_topology import TopologyMethods
 from penstock.server.amqp_transaction import ACK, REJECT, REQUEUE, Transaction
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import (
@@ -44,7 +46,6 @@ OUTPUT_HIGH_BYTES: Final[i64] = 512 * 1024
 """More than this waiting to be sent shuts the outlet until it has left."""
 ACCOUNTS_MAX: Final = 64
 """Queues a channel polls; above this, those it owes nothing are forgotten."""
-REPLY_TO_QUEUE: Final = "amq.rabbitmq.reply-to"
 
 
 @final
@@ -59,7 +60,8 @@ class AmqpChannel:
         self.ledger = DeliveryLedger()
         self.shared = SharedWindow()
         self.prefetch: i64 = 0
-        self.publishing = Publishing(link, number)
+        self.replies = ReplyChannel(link, number, self.ledger)
+        self.publishing = Publishing(link, number, self.replies)
         self.transaction: Transaction | None = None
         self._tag_bytes: dict[str, bytes] = {}
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
@@ -280,13 +282,15 @@ class AmqpChannel:
         self._reply(method, m.BASIC_QOS_OK, [])
 
     def _consume(self, method: Method) -> None:
-        if name_in(method, "queue") == REPLY_TO_QUEUE:
-            raise NotImplementedYet("direct reply-to")
         tag = method.text("consumer_tag")
         if tag == "":
             tag = self.link.new_name("amq.ctag-")
         elif tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        if self.topology.meant_queue(method) == REPLY_TO:
+            self.replies.consume(self, tag, method.flag("no_ack"))
+            self._reply(method, m.BASIC_CONSUME_OK, [tag])
+            return
         queue = self.topology.readable_queue(method)
         arguments = method.table("arguments")
         refuse_not_built(arguments, NOT_BUILT_CONSUMER_ARGUMENTS, f"consumer '{tag}'")
@@ -309,10 +313,11 @@ class AmqpChannel:
 
     def _cancel(self, method: Method) -> None:
         tag = method.text("consumer_tag")
-        consumer = self.consumers.pop(tag, None)
-        if consumer is not None:
-            self._tag_bytes.pop(tag, None)
-            self._remove_consumer(consumer)
+        if not self.replies.cancel(tag):
+            consumer = self.consumers.pop(tag, None)
+            if consumer is not None:
+                self._tag_bytes.pop(tag, None)
+                self._remove_consumer(consumer)
         self._reply(method, m.BASIC_CANCEL_OK, [tag])
 
     def _remove_consumer(self, consumer: Consumer) -> None:
@@ -368,6 +373,7 @@ class AmqpChannel:
         """Stop consuming, give back everything unsettled; the object is of no use afterwards."""
         self.closing = True
         self.link.count_channel(-1)
+        self.replies.close()
         consumers = list(self.consumers.values())
         self.consumers = {}
         settlements = self.ledger.take_all()

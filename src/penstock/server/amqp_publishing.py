@@ -14,11 +14,13 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.broker.confirms import ConfirmLedger
+from penstock.broker.replies import REPLY_PREFIX
 from penstock.broker.routes import Route
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
-from penstock.core.message import COPIES, Address, Message
+from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.queues.queue import Queue
 from penstock.server.amqp_link import Link
+from penstock.server.amqp_replies import ReplyChannel
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import short_bytes, write_ack, write_nack, write_return
 from penstock.wire.amqp.events import PublishRun
@@ -32,9 +34,10 @@ _NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
 class Publishing:
     """Of one channel."""
 
-    def __init__(self, link: Link, number: i64) -> None:
+    def __init__(self, link: Link, number: i64, replies: ReplyChannel) -> None:
         self.link = link
         self.number: i64 = number
+        self.replies = replies
         self.confirms: ConfirmLedger | None = None
         self.transactional: bool = False
         self.published_count: i64 = 0
@@ -65,27 +68,29 @@ class Publishing:
         self.published_count += count
         link.session.has_published = True
         route = link.route(run.address)
+        marks = _marks_in(run.messages)
+        if marks & ASKS_REPLY:
+            run.messages = self.replies.name_in(run.messages)
         if self.transactional:
             self._held.append(run)
             return False
         if route.refuses:
             return self._publish_or_refuse(route.queues, run.messages)
-        position = self._enqueue(route, run)
+        position = self._enqueue(route, run, marks)
         confirms = self.confirms
         if confirms is None:
             return False
         confirms.published(count, position, link.broker.engine.journal.durable_position)
         return True
 
-    def _enqueue(self, route: Route, run: PublishRun) -> i64:
+    def _enqueue(self, route: Route, run: PublishRun, marks: i64) -> i64:
         """Returns the journal position that makes the run safe; 0 = nothing was logged."""
         link = self.link
         messages = run.messages
-        if route.needs_headers or self._name_copies(messages):
+        if route.needs_headers or marks & COPIES:
             return self._publish_by_headers(run.address, messages)
         if len(route.queues) == 0:
-            if run.address.mandatory:
-                self._return(messages)
+            self._unrouted(run.address, messages)
             return 0
         if route.queues[0].is_crowded():
             link.session.crowded = route.queues[0]
@@ -108,11 +113,12 @@ class Publishing:
             write_nack(link.out, self.number, confirms.last_number, alone)
         return True
 
-    def _name_copies(self, messages: list[Message]) -> bool:
-        for message in messages:  # noqa: SIM110 - a generator costs more than the loop
-            if message.flags & COPIES:
-                return True
-        return False
+    def _unrouted(self, address: Address, messages: list[Message]) -> None:
+        """No queue takes it; somebody who waits for an answer may, and counts for nothing."""
+        if address.exchange == "" and address.routing_key.startswith(REPLY_PREFIX):
+            self.link.broker.replies.publish(address.routing_key, messages)
+        if address.mandatory:
+            self._return(messages)
 
     def _publish_by_headers(self, address: Address, messages: list[Message]) -> i64:
         """Message by message, with its headers in hand."""
@@ -179,10 +185,18 @@ class Publishing:
                 _, refused = link.vhost.publish_some(route.queues, run.messages, link.now_ms)
                 all_taken = all_taken and len(refused) == 0
             else:
-                self._enqueue(route, run)
+                self._enqueue(route, run, _marks_in(run.messages))
         return all_taken
 
     def committed(self, position: i64) -> None:
         """The commit is safe, and answered, when the log is durable up to ``position``."""
         durable_position = self.link.broker.engine.journal.durable_position
         cast(ConfirmLedger, self.confirms).published(1, position, durable_position)
+
+
+def _marks_in(messages: list[Message]) -> i64:
+    """The flags of all of them, in one look: most runs have nothing special about them."""
+    marks: i64 = 0
+    for message in messages:
+        marks |= message.flags
+    return marks

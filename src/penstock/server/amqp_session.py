@@ -172,7 +172,7 @@ class AmqpSession(Session):
             elif isinstance(event, MethodReceived):
                 self._method(event.channel, event.method)
             elif isinstance(event, ChannelFailed):
-                self._channel_failed(event.channel, event.error, event.method_key)
+                self.channel_failed(event.channel, event.error, event.method_key)
             elif isinstance(event, ConnectionFailed):
                 self._violated(event.channel, event.violation)
 
@@ -184,7 +184,7 @@ class AmqpSession(Session):
             if channel.publishing.publish(run):
                 self._confirm_ready.append(channel)
         except BrokerError as error:
-            self._channel_failed(run.channel, error, m.BASIC_PUBLISH)
+            self.channel_failed(run.channel, error, m.BASIC_PUBLISH)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
             self._our_fault(run.channel, error, m.BASIC_PUBLISH)
 
@@ -195,7 +195,7 @@ class AmqpSession(Session):
         try:
             channel.ack(run)
         except BrokerError as error:
-            self._channel_failed(run.channel, error, m.BASIC_ACK)
+            self.channel_failed(run.channel, error, m.BASIC_ACK)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
             self._our_fault(run.channel, error, m.BASIC_ACK)
 
@@ -213,7 +213,7 @@ class AmqpSession(Session):
             self.waiting_head = True
             self._postponed.append(MethodReceived(number, method))
         except BrokerError as error:
-            self._channel_failed(number, error, method.key)
+            self.channel_failed(number, error, method.key)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
             self._our_fault(number, error, method.key)
 
@@ -243,7 +243,7 @@ class AmqpSession(Session):
         elif not channel.closing and channel.handle(method):
             self._confirm_ready.append(channel)
 
-    def _channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
+    def channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
         code, name = reply_code(error)
         if is_hard(code) or number == 0:
             self._violated(number, ProtocolViolation(code, name, str(error), True, int(method_key)))

@@ -9,6 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.broker.replies import REPLY_TO
 from penstock.broker.rights import READ
 from penstock.core.errors import AccessRefused, CommandInvalid, NotFound
 from penstock.queues.queue import Queue
@@ -115,6 +116,9 @@ class TopologyMethods:
         link = self.link
         vhost = link.vhost
         name = name_in(method, "queue")
+        if name.startswith(REPLY_TO):
+            self._find_reply_consumer(method, name)
+            return
         if method.flag("passive"):
             queue = vhost.queue(name)
             queue.check_owner(link.session)
@@ -140,6 +144,13 @@ class TopologyMethods:
         self._last_queue = queue.name
         counts: list[object] = [queue.name, queue.backing.ready_count(), len(queue.consumers)]
         self._reply(method, m.QUEUE_DECLARE_OK, counts)
+
+    def _find_reply_consumer(self, method: Method, name: str) -> None:
+        """Declared, however, such a name only tells whether somebody waits behind it."""
+        if name != REPLY_TO and name not in self.link.broker.replies.consumers:
+            raise NotFound(f"no {self.link.vhost.queue_text(name)}")
+        self._last_queue = name
+        self._reply(method, m.QUEUE_DECLARE_OK, [name, 0, 1])
 
     def _may_dead_letter(self, queue: str, arguments: dict[str, object]) -> None:
         """Who makes a queue whose messages move on must be able to move them."""

@@ -131,6 +131,7 @@ def server_properties() -> dict[str, object]:
             "authentication_failure_close": True,
             "consumer_priorities": True,
             "per_consumer_qos": True,
+            "direct_reply_to": True,
         },
         "cluster_name": f"penstock@{platform.node()}",
         "copyright": "Copyright Penstock contributors",

@@ -7,6 +7,7 @@ it when the peer is gone; the session says when it wants to be closed.
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Outlet
 from penstock.queues.queue import Queue
 
@@ -51,6 +52,10 @@ class Session:
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Bytes came in."""
+        raise NotImplementedError
+
+    def channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
+        """Something went wrong for which a channel, or the connection, is to be closed."""
         raise NotImplementedError
 
     def tick(self, now_ms: i64) -> None:

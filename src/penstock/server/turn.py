@@ -14,6 +14,7 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
+from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.server.amqp_channel import AmqpChannel
@@ -75,6 +76,8 @@ class Turn:
                 self._broker.wake_refills()
         else:
             self._refill_since_ms = now_ms
+        if self._broker.replies.count_answered() > 0:
+            self._answer()
         self._deliver(now_ms)
         next_ms = self._broker.schedule.next_ms()
         if next_ms > 0 and next_ms <= now_ms:
@@ -93,6 +96,18 @@ class Turn:
         for consumer in consumers:
             channel = cast(AmqpChannel, consumer.holder)
             channel.queue_lost(consumer)
+            self.touch(channel.link.session)
+
+    def _answer(self) -> None:
+        """Direct replies, which wait in no queue."""
+        for consumer in self._broker.replies.take_answered():
+            channel = cast(AmqpChannel, consumer.holder)
+            answers = consumer.answers
+            consumer.answers = []
+            try:
+                channel.replies.deliver(answers)
+            except BrokerError as error:
+                channel.link.session.channel_failed(channel.number, error, 0)
             self.touch(channel.link.session)
 
     def _deliver(self, now_ms: i64) -> None:

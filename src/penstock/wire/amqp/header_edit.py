@@ -1,9 +1,9 @@
 """Changing what a message's content says of itself, octet by octet.
 
 The broker leaves contents as they came.  Where it must add or take away a header or a property
-(dead letters, BCC), everything else keeps the very octets its publisher chose: integers their
-width, strings their encoding, fields their order.  So tables are not decoded and encoded again,
-but cut into fields.
+(dead letters, BCC, direct reply-to), everything else keeps the very octets its publisher chose:
+integers their width, strings their encoding, fields their order.  So tables are not decoded and
+encoded again, but cut into fields.
 
 In: contents that were read at the door (skim.py), so they are well formed.
 """
@@ -16,6 +16,7 @@ from penstock.wire.amqp.properties import (
     CONTENT_TYPE,
     FLAGS_AT,
     HEADERS,
+    REPLY_TO,
     header_end,
     locate,
     skip,
@@ -93,6 +94,16 @@ def with_headers(content: bytes, fields: list[Field], dropped: i64) -> bytes:
     inner = properties.getvalue()
     head = content[:3] + (14 + len(inner)).to_bytes(4, "big") + content[7:FLAGS_AT]
     return head + int(kept).to_bytes(2, "big") + inner + content[end:]
+
+
+def with_reply_to(content: bytes, name: bytes) -> bytes:
+    """The content, which has a ``reply_to``, with this one instead."""
+    end = header_end(content, 0)
+    position = locate(content, 0, REPLY_TO)
+    after = position + 1 + i64(content[position])
+    size = end - 7 + len(name) - i64(content[position])
+    head = content[:3] + int(size).to_bytes(4, "big") + content[7:position]
+    return head + bytes([len(name)]) + name + content[after:]
 
 
 def _length(data: bytes, position: i64) -> i64:

@@ -1,9 +1,10 @@
 """What the broker must know of a message's properties, read in passing (hot).
 
 The content stays as it is; of its header frame the broker wants the delivery mode, the
-priority, the expiration, and whether the headers name further routing keys.  The rest is
-stepped over, but completely: properties that do not fill their frame, or a headers table
-that is none, would hit the consumer that decodes them, so they are refused at the door.
+priority, the expiration, whether the headers name further routing keys, and whether the
+answer is asked for without a queue.  The rest is stepped over, but completely: properties
+that do not fill their frame, or a headers table that is none, would hit the consumer that
+decodes them, so they are refused at the door.
 """
 
 from typing import Final, final
@@ -12,7 +13,7 @@ from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i64
 
 from penstock.core.errors import BrokerError, PreconditionFailed
-from penstock.core.message import COPIES, PERSISTENT, PRIORITY_SHIFT
+from penstock.core.message import ASKS_REPLY, COPIES, PERSISTENT, PRIORITY_SHIFT
 from penstock.wire.amqp.properties import parse_expiration
 
 FLAGS_AT: Final[i64] = 19
@@ -25,11 +26,14 @@ ANYBODY: Final = b"\xff"
 _HEADERS: Final[i64] = 0x2000
 _DELIVERY_MODE: Final[i64] = 0x1000
 _PRIORITY: Final[i64] = 0x0800
+_REPLY_TO: Final[i64] = 0x0200
 _EXPIRATION: Final[i64] = 0x0100
 _TIMESTAMP: Final[i64] = 0x0040
 _USER_ID: Final[i64] = 0x0010
 _CLUSTER_ID: Final[i64] = 0x0004
 _CONTENT_TYPE: Final[i64] = 0x8000
+
+_PSEUDO_QUEUE: Final = b"amq.rabbitmq.reply-to"
 
 _FIXED_SIZES: Final = {
     "t": 1, "b": 1, "B": 1, "s": 2, "u": 2, "I": 4, "i": 4, "f": 4,
@@ -108,6 +112,8 @@ class PropertySkim:
             return _MALFORMED
         if bit == _EXPIRATION and not self._expiration(data[position + 1 : after], now_ms):
             return _MALFORMED
+        if bit == _REPLY_TO and data[position + 1 : after] == _PSEUDO_QUEUE:
+            self.flags |= ASKS_REPLY
         if bit == _USER_ID and not self._is_user(data[position + 1 : after]):
             return _MALFORMED
         return after

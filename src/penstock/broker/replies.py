@@ -1,0 +1,64 @@
+"""Direct reply-to: answers that go to a channel without a queue between.
+
+    basic.consume amq.rabbitmq.reply-to ─► a name of its own, known to who is told it
+    request, reply_to = amq.rabbitmq.reply-to ─► rewritten to that name
+    answer, default exchange, that name as routing key ─► taken here ─► the turn ─► channel
+
+A name is nothing but a key that nobody can guess.  It is no queue: nothing rests behind it,
+and an answer to a channel that is gone is gone too.  As in RabbitMQ it works from any virtual
+host, and a mandatory answer is returned even when it arrives.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.message import Message
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
+
+
+@final
+class ReplyConsumer:
+    """Who waits for answers; ``holder`` is the session's affair and opaque here."""
+
+    def __init__(self, holder: object, tag: str, name: str) -> None:
+        self.holder = holder
+        self.tag = tag
+        self.name = name
+        self.answers: list[Message] = []  # to be delivered in this turn
+
+
+@final
+class Replies:
+    """All of a broker's reply consumers, by the names of theirs."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, ReplyConsumer] = {}
+        self._answered: list[ReplyConsumer] = []
+
+    def add(self, consumer: ReplyConsumer) -> None:
+        self.consumers[consumer.name] = consumer
+
+    def remove(self, consumer: ReplyConsumer) -> None:
+        del self.consumers[consumer.name]
+        consumer.answers = []
+
+    def publish(self, routing_key: str, messages: list[Message]) -> None:
+        """Take them for whoever is behind the name; nobody may be."""
+        consumer = self.consumers.get(routing_key)
+        if consumer is None:
+            return
+        if len(consumer.answers) == 0:
+            self._answered.append(consumer)
+        consumer.answers.extend(messages)
+
+    def count_answered(self) -> i64:
+        return len(self._answered)
+
+    def take_answered(self) -> list[ReplyConsumer]:
+        """Those who have answers, or had and are gone."""
+        answered = self._answered
+        self._answered = []
+        return answered
