@@ -55,7 +55,20 @@ def build_node(directory: Path) -> None:
 def build_java(directory: Path) -> None:
     copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
     run(["mvn", "-q", "-B", copy, "-DoutputDirectory=lib"], directory)
-    run(["javac", "-encoding", "UTF-8", "-cp", "lib/*", "-d", "classes", "Client.java"], directory)
+    run(
+        [
+            "javac",
+            "-encoding",
+            "UTF-8",
+            "-cp",
+            "lib/*",
+            "-d",
+            "classes",
+            "Client.java",
+            "Survivor.java",
+        ],
+        directory,
+    )
 
 
 def build_go(directory: Path) -> None:
@@ -71,7 +84,7 @@ def java_command(directory: Path) -> list[str]:
 PROGRAMS = (
     Program(
         "node",
-        ("package.json", "package-lock.json", "client.js"),
+        ("package.json", "package-lock.json", "client.js", "survive.js"),
         ("node", "npm"),
         "apt-get install nodejs npm",
         build_node,
@@ -79,7 +92,7 @@ PROGRAMS = (
     ),
     Program(
         "java",
-        ("pom.xml", "Client.java"),
+        ("pom.xml", "Client.java", "Survivor.java"),
         ("java", "javac", "mvn"),
         "apt-get install default-jdk-headless maven",
         build_java,
@@ -87,7 +100,7 @@ PROGRAMS = (
     ),
     Program(
         "go",
-        ("go.mod", "go.sum", "client.go"),
+        ("go.mod", "go.sum", "client.go", "survive.go"),
         ("go",),
         "apt-get install golang-go",
         build_go,
@@ -143,6 +156,16 @@ def start(program: Program, directory: Path, *arguments: object) -> subprocess.P
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def hear(process: subprocess.Popen[str], line: str) -> None:
+    """The program says this next; if it does not, it is ended and everything shown."""
+    assert process.stdout is not None
+    heard = process.stdout.readline()
+    if heard != f"{line}\n":
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"heard {heard!r}, not {line!r}:\n{out}\n{err}")
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.helpers.broker_process import BrokerProcess
-from tests.interop.programs import PROGRAMS, Program, built, finish, missing_reason, start
+from tests.interop.programs import PROGRAMS, Program, built, finish, hear, missing_reason, start
 
 Say = Callable[..., dict[str, Any]]
 Connect = Callable[..., pika.BlockingConnection]
@@ -133,8 +133,7 @@ def test_it_comes_back_after_kill_9_and_nothing_confirmed_is_lost(
     """
     count = 2000
     process = start(*program, "endure", own_broker.url, "q", count)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
+    hear(process, "started")
     own_broker.kill()
     own_broker.start()
     said = finish(process)
@@ -147,3 +146,25 @@ def test_it_comes_back_after_kill_9_and_nothing_confirmed_is_lost(
     assert sorted(set(numbers)) == list(range(count))
     assert numbers == sorted(numbers)
     assert len(numbers) <= count + 1
+
+
+def test_an_application_lives_on_through_two_restarts(
+    own_broker: BrokerProcess, program: tuple[Program, Path], connect_to: Connect
+) -> None:
+    """Killed once and stopped politely once, under publishers and consumers.
+
+    The Java client recovers by itself, amqp-connection-manager does it for Node, in Go it is the
+    application's own loop.  A private queue, which dies with its connection, must be back too.
+    """
+    count = 4000
+    process = start(*program, "survive", own_broker.url, "q", count)
+    hear(process, "started")
+    own_broker.kill()
+    own_broker.start()
+    hear(process, "halfway")
+    own_broker.restart()
+    said = finish(process)
+    assert said.pop("reconnects") >= 2
+    assert said == {"confirmed": count, "received": count, "news": "the end"}
+    channel = connect_to(own_broker.url).channel()
+    assert channel.queue_declare("q", passive=True).method.message_count == 0

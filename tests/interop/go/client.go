@@ -292,6 +292,8 @@ func main() {
 		said = behave(url, queue)
 	case "endure":
 		said = endure(url, queue, numbers[0])
+	case "survive":
+		said = survive(url, queue, numbers[0])
 	default:
 		panic("unknown word " + word)
 	}

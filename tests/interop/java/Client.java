@@ -273,6 +273,7 @@ public class Client {
             case "consume": said = consume(url, queue, n[0]); break;
             case "behave": said = behave(url, queue); break;
             case "endure": said = endure(url, queue, n[0]); break;
+            case "survive": said = Survivor.survive(url, queue, n[0]); break;
             default: throw new IllegalArgumentException("unknown word " + word);
         }
         byte[] line = (json(said) + "\n").getBytes(StandardCharsets.UTF_8);

@@ -185,7 +185,13 @@ async function endure(url, queue, count) {
   return { confirmed, reconnects };
 }
 
-const words = { publish, consume, behave, endure };
+const words = {
+  publish,
+  consume,
+  behave,
+  endure,
+  survive: (url, queue, count) => require('./survive')(url, queue, count, body, options),
+};
 const [word, url, queue, ...numbers] = process.argv.slice(2);
 words[word](url, queue, ...numbers.map(Number)).then(print, (error) => {
   console.error(error);
