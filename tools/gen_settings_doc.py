@@ -9,7 +9,8 @@ A test runs the check, so the page cannot fall behind the program.
 import sys
 from pathlib import Path
 
-from penstock.core.settings import DECLARED, OTHER_VARIABLES, Setting, Value
+from penstock.core.setting_kinds import Setting, Value
+from penstock.core.settings import DECLARED, OTHER_VARIABLES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
 
@@ -45,6 +46,8 @@ def toml_literal(value: Value) -> str:
     """The value as a user would write it in the file."""
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{name}"' for name in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

@@ -16,7 +16,8 @@ from penstock.cli.failure import WrongSetting
 from penstock.cli.main import cli
 from penstock.cli.serve import choose_data_dir, serve
 from penstock.core.errors import Corrupt, DataDirLocked
-from penstock.core.settings import DECLARED, Integer, Settings
+from penstock.core.setting_kinds import Integer
+from penstock.core.settings import DECLARED, Settings
 
 
 class Node(types.ModuleType):
@@ -58,7 +59,7 @@ def test_every_setting_is_a_flag_with_its_default_in_the_help() -> None:
     for setting in DECLARED.values():
         assert setting.flag + " " in result.output
         assert setting.doc.replace("`", "") in result.output
-        if isinstance(setting.default, int):
+        if isinstance(setting, Integer):
             assert f"[default: {setting.default}]" in result.output
 
 
@@ -74,6 +75,15 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "priority_drop_order": "highest",
         "log_level": "debug",
         "log_format": "json",
+        "ssl_certfile": "c.pem",
+        "ssl_keyfile": "k.pem",
+        "ssl_cacertfile": "a.pem",
+        "ssl_verify": "verify_peer",
+        "ssl_fail_if_no_peer_cert": "true",
+        "ssl_cert_login_from": "common_name",
+        "proxy_protocol": "amqp,amqp/ssl",
+        "unix_socket": "here.sock",
+        "unix_socket_mode": "0600",
     }
     arguments = []
     for key, setting in DECLARED.items():
@@ -85,7 +95,8 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
     assert settings is not None
     for key in DECLARED:
         value = settings.value_of(key)
-        assert (",".join(value) if isinstance(value, tuple) else str(value)) == values[key]
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        assert (text.lower() if isinstance(value, bool) else text) == values[key]
 
 
 def test_file_environment_and_flag(start: Start, tmp_path: Path) -> None:

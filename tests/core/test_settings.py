@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import SettingInvalid
-from penstock.core.settings import (
-    DECLARED,
-    OTHER_VARIABLES,
-    Integer,
-    NameList,
-    Setting,
-    Settings,
-    Text,
-    Value,
-    load_settings,
-)
+from penstock.core.setting_kinds import Boolean, Integer, NameList, Setting, Text, Value
+from penstock.core.settings import DECLARED, OTHER_VARIABLES, Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("file", "environment", "flag")
@@ -30,8 +21,11 @@ PLAIN = st.text("abcdefgh-/._é", min_size=1, max_size=20)
 def value_of_kind(setting: Setting) -> st.SearchStrategy[Value]:
     if isinstance(setting, Integer):
         return st.integers(setting.minimum, setting.maximum)
+    if isinstance(setting, Boolean):
+        return st.booleans()
     if isinstance(setting, NameList):
-        return st.lists(PLAIN, max_size=3).map(tuple)
+        names = st.sampled_from(setting.choices) if setting.choices else PLAIN
+        return st.lists(names, max_size=3).map(tuple)
     assert isinstance(setting, Text)
     return st.sampled_from(setting.choices) if setting.choices else PLAIN
 
@@ -39,10 +33,14 @@ def value_of_kind(setting: Setting) -> st.SearchStrategy[Value]:
 def as_toml(value: Value) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{name}"' for name in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def as_text(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -104,7 +102,7 @@ def test_every_key_has_all_its_faces(key: str) -> None:
         ("", {"PENSTOCK_AMPQ_PORT": "1"}, {}, ["environment", "'PENSTOCK_AMQP_PORT'"]),
         ("", {"PENSTOCK_amqp_port": "1"}, {}, ["environment", "'PENSTOCK_AMQP_PORT'"]),
         ("", {}, {"frame_maxx": "1"}, ["flag", "'--frame-maxx'", "'--frame-max'"]),
-        ("[server]\nport = 1", {}, {}, ["file", "'server'", "amqp_port, http_port"]),
+        ("[x]\nport = 1", {}, {}, ["file", "'x'", "amqp_port, http_port"]),
         ("amqp_port = true", {}, {}, ["file", "amqp_port = True", "from 0 to 65535"]),
         ('amqp_port = "5672"', {}, {}, ["file", "'5672'", "a whole number"]),
         ("amqp_port = 65536", {}, {}, ["file", "65536", "65535"]),
@@ -119,6 +117,9 @@ def test_every_key_has_all_its_faces(key: str) -> None:
         ("", {"PENSTOCK_HTTP_PORT": ""}, {}, ["environment", "whole number"]),
         ("", {}, {"log_level": "loud"}, ["flag", "--log-level", "debug, info, warning, error"]),
         ("", {}, {"bind": "a\0b"}, ["flag", "NUL"]),
+        ('ssl_fail_if_no_peer_cert = "true"', {}, {}, ["file", "allowed: true, false"]),
+        ("", {"PENSTOCK_SSL_FAIL_IF_NO_PEER_CERT": "yes"}, {}, ["'yes'", "true, false"]),
+        ('proxy_protocol = ["http"]', {}, {}, ["file", "'http'", "amqp and amqp/ssl"]),
         ("amqp_port = ", {}, {}, ["file: not TOML", "Invalid value"]),
     ],
 )

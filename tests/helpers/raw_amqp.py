@@ -77,11 +77,15 @@ class RawClient:
         port: int,
         name: str = "A",
         log: Callable[[str], None] = lambda line: None,
+        sock: socket.socket | None = None,
     ) -> None:
+        """``sock``: one that is connected already, of whatever kind."""
         self.name = name
         self._log = log
-        self.sock = socket.create_connection((host, port), timeout=DEFAULT_TIMEOUT_S)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock is None:
+            sock = socket.create_connection((host, port), timeout=DEFAULT_TIMEOUT_S)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
         self._rest = b""
         self._frames: list[codec.Frame] = []
         self._closed = False

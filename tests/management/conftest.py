@@ -17,6 +17,7 @@ from penstock.core.settings import load_settings
 from penstock.management.app import ManagementServer
 from penstock.management.node_facts import NodeFacts
 from penstock.management.view import BrokerView
+from penstock.server.listener import Listener, tcp_socket
 from penstock.server.node import Node
 from penstock.server.watch import NodeWatch
 from tests.management.cases import QUEUES, Answer, Case, ask
@@ -37,10 +38,12 @@ class Served:
 
     def __init__(self, data_dir: Path) -> None:
         self.node = Node(load_settings(None, {}, {"data_dir": str(data_dir)}))
-        self.amqp_port = self.node.loop.listen("127.0.0.1", 0)
+        listener = Listener(tcp_socket("127.0.0.1", 0))
+        self.amqp_port = listener.port
+        self.node.loop.listen(listener)
         self._thread = threading.Thread(target=self._turn, name="data loop")
         self._thread.start()
-        watch = NodeWatch(self.node.loop, "127.0.0.1", self.amqp_port)
+        watch = NodeWatch(self.node.loop)
         self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
         self.facts = NodeFacts("penstock@test", str(data_dir), "")
         self.management = ManagementServer(

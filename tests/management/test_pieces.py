@@ -152,7 +152,7 @@ def screen(text: str = "", ready_ms: float = 123.4) -> str:
         version="1.2.3",
         pid=77,
         compiled=True,
-        amqp_port=5673,
+        listeners=[("amqp", settings.bind, 5673)],
         http_port=15673,
         recovery="2 durable queues, 3 messages",
         ready_ms=ready_ms,

@@ -12,7 +12,7 @@ from penstock.broker.access import NO_LIMIT, User, UserRegistry
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.policies import Policy
 from penstock.broker.replies import Replies
-from penstock.broker.routes import check_connection_limits
+from penstock.broker.routes import check_connection_limits, check_node_limit
 from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.letters import LetterWriter
@@ -42,6 +42,8 @@ class Broker:
         self.engine = engine
         self.users = UserRegistry(loopback_users)
         self.vhosts: dict[str, Vhost] = {}
+        self.connection_count: i64 = 0
+        self.connection_max: i64 = NO_LIMIT
         self.schedule = Schedule()
         self.replies = Replies()
         self.dead_letters = DeadLetters(
@@ -161,6 +163,7 @@ class Broker:
     def enter(self, user: User, name: str) -> Vhost:
         """Raises NotFound, AccessRefused or NotAllowed."""
         vhost = self.vhost(name)
+        check_node_limit(int(self.connection_count), int(self.connection_max))
         check_connection_limits(user, name, int(vhost.connection_count), int(vhost.max_connections))
         if name not in user.vhosts:
             raise AccessRefused(f"access to vhost '{name}' refused for user '{user.name}'")

@@ -87,6 +87,12 @@ def queue_limit_reached(name: str, vhost: str, limit: int) -> PreconditionFailed
     )
 
 
+def check_node_limit(count: int, limit: int) -> None:
+    """Raises NotAllowed when one more connection is too many for the node."""
+    if 0 <= limit <= count:
+        raise NotAllowed(f"connection refused: node connection limit ({limit}) is reached")
+
+
 def check_connection_limits(user: User, vhost: str, count: int, limit: int) -> None:
     """Raises NotAllowed when one more connection is too many, for the virtual host or the user."""
     if 0 <= limit <= count:

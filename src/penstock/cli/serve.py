@@ -15,7 +15,8 @@ import click
 
 from penstock.cli.failure import Failure, WrongSetting
 from penstock.core.errors import Corrupt, DataDirLocked, DataDirOutdated, SettingInvalid
-from penstock.core.settings import DECLARED, Integer, Setting, Settings, Text, load_settings
+from penstock.core.setting_kinds import Boolean, Integer, Setting, Text
+from penstock.core.settings import DECLARED, Settings, load_settings
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
 REFERENCE: Final = "`penstock serve --help` lists every setting"
@@ -33,14 +34,18 @@ def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
 def _metavar(setting: Setting) -> str:
     if isinstance(setting, Integer):
         return "NUMBER"
+    if isinstance(setting, Boolean):
+        return "true|false"
     if isinstance(setting, Text):
-        return "|".join(setting.choices) if setting.choices else "TEXT"
+        return "|".join(filter(None, setting.choices)) if setting.choices else "TEXT"
     return "NAME,NAME"
 
 
 def _help(setting: Setting) -> str:
     default = setting.default
     shown = ",".join(default) if isinstance(default, tuple) else str(default)
+    if isinstance(default, bool):
+        shown = shown.lower()
     ending = f" [default: {shown}]" if shown else ""
     return setting.doc.replace("`", "") + ending
 
@@ -124,6 +129,8 @@ def run_broker(settings: Settings) -> int:
 
     try:
         return run(settings)
+    except SettingInvalid as error:
+        raise WrongSetting(str(error), REFERENCE) from error
     except (DataDirLocked, DataDirOutdated) as error:
         raise Failure(str(error), "stop that process or give another --data-dir") from error
     except Corrupt as error:
@@ -139,7 +146,11 @@ def run_broker(settings: Settings) -> int:
 def _from_os(error: OSError, settings: Settings) -> Failure:
     cause = str(error)
     if error.errno == errno.EADDRINUSE:
-        return Failure(cause, "stop the other listener or give --amqp-port / --http-port")
+        return Failure(
+            cause,
+            "stop the other listener or give --amqp-port / --ssl-port / --http-port /"
+            " --unix-socket",
+        )
     if error.errno == errno.EADDRNOTAVAIL:
         return Failure(cause, f"--bind {settings.bind} is no address of this machine")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

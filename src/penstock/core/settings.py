@@ -26,10 +26,17 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.setting_kinds import (
+    ENVIRONMENT_PREFIX,
+    NAME_MAX_BYTES,
+    Boolean,
+    Integer,
+    NameList,
+    Setting,
+    Text,
+    Value,
+)
 
-Value = int | str | tuple[str, ...]
-
-ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 OTHER_VARIABLES: Final[Mapping[str, str]] = {
     "PENSTOCK_CONFIG": "configuration file, as `--config`",
     "PENSTOCK_HTTP_URL": "management URL for `penstock queues` and its neighbours",
@@ -43,159 +50,9 @@ OTHER_VARIABLES: Final[Mapping[str, str]] = {
 }
 """Variables with our prefix that are no settings, and what they are."""
 
-NAME_MAX_BYTES: Final = 255
-"""A short string on the wire: user and virtual host names must fit one."""
 _KUBERNETES: Final = re.compile(r"PENSTOCK_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 _LOOKS_MISSPELT: Final = 0.75
 _IS_NEAR: Final = 0.5
-
-
-class Setting:
-    """One declared setting; the kinds below add type, bounds and a typed ``__get__``."""
-
-    unit = ""
-
-    def __init__(self, default: Value, doc: str) -> None:
-        self.default = default
-        self.doc = doc
-        self.key = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.key = name
-
-    @property
-    def environment_name(self) -> str:
-        return ENVIRONMENT_PREFIX + self.key.upper()
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.key.replace("_", "-")
-
-    def type_name(self) -> str:
-        raise NotImplementedError
-
-    def allowed(self) -> str:
-        """What may be written, as the end of 'allowed: ...'."""
-        raise NotImplementedError
-
-    def from_text(self, text: str) -> Value | None:
-        """The value an environment variable or flag spells; None = not of this type."""
-        raise NotImplementedError
-
-    def from_toml(self, raw: object) -> Value | None:
-        """The value a TOML file holds; None = not of this type."""
-        raise NotImplementedError
-
-    def within_bounds(self, value: Value) -> bool:
-        raise NotImplementedError
-
-
-class Integer(Setting):
-    """A whole number; the unit is the last word of the key."""
-
-    def __init__(self, default: int, minimum: int, maximum: int, doc: str, unit: str = "") -> None:
-        super().__init__(default, doc)
-        self.minimum = minimum
-        self.maximum = maximum
-        self.unit = unit
-
-    def __get__(self, settings: "Settings", owner: type) -> int:
-        value = settings.value_of(self.key)
-        assert isinstance(value, int)
-        return value
-
-    def type_name(self) -> str:
-        return "integer"
-
-    def allowed(self) -> str:
-        return f"a whole number from {self.minimum} to {self.maximum}"
-
-    def from_text(self, text: str) -> int | None:
-        return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
-
-    def from_toml(self, raw: object) -> int | None:
-        return raw if isinstance(raw, int) and not isinstance(raw, bool) else None
-
-    def within_bounds(self, value: Value) -> bool:
-        return isinstance(value, int) and self.minimum <= value <= self.maximum
-
-
-class Text(Setting):
-    """A string of ``min_bytes`` to ``max_bytes`` in UTF-8, or one of ``choices``."""
-
-    def __init__(
-        self,
-        default: str,
-        doc: str,
-        min_bytes: int = 1,
-        max_bytes: int = 4096,
-        choices: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(default, doc)
-        self.min_bytes = min_bytes
-        self.max_bytes = max_bytes
-        self.choices = choices
-
-    def __get__(self, settings: "Settings", owner: type) -> str:
-        value = settings.value_of(self.key)
-        assert isinstance(value, str)
-        return value
-
-    def type_name(self) -> str:
-        return "one of a few words" if self.choices else "text"
-
-    def allowed(self) -> str:
-        if self.choices:
-            return ", ".join(self.choices)
-        return f"text of {self.min_bytes} to {self.max_bytes} bytes without NUL"
-
-    def from_text(self, text: str) -> str | None:
-        return text
-
-    def from_toml(self, raw: object) -> str | None:
-        return raw if isinstance(raw, str) else None
-
-    def within_bounds(self, value: Value) -> bool:
-        if not isinstance(value, str) or "\0" in value:
-            return False
-        if self.choices:
-            return value in self.choices
-        size_bytes = len(value.encode("utf-8", "surrogateescape"))
-        return self.min_bytes <= size_bytes <= self.max_bytes
-
-
-class NameList(Setting):
-    """A list of names: an array in the file, separated by commas elsewhere."""
-
-    def __init__(self, default: tuple[str, ...], doc: str) -> None:
-        super().__init__(default, doc)
-
-    def __get__(self, settings: "Settings", owner: type) -> tuple[str, ...]:
-        value = settings.value_of(self.key)
-        assert isinstance(value, tuple)
-        return value
-
-    def type_name(self) -> str:
-        return "list of names"
-
-    def allowed(self) -> str:
-        return (
-            f"names of 1 to {NAME_MAX_BYTES} bytes, an array in the file,"
-            " separated by commas elsewhere; empty for none"
-        )
-
-    def from_text(self, text: str) -> tuple[str, ...] | None:
-        return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
-
-    def from_toml(self, raw: object) -> tuple[str, ...] | None:
-        if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
-            return None
-        return tuple(raw)
-
-    def within_bounds(self, value: Value) -> bool:
-        return isinstance(value, tuple) and all(
-            1 <= len(name.encode("utf-8", "surrogateescape")) <= NAME_MAX_BYTES for name in value
-        )
 
 
 class Settings:
@@ -220,6 +77,53 @@ class Settings:
     )
     http_port = Integer(
         15672, 0, 65535, "TCP port of the management API; 0 takes a free one, as above."
+    )
+    ssl_port = Integer(
+        5671,
+        0,
+        65535,
+        "TCP port for AMQP over TLS, opened when `ssl_certfile` is set; 0 takes a free one.",
+    )
+    ssl_certfile = Text(
+        "",
+        "Certificate of the broker in PEM, with those that lead to its authority behind it."
+        " Empty: no TLS.",
+        min_bytes=0,
+    )
+    ssl_keyfile = Text("", "Private key of that certificate in PEM, not encrypted.", min_bytes=0)
+    ssl_cacertfile = Text(
+        "", "Certificates in PEM of the authorities whose clients are trusted.", min_bytes=0
+    )
+    ssl_verify = Text(
+        "verify_none",
+        "`verify_peer` asks clients for a certificate and refuses one that `ssl_cacertfile` does"
+        " not vouch for.",
+        choices=("verify_none", "verify_peer"),
+    )
+    ssl_fail_if_no_peer_cert = Boolean(
+        False, "With `verify_peer`: refuse clients that have no certificate."
+    )
+    ssl_cert_login_from = Text(
+        "",
+        "Offers SASL EXTERNAL to clients whose certificate was verified: the user is named by this"
+        " part of the certificate's subject, and no password is asked. Empty: not offered.",
+        choices=("", "distinguished_name", "common_name"),
+    )
+    proxy_protocol = NameList(
+        (),
+        "Listeners whose clients come through a proxy that speaks the PROXY protocol (version 1"
+        " or 2). Their address is the one the proxy says; who does not speak it is refused.",
+        choices=("amqp", "amqp/ssl"),
+    )
+    unix_socket = Text(
+        "",
+        "Path of a Unix socket for AMQP clients; they count as clients of this machine. Empty:"
+        " none.",
+        min_bytes=0,
+        max_bytes=107,
+    )
+    unix_socket_mode = Text(
+        "0660", "Mode of that socket's file, in octal: who may write to it may connect."
     )
     default_user = Text(
         "guest",
@@ -265,6 +169,13 @@ class Settings:
         134_217_728,
         "Largest frame the broker offers and accepts, its 8 bytes of frame included.",
         unit="bytes",
+    )
+    connection_max = Integer(
+        0,
+        0,
+        1 << 31,
+        "Connections the node serves at a time, of all users and virtual hosts. 0: as many as it"
+        " has file descriptors for.",
     )
     channel_max = Integer(2047, 1, 65535, "Channels a connection may open.")
     max_message_size_bytes = Integer(

@@ -31,6 +31,8 @@ SLICE: Final = 100
 DIALECT: Final = "3.10.8"
 """The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
 EXCHANGE_TYPES: Final = ("direct", "fanout", "headers", "topic")
+CLOSED_HERE: Final = "Closed via management plugin"
+"""What RabbitMQ tells a client whose connection somebody closed without a word."""
 BASIC_QUEUE_COLUMNS: Final = [
     "arguments",
     "auto_delete",
@@ -207,6 +209,23 @@ class Api:
         query = ListQuery(request.query)
         rows = await self._session_rows(self._view.connection_rows, visitor)
         return await self._answer_rows(query, rows, pageable=True)
+
+    async def connection(self, request: web.Request, visitor: Visitor) -> web.Response:
+        row = await self._own_connection(request, visitor)
+        return json_response(ListQuery(request.query).project(row))
+
+    async def close_connection(self, request: web.Request, visitor: Visitor) -> web.Response:
+        row = await self._own_connection(request, visitor)
+        reason = request.headers.get("X-Reason", CLOSED_HERE)
+        await self._on_loop(self._view.close_connection, str(row["name"]), reason)
+        return web.Response(status=204)
+
+    async def _own_connection(self, request: web.Request, visitor: Visitor) -> Row:
+        """That of the path, if it is the visitor's own or the visitor sees all."""
+        row = await self._on_loop(self._view.connection_row, request.match_info["name"])
+        if not visitor.may_monitor and row["user"] != visitor.name:
+            raise AccessRefused("User not authorised to access object")
+        return row
 
     async def channels(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)

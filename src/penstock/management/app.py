@@ -183,6 +183,8 @@ class ManagementServer:
             "/api/penstock/storage": api.storage,
         }.items():
             self._route(application, path, {"GET": endpoint})
+        connection: dict[str, Endpoint] = {"GET": api.connection, "DELETE": api.close_connection}
+        self._route(application, "/api/connections/{name}", connection)
         self._route(application, "/api/queues/{vhost}/{name}/contents", {"DELETE": api.purge})
         definitions: dict[str, Endpoint] = {
             "GET": self._definitions.export,

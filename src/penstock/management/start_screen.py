@@ -3,6 +3,8 @@
 The last line begins with ``ready in``: scripts and tests wait for it.
 """
 
+from collections.abc import Sequence
+
 from penstock.core.settings import Settings
 from penstock.management.access import is_loopback
 
@@ -13,17 +15,20 @@ def start_screen(
     version: str,
     pid: int,
     compiled: bool,
-    amqp_port: int,
+    listeners: Sequence[tuple[str, str, int]],
     http_port: int,
     recovery: str,
     ready_ms: float,
 ) -> str:
-    """The text, lines ended; the ports are the bound ones, ``recovery`` says what was found."""
+    """The text, lines ended; the ports are the bound ones, ``recovery`` says what was found.
+
+    ``listeners``: protocol, host and port each.
+    """
     build = "compiled" if compiled else "interpreted, slower: no compiled files"
     host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
     lines = [
         f"Penstock {version}, pid {pid}, {build}",
-        f"  AMQP        amqp://{host}:{amqp_port}",
+        *(f"  AMQP        {_amqp_url(*listener)}" for listener in listeners),
         f"  management  http://{host}:{http_port}/",
         f"  data        {settings.data_dir} ({settings.source_of('data_dir')})",
         f"  recovered   {recovery}",
@@ -34,6 +39,13 @@ def start_screen(
     lines.extend(f"  warning     {text}" for text in _warnings(settings))
     lines.append(f"ready in {ready_ms:.0f} ms")
     return "\n".join(lines) + "\n"
+
+
+def _amqp_url(protocol: str, host: str, port: int) -> str:
+    if port == 0:
+        return f"{host} (Unix socket)"
+    scheme = "amqps" if protocol.endswith("ssl") else "amqp"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _credentials(settings: Settings) -> str:

@@ -1,13 +1,13 @@
 """What the broker holds, as JSON-able dicts in the shape of RabbitMQ's management API.
 
-Quiet, read-only but for ``purge_queue``, and meant to be called on the data loop: every
-method is either O(1) or takes the names it shall describe, so that the caller decides how
-much is done in one go.  A name that has vanished between two calls is left out.
+Quiet, read-only but for ``purge_queue`` and ``close_connection``, and meant to be called on the
+data loop: every method is either O(1) or takes the names it shall describe, so that the caller
+decides how much is done in one go.  A name that has vanished between two calls is left out.
 
 A field is shown when the broker knows its value.  What it does not measure is absent, never
 zero: absent is what RabbitMQ's own tools are prepared for.
 
-Sessions are the server's; ``Watch`` is how it tells about them.
+Sessions are the server's; ``facts`` has what it tells about them.
 """
 
 import base64
@@ -22,8 +22,9 @@ from urllib.parse import quote_plus
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
+from penstock.core.errors import NotFound
+from penstock.management.facts import ChannelFacts, ConnectionFacts, Watch
 from penstock.management.storage_view import (
-    DiskFacts,
     files_row,
     listed_fields,
     shown_fields,
@@ -38,95 +39,6 @@ Row = dict[str, object]
 
 DEFAULT_EXCHANGE_IN_PATHS: Final = "amq.default"
 """How a path names the exchange whose name is empty."""
-
-
-class ConnectionFacts:
-    """One client connection, as the server knows it."""
-
-    def __init__(
-        self,
-        name: str,
-        user: str,
-        vhost: str,
-        state: str,
-        protocol: str,
-        peer_host: str,
-        peer_port: int,
-        host: str,
-        port: int,
-        connected_at_ms: int,
-    ) -> None:
-        self.name = name
-        self.user = user
-        self.vhost = vhost
-        self.state = state
-        self.protocol = protocol
-        self.peer_host = peer_host
-        self.peer_port = peer_port
-        self.host = host
-        self.port = port
-        self.connected_at_ms = connected_at_ms
-        self.auth_mechanism = ""
-        self.client_properties: dict[str, object] = {}
-        self.heartbeat_s = 0
-        self.frame_max = 0
-        self.channel_max = 0
-        self.received_bytes = 0
-        self.sent_bytes = 0
-        self.channel_count = 0
-
-
-class ChannelFacts:
-    """One channel of a connection."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.consumer_count = 0
-        self.prefetch = 0
-        self.shared_prefetch = 0
-        self.confirm = False
-        self.transactional = False
-        self.uncommitted_count = 0
-        self.uncommitted_ack_count = 0
-        self.unacknowledged_count = 0
-        self.unconfirmed_count = 0
-        self.published_count = 0
-
-
-class ListenerFacts:
-    """A socket that accepts clients."""
-
-    def __init__(self, protocol: str, host: str, port: int) -> None:
-        self.protocol = protocol
-        self.host = host
-        self.port = port
-
-
-class Watch:
-    """What the server tells about its sessions; it implements this, on the data loop.
-
-    A session is a token here; the methods take back what ``sessions`` gave out, alive or not.
-    """
-
-    def sessions(self) -> list[object]:
-        raise NotImplementedError
-
-    def connection(self, session: object) -> ConnectionFacts | None:
-        """None while nobody has logged in on it, and when it is gone."""
-        raise NotImplementedError
-
-    def channels(self, session: object) -> list[ChannelFacts]:
-        raise NotImplementedError
-
-    def place_of(self, consumer: Consumer) -> tuple[object, int] | None:
-        """The session and channel number a consumer lives on."""
-        raise NotImplementedError
-
-    def listeners(self) -> list[ListenerFacts]:
-        raise NotImplementedError
-
-    def disk(self) -> DiskFacts:
-        raise NotImplementedError
 
 
 class BrokerView:
@@ -382,6 +294,22 @@ class BrokerView:
         """All sessions; tokens for the next two."""
         return self._watch.sessions()
 
+    def connection_row(self, name: str) -> Row:
+        """Raises NotFound."""
+        facts = self._watch.connection(self._named(name))
+        assert facts is not None
+        return self._connection_row(facts)
+
+    def close_connection(self, name: str, reason: str) -> None:
+        """Tell the client why, and end it; raises NotFound."""
+        self._watch.close(self._named(name), reason)
+
+    def _named(self, name: str) -> object:
+        found = self._watch.find(name)
+        if found is None:
+            raise NotFound(f"no connection '{name}'")
+        return found
+
     def connection_rows(self, sessions: Sequence[object]) -> list[Row]:
         rows: list[Row] = []
         for session in sessions:
@@ -416,7 +344,7 @@ class BrokerView:
             "peer_port": facts.peer_port,
             "host": facts.host,
             "port": facts.port,
-            "ssl": False,
+            **facts.tls_row(),
             "timeout": facts.heartbeat_s,
             "frame_max": facts.frame_max,
             "channel_max": facts.channel_max,

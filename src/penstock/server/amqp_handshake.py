@@ -8,13 +8,17 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.broker.access import User
+from penstock.broker.broker import Broker
 from penstock.wire.amqp.errors import MalformedArguments, ProtocolViolation
 from penstock.wire.amqp.tables import decode_table
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 """RabbitMQ also takes the header of 0-9, which differs in nothing that matters here."""
+FRAME_MIN_BYTES: Final = 4096
 MECHANISMS: Final = b"AMQPLAIN PLAIN"
+EXTERNAL: Final = "EXTERNAL"
 
 
 @final
@@ -34,6 +38,23 @@ class Limits:
         self.heartbeat_s: i64 = heartbeat_s
         self.handshake_timeout_ms: i64 = handshake_timeout_ms
         self.max_message_size_bytes: i64 = max_message_size_bytes
+
+
+def mechanisms(external: str | None) -> bytes:
+    """What we offer; None = whoever comes cannot be known by a certificate."""
+    return MECHANISMS if external is None else b"EXTERNAL " + MECHANISMS
+
+
+def log_in(
+    broker: Broker, mechanism: str, response: bytes, peer_is_loopback: bool, external: str | None
+) -> User | None:
+    """Who it is; None when it is nothing we understand.  Raises AccessRefused."""
+    if mechanism == EXTERNAL and external is not None:
+        return broker.users.trust(external, peer_is_loopback)
+    credentials = credentials_in(mechanism, response)
+    if credentials is None:
+        return None
+    return broker.authenticate(credentials[0], credentials[1], peer_is_loopback)
 
 
 def credentials_in(mechanism: str, response: bytes) -> tuple[str, str] | None:
@@ -56,10 +77,17 @@ def credentials_in(mechanism: str, response: bytes) -> tuple[str, str] | None:
     return login, password
 
 
-def check_tuned(what: str, value: i64, ours: i64, method_key: int) -> None:
-    """Raises ProtocolViolation when the client takes more than was offered."""
+def check_tuning(limits: Limits, channel_max: i64, frame_max: i64, method_key: int) -> None:
+    """Raises ProtocolViolation when the client takes more than was offered, or too little."""
+    if frame_max != 0 and frame_max < FRAME_MIN_BYTES:
+        raise _not_tuned("frame_max=" + str(frame_max) + " < 4096 minimum", method_key)
+    _check_tuned("channel_max", channel_max, limits.channel_max, method_key)
+    _check_tuned("frame_max", frame_max, limits.frame_max, method_key)
+
+
+def _check_tuned(what: str, value: i64, ours: i64, method_key: int) -> None:
     if value == 0 or value > ours:
-        raise not_tuned(
+        raise _not_tuned(
             "negotiated "
             + what
             + " = "
@@ -71,5 +99,5 @@ def check_tuned(what: str, value: i64, ours: i64, method_key: int) -> None:
         )
 
 
-def not_tuned(text: str, method_key: int) -> ProtocolViolation:
+def _not_tuned(text: str, method_key: int) -> ProtocolViolation:
     return ProtocolViolation(530, "NOT_ALLOWED", text, True, method_key)

@@ -78,6 +78,7 @@ class Link:
         assert user is not None
         self._vhost = vhost
         self._rights = Rights(user, vhost.name)
+        self.broker.connection_count += 1
         vhost.connection_count += 1
         user.connection_count += 1
         if user.may_impersonate:
@@ -88,6 +89,7 @@ class Link:
         user = self.user
         if user is None or self._vhost is None:
             return
+        self.broker.connection_count -= 1
         self.vhost.connection_count -= 1
         user.connection_count -= 1
         for queue in self.owned.values():

@@ -19,12 +19,12 @@ from penstock.queues.queue import HeadAway
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_handshake import (
     ACCEPTED_HEADERS,
-    MECHANISMS,
+    FRAME_MIN_BYTES,
     PROTOCOL_HEADER,
     Limits,
-    check_tuned,
-    credentials_in,
-    not_tuned,
+    check_tuning,
+    log_in,
+    mechanisms,
 )
 from penstock.server.amqp_link import CancelSink, Link, NameSource
 from penstock.server.session import Session
@@ -41,7 +41,6 @@ from penstock.wire.amqp.events import (
 )
 from penstock.wire.amqp.methods import Method
 
-FRAME_MIN_BYTES: Final = 4096
 SILENT_CLOSE_DELAY_MS: Final = 3000
 TICK_MAX_MS: Final[i64] = 1000
 CLOSING_TIMEOUT_MS: Final = 30_000
@@ -72,7 +71,9 @@ class AmqpSession(Session):
         report: Callable[[str], None],
         peer_is_loopback: bool,
         now_ms: i64,
+        external: str | None = None,
     ) -> None:
+        # ``external``: whom a certificate names, "" = nobody; None = EXTERNAL is not offered.
         super().__init__()
         self.broker = broker
         self.limits = limits
@@ -90,6 +91,7 @@ class AmqpSession(Session):
         self._server_properties = server_properties
         self._report = report
         self._peer_is_loopback = peer_is_loopback
+        self._external = external
         self._header: bytes = b""
         self._close_tail: bytes = b""
         self._silent_ms: i64 = 0  # the peer has said nothing for so long
@@ -155,7 +157,7 @@ class AmqpSession(Session):
         self.link.send(
             0,
             m.CONNECTION_START,
-            [0, 9, self._server_properties, MECHANISMS, b"en_US"],
+            [0, 9, self._server_properties, mechanisms(self._external), b"en_US"],
         )
         return header[8:]
 
@@ -308,18 +310,19 @@ class AmqpSession(Session):
         self.link.cancel_notify = understood.get("consumer_cancel_notify") is True
         self.link.blocked_notify = understood.get("connection.blocked") is True
         self.mechanism = method.text("mechanism")
-        credentials = credentials_in(self.mechanism, method.raw("response"))
-        if credentials is None:
-            self._hang_up_later()
-            return
+        response = method.raw("response")
         try:
-            self.link.user = self.broker.authenticate(
-                credentials[0], credentials[1], self._peer_is_loopback
+            user = log_in(
+                self.broker, self.mechanism, response, self._peer_is_loopback, self._external
             )
         except AccessRefused:
             self._refuse_login(understood.get("authentication_failure_close") is True)
             return
-        self.decoder.user_id = credentials[0].encode()
+        if user is None:
+            self._hang_up_later()
+            return
+        self.link.user = user
+        self.decoder.user_id = user.name.encode()
         self.state = _WAIT_TUNE_OK
         limits = self.limits
         self.link.send(
@@ -347,10 +350,7 @@ class AmqpSession(Session):
     def _tune_ok(self, method: Method) -> None:
         channel_max = method.number("channel_max")
         frame_max = method.number("frame_max")
-        if frame_max != 0 and frame_max < FRAME_MIN_BYTES:
-            raise not_tuned("frame_max=" + str(frame_max) + " < 4096 minimum", method.key)
-        check_tuned("channel_max", channel_max, self.limits.channel_max, method.key)
-        check_tuned("frame_max", frame_max, self.limits.frame_max, method.key)
+        check_tuning(self.limits, channel_max, frame_max, method.key)
         self.channel_max = channel_max
         self.decoder.channel_max = channel_max
         self.decoder.frame_max = frame_max
@@ -435,10 +435,11 @@ class AmqpSession(Session):
     def shut_down(self) -> None:
         if self.state >= _CLOSING:
             return
-        violation = ProtocolViolation(
-            320, NAMES[320], "broker forced connection closure with reason 'shutdown'", True, 0
-        )
-        self._violated(0, violation)
+        self.force_close("broker forced connection closure with reason 'shutdown'")
+
+    def force_close(self, reason: str) -> None:
+        """Somebody here wants it to end."""
+        self._violated(0, ProtocolViolation(320, NAMES[320], reason, True, 0))
 
     # -- the turn ------------------------------------------------------------------------
 

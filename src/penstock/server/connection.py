@@ -1,19 +1,39 @@
 """A socket and the session behind it, as the loop keeps them."""
 
 import select
-import socket
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from penstock.server.secure_socket import SecureSocket
 from penstock.server.session import Session
 
 READ_MIN_BYTES: Final = 16 * 1024
+UNIX: Final = "unix"
+"""As a peer's host: it is on this machine, and its port is only a number of ours."""
+
+
+class Carrier(Protocol):
+    """What the loop asks of a socket; ``socket.socket`` has all of it."""
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def send(self, data: memoryview, /) -> int: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+    def getsockname(self) -> Any: ...
 
 
 class SessionFactory(Protocol):
     """Makes the session once the first bytes tell which protocol it is."""
 
-    def choose(self, first: bytes, peer: tuple[str, int], now_ms: int) -> Session | None:
-        """None = not enough bytes yet to tell."""
+    def choose(
+        self, first: bytes, peer: tuple[str, int], now_ms: int, login: str | None = None
+    ) -> Session | None:
+        """None = not enough bytes yet to tell.  ``login``: whom a certificate names, if asked."""
 
     def tick(self, now_ms: int) -> None:
         """Some time has passed: end what nobody stands behind any more."""
@@ -29,6 +49,7 @@ class Connection:
         "gone",
         "mask",
         "opened_at_ms",
+        "own",
         "paused",
         "peer",
         "read_bytes",
@@ -37,10 +58,11 @@ class Connection:
         "unsent",
     )
 
-    def __init__(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> None:
+    def __init__(self, sock: Carrier, peer: tuple[str, int], now_ms: int) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.peer = peer
+        self.own: tuple[str, int] | None = None  # our address, where a proxy says another
         self.opened_at_ms = now_ms
         self.session: Session | None = None
         self.first = b""
@@ -50,3 +72,25 @@ class Connection:
         self.paused = False
         self.gone = False
         self.closed_at_ms = 0  # when the session was first seen closed
+
+    @property
+    def login(self) -> str | None:
+        """The user whom the client's certificate names, "" = none; None: nobody asked for it."""
+        sock = self.sock
+        return sock.login if isinstance(sock, SecureSocket) else None
+
+    def own_address(self) -> tuple[str, int]:
+        """Where the client came in."""
+        if self.own is not None:
+            return self.own
+        name = self.sock.getsockname()
+        return (name, 0) if isinstance(name, str) else (name[0], name[1])
+
+    @property
+    def name(self) -> str:
+        """As RabbitMQ names connections."""
+        peer_host, peer_port = self.peer
+        host, port = self.own_address()
+        if peer_host == UNIX:
+            return f"{peer_host}:{peer_port} -> {host}"
+        return f"{peer_host}:{peer_port} -> {host}:{port}"

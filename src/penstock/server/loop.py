@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from penstock.server.connection import READ_MIN_BYTES, Connection, SessionFactory
+from penstock.server.listener import Listener
 from penstock.server.session import Session
 from penstock.server.turn import Turn
 
@@ -29,13 +30,6 @@ LINGER_MAX_MS: Final = 35_000
 """A closed session whose last words are not taken is given up; longer than any session waits."""
 DESCRIPTORS_RESERVED: Final = 64
 """For files of our own: guests must not take the descriptors the engine needs."""
-KEEPALIVE: Final = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
-"""A peer whose machine vanished is noticed after a minute, whatever its protocol asks for."""
 OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Above this much unsent output a connection is not read."""
 HOLD_MS: Final = 5
@@ -68,7 +62,7 @@ class Loop:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._connections_max = max(1, soft - DESCRIPTORS_RESERVED)
         self._epoll = select.epoll()
-        self._listeners: dict[int, socket.socket] = {}
+        self.listeners: dict[int, Listener] = {}
         self._listeners_rest = False  # until the next tick
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, _IN)
@@ -96,31 +90,19 @@ class Loop:
 
     # -- listening -----------------------------------------------------------------------
 
-    def listen(self, address: str, port: int) -> int:
-        """Accept connections there; returns the port (0 asked for a free one)."""
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((address, port))
-        except OSError as error:
-            listener.close()
-            raise OSError(
-                error.errno, f"cannot listen on {address}:{port}: {error.strerror}"
-            ) from None
-        listener.listen(1024)
-        listener.setblocking(False)
-        self._listeners[listener.fileno()] = listener
-        self._epoll.register(listener.fileno(), _IN)
-        return int(listener.getsockname()[1])
+    def listen(self, listener: Listener) -> None:
+        """Accept connections there."""
+        fd = listener.sock.fileno()
+        self.listeners[fd] = listener
+        self._epoll.register(fd, _IN)
 
     def stop_listening(self) -> None:
-        for fd, listener in self._listeners.items():
+        for fd, listener in self.listeners.items():
             self._epoll.unregister(fd)
             listener.close()
-        self._listeners = {}
+        self.listeners = {}
 
-    def _accept(self, listener: socket.socket, now_ms: int) -> None:
+    def _accept(self, listener: Listener, now_ms: int) -> None:
         for _ in range(ACCEPTS_MAX):
             try:
                 sock, peer = listener.accept()
@@ -131,21 +113,17 @@ class Loop:
             except OSError as error:
                 self._rest_listeners(error)
                 return
-            sock.setblocking(False)
             if len(self.connections) >= self._connections_max:
                 sock.close()
                 continue
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for level, option, value in KEEPALIVE:
-                sock.setsockopt(level, option, value)
-            connection = Connection(sock, (peer[0], peer[1]), now_ms)
+            connection = listener.connection(sock, peer, now_ms)
             self.connections[connection.fd] = connection
             self._epoll.register(connection.fd, _IN)
 
     def _rest_listeners(self, error: OSError) -> None:
         """Out of descriptors or memory: who waits at the door must not wake us all the time."""
         logger.warning("cannot accept connections: %s; trying again soon", error.strerror)
-        for fd in self._listeners:
+        for fd in self.listeners:
             self._epoll.modify(fd, 0)
         self._listeners_rest = True
 
@@ -199,7 +177,7 @@ class Loop:
         return max(0, min(longest, due - time.time_ns() // 1_000_000))
 
     def _other(self, fd: int, now_ms: int) -> None:
-        listener = self._listeners.get(fd)
+        listener = self.listeners.get(fd)
         if listener is not None:
             self._accept(listener, now_ms)
         elif fd == self._wake_fd:
@@ -220,7 +198,7 @@ class Loop:
         self._tick_at_ms = now_ms + TICK_MS
         if self._listeners_rest:
             self._listeners_rest = False
-            for fd in self._listeners:
+            for fd in self.listeners:
                 self._epoll.modify(fd, _IN)
         self._sessions.tick(now_ms)
         for connection in list(self.connections.values()):
@@ -304,7 +282,7 @@ class Loop:
 
     def _choose(self, connection: Connection, data: bytes, now_ms: int) -> Session | None:
         connection.first += data
-        session = self._sessions.choose(connection.first, connection.peer, now_ms)
+        session = self._sessions.choose(connection.first, connection.peer, now_ms, connection.login)
         if session is not None:
             session.carrier = connection
             connection.session = session

@@ -29,7 +29,7 @@ from typing import Final, cast
 from penstock import __version__
 from penstock.backing.factory import BackingMaker, adopt
 from penstock.backing.variable_queue import VariableQueue
-from penstock.broker.access import HASHING, hash_password
+from penstock.broker.access import HASHING, NO_LIMIT, hash_password
 from penstock.broker.broker import Broker
 from penstock.core import message
 from penstock.core.errors import DataDirLocked, DataDirOutdated
@@ -39,10 +39,13 @@ from penstock.server.amqp_link import CancelSink
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.boot_definitions import load_definitions
 from penstock.server.committer import Committer
+from penstock.server.connection import UNIX
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.failpoint import arm_from
+from penstock.server.listener import check_listeners, open_listeners
 from penstock.server.loop import Loop
 from penstock.server.range_session import RangeLeases, RangeSession
+from penstock.server.secure_socket import tls_options
 from penstock.server.session import Session
 from penstock.server.starting import StartingPage, StartProgress
 from penstock.server.turn import Turn
@@ -64,6 +67,8 @@ from penstock.wire.amqp.letters import AmqpLetterWriter
 
 PEER_VERSION: Final = "3.10.8"
 """The RabbitMQ release whose behaviour AMQP clients find here; some look at it."""
+HERE: Final = (UNIX, "::1", "::ffff:127.0.0.1")
+"""Hosts of peers on this machine, besides those of 127.0.0.0/8."""
 DRAIN_MS: Final = 3000
 MEMORY_SHARE_PERCENT: Final = 40
 """Of the machine, for messages, when nothing is set."""
@@ -97,13 +102,17 @@ class Sessions:
         )
         self._properties = server_properties()
 
-    def choose(self, first: bytes, peer: tuple[str, int], now_ms: int) -> Session | None:
-        is_loopback = peer[0].startswith("127.") or peer[0] in ("::1", "::ffff:127.0.0.1")
+    def choose(
+        self, first: bytes, peer: tuple[str, int], now_ms: int, login: str | None = None
+    ) -> Session | None:
+        is_loopback = peer[0].startswith("127.") or peer[0] in HERE
         if first.startswith(ranges.MAGIC):
             return RangeSession(self._broker, self._leases, is_loopback)
         if ranges.MAGIC.startswith(first):
             return None
         name = f"{peer[0]}:{peer[1]}"
+        if login:
+            logger.info("connection %s: its certificate names user '%s'", name, login)
         return AmqpSession(
             self._broker,
             self._limits,
@@ -113,6 +122,7 @@ class Sessions:
             lambda text: logger.error("connection %s: %s", name, text),
             is_loopback,
             now_ms,
+            login,
         )
 
     def tick(self, now_ms: int) -> None:
@@ -148,6 +158,8 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._started = time.monotonic()
+        self.tls = tls_options(settings)
+        check_listeners(settings, self.tls)
         arm_from(os.environ)
         self._lock_fd = lock_data_dir(settings.data_dir)
         refuse_old_data(settings.data_dir)
@@ -177,6 +189,7 @@ class Node:
             list(settings.loopback_users),
             AmqpLetterWriter(),
         )
+        self.broker.connection_max = settings.connection_max or NO_LIMIT
         self.recovery = self._recover(topology)
         self.committer = Committer(
             self._files,
@@ -259,8 +272,10 @@ class Node:
         from penstock.server.watch import NodeWatch  # noqa: PLC0415
 
         settings = self.settings
-        amqp_port = self.loop.listen(settings.bind, settings.amqp_port)
-        watch = NodeWatch(self.loop, settings.bind, amqp_port)
+        listeners = open_listeners(settings, self.tls)
+        for listener in listeners:
+            self.loop.listen(listener)
+        watch = NodeWatch(self.loop)
         view = BrokerView(self.broker, watch, opening=self.opening)
         facts = NodeFacts(view.node_name, settings.data_dir, settings.file_name)
         management = ManagementServer(
@@ -281,7 +296,7 @@ class Node:
                 version=__version__,
                 pid=os.getpid(),
                 compiled=is_compiled(),
-                amqp_port=amqp_port,
+                listeners=[(one.protocol, one.host, one.port) for one in listeners],
                 http_port=http_port,
                 recovery=self.recovery,
                 ready_ms=(time.monotonic() - self._started) * 1000,

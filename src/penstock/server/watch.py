@@ -6,24 +6,23 @@ connections; one that has closed since is described as None.
 
 from typing import Final, cast
 
+from penstock.management.facts import ChannelFacts, ConnectionFacts, ListenerFacts, Watch
 from penstock.management.storage_view import DiskFacts
-from penstock.management.view import ChannelFacts, ConnectionFacts, ListenerFacts, Watch
 from penstock.queues.consumers import Consumer
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.connection import Connection
 from penstock.server.loop import Loop
+from penstock.server.secure_socket import SecureSocket
 
 PROTOCOL: Final = "AMQP 0-9-1"
 
 
 class NodeWatch(Watch):
-    """The connections of one loop that listens on one port."""
+    """The connections of one loop."""
 
-    def __init__(self, loop: Loop, host: str, amqp_port: int) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._host = host
-        self._amqp_port = amqp_port
 
     def sessions(self) -> list[object]:
         return list(self._loop.connections.values())
@@ -35,10 +34,10 @@ class NodeWatch(Watch):
             return None
         user = amqp.link.user
         assert user is not None
-        own_host, own_port = session.sock.getsockname()[:2]
+        own_host, own_port = session.own_address()
         peer_host, peer_port = session.peer
         facts = ConnectionFacts(
-            f"{peer_host}:{peer_port} -> {own_host}:{own_port}",
+            session.name,
             user.name,
             amqp.link.vhost.name,
             amqp.state_name,
@@ -57,7 +56,26 @@ class NodeWatch(Watch):
         facts.received_bytes = int(amqp.received_bytes)
         facts.sent_bytes = int(amqp.sent_bytes)
         facts.channel_count = len(amqp.channels)
+        sock = session.sock
+        if isinstance(sock, SecureSocket):
+            facts.tls_version = sock.version
+            facts.tls_cipher = sock.cipher
+            facts.tls_subject = sock.subject
         return facts
+
+    def find(self, name: str) -> object | None:
+        for connection in self._loop.connections.values():
+            amqp = connection.session
+            if isinstance(amqp, AmqpSession) and amqp.decoder.opened and connection.name == name:
+                return connection
+        return None
+
+    def close(self, session: object, reason: str) -> None:
+        assert isinstance(session, Connection)
+        amqp = session.session
+        assert isinstance(amqp, AmqpSession)
+        amqp.force_close(reason)
+        self._loop.turn.touch(amqp)
 
     def channels(self, session: object) -> list[ChannelFacts]:
         assert isinstance(session, Connection)
@@ -72,7 +90,9 @@ class NodeWatch(Watch):
         return None if carrier is None else (carrier, int(channel.number))
 
     def listeners(self) -> list[ListenerFacts]:
-        return [ListenerFacts("amqp", self._host, self._amqp_port)]
+        return [
+            ListenerFacts(one.protocol, one.host, one.port) for one in self._loop.listeners.values()
+        ]
 
     def disk(self) -> DiskFacts:
         turn = self._loop.turn

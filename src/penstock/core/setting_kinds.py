@@ -1,0 +1,204 @@
+"""The kinds of settings: what a value may be, and how each source spells it.
+
+In: a raw value of a TOML file, or the text of a variable or flag.  Out: the value, or None when it
+is not of this kind; who asked makes the refusal.  ``settings`` declares one object of these per
+setting.
+"""
+
+import re
+from typing import Final, Protocol
+
+Value = bool | int | str | tuple[str, ...]
+
+ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
+NAME_MAX_BYTES: Final = 255
+"""A short string on the wire: user and virtual host names must fit one."""
+
+
+class Values(Protocol):
+    """What a setting is read from: the merged and checked values."""
+
+    def value_of(self, key: str) -> Value: ...
+
+
+class Setting:
+    """One declared setting; the kinds below add type, bounds and a typed ``__get__``."""
+
+    unit = ""
+
+    def __init__(self, default: Value, doc: str) -> None:
+        self.default = default
+        self.doc = doc
+        self.key = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.key = name
+
+    @property
+    def environment_name(self) -> str:
+        return ENVIRONMENT_PREFIX + self.key.upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.key.replace("_", "-")
+
+    def type_name(self) -> str:
+        raise NotImplementedError
+
+    def allowed(self) -> str:
+        """What may be written, as the end of 'allowed: ...'."""
+        raise NotImplementedError
+
+    def from_text(self, text: str) -> Value | None:
+        """The value an environment variable or flag spells; None = not of this type."""
+        raise NotImplementedError
+
+    def from_toml(self, raw: object) -> Value | None:
+        """The value a TOML file holds; None = not of this type."""
+        raise NotImplementedError
+
+    def within_bounds(self, value: Value) -> bool:
+        raise NotImplementedError
+
+
+class Integer(Setting):
+    """A whole number; the unit is the last word of the key."""
+
+    def __init__(self, default: int, minimum: int, maximum: int, doc: str, unit: str = "") -> None:
+        super().__init__(default, doc)
+        self.minimum = minimum
+        self.maximum = maximum
+        self.unit = unit
+
+    def __get__(self, settings: Values, owner: type) -> int:
+        value = settings.value_of(self.key)
+        assert isinstance(value, int)
+        return value
+
+    def type_name(self) -> str:
+        return "integer"
+
+    def allowed(self) -> str:
+        return f"a whole number from {self.minimum} to {self.maximum}"
+
+    def from_text(self, text: str) -> int | None:
+        return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
+
+    def from_toml(self, raw: object) -> int | None:
+        return raw if isinstance(raw, int) and not isinstance(raw, bool) else None
+
+    def within_bounds(self, value: Value) -> bool:
+        return isinstance(value, int) and self.minimum <= value <= self.maximum
+
+
+class Boolean(Setting):
+    """Yes or no."""
+
+    def __init__(self, default: bool, doc: str) -> None:
+        super().__init__(default, doc)
+
+    def __get__(self, settings: Values, owner: type) -> bool:
+        value = settings.value_of(self.key)
+        assert isinstance(value, bool)
+        return value
+
+    def type_name(self) -> str:
+        return "yes or no"
+
+    def allowed(self) -> str:
+        return "true, false"
+
+    def from_text(self, text: str) -> bool | None:
+        return {"true": True, "false": False}.get(text)
+
+    def from_toml(self, raw: object) -> bool | None:
+        return raw if isinstance(raw, bool) else None
+
+    def within_bounds(self, value: Value) -> bool:
+        return isinstance(value, bool)
+
+
+class Text(Setting):
+    """A string of ``min_bytes`` to ``max_bytes`` in UTF-8, or one of ``choices``."""
+
+    def __init__(
+        self,
+        default: str,
+        doc: str,
+        min_bytes: int = 1,
+        max_bytes: int = 4096,
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(default, doc)
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.choices = choices
+
+    def __get__(self, settings: Values, owner: type) -> str:
+        value = settings.value_of(self.key)
+        assert isinstance(value, str)
+        return value
+
+    def type_name(self) -> str:
+        return "one of a few words" if self.choices else "text"
+
+    def allowed(self) -> str:
+        if self.choices:
+            return ", ".join(choice or "nothing" for choice in self.choices)
+        return f"text of {self.min_bytes} to {self.max_bytes} bytes without NUL"
+
+    def from_text(self, text: str) -> str | None:
+        return text
+
+    def from_toml(self, raw: object) -> str | None:
+        return raw if isinstance(raw, str) else None
+
+    def within_bounds(self, value: Value) -> bool:
+        if not isinstance(value, str) or "\0" in value:
+            return False
+        if self.choices:
+            return value in self.choices
+        size_bytes = len(value.encode("utf-8", "surrogateescape"))
+        return self.min_bytes <= size_bytes <= self.max_bytes
+
+
+class NameList(Setting):
+    """A list of names, or of some of ``choices``: an array in the file, else with commas."""
+
+    def __init__(self, default: tuple[str, ...], doc: str, choices: tuple[str, ...] = ()) -> None:
+        super().__init__(default, doc)
+        self.choices = choices
+
+    def __get__(self, settings: Values, owner: type) -> tuple[str, ...]:
+        value = settings.value_of(self.key)
+        assert isinstance(value, tuple)
+        return value
+
+    def type_name(self) -> str:
+        return "list of names"
+
+    def allowed(self) -> str:
+        names = " and ".join(self.choices)
+        return (
+            f"{names}: an array in the file, separated by commas elsewhere; empty for none"
+            if names
+            else f"names of 1 to {NAME_MAX_BYTES} bytes, an array in the file,"
+            " separated by commas elsewhere; empty for none"
+        )
+
+    def from_text(self, text: str) -> tuple[str, ...] | None:
+        return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+
+    def from_toml(self, raw: object) -> tuple[str, ...] | None:
+        if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
+            return None
+        return tuple(raw)
+
+    def within_bounds(self, value: Value) -> bool:
+        if not isinstance(value, tuple):
+            return False
+        if self.choices:
+            return set(value) <= set(self.choices)
+        return all(
+            1 <= len(name.encode("utf-8", "surrogateescape")) <= NAME_MAX_BYTES for name in value
+        )

@@ -1,0 +1,115 @@
+"""What the server tells management about connections, channels and listeners.
+
+The server fills these in on the data loop (``server/watch``); ``view`` makes rows of them.
+"""
+
+from penstock.management.storage_view import DiskFacts
+from penstock.queues.consumers import Consumer
+
+
+class ConnectionFacts:
+    """One client connection, as the server knows it."""
+
+    def __init__(
+        self,
+        name: str,
+        user: str,
+        vhost: str,
+        state: str,
+        protocol: str,
+        peer_host: str,
+        peer_port: int,
+        host: str,
+        port: int,
+        connected_at_ms: int,
+    ) -> None:
+        self.name = name
+        self.user = user
+        self.vhost = vhost
+        self.state = state
+        self.protocol = protocol
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.host = host
+        self.port = port
+        self.connected_at_ms = connected_at_ms
+        self.auth_mechanism = ""
+        self.client_properties: dict[str, object] = {}
+        self.heartbeat_s = 0
+        self.frame_max = 0
+        self.channel_max = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.channel_count = 0
+        self.tls_version = ""  # of a connection with TLS
+        self.tls_cipher = ""
+        self.tls_subject = ""  # of the client's certificate, if it was verified
+
+    def tls_row(self) -> dict[str, object]:
+        return {
+            "ssl": self.tls_version != "",
+            "ssl_protocol": self.tls_version or None,
+            "ssl_cipher": self.tls_cipher or None,
+            "peer_cert_subject": self.tls_subject or None,
+        }
+
+
+class ChannelFacts:
+    """One channel of a connection."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.consumer_count = 0
+        self.prefetch = 0
+        self.shared_prefetch = 0
+        self.confirm = False
+        self.transactional = False
+        self.uncommitted_count = 0
+        self.uncommitted_ack_count = 0
+        self.unacknowledged_count = 0
+        self.unconfirmed_count = 0
+        self.published_count = 0
+
+
+class ListenerFacts:
+    """A socket that accepts clients."""
+
+    def __init__(self, protocol: str, host: str, port: int) -> None:
+        self.protocol = protocol
+        self.host = host
+        self.port = port
+
+
+class Watch:
+    """What the server tells about its sessions; it implements this, on the data loop.
+
+    A session is a token here; the methods take back what ``sessions`` gave out, alive or not.
+    """
+
+    def sessions(self) -> list[object]:
+        raise NotImplementedError
+
+    def connection(self, session: object) -> ConnectionFacts | None:
+        """None while nobody has logged in on it, and when it is gone."""
+        raise NotImplementedError
+
+    def find(self, name: str) -> object | None:
+        """The session of that name on which somebody has logged in."""
+        raise NotImplementedError
+
+    def close(self, session: object, reason: str) -> None:
+        """Tell the peer, and end it."""
+        raise NotImplementedError
+
+    def channels(self, session: object) -> list[ChannelFacts]:
+        raise NotImplementedError
+
+    def place_of(self, consumer: Consumer) -> tuple[object, int] | None:
+        """The session and channel number a consumer lives on."""
+        raise NotImplementedError
+
+    def listeners(self) -> list[ListenerFacts]:
+        raise NotImplementedError
+
+    def disk(self) -> DiskFacts:
+        raise NotImplementedError

@@ -1,0 +1,162 @@
+"""Where clients come in: TCP, TCP with TLS, a Unix socket; behind a proxy or not.
+
+In: the settings.  Out: sockets that listen, and for each client a ``Connection`` whose socket does
+what its listener asks for.  A plain client has a plain socket; only the others have something in
+between (``secure_socket``, ``proxy_protocol``).
+"""
+
+import contextlib
+import errno
+import itertools
+import os
+import socket
+import stat
+from collections.abc import Callable
+from typing import Final
+
+from penstock.core.errors import SettingInvalid
+from penstock.core.settings import Settings
+from penstock.server.connection import UNIX, Connection
+from penstock.server.proxy_protocol import ProxySocket
+from penstock.server.secure_socket import SecureSocket, TlsOptions
+
+AMQP: Final = "amqp"
+AMQP_SSL: Final = "amqp/ssl"
+BACKLOG: Final = 1024
+KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""A peer whose machine vanished is noticed after a minute, whatever its protocol asks for."""
+
+
+class Listener:
+    """One socket that accepts clients."""
+
+    def __init__(
+        self, sock: socket.socket, tls: TlsOptions | None = None, proxied: bool = False
+    ) -> None:
+        self.sock = sock
+        self.protocol = AMQP if tls is None else AMQP_SSL
+        self._options = tls
+        self._proxied = proxied
+        self._is_unix = sock.family == socket.AF_UNIX
+        self._numbers = itertools.count(1)
+        name = sock.getsockname()
+        self.host = name if self._is_unix else name[0]
+        self.port = 0 if self._is_unix else int(name[1])
+        sock.setblocking(False)
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        """Raises what the socket raises."""
+        sock, peer = self.sock.accept()
+        sock.setblocking(False)
+        if self._is_unix:
+            return sock, (UNIX, next(self._numbers))
+        return sock, (peer[0], peer[1])
+
+    def connection(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> Connection:
+        if not self._is_unix:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for level, option, value in KEEPALIVE:
+                sock.setsockopt(level, option, value)
+        connection = Connection(sock, peer, now_ms)
+        if self._proxied:
+            connection.sock = ProxySocket(sock, connection, self._options)
+        elif self._options is not None:
+            connection.sock = SecureSocket(sock, self._options, peer)
+        return connection
+
+    def close(self) -> None:
+        self.sock.close()
+        if self._is_unix:
+            with contextlib.suppress(OSError):
+                os.unlink(self.host)
+
+
+def tcp_socket(address: str, port: int) -> socket.socket:
+    """Listening; raises OSError that names the address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return _listening(sock, f"{address}:{port}", lambda: sock.bind((address, port)))
+
+
+def unix_socket(path: str, mode: int) -> socket.socket:
+    """Listening on a file that only those whom ``mode`` lets write to it may use."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def bind() -> None:
+        _remove_stale(path)
+        sock.bind(path)
+        os.chmod(path, mode)  # nobody is let in before it listens
+
+    return _listening(sock, path, bind)
+
+
+def _listening(sock: socket.socket, where: str, bind: Callable[[], None]) -> socket.socket:
+    try:
+        bind()
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from None
+    return sock
+
+
+def _remove_stale(path: str) -> None:
+    """A broker that was killed leaves its file behind; one that lives answers there."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    in_use = OSError(errno.EADDRINUSE, "it exists and is no socket")
+    if not stat.S_ISSOCK(found.st_mode):
+        raise in_use
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def open_listeners(settings: Settings, tls: TlsOptions | None) -> list[Listener]:
+    """All that the settings ask for, the plain one first; raises OSError, and none is open."""
+    listeners: list[Listener] = []
+    try:
+        plain = tcp_socket(settings.bind, settings.amqp_port)
+        listeners.append(Listener(plain, None, AMQP in settings.proxy_protocol))
+        if tls is not None:
+            sock = tcp_socket(settings.bind, settings.ssl_port)
+            listeners.append(Listener(sock, tls, AMQP_SSL in settings.proxy_protocol))
+        if settings.unix_socket:
+            path = os.path.abspath(settings.unix_socket)
+            listeners.append(Listener(unix_socket(path, socket_mode(settings))))
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
+def socket_mode(settings: Settings) -> int:
+    """Raises SettingInvalid."""
+    text = settings.unix_socket_mode
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not 0 <= mode <= 0o777:
+        raise SettingInvalid(f"unix_socket_mode = {text!r}; allowed: octal digits, up to 0777")
+    return mode
+
+
+def check_listeners(settings: Settings, tls: TlsOptions | None) -> None:
+    """What would be wrong of the listeners is said before anything else is done."""
+    socket_mode(settings)
+    if AMQP_SSL in settings.proxy_protocol and tls is None:
+        raise SettingInvalid("proxy_protocol names 'amqp/ssl', but ssl_certfile is not set")

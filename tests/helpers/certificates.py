@@ -1,0 +1,50 @@
+"""Certificates for tests, made by the ``openssl`` program: an authority and whom it vouches for."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+MISSING = None if shutil.which("openssl") else "the openssl program is not installed"
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+
+
+class Authority:
+    """Signs for ``subject``s; its files lie in one directory."""
+
+    def __init__(self, directory: Path, name: str = "ca") -> None:
+        self.directory = directory
+        self.certificate = directory / f"{name}.pem"
+        self.key = directory / f"{name}.key"
+        _openssl(
+            *("req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN=Test {name}"),
+            *("-keyout", str(self.key), "-out", str(self.certificate)),
+        )
+
+    def sign(self, name: str, subject: str) -> tuple[str, str]:
+        """Certificate and key, as paths; ``subject`` in the spelling of openssl."""
+        certificate, key, request = (
+            self.directory / f"{name}.{ending}" for ending in ("pem", "key", "csr")
+        )
+        _openssl(
+            *("req", *_NEW_KEY, "-utf8", "-subj", subject),
+            *("-keyout", str(key), "-out", str(request)),
+        )
+        _openssl(
+            *("x509", "-req", "-in", str(request), "-out", str(certificate), "-days", "2"),
+            *("-CA", str(self.certificate), "-CAkey", str(self.key), "-CAcreateserial"),
+        )
+        return str(certificate), str(key)
+
+    def client_context(self, own: tuple[str, str] | None = None) -> ssl.SSLContext:
+        """Trusts us and nobody else; shows ``own``, a certificate and its key."""
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        if own is not None:
+            context.load_cert_chain(*own)
+        return context
+
+
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
