@@ -51,6 +51,9 @@ class Management:
         """The JSON that answers, None when there is none."""
         return self._answer(path, [204], *self._request(path, "POST", body))
 
+    def delete(self, path: str, headers: dict[str, str]) -> None:
+        self._answer(path, [204], *self._request(path, "DELETE", headers=headers))
+
     def _answer(self, path: str, absent: Sequence[int], status: int, body: bytes) -> Any:
         if status == 200:
             return self._parsed(body)
@@ -66,7 +69,11 @@ class Management:
         raise Failure(f"{self.url}{path} answers {status}: {self._reason(body)}")
 
     def _request(
-        self, path: str, method: str = "GET", body: bytes | None = None
+        self,
+        path: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
     ) -> tuple[int, bytes]:
         from base64 import b64encode
         from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -75,12 +82,11 @@ class Management:
         connection = kind(self.host, self.port, timeout=TIMEOUT_S)
         token = b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
-            connection.request(
-                method,
-                self.prefix + path,
-                body,
-                headers={"Authorization": f"Basic {token}", "Accept": "application/json"},
-            )
+            sent = {"Authorization": f"Basic {token}", "Accept": "application/json"}
+            sent |= headers or {}
+            # As bytes: the library would take no character beyond Latin-1.
+            encoded = {name: value.encode() for name, value in sent.items()}
+            connection.request(method, self.prefix + path, body, encoded)
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, HTTPException) as error:

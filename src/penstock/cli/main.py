@@ -35,6 +35,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     "queue": Entry("penstock.cli.storage:queue", "Look", "Look into one queue."),
     "exchanges": Entry("penstock.cli.inspect:exchanges", "Look", "List exchanges."),
     "connections": Entry("penstock.cli.inspect:connections", "Look", "List connections."),
+    "close-connection": Entry(
+        "penstock.cli.close_connection:close_connection",
+        "Work",
+        "Close a client's connection.",
+    ),
     "definitions": Entry(
         "penstock.cli.definitions:definitions", "Work", "Export and import everything declared."
     ),

@@ -35,6 +35,10 @@ class Visitor:
     def may_monitor(self) -> bool:
         return not MONITOR_TAGS.isdisjoint(self.tags)
 
+    @property
+    def is_administrator(self) -> bool:
+        return "administrator" in self.tags
+
     def may_enter(self, vhost: str) -> bool:
         return vhost in self.permissions
 

@@ -211,19 +211,22 @@ class Api:
         return await self._answer_rows(query, rows, pageable=True)
 
     async def connection(self, request: web.Request, visitor: Visitor) -> web.Response:
-        row = await self._own_connection(request, visitor)
+        row = await self._known_connection(request, visitor, visitor.may_monitor)
         return json_response(ListQuery(request.query).project(row))
 
     async def close_connection(self, request: web.Request, visitor: Visitor) -> web.Response:
-        row = await self._own_connection(request, visitor)
-        reason = request.headers.get("X-Reason", CLOSED_HERE)
+        row = await self._known_connection(request, visitor, visitor.is_administrator)
+        given = request.headers.get("X-Reason", CLOSED_HERE)
+        reason = given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         await self._on_loop(self._view.close_connection, str(row["name"]), reason)
         return web.Response(status=204)
 
-    async def _own_connection(self, request: web.Request, visitor: Visitor) -> Row:
-        """That of the path, if it is the visitor's own or the visitor sees all."""
+    async def _known_connection(
+        self, request: web.Request, visitor: Visitor, others_too: bool
+    ) -> Row:
+        """That of the path; raises AccessRefused when it is somebody else's."""
         row = await self._on_loop(self._view.connection_row, request.match_info["name"])
-        if not visitor.may_monitor and row["user"] != visitor.name:
+        if not others_too and row["user"] != visitor.name:
             raise AccessRefused("User not authorised to access object")
         return row
 
