@@ -91,6 +91,18 @@ class Served:
         assert answer.status == 200, answer
         return json.loads(answer.body)
 
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: Any = None
+    ) -> Raw:
+        """As guest, unless the headers say otherwise."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        login = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
+        connection.request(method, path, body, login | (headers or {}))
+        response = connection.getresponse()
+        raw = Raw(response.status, response.headers, response.read())
+        connection.close()
+        return raw
+
     def raw(self, path: str, headers: dict[str, str] | None = None) -> Raw:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
         connection.request("GET", path, headers=headers or {})

@@ -96,7 +96,7 @@ def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
         "topic_permissions": 2, "policies": 4, "limits": 4,
     }  # fmt: skip
     queue = definitions.load().queues[0]
-    assert fields(queue) == ({"y": b"\xff"}, True, HEX, "q", 1, "/")
+    assert fields(queue) == ({"y": b"\xff"}, True, HEX, "q", False, 1, "/")
     user = definitions.load().users[0]
     assert fields(user) == ("sha256", "guest", "hash", ["administrator", "x"])
     exchange = definitions.load().exchanges[0]
@@ -286,9 +286,9 @@ def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> No
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 4")
+    database.execute("PRAGMA user_version = 5")
     database.close()
-    with pytest.raises(Corrupt, match="format version 4, this release reads versions 2 to 3"):
+    with pytest.raises(Corrupt, match="format version 5, this release reads versions 2 to 4"):
         Definitions(path)
 
 

@@ -45,6 +45,18 @@ class Administration:
         self._broker = broker
         self._segment_entries = segment_entries
 
+    # -- queues --------------------------------------------------------------------------
+
+    def pause_queue(self, vhost_name: str, name: str, paused: bool, now_ms: int) -> None:
+        """A paused queue takes messages and gives none; a durable one remembers it."""
+        vhost = self._broker.vhost(vhost_name)
+        queue = vhost.queue(name)
+        queue.check_owner(None)
+        queue.set_paused(paused)
+        vhost.touch(queue, now_ms)
+        if name in vhost.queue_ids:
+            self._broker.definitions.pause_queue(vhost_name, name, paused)
+
     # -- users ---------------------------------------------------------------------------
 
     def user(self, name: str) -> User:

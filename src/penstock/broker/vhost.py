@@ -398,6 +398,7 @@ class Vhost:
             record.auto_delete,
             record.arguments,
         )
+        queue.paused = record.paused
         self.touch(queue, now_ms)
         return queue
 

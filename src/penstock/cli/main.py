@@ -32,7 +32,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "status": Entry("penstock.cli.storage:status", "Look", "Show how a broker fares."),
     "overview": Entry("penstock.cli.inspect:overview", "Look", "Show a broker's totals."),
     "queues": Entry("penstock.cli.inspect:queues", "Look", "List queues."),
-    "queue": Entry("penstock.cli.storage:queue", "Look", "Look into one queue."),
+    "queue": Entry("penstock.cli.queue_actions:queue", "Look", "Look into one queue, pause it."),
     "exchanges": Entry("penstock.cli.inspect:exchanges", "Look", "List exchanges."),
     "connections": Entry("penstock.cli.inspect:connections", "Look", "List connections."),
     "close-connection": Entry(

@@ -30,11 +30,11 @@ SUB_QUEUES: Final = (
 
 
 @click.group(
-    short_help="Look into one queue.",
+    short_help="Look into one queue, pause it.",
     epilog="\b\nExample:\n  penstock queue show orders --vhost /",
 )
 def queue() -> None:
-    """Look into one queue."""
+    """Look into one queue, pause it."""
 
 
 @queue.command(

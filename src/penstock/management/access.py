@@ -42,6 +42,11 @@ class Visitor:
     def may_enter(self, vhost: str) -> bool:
         return vhost in self.permissions
 
+    def may_configure(self, vhost: str, name: str) -> bool:
+        """Whether the user's configure pattern of that virtual host covers the name."""
+        configure, _write, _read = self.permissions[vhost]
+        return covers(configure, name)
+
     def may_read(self, vhost: str, name: str) -> bool:
         """Whether the user's read pattern of that virtual host covers the name."""
         _configure, _write, read = self.permissions[vhost]

@@ -34,6 +34,7 @@ from penstock.management.api import Api, json_response
 from penstock.management.definitions_api import DefinitionsApi
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
+from penstock.management.queue_api import QueueApi
 from penstock.management.view import BrokerView
 
 T = TypeVar("T")
@@ -83,6 +84,7 @@ class ManagementServer:
         self._call_on_loop = call_on_loop
         self._view = view
         self._api = Api(view, self._on_loop, node, __version__)
+        self._queue = QueueApi(view.broker, view.watch, self._on_loop, segment_entries)
         self._definitions = DefinitionsApi(view.broker, self._on_loop, __version__, segment_entries)
         self._ready = True
         self._started: Future[int] = Future()
@@ -186,6 +188,9 @@ class ManagementServer:
         connection: dict[str, Endpoint] = {"GET": api.connection, "DELETE": api.close_connection}
         self._route(application, "/api/connections/{name}", connection)
         self._route(application, "/api/queues/{vhost}/{name}/contents", {"DELETE": api.purge})
+        queue = "/api/queues/{vhost}/{name}"
+        self._route(application, queue + "/actions", {"POST": self._queue.act})
+        self._route(application, queue + "/messages", {"GET": self._queue.messages})
         definitions: dict[str, Endpoint] = {
             "GET": self._definitions.export,
             "POST": self._definitions.take,

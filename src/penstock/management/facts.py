@@ -3,6 +3,7 @@
 The server fills these in on the data loop (``server/watch``); ``view`` makes rows of them.
 """
 
+from penstock.core.message import Message
 from penstock.management.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
 
@@ -109,6 +110,10 @@ class Watch:
         raise NotImplementedError
 
     def listeners(self) -> list[ListenerFacts]:
+        raise NotImplementedError
+
+    def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
+        """A message's properties that are set, and its body."""
         raise NotImplementedError
 
     def disk(self) -> DiskFacts:

@@ -53,6 +53,10 @@ class BrokerView:
         self.node_name = node_name or f"penstock@{platform.node()}"
 
     @property
+    def watch(self) -> Watch:
+        return self._watch
+
+    @property
     def broker(self) -> Broker:
         return self._broker
 
@@ -152,6 +156,7 @@ class BrokerView:
             "type": "classic",
             "node": self.node_name,
             "state": "running",
+            "paused": queue.paused,
             "durable": queue.durable,
             "auto_delete": queue.auto_delete,
             "exclusive": queue.exclusive,

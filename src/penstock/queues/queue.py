@@ -91,6 +91,7 @@ class Queue(LimitedMessages):
         self.awake: bool = False
         self.refilling: bool = False
         self.deleted: bool = False
+        self.paused: bool = False  # takes messages, gives none
         self.had_consumer: bool = False
         self._wakeups = wakeups
         self._refills = refills
@@ -138,7 +139,7 @@ class Queue(LimitedMessages):
     def spare_room(self) -> i64:
         """How many messages consumers take now, were they there."""
         room: i64 = 0
-        if not self._range_leased:
+        if not self._range_leased and not self.paused:
             for consumer in self.consumers:
                 room += consumer.room()
         return room if room < UNLIMITED else UNLIMITED
@@ -150,7 +151,7 @@ class Queue(LimitedMessages):
         if self.deleted:
             return []
         deliveries: list[Delivery] = []
-        if len(self.consumers) > 0 and not self._range_leased:
+        if len(self.consumers) > 0 and not self._range_leased and not self.paused:
             deliveries = self._deliver(now_ms)
         if self.limits.drops:
             self._drop_over_limit(self.spare_room())
@@ -304,6 +305,8 @@ class Queue(LimitedMessages):
         """
         if self._range_leased:
             raise ResourceLocked(self._leased_text())
+        if self.paused:
+            return None
         messages = self.backing.fetch(1, 0)
         if len(messages) == 0 and self.backing.ready_count() > 0:
             if self.backing.why_stopped() != "":
@@ -361,6 +364,10 @@ class Queue(LimitedMessages):
     def purge(self) -> i64:
         self._body_bytes = 0
         return self.backing.purge()
+
+    def set_paused(self, paused: bool) -> None:
+        self.paused = paused
+        self.wake()
 
     def wake(self) -> None:
         """Something may be deliverable: ask for a turn."""

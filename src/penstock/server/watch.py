@@ -6,6 +6,7 @@ connections; one that has closed since is described as None.
 
 from typing import Final, cast
 
+from penstock.core.message import Message
 from penstock.management.facts import ChannelFacts, ConnectionFacts, ListenerFacts, Watch
 from penstock.management.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
@@ -14,6 +15,7 @@ from penstock.server.amqp_session import AmqpSession
 from penstock.server.connection import Connection
 from penstock.server.loop import Loop
 from penstock.server.secure_socket import SecureSocket
+from penstock.wire.amqp.properties import body_of, decode_properties
 
 PROTOCOL: Final = "AMQP 0-9-1"
 
@@ -93,6 +95,9 @@ class NodeWatch(Watch):
         return [
             ListenerFacts(one.protocol, one.host, one.port) for one in self._loop.listeners.values()
         ]
+
+    def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
+        return decode_properties(message.content).as_dict(), body_of(message.content)
 
     def disk(self) -> DiskFacts:
         turn = self._loop.turn

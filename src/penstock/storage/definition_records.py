@@ -133,7 +133,7 @@ def part_count(highest_priority: int) -> int:
 class QueueRecord:
     """``incarnation`` tells a queue from an earlier one of the same name: 32 hex digits."""
 
-    __slots__ = ("arguments", "auto_delete", "incarnation", "name", "queue_id", "vhost")
+    __slots__ = ("arguments", "auto_delete", "incarnation", "name", "paused", "queue_id", "vhost")
 
     def __init__(
         self,
@@ -143,7 +143,9 @@ class QueueRecord:
         name: str,
         auto_delete: bool,
         arguments: dict[str, object],
+        paused: bool = False,
     ) -> None:
+        self.paused = paused
         self.queue_id = queue_id
         self.incarnation = incarnation
         self.vhost = vhost

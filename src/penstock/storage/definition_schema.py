@@ -6,7 +6,7 @@ the old version, which is upgraded at the next start.
 
 from typing import Final
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 
 _RULES: Final = """
 CREATE TABLE topic_permissions (
@@ -41,7 +41,7 @@ CREATE TABLE exchanges (
 CREATE TABLE queues (
     queue_id INTEGER PRIMARY KEY, incarnation TEXT NOT NULL, vhost TEXT NOT NULL,
     name TEXT NOT NULL, auto_delete INTEGER NOT NULL, arguments TEXT NOT NULL,
-    UNIQUE (vhost, name));
+    paused INTEGER NOT NULL DEFAULT 0, UNIQUE (vhost, name));
 CREATE TABLE bindings (
     vhost TEXT, source TEXT, destination TEXT, destination_type TEXT, routing_key TEXT,
     arguments TEXT,
@@ -58,5 +58,6 @@ ALTER TABLE vhosts ADD COLUMN description TEXT NOT NULL DEFAULT '';
 ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
 """
     + _RULES,
+    3: "ALTER TABLE queues ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
 }
 """Version to the statements that make the next one of it."""

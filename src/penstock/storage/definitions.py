@@ -291,13 +291,22 @@ class Definitions:
 
     def put_queue(self, queue: QueueRecord) -> None:
         self._change(
-            "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?, ?, ?, ?)",
             queue.queue_id,
             name_to_cell(queue.incarnation),
             name_to_cell(queue.vhost),
             name_to_cell(queue.name),
             int(queue.auto_delete),
             arguments_to_json(queue.arguments),
+            int(queue.paused),
+        )
+
+    def pause_queue(self, vhost: str, name: str, paused: bool) -> None:
+        self._change(
+            "UPDATE queues SET paused = ? WHERE vhost = ? AND name = ?",
+            int(paused),
+            name_to_cell(vhost),
+            name_to_cell(name),
         )
 
     def delete_queue(self, vhost: str, name: str) -> None:
@@ -380,7 +389,9 @@ class Definitions:
             incarnation, vhost, name = [name_in_cell(cell) for cell in row[1:4]]
             arguments = arguments_from_json(row[5])
             topology.queues.append(
-                QueueRecord(int(row[0]), incarnation, vhost, name, bool(row[4]), arguments)
+                QueueRecord(
+                    int(row[0]), incarnation, vhost, name, bool(row[4]), arguments, bool(row[6])
+                )
             )
         for row in self._db.execute("SELECT * FROM bindings"):
             vhost, source, destination, destination_type, key = [

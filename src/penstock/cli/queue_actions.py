@@ -1,0 +1,98 @@
+"""``penstock queue pause``, ``resume`` and ``peek``: one queue, through the management API."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import click
+
+from penstock.cli.inspect import Management, connecting
+from penstock.cli.storage import many, queue
+
+VHOST = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
+
+
+def _path(vhost: str, name: str, rest: str) -> str:
+    return f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}/{rest}"
+
+
+def _act(action: str, name: str, vhost: str, management: Management, output: str) -> None:
+    management.post(_path(vhost, name, "actions"), json.dumps({"action": action}).encode())
+    if output == "json":
+        click.echo(json.dumps({"queue": name, "vhost": vhost, "action": action}))
+
+
+@queue.command(
+    short_help="Let a queue take messages and give none.",
+    epilog="\b\nExample:\n  penstock queue pause orders",
+)
+@click.argument("name")
+@VHOST
+@connecting
+def pause(name: str, vhost: str, url: str, user: str, password: str, output: str) -> None:
+    """Let a queue take messages and give none, until it is resumed; over restarts too."""
+    _act("pause", name, vhost, Management(url, user, password), output)
+
+
+@queue.command(
+    short_help="Let a paused queue give messages again.",
+    epilog="\b\nExample:\n  penstock queue resume orders",
+)
+@click.argument("name")
+@VHOST
+@connecting
+def resume(name: str, vhost: str, url: str, user: str, password: str, output: str) -> None:
+    """Let a paused queue give messages again."""
+    _act("resume", name, vhost, Management(url, user, password), output)
+
+
+@queue.command(
+    short_help="Look at messages without taking them.",
+    epilog="\b\nExample:\n  penstock queue peek orders --from 120000 --count 3",
+)
+@click.argument("name")
+@VHOST
+@click.option("--from", "start", type=click.IntRange(0), help="Position (seq_id) of the first one.")
+@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option("--priority", type=click.IntRange(0, 255), help="Of a queue with priorities.")
+@connecting
+def peek(
+    name: str,
+    vhost: str,
+    start: int | None,
+    count: int,
+    priority: int | None,
+    url: str,
+    user: str,
+    password: str,
+    output: str,
+) -> None:
+    """Look at messages where they lie: nothing is taken, and nothing marked as redelivered."""
+    asked: dict[str, int] = {"count": count}
+    if start is not None:
+        asked["from"] = start
+    if priority is not None:
+        asked["priority"] = priority
+    found = Management(url, user, password).get(
+        _path(vhost, name, "messages") + "?" + urlencode(asked)
+    )
+    if output == "json":
+        click.echo(json.dumps(found, indent=2))
+        return
+    for message in found["messages"]:
+        click.echo(_lines(message))
+    rest = f"; go on with --from {found['next']}" if found["next"] is not None else ""
+    shown = many(len(found["messages"]), "message")
+    click.echo(f"{shown} of positions {found['first']} to {found['end'] - 1}{rest}")
+
+
+def _lines(message: Mapping[str, Any]) -> str:
+    where = f"{message['exchange'] or '(default)'} {message['routing_key']!r}"
+    again = " redelivered" if message["redelivered"] else ""
+    properties = json.dumps(message["properties"]) if message["properties"] else ""
+    lines = [f"{message['seq_id']}  {where}  {many(message['payload_bytes'], 'byte')}{again}"]
+    if properties:
+        lines.append("    " + properties)
+    lines.append("    " + json.dumps(message["payload"], ensure_ascii=False))
+    return "\n".join(lines)

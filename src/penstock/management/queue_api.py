@@ -1,0 +1,152 @@
+"""What people do with one queue over HTTP: pause and resume it, look at messages where they lie.
+
+    POST /api/queues/{vhost}/{name}/actions    {"action": "pause"} or {"action": "resume"}
+    GET  /api/queues/{vhost}/{name}/messages   ?from=SEQ_ID&count=N&truncate=BYTES&encoding=auto
+                                               &priority=P
+
+A paused queue takes messages and gives none, to consumers and to ``basic.get`` alike; a durable
+one stays paused over a restart.  Pausing wants the right to configure the queue.
+
+Looking takes nothing from the queue, marks nothing as redelivered, and wants the right to
+read.  ``from`` is a position (``seq_id``); without it the head of the queue.  A queue with
+priorities numbers each priority for itself: ``priority`` says which, without it the
+highest that has messages.
+"""
+
+import base64
+import contextlib
+import json
+import time
+from typing import Final
+
+from aiohttp import web
+
+from penstock.backing.interface import BackingQueue
+from penstock.broker.administration import Administration
+from penstock.broker.broker import Broker
+from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.message import REDELIVERED, Message
+from penstock.management.access import Visitor
+from penstock.management.api import OnLoop, json_response
+from penstock.management.facts import Watch
+from penstock.management.listing import BadQuery
+from penstock.management.view import Row, jsonable
+
+COUNT: Final = 10
+COUNT_MAX: Final = 1000
+BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of messages in one answer; one message always goes, however large."""
+TRUNCATE_BYTES: Final = 50_000
+EVERY_SEQ_ID: Final = 1 << 62
+ENCODINGS: Final = ("auto", "base64")
+
+
+class QueueApi:
+    """See the head of this file."""
+
+    def __init__(self, broker: Broker, watch: Watch, on_loop: OnLoop, segment_entries: int) -> None:
+        self._broker = broker
+        self._watch = watch
+        self._on_loop = on_loop
+        self._segment_entries = segment_entries
+
+    async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost, name = _queue_asked(request, visitor)
+        if not visitor.may_configure(vhost, name):
+            raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
+        try:
+            asked = json.loads(await request.read())
+        except (ValueError, RecursionError) as error:
+            raise BadQuery("bad_request", "failed_to_parse_json") from error
+        action = asked.get("action") if isinstance(asked, dict) else None
+        if action not in ("pause", "resume"):
+            raise BadQuery("bad_request", f"unknown_action: {action}; known: pause, resume")
+        await self._on_loop(self._pause, vhost, name, action == "pause")
+        return web.Response(status=204)
+
+    def _pause(self, vhost: str, name: str, paused: bool) -> None:
+        administration = Administration(self._broker, self._segment_entries)
+        administration.pause_queue(vhost, name, paused, time.time_ns() // 1_000_000)
+
+    async def messages(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost, name = _queue_asked(request, visitor)
+        if not visitor.may_read(vhost, name):
+            raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
+        encoding = request.query.get("encoding", "auto")
+        if encoding not in ENCODINGS:
+            raise BadQuery("bad_request", f"encoding: one of {', '.join(ENCODINGS)}")
+        start = _number(request, "from", -1, EVERY_SEQ_ID)
+        count = _number(request, "count", COUNT, COUNT_MAX)
+        priority = _number(request, "priority", -1, 255)
+        truncate = _number(request, "truncate", TRUNCATE_BYTES, BYTES_MAX)
+        page, messages = await self._on_loop(self._look, vhost, name, start, count, priority)
+        page["messages"] = [self._row(message, truncate, encoding) for message in messages]
+        return json_response(page)
+
+    def _look(
+        self, vhost: str, name: str, start: int, count: int, priority: int
+    ) -> tuple[Row, list[Message]]:
+        queue = self._broker.vhost(vhost).queue(name)
+        queue.check_owner(None)
+        parts = queue.backing.parts()
+        if priority < 0:
+            priority = _highest_with_messages(parts)
+        elif priority >= len(parts):
+            raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
+        part = parts[priority]
+        floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
+        messages = part.read_range(max(start, floor), end, count, BYTES_MAX)
+        more = messages and messages[-1].seq_id + 1 < end
+        page: Row = {
+            "first": floor,
+            "next": int(messages[-1].seq_id) + 1 if more else None,
+            "end": end,
+        }
+        if len(parts) > 1:
+            page["priority"] = priority
+        return page, messages
+
+    def _row(self, message: Message, truncate: int, encoding: str) -> Row:
+        """In the shape of RabbitMQ's ``/get``, and the position."""
+        properties, body = self._watch.opened(message)
+        shown = body[:truncate]
+        payload, used = base64.b64encode(shown).decode(), "base64"
+        if encoding == "auto":
+            with contextlib.suppress(UnicodeDecodeError):
+                payload, used = shown.decode(), "string"
+        size = message.address[0]
+        return {
+            "seq_id": int(message.seq_id),
+            "payload_bytes": len(body),
+            "payload": payload,
+            "payload_encoding": used,
+            "redelivered": bool(message.flags & REDELIVERED),
+            "exchange": message.address[1 : 1 + size].decode("utf-8", "replace"),
+            "routing_key": message.address[2 + size :].decode("utf-8", "replace"),
+            "properties": jsonable(properties),
+            "enqueued_at_ms": int(message.enqueued_at_ms),
+            "expires_at_ms": int(message.expires_at_ms) or None,
+        }
+
+
+def _highest_with_messages(parts: list[BackingQueue]) -> int:
+    for priority in range(len(parts) - 1, 0, -1):
+        if parts[priority].ready_count() > 0:
+            return priority
+    return 0
+
+
+def _queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
+    vhost, name = request.match_info["vhost"], request.match_info["name"]
+    if not visitor.may_enter(vhost):
+        raise NotFound(f"vhost {vhost} not found")
+    return vhost, name
+
+
+def _number(request: web.Request, key: str, default: int, largest: int) -> int:
+    text = request.query.get(key)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) > largest:
+        raise BadQuery("bad_request", f"{key}: a number from 0 to {largest}")
+    return int(text)
