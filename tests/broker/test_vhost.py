@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,12 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.broker.administration import Administration
+from penstock.broker.policies import Policy
 from penstock.core.errors import (
     AccessRefused,
     BrokerError,
     CommandInvalid,
     NotFound,
-    NotImplementedYet,
     PreconditionFailed,
     ResourceLocked,
 )
@@ -40,6 +42,7 @@ class ModelVhost:
 
     def __init__(self) -> None:
         self.exchanges: dict[str, tuple[str, bool, bool]] = {}
+        self.alternates: dict[str, str | None] = {}
         self.queues: dict[str, tuple[bool, bool, object]] = {}
         self.bindings: set[Binding] = set()
 
@@ -89,12 +92,15 @@ class ModelVhost:
                 continue
             seen.add(name)
             fanout = self.exchanges[name][0] == "fanout"
-            for binding in self.bindings:
-                if binding.source == name and (fanout or binding.key == key):
-                    if binding.kind == "queue":
-                        found.add(binding.destination)
-                    else:
-                        ahead.append(binding.destination)
+            ways = [b for b in self.bindings if b.source == name and (fanout or b.key == key)]
+            for binding in ways:
+                if binding.kind == "queue":
+                    found.add(binding.destination)
+                else:
+                    ahead.append(binding.destination)
+            alternate = self.alternates[name]
+            if not ways and alternate in self.exchanges:
+                ahead.append(alternate)
         return found
 
     def restart(self) -> None:
@@ -122,13 +128,21 @@ class VhostMachine(RuleBasedStateMachine):
         kind=st.sampled_from(["direct", "fanout"]),
         durable=st.booleans(),
         auto_delete=st.booleans(),
+        alternate=st.sampled_from([None, None, *EXCHANGES]),
     )
-    def declare_exchange(self, name: str, kind: str, durable: bool, auto_delete: bool) -> None:
+    def declare_exchange(
+        self, name: str, kind: str, durable: bool, auto_delete: bool, alternate: str | None
+    ) -> None:
+        arguments = {} if alternate is None else {"alternate-exchange": alternate}
+
         def declare() -> None:
-            self.vhost.declare_exchange(name, kind, durable, auto_delete, False, {})
+            self.vhost.declare_exchange(name, kind, durable, auto_delete, False, arguments)
 
         wanted = (kind, durable, auto_delete)
-        if self.model.exchanges.setdefault(name, wanted) == wanted:
+        if name not in self.model.exchanges:
+            self.model.exchanges[name] = wanted
+            self.model.alternates[name] = alternate
+        if (self.model.exchanges[name], self.model.alternates[name]) == (wanted, alternate):
             declare()
         else:
             with pytest.raises(PreconditionFailed, match="inequivalent arg"):
@@ -471,11 +485,36 @@ def test_unknown_arguments_are_kept_and_shown(node: QuietBroker) -> None:
         vhost.declare_queue("q", True, None, False, {}, NOW_MS)
 
 
-def test_an_alternate_exchange_is_refused_not_ignored(node: QuietBroker) -> None:
-    with pytest.raises(NotImplementedYet):
-        node.broker.vhosts["/"].declare_exchange(
-            "x", "direct", True, False, False, {"alternate-exchange": "y"}
-        )
+def reached(vhost: Any, exchange: str, key: str = "k") -> list[str]:
+    return [queue.name for queue in vhost.route(Address(exchange, key, b"", False)).queues]
+
+
+def test_alternate_exchanges_by_policy(tmp_path: Path) -> None:
+    """Of exchanges that are there, that come later, and that every virtual host has."""
+    node = QuietBroker(definitions=str(tmp_path / "definitions.db"))
+    vhost = node.broker.vhosts["/"]
+    admin = Administration(node.broker, 64)
+    vhost.declare_exchange("early", "direct", True, False, False, {})
+    vhost.declare_exchange("own", "direct", True, False, False, {"alternate-exchange": "none"})
+    vhost.declare_exchange("spare", "fanout", True, False, False, {})
+    queue = vhost.declare_queue("q", True, None, False, {}, NOW_MS)
+    vhost.bind_queue(queue, "spare", "", {})
+    assert reached(vhost, "early") == []
+    address = Address("early", "k", b"", True)
+    assert vhost.route(address).queues == []
+    policy = Policy("p", "^(early|late|own|amq.direct)$", "exchanges", 0,
+                    {"alternate-exchange": "spare"})  # fmt: skip
+    admin.put_policy("/", policy, NOW_MS)
+    vhost.declare_exchange("late", "topic", True, False, False, {})
+    assert vhost.route(address).queues == [queue]
+    node.definitions.commit()
+    again = QuietBroker(definitions=str(tmp_path / "definitions.db"))
+    for broker in (node.broker, again.broker):
+        here = broker.vhosts["/"]
+        assert [reached(here, name) for name in ("early", "late", "amq.direct")] == [["q"]] * 3
+        assert reached(here, "own") == []
+    admin.delete_policy("/", "p", NOW_MS)
+    assert reached(vhost, "early") == reached(vhost, "amq.direct") == []
 
 
 def test_who_may_enter(node: QuietBroker) -> None:

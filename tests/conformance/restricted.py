@@ -194,6 +194,17 @@ def topics_are_checked_88(w: World) -> None:
 
 
 @story
+def topics_of_copies_88(w: World) -> None:
+    client = client_of(w, "topics")
+    client.call(1, "queue.declare", queue="topics-q", exclusive=True)
+    w.attempt(client, "queue.bind", queue="topics-q", exchange="amq.topic", routing_key="topics.a")
+    for header in ("CC", "BCC"):
+        for keys in (["topics.a"], ["topics.b", "xtopics.a"]):
+            client.publish(1, "amq.topic", "topics.c", headers={header: keys})
+            w.outcome_or_barrier(client)
+
+
+@story
 def publishing_in_anothers_name_87(w: World) -> None:
     for user in ("guest", "monkey"):
         client = client_of(w, user)

@@ -19,6 +19,10 @@ from tests.helpers.broker_process import BrokerProcess, free_port
 SCRIPTS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
 
 
+PLUGINS = "[rabbitmq_consistent_hash_exchange]."
+"""Adds an exchange type, and changes nothing else."""
+
+
 def find_script() -> str | None:
     for script in SCRIPTS:
         found = shutil.which(script)
@@ -83,6 +87,7 @@ class RabbitServer(BrokerProcess):
     def start(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "rabbitmq.conf").write_text(self._config)
+        (self.directory / "enabled_plugins").write_text(PLUGINS + "\n")
         self._start_epmd()
         return super().start()
 

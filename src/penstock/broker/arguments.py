@@ -9,13 +9,13 @@ from typing import Final
 
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.queues.limits import OVERFLOWS
+from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.headers import type_name
 
 EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years, RabbitMQ's limit."""
 
 PRIORITY_MAX: Final = 255
-NOT_BUILT_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 NOT_BUILT_CONSUMER_ARGUMENTS: Final = ("x-consumer-timeout",)
 
 
@@ -59,13 +59,22 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
         raise _invalid("x-queue-type", what, f"\"unsupported queue type '{queue_type}'\"")
 
 
+def check_exchange_arguments(kind: str, arguments: dict[str, object], what: str) -> None:
+    """Raises PreconditionFailed."""
+    _check_text("alternate-exchange", arguments, what)
+    if kind == CONSISTENT_HASH:
+        _check_text(HASH_HEADER, arguments, what)
+        _check_text(HASH_PROPERTY, arguments, what)
+
+
+def _check_text(key: str, arguments: dict[str, object], what: str) -> None:
+    value = arguments.get(key, "")
+    if not isinstance(value, str):
+        raise PreconditionFailed(f"invalid type '{type_name(value)}' for arg '{key}' in {what}")
+
+
 def _check_dead_letters(arguments: dict[str, object], what: str) -> None:
-    if "x-dead-letter-exchange" in arguments:
-        exchange = arguments["x-dead-letter-exchange"]
-        if not isinstance(exchange, str):
-            raise PreconditionFailed(
-                f"invalid type '{type_name(exchange)}' for arg 'x-dead-letter-exchange' in {what}"
-            )
+    _check_text("x-dead-letter-exchange", arguments, what)
     if "x-dead-letter-routing-key" in arguments:
         key = arguments["x-dead-letter-routing-key"]
         if not isinstance(key, str):

@@ -101,6 +101,8 @@ class Broker:
             policies[record.name] = Policy(
                 record.name, record.pattern, record.apply_to, record.priority, record.definition
             )
+        for vhost in self.vhosts.values():
+            vhost.find_alternates()  # of those every virtual host has
         for limit in topology.limits:
             self.limit(limit.scope, limit.owner, limit.name, limit.value)
 

@@ -95,12 +95,10 @@ class DeadLetters:
         return position
 
     def _queues_for(self, vhost: Vhost, exchange: str, letter: Letter) -> list[Queue]:
-        found: list[Queue] = []
-        for key in letter.keys:
-            for queue in vhost.find_queues(exchange, key, letter.headers):
-                if queue not in found and queue.name not in letter.seen_queues:
-                    found.append(queue)
-        return found
+        found = vhost.find_queues(exchange, letter.keys[0], letter.headers, letter.keys[1:])
+        if not letter.seen_queues:
+            return found
+        return [queue for queue in found if queue.name not in letter.seen_queues]
 
     def settle(self) -> None:
         """The journal is on disk further than before."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from penstock.core.errors import PreconditionFailed, ResourceLocked
 from penstock.queues.queue import Queue
+from penstock.routing.exchanges import Exchange
 from penstock.routing.headers import type_name
 
 MISSING: Final[object] = object()
@@ -48,6 +49,28 @@ def check_same_queue(
     check_equivalent("durable", what, durable, queue.durable, MISSING)
     check_equivalent("auto_delete", what, auto_delete, queue.auto_delete, MISSING)
     check_same_arguments(COMPARED_QUEUE_ARGUMENTS, what, arguments, queue.arguments)
+
+
+def check_same_exchange(
+    exchange: Exchange,
+    what: str,
+    kind: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: dict[str, object],
+) -> None:
+    """Raises PreconditionFailed."""
+    check_equivalent("type", what, _type(kind), _type(exchange.type), MISSING)
+    check_equivalent("durable", what, durable, exchange.durable, MISSING)
+    check_equivalent("auto_delete", what, auto_delete, exchange.auto_delete, MISSING)
+    check_equivalent("internal", what, internal, exchange.internal, MISSING)
+    check_same_arguments(("alternate-exchange",), what, arguments, exchange.arguments)
+
+
+def _type(kind: str) -> str:
+    """As Erlang writes a name: in quotes when it has more than letters."""
+    return kind if kind.isalpha() else f"'{kind}'"
 
 
 def check_same_arguments(

@@ -60,8 +60,6 @@ _WORDS: Final = {
     "overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
     "queue-mode": ("default", "lazy"),
 }
-NOT_BUILT_KEYS: Final = ("alternate-exchange",)
-"""Keys whose feature is not there yet: take one out when queues and exchanges obey it."""
 RABBITMQ_ONLY_KEYS: Final = (
     "dead-letter-strategy",
     "ha-mode",
@@ -268,9 +266,6 @@ def check_policy(policy: Policy, operator: bool) -> None:
 def check_key(key: str, value: object, operator: bool) -> None:
     """One key of a definition; raises as ``check_policy`` does."""
     known = OPERATOR_KEYS if operator else tuple(_WHAT)
-    if key in NOT_BUILT_KEYS and key in known:
-        _check_value(key, value)  # a wrong value is wrong in any release
-        raise NotImplementedYet(f"policy setting '{key}'")
     if key in RABBITMQ_ONLY_KEYS:
         raise NotImplementedYet(f"policy setting '{key}'")
     if key not in known:

@@ -62,20 +62,6 @@ def unused(exchange: Exchange) -> bool:
     return exchange.auto_delete and not exchange.has_bindings()
 
 
-def needs_headers(exchange: Exchange) -> bool:
-    """Does any exchange a message may pass here look at headers?"""
-    seen = [exchange]
-    place = 0
-    while place < len(seen):
-        if seen[place].needs_headers:
-            return True
-        for target in seen[place].exchange_destinations():
-            if target not in seen:
-                seen.append(target)
-        place += 1
-    return False
-
-
 def check_not_default(name: str) -> None:
     if name == "":
         raise AccessRefused("operation not permitted on the default exchange")

@@ -15,22 +15,12 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.broker.access import NO_LIMIT
-from penstock.broker.arguments import (
-    NOT_BUILT_EXCHANGE_ARGUMENTS,
-    check_queue_arguments,
-    refuse_not_built,
-)
-from penstock.broker.equivalence import (
-    MISSING,
-    check_equivalent,
-    check_same_arguments,
-    check_same_queue,
-)
+from penstock.broker.arguments import check_exchange_arguments, check_queue_arguments
+from penstock.broker.equivalence import check_same_exchange, check_same_queue
 from penstock.broker.policies import PolicyBook
 from penstock.broker.routes import (
     Route,
     check_not_default,
-    needs_headers,
     publish_where_room_is,
     queue_limit_reached,
     queues_in,
@@ -48,7 +38,7 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.limits import Death
 from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
-from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, route
+from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, looks_at_headers, route
 from penstock.storage.definition_records import (
     BindingRecord,
     ExchangeRecord,
@@ -135,13 +125,9 @@ class Vhost:
         exchange = self.exchange(address.exchange)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal {self.exchange_text(exchange.name)}")
-        if needs_headers(exchange):
+        if looks_at_headers(exchange, self.exchanges):
             return Route([], True)
-        return Route(queues_in(route(exchange, address.routing_key, None)), False)
-
-    def route_with_headers(self, address: Address, headers: dict[str, object]) -> list[Queue]:
-        """For addresses whose route ``needs_headers``: the queues for one message."""
-        return queues_in(route(self.exchange(address.exchange), address.routing_key, headers))
+        return Route(queues_in(route(exchange, address.routing_key, None, self.exchanges)), False)
 
     def publish(self, queues: list[Queue], messages: list[Message], now_ms: i64) -> i64:
         """Give the messages to every queue; returns the journal position that makes them safe.
@@ -176,13 +162,20 @@ class Vhost:
         after = self._engine.journal.position
         return after if after != before else 0, refused
 
-    def find_queues(self, exchange: str, key: str, headers: dict[str, object]) -> list[Queue]:
-        """The queues a message of the broker's own reaches; a missing exchange has none."""
+    def find_queues(
+        self, exchange: str, key: str, headers: dict[str, object], copies: list[str]
+    ) -> list[Queue]:
+        """The queues one message reaches, each once; ``copies`` are its further routing keys.
+
+        A missing exchange has none.
+        """
         if exchange == "":
-            queue = self.queues.get(key)
-            return [] if queue is None else [queue]
+            found = [self.queues[one] for one in [key, *copies] if one in self.queues]
+            return list(dict.fromkeys(found)) if copies else found
         source = self.exchanges.get(exchange)
-        return [] if source is None else queues_in(route(source, key, headers))
+        if source is None:
+            return []
+        return queues_in(route(source, key, headers, self.exchanges, copies or None))
 
     # -- names ---------------------------------------------------------------------------
 
@@ -224,15 +217,11 @@ class Vhost:
         check_not_default(name)
         existing = self.exchanges.get(name)
         if existing is not None:
-            check_equivalent("type", what, kind, existing.type, MISSING)
-            check_equivalent("durable", what, durable, existing.durable, MISSING)
-            check_equivalent("auto_delete", what, auto_delete, existing.auto_delete, MISSING)
-            check_equivalent("internal", what, internal, existing.internal, MISSING)
-            check_same_arguments(("alternate-exchange",), what, arguments, existing.arguments)
+            check_same_exchange(existing, what, kind, durable, auto_delete, internal, arguments)
             return
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
-        refuse_not_built(arguments, NOT_BUILT_EXCHANGE_ARGUMENTS, what)
+        check_exchange_arguments(kind, arguments, what)
         self.add_exchange(
             Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
         )
@@ -243,7 +232,16 @@ class Vhost:
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
+        self._find_alternate(exchange)
         self.epoch += 1
+
+    def find_alternates(self) -> None:
+        """By the arguments of each exchange and the policies that hold."""
+        for exchange in self.exchanges.values():
+            self._find_alternate(exchange)
+
+    def _find_alternate(self, exchange: Exchange) -> None:
+        exchange.alternate = self.policies.alternate_exchange(exchange.name, exchange.arguments)
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         """Deleting what does not exist is fine."""
@@ -448,7 +446,8 @@ class Vhost:
         return consumers
 
     def policies_changed(self, now_ms: i64) -> None:
-        """Every queue goes by what holds now, and every route is found anew."""
+        """Queues and exchanges go by what holds now, and every route is found anew."""
+        self.find_alternates()
         for queue in self.queues.values():
             if self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
                 queue.idle_due_ms = 0

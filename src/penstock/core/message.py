@@ -50,6 +50,10 @@ names the real one before it routes."""
 
 _COPIED: Final[i64] = 0xFF01  # PERSISTENT, and the priority
 
+PROPERTY_PREFIX: Final = "." * 256
+"""Before the name of a property among the headers a message is routed by: no header of the line
+has so long a name."""
+
 BODY_SIZE_AT: Final[i64] = 11
 """Where a content header frame says how long the body is."""
 

@@ -9,28 +9,38 @@ The default exchange has no bindings: its owner looks the queue up by name.
 A binding is told from others of its exchange by destination, routing key and arguments;
 binding again what is bound, or unbinding what is not, changes nothing and says so.
 
+An exchange that finds no destination for a message asks its alternate exchange, if it has one
+and it exists: ``route`` is given the exchanges by name.  A bound exchange is a destination, so
+whoever leads to one has found something, even if that one then finds nothing.
+
+A message may carry further routing keys, ``copies``.  Types that look at the key look at each;
+no destination gets a message twice.
+
 Cost: ``bind``, ``unbind`` and ``unbind_destination`` depend on the bindings of that
 destination only, not on how many others the exchange has.
 """
 
 from typing import Final, final
 
+from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
 from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher
 from penstock.routing.topic_trie import TopicTrie
 
-EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers")
+EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers", CONSISTENT_HASH)
 
 
-def make_matcher(exchange_type: str) -> Matcher:
+def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
     if exchange_type == "direct":
         return DirectMatcher()
     if exchange_type == "fanout":
         return FanoutMatcher()
     if exchange_type == "topic":
         return TopicTrie()
-    assert exchange_type == "headers", exchange_type
-    return HeadersMatcher()
+    if exchange_type == "headers":
+        return HeadersMatcher()
+    assert exchange_type == CONSISTENT_HASH, exchange_type
+    return HashMatcher(arguments)
 
 
 @final
@@ -56,7 +66,8 @@ class Binding:
 class Exchange:
     """A named exchange of one of ``EXCHANGE_TYPES``.
 
-    ``needs_headers``: messages have to be opened to be routed here.
+    ``needs_headers``  messages have to be opened to be routed here
+    ``alternate``      name of the exchange that gets what finds no destination here
     """
 
     def __init__(
@@ -76,7 +87,8 @@ class Exchange:
         self.auto_delete: bool = auto_delete
         self.internal: bool = internal
         self.arguments: dict[str, object] = arguments
-        self.matcher: Matcher = make_matcher(type)
+        self.alternate: str | None = None
+        self.matcher: Matcher = make_matcher(type, arguments)
         self.needs_headers: bool = self.matcher.needs_headers
         # By identity of the destination, then by (routing key, arguments).
         self.bound: dict[int, dict[tuple[str, str], Binding]] = {}
@@ -149,15 +161,20 @@ class Exchange:
         self.matcher.match(routing_key, headers, found)
 
 
-def route(exchange: Exchange, routing_key: str, headers: dict[str, object] | None) -> list[object]:
+def route(
+    exchange: Exchange,
+    routing_key: str,
+    headers: dict[str, object] | None,
+    exchanges: dict[str, Exchange] | None = None,
+    copies: list[str] | None = None,
+) -> list[object]:
     """The queues a message reaches from ``exchange``, each once, first found first.
 
-    Follows bindings between exchanges; an exchange met again (a cycle, or two ways that
-    lead to it) is not asked again.
+    Follows bindings between exchanges and alternate exchanges; an exchange met again (a
+    cycle, or two ways that lead to it) is not asked again.
     """
-    found: list[object] = []
-    exchange.match(routing_key, headers, found)
-    if not exchange.bound_exchanges:
+    found = next_hops(exchange, routing_key, headers, exchanges, copies)
+    if copies is None and exchange.alternate is None and not exchange.bound_exchanges:
         return found
     queues: list[object] = []
     seen: set[int] = {id(exchange)}
@@ -169,8 +186,49 @@ def route(exchange: Exchange, routing_key: str, headers: dict[str, object] | Non
                 continue
             seen.add(id(destination))
             if isinstance(destination, Exchange):
-                destination.match(routing_key, headers, behind)
+                behind.extend(next_hops(destination, routing_key, headers, exchanges, copies))
             else:
                 queues.append(destination)
         ahead = behind
     return queues
+
+
+def next_hops(
+    exchange: Exchange,
+    routing_key: str,
+    headers: dict[str, object] | None,
+    exchanges: dict[str, Exchange] | None,
+    copies: list[str] | None,
+) -> list[object]:
+    """Where one exchange leads: its destinations (with copies, some of them twice), or its
+    alternate when it has none.
+    """
+    found: list[object] = []
+    exchange.match(routing_key, headers, found)
+    if copies is not None and exchange.matcher.takes_copies:
+        for key in copies:
+            exchange.match(key, headers, found)
+    if not found and exchanges is not None and exchange.alternate is not None:
+        alternate = exchanges.get(exchange.alternate)
+        if alternate is not None:
+            found.append(alternate)
+    return found
+
+
+def looks_at_headers(exchange: Exchange, exchanges: dict[str, Exchange]) -> bool:
+    """Does any exchange that a message may pass from here on?"""
+    ahead = [exchange]
+    seen: set[int] = {id(exchange)}
+    while ahead:
+        here = ahead.pop()
+        if here.needs_headers:
+            return True
+        following = here.exchange_destinations()
+        alternate = None if here.alternate is None else exchanges.get(here.alternate)
+        if alternate is not None:
+            following.append(alternate)
+        for target in following:
+            if id(target) not in seen:
+                seen.add(id(target))
+                ahead.append(target)
+    return False

@@ -54,11 +54,13 @@ class Destinations:
 class Matcher:
     """What every exchange type can do with the bindings that leave the exchange.
 
-    ``needs_headers``: ``match`` looks at the headers, so the message has to be opened.
+    ``needs_headers``  ``match`` looks at the headers, so the message has to be opened
+    ``takes_copies``   a message's further routing keys are to be matched too
     """
 
     def __init__(self) -> None:
         self.needs_headers: bool = False
+        self.takes_copies: bool = False
 
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         """Raises ``PreconditionFailed``, and changes nothing, if the arguments are wrong."""
@@ -80,6 +82,7 @@ class DirectMatcher(Matcher):
 
     def __init__(self) -> None:
         super().__init__()
+        self.takes_copies = True
         self.by_key: dict[str, Destinations] = {}
 
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:

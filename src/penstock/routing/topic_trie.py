@@ -83,6 +83,7 @@ class TopicTrie(Matcher):
 
     def __init__(self) -> None:
         super().__init__()
+        self.takes_copies = True
         self.root: TrieNode = TrieNode(False)
         self.step: i64 = 0  # grows at every step of every match; stamps come from it
 

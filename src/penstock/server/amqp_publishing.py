@@ -3,6 +3,9 @@
     PublishRun ─► vhost.route ─► vhost.publish ─► journal position ─► confirms
                      (or kept until tx.commit)
 
+Messages whose way depends on more than their address (headers, CC, BCC) are opened and routed
+one by one; all others of a run go together.
+
 In confirm mode every publish is answered when it is safe; in tx mode every commit is, by
 the same count: a channel is in one of them or in neither, for as long as it lives.
 
@@ -15,16 +18,18 @@ from mypy_extensions import i64
 
 from penstock.broker.confirms import ConfirmLedger
 from penstock.broker.replies import REPLY_PREFIX
-from penstock.broker.routes import Route
-from penstock.core.errors import NotImplementedYet, PreconditionFailed
+from penstock.broker.rights import WRITE
+from penstock.broker.routes import Route, any_refuses
+from penstock.core.errors import PreconditionFailed
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.queues.queue import Queue
+from penstock.server.amqp_copies import check_copies, copy_keys, without_its_bcc
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_replies import ReplyChannel
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import short_bytes, write_ack, write_nack, write_return
 from penstock.wire.amqp.events import PublishRun
-from penstock.wire.amqp.properties import decode_properties
+from penstock.wire.amqp.routing_facts import BCC, routing_facts
 
 NO_ROUTE: Final[i64] = 312
 _NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
@@ -42,6 +47,7 @@ class Publishing:
         self.transactional: bool = False
         self.published_count: i64 = 0
         self._held: list[PublishRun] = []  # until the commit
+        self._refused: set[int] = set()  # places in the run that is being published
 
     # -- modes ---------------------------------------------------------------------------
 
@@ -72,23 +78,30 @@ class Publishing:
         if marks & ASKS_REPLY:
             run.messages = self.replies.name_in(run.messages)
         if self.transactional:
+            if marks & COPIES:
+                check_copies(run.messages)
             self._held.append(run)
             return False
-        if route.refuses:
-            return self._publish_or_refuse(route.queues, run.messages)
         position = self._enqueue(route, run, marks)
         confirms = self.confirms
-        if confirms is None:
-            return False
-        confirms.published(count, position, link.broker.engine.journal.durable_position)
-        return True
+        if len(self._refused) > 0:
+            self._confirm_some(count, position)
+        elif confirms is not None:
+            confirms.published(count, position, link.broker.engine.journal.durable_position)
+        return confirms is not None
 
     def _enqueue(self, route: Route, run: PublishRun, marks: i64) -> i64:
-        """Returns the journal position that makes the run safe; 0 = nothing was logged."""
+        """Returns the journal position that makes the run safe; 0 = nothing was logged.
+
+        ``_refused`` then has the places of those that some queue had no room for.
+        """
         link = self.link
         messages = run.messages
         if route.needs_headers or marks & COPIES:
-            return self._publish_by_headers(run.address, messages)
+            return self._publish_singly(route, run.address, messages)
+        if route.refuses:
+            position, self._refused = link.vhost.publish_some(route.queues, messages, link.now_ms)
+            return position
         if len(route.queues) == 0:
             self._unrouted(run.address, messages)
             return 0
@@ -96,48 +109,73 @@ class Publishing:
             link.session.crowded = route.queues[0]
         return link.vhost.publish(route.queues, messages, link.now_ms)
 
-    def _publish_or_refuse(self, queues: list[Queue], messages: list[Message]) -> bool:
-        """To queues that may have no room; a publisher with confirms is told which they took."""
-        link = self.link
-        position, refused = link.vhost.publish_some(queues, messages, link.now_ms)
+    def _confirm_some(self, count: i64, position: i64) -> None:
+        """A publisher with confirms is told which messages the queues took."""
+        refused = self._refused
+        self._refused = set()
         confirms = self.confirms
         if confirms is None:
-            return False
+            return
+        link = self.link
         durable_position = link.broker.engine.journal.durable_position
-        for place in range(len(messages)):
+        for place in range(count):
             if place not in refused:
                 confirms.published(1, position, durable_position)
                 continue
             alone = confirms.unconfirmed_count() == 0  # else "up to" would say no to others
             confirms.refuse()
             write_nack(link.out, self.number, confirms.last_number, alone)
-        return True
 
     def _unrouted(self, address: Address, messages: list[Message]) -> None:
         """No queue takes it; somebody who waits for an answer may, and counts for nothing."""
-        if address.exchange == "" and address.routing_key.startswith(REPLY_PREFIX):
-            self.link.broker.replies.publish(address.routing_key, messages)
+        if address.exchange == "":
+            self._answer(address.routing_key, messages)
         if address.mandatory:
             self._return(messages)
 
-    def _publish_by_headers(self, address: Address, messages: list[Message]) -> i64:
-        """Message by message, with its headers in hand."""
-        vhost = self.link.vhost
+    def _answer(self, key: str, messages: list[Message]) -> None:
+        if key.startswith(REPLY_PREFIX):
+            self.link.broker.replies.publish(key, messages)
+
+    def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> i64:
+        """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
+        link = self.link
         position: i64 = 0
-        for message in messages:
-            headers = decode_properties(message.content).headers or {}
-            if "CC" in headers or "BCC" in headers:
-                raise NotImplementedYet("CC and BCC headers")
-            route = self.link.route(address)
+        for place in range(len(messages)):
+            message = messages[place]
+            facts = routing_facts(message.content)
+            copies = copy_keys(facts)
+            if BCC in facts:
+                message = without_its_bcc(message)
             queues = route.queues
-            if route.needs_headers:
-                queues = vhost.route_with_headers(address, headers)
-            if len(queues) > 0:
-                at = vhost.publish(queues, [message], self.link.now_ms)
-                position = at if at > 0 else position
-            elif address.mandatory:
-                self._return([message])
+            if route.needs_headers or copies:
+                queues = self._queues_for(address, facts, copies)
+            if address.exchange == "":
+                for key in set(copies):
+                    self._answer(key, [message])
+            if len(queues) == 0:
+                self._unrouted(address, [message])
+                continue
+            if queues[0].is_crowded():
+                link.session.crowded = queues[0]
+            at: i64 = 0
+            if any_refuses(queues):
+                at, refused = link.vhost.publish_some(queues, [message], link.now_ms)
+                if refused:
+                    self._refused.add(place)
+            else:
+                at = link.vhost.publish(queues, [message], link.now_ms)
+            position = at if at > 0 else position
         return position
+
+    def _queues_for(
+        self, address: Address, facts: dict[str, object], copies: list[str]
+    ) -> list[Queue]:
+        link = self.link
+        vhost = link.vhost
+        for key in copies:
+            link.rights.topic(WRITE, vhost.exchanges.get(address.exchange), key)
+        return vhost.find_queues(address.exchange, address.routing_key, facts, copies)
 
     def _return(self, messages: list[Message]) -> None:
         link = self.link
@@ -179,13 +217,10 @@ class Publishing:
         routes = [link.route(run.address) for run in held]
         all_taken = True
         for place in range(len(held)):
-            route = routes[place]
-            run = held[place]
-            if route.refuses:
-                _, refused = link.vhost.publish_some(route.queues, run.messages, link.now_ms)
-                all_taken = all_taken and len(refused) == 0
-            else:
-                self._enqueue(route, run, _marks_in(run.messages))
+            self._enqueue(routes[place], held[place], _marks_in(held[place].messages))
+            if self._refused:
+                self._refused = set()
+                all_taken = False
         return all_taken
 
     def committed(self, position: i64) -> None:

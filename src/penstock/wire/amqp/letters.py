@@ -30,6 +30,7 @@ from penstock.wire.amqp.header_edit import (
     with_headers,
 )
 from penstock.wire.amqp.properties import EXPIRATION, expiration, priority
+from penstock.wire.amqp.routing_facts import add_properties
 from penstock.wire.amqp.tables import decode_table
 
 X_DEATH: Final = b"x-death"
@@ -74,6 +75,7 @@ class AmqpLetterWriter(LetterWriter):
             keys = [key]
             fields = [field for field in fields if field[0] != CC]
         headers, _ = decode_table(_long(table_payload(fields)), 0)
+        add_properties(headers, content)
         return Letter(
             with_headers(content, fields, EXPIRATION),
             short_bytes(exchange) + short_bytes(keys[0]),
