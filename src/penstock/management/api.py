@@ -30,7 +30,7 @@ Pair = tuple[str, str]
 SLICE: Final = 100
 DIALECT: Final = "3.10.8"
 """The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
-EXCHANGE_TYPES: Final = ("direct", "fanout", "headers", "topic")
+EXCHANGE_TYPES: Final = ("direct", "fanout", "headers", "topic", "x-consistent-hash")
 CLOSED_HERE: Final = "Closed via management plugin"
 """What RabbitMQ tells a client whose connection somebody closed without a word."""
 BASIC_QUEUE_COLUMNS: Final = [
