@@ -10,7 +10,7 @@ FRAME_MAX = 131072
 
 @case
 def frame_of_exactly_frame_max(w: World) -> None:
-    """The eight bytes around the payload count: payload FRAME_MAX - 8 is the limit."""
+    """Item 9: the eight bytes around the payload count: payload FRAME_MAX - 8 is the limit."""
     a = w.client(frame_max=4096)
     q = w.queue(a, exclusive=True)
     a.publish(1, "", q, b"x" * (4096 - 8))
@@ -21,7 +21,7 @@ def frame_of_exactly_frame_max(w: World) -> None:
 
 @case
 def frame_payload_of_frame_max(w: World) -> None:
-    """The overhead is forgiven: a payload of FRAME_MAX bytes passes."""
+    """Item 9: the overhead is forgiven: a payload of FRAME_MAX bytes passes."""
     a = w.client(frame_max=4096)
     q = w.queue(a, exclusive=True)
     a.send(1, "basic.publish", routing_key=q)
@@ -32,6 +32,7 @@ def frame_payload_of_frame_max(w: World) -> None:
 
 @case
 def frame_one_byte_too_big(w: World) -> None:
+    """Item 9."""
     a = w.client(frame_max=4096)
     q = w.queue(a, exclusive=True)
     a.send(1, "basic.publish", routing_key=q)
@@ -42,7 +43,7 @@ def frame_one_byte_too_big(w: World) -> None:
 
 @case
 def frame_too_big_announced_only(w: World) -> None:
-    """The size alone is enough: nobody waits for the bytes."""
+    """Item 9: the size alone is enough: nobody waits for the bytes."""
     a = w.client()
     a.send_bytes(struct.pack(">BHI", 1, 1, FRAME_MAX + 1), "start of a frame one byte too big")
     w.fate(a)
@@ -50,6 +51,7 @@ def frame_too_big_announced_only(w: World) -> None:
 
 @case
 def frame_of_four_gigabytes_announced(w: World) -> None:
+    """Item 9."""
     a = w.client()
     a.send_bytes(struct.pack(">BHI", 3, 1, 0xFFFFFFFF), "start of a frame of 4 GiB")
     w.fate(a)
@@ -57,6 +59,7 @@ def frame_of_four_gigabytes_announced(w: World) -> None:
 
 @case
 def frame_wrong_end(w: World) -> None:
+    """Item 9."""
     a = w.client()
     frame = bytearray(codec.method_frame(1, "basic.qos"))
     frame[-1] = 0xCD
@@ -66,6 +69,7 @@ def frame_wrong_end(w: World) -> None:
 
 @case
 def frame_wrong_end_on_channel_0(w: World) -> None:
+    """Item 9."""
     a = w.client()
     frame = codec.encode_frame(codec.HEARTBEAT, 0, b"")[:-1] + b"\x00"
     a.send_bytes(frame, "heartbeat ending in 0x00")
@@ -80,26 +84,31 @@ def _unknown_type(w: World, frame_type: int, channel: int) -> None:
 
 @case
 def frame_type_0(w: World) -> None:
+    """Item 9."""
     _unknown_type(w, 0, 1)
 
 
 @case
 def frame_type_4(w: World) -> None:
+    """Item 9."""
     _unknown_type(w, 4, 1)
 
 
 @case
 def frame_type_9_on_channel_0(w: World) -> None:
+    """Item 9."""
     _unknown_type(w, 9, 0)
 
 
 @case
 def frame_type_255_on_unopened_channel(w: World) -> None:
+    """Item 9."""
     _unknown_type(w, 255, 77)
 
 
 @case
 def heartbeat_on_channel_1(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send_frame(codec.HEARTBEAT, 1, b"")
     w.fate(a)
@@ -107,6 +116,7 @@ def heartbeat_on_channel_1(w: World) -> None:
 
 @case
 def heartbeat_on_unopened_channel(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send_frame(codec.HEARTBEAT, 9, b"")
     w.fate(a)
@@ -135,6 +145,7 @@ def method_frame_of_three_bytes(w: World) -> None:
 
 @case
 def unknown_class(w: World) -> None:
+    """Item 12."""
     a = w.client()
     a.send_frame(codec.METHOD, 1, struct.pack(">HH", 99, 10))
     w.fate(a, timed=False, timeout_s=4.0)
@@ -142,6 +153,7 @@ def unknown_class(w: World) -> None:
 
 @case
 def unknown_method(w: World) -> None:
+    """Item 12."""
     a = w.client()
     a.send_frame(codec.METHOD, 1, struct.pack(">HH", 50, 99))
     w.fate(a, timed=False, timeout_s=4.0)
@@ -149,6 +161,7 @@ def unknown_method(w: World) -> None:
 
 @case
 def unknown_method_on_channel_0(w: World) -> None:
+    """Item 12."""
     a = w.client()
     a.send_frame(codec.METHOD, 0, struct.pack(">HH", 10, 99))
     w.fate(a, timed=False, timeout_s=4.0)
@@ -156,6 +169,7 @@ def unknown_method_on_channel_0(w: World) -> None:
 
 @case
 def unknown_class_before_open(w: World) -> None:
+    """Item 12."""
     a = w.raw()
     a.start()
     a.send_frame(codec.METHOD, 0, struct.pack(">HH", 99, 99))
@@ -164,7 +178,7 @@ def unknown_class_before_open(w: World) -> None:
 
 @case
 def known_method_of_the_server(w: World) -> None:
-    """A method only a broker may send."""
+    """Item 12: a method only a broker may send."""
     a = w.client()
     a.send(1, "queue.declare-ok", queue="x")
     w.fate(a)
@@ -201,6 +215,7 @@ def close_ok_behind_frames_under_way(w: World) -> None:
 
 @case
 def connection_method_on_channel_1(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send(1, "connection.close", code=200)
     w.fate(a)
@@ -237,6 +252,7 @@ def body_frame_on_channel_0(w: World) -> None:
 
 @case
 def channel_above_channel_max(w: World) -> None:
+    """Item 8."""
     a = w.client(channel_max=10)
     a.send(11, "channel.open")
     w.fate(a)
@@ -244,13 +260,14 @@ def channel_above_channel_max(w: World) -> None:
 
 @case
 def channel_at_channel_max(w: World) -> None:
+    """Item 8."""
     a = w.client(channel_max=10)
     a.call(10, "channel.open")
 
 
 @case
 def more_channels_than_channel_max(w: World) -> None:
-    """Numbers do not matter, their count does: 1 is open, 2 would be one too many."""
+    """Item 8: numbers do not matter, their count does: 1 is open, 2 would be one too many."""
     a = w.client(channel_max=1)
     a.send(2, "channel.open")
     w.fate(a)
@@ -286,6 +303,7 @@ def body_on_unopened_channel(w: World) -> None:
 
 @case
 def header_without_method(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send_bytes(codec.header_frame(1, 1, {}), "content header")
     w.fate(a)
@@ -293,6 +311,7 @@ def header_without_method(w: World) -> None:
 
 @case
 def body_without_method(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send_frame(codec.BODY, 1, b"x")
     w.fate(a)
@@ -300,6 +319,7 @@ def body_without_method(w: World) -> None:
 
 @case
 def body_without_header(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send(1, "basic.publish", routing_key="q")
     a.send_frame(codec.BODY, 1, b"x")
@@ -308,6 +328,7 @@ def body_without_header(w: World) -> None:
 
 @case
 def method_instead_of_header(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send(1, "basic.publish", routing_key="q")
     a.send(1, "basic.qos")
@@ -316,6 +337,7 @@ def method_instead_of_header(w: World) -> None:
 
 @case
 def method_instead_of_body(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send(1, "basic.publish", routing_key="q")
     a.send_bytes(codec.header_frame(1, 5, {}), "content header, 5 bytes to come")
@@ -325,6 +347,7 @@ def method_instead_of_body(w: World) -> None:
 
 @case
 def header_instead_of_body(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send(1, "basic.publish", routing_key="q")
     a.send_bytes(codec.header_frame(1, 5, {}) * 2, "content header twice")
@@ -333,6 +356,7 @@ def header_instead_of_body(w: World) -> None:
 
 @case
 def channel_close_instead_of_header(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send(1, "basic.publish", routing_key="q")
     a.send(1, "channel.close", code=200)
@@ -341,6 +365,7 @@ def channel_close_instead_of_header(w: World) -> None:
 
 @case
 def channel_close_instead_of_body(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send(1, "basic.publish", routing_key="q")
     a.send_bytes(codec.header_frame(1, 5, {}), "content header, 5 bytes to come")
@@ -367,6 +392,7 @@ def other_channel_between_content_frames(w: World) -> None:
 
 @case
 def wrong_class_in_header(w: World) -> None:
+    """Item 10."""
     a = w.client()
     a.send(1, "basic.publish", routing_key="q")
     a.send_bytes(codec.header_frame(1, 1, {}, class_id=50), "content header of class 50")
@@ -464,6 +490,7 @@ def body_size_of_all_ones(w: World) -> None:
 
 @case
 def body_size_over_the_limit(w: World) -> None:
+    """Item 86."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.send(1, "basic.publish", routing_key=q)
@@ -563,38 +590,45 @@ def _broken_declare(w: World, tail: bytes, note: str, timeout_s: float = 4.0) ->
 
 @case
 def arguments_cut_off(w: World) -> None:
+    """Item 11."""
     _broken_declare(w, b"\x10abc", "queue.declare cut off inside the name")
 
 
 @case
 def arguments_missing(w: World) -> None:
+    """Item 11."""
     _broken_declare(w, b"\x01q", "queue.declare without flags and table")
 
 
 @case
 def arguments_too_many_bytes(w: World) -> None:
+    """Item 11."""
     _broken_declare(w, b"\x01q\x04" + bytes(4) + b"abc", "queue.declare, 3 bytes too many", 1.0)
 
 
 @case
 def arguments_table_cut_off(w: World) -> None:
+    """Item 11."""
     _broken_declare(w, b"\x01q\x04\x00\x00\x00\x30\x03abcS", "table of 48 bytes, 5 there")
 
 
 @case
 def arguments_table_value_cut_off(w: World) -> None:
+    """Item 11."""
     table = struct.pack(">I", 10) + b"\x03abcS\x00\x00\x00\xffx"
     _broken_declare(w, b"\x01q\x04" + table, "table with a string longer than the table")
 
 
 @case
 def arguments_table_unknown_type(w: World) -> None:
+    """Item 11."""
     table = struct.pack(">I", 6) + b"\x03abcZ\x00"
     _broken_declare(w, b"\x01q\x04" + table, "table with a value of type Z")
 
 
 @case
 def arguments_table_key_cut_off(w: World) -> None:
+    """Item 11."""
     table = struct.pack(">I", 3) + b"\x09ab"
     _broken_declare(w, b"\x01q\x04" + table, "table with a key longer than the table")
 
@@ -607,6 +641,7 @@ def arguments_array_cut_off(w: World) -> None:
 
 @case
 def arguments_table_inner_too_long(w: World) -> None:
+    """Item 11."""
     table = struct.pack(">I", 9) + b"\x01aF\x00\x00\x00\xf0\x01b"
     _broken_declare(w, b"\x01q\x04" + table, "table in a table, longer than the outer one")
 

@@ -18,12 +18,14 @@ def _wrong_header(w: World, data: bytes) -> None:
 
 @case
 def header_http_get(w: World) -> None:
+    """Item 1."""
     _wrong_header(w, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
 @slow
 @case
 def header_amqp_0_8(w: World) -> None:
+    """Item 1."""
     a = w.raw()
     a.send_bytes(b"AMQP\x01\x01\x08\x00")
     event = a.receive_quietly(2.0)
@@ -36,7 +38,7 @@ def header_amqp_0_8(w: World) -> None:
 
 @case
 def header_amqp_0_9(w: World) -> None:
-    """0-9 (without the -1) is taken for 0-9-1."""
+    """Item 1: 0-9 (without the -1) is taken for 0-9-1."""
     a = w.raw()
     a.send_bytes(b"AMQP\x01\x01\x00\x09")
     _note_start(a, a.receive_quietly())
@@ -44,11 +46,13 @@ def header_amqp_0_9(w: World) -> None:
 
 @case
 def header_amqp_1_1_0_9_swapped(w: World) -> None:
+    """Item 1."""
     _wrong_header(w, b"AMQP\x01\x01\x09\x00")
 
 
 @case
 def header_amqp_0_0_9_0(w: World) -> None:
+    """Item 1."""
     a = w.raw()
     a.send_bytes(b"AMQP\x00\x00\x09\x00")
     event = a.receive_quietly(2.0)
@@ -61,32 +65,37 @@ def header_amqp_0_0_9_0(w: World) -> None:
 
 @case
 def header_amqp_0_0_9_2(w: World) -> None:
+    """Item 1."""
     _wrong_header(w, b"AMQP\x00\x00\x09\x02")
 
 
 @case
 def header_amqp_1_0(w: World) -> None:
+    """Item 1."""
     _wrong_header(w, b"AMQP\x00\x01\x00\x00")
 
 
 @case
 def header_amqp_1_0_sasl(w: World) -> None:
+    """Item 1."""
     _wrong_header(w, b"AMQP\x03\x01\x00\x00")
 
 
 @case
 def header_wrong_first_letter(w: World) -> None:
-    """Nothing is said before all eight bytes are there."""
+    """Item 1: nothing is said before all eight bytes are there."""
     _wrong_header(w, b"BMQP\x00\x00\x09\x01")
 
 
 @case
 def header_eight_random_bytes(w: World) -> None:
+    """Item 1."""
     _wrong_header(w, bytes(range(200, 208)))
 
 
 @case
 def header_in_two_parts(w: World) -> None:
+    """Item 1."""
     a = w.raw()
     a.send_bytes(b"AMQP\x00")
     a.receive(0.3)
@@ -96,7 +105,7 @@ def header_in_two_parts(w: World) -> None:
 
 @case
 def header_partial_then_half_close(w: World) -> None:
-    """Only our half is closed: the broker must close the other one."""
+    """Item 1: only our half is closed: the broker must close the other one."""
     import socket
 
     a = w.raw()
@@ -108,6 +117,7 @@ def header_partial_then_half_close(w: World) -> None:
 @slow
 @case
 def header_never_sent(w: World) -> None:
+    """Item 1."""
     a = w.raw()
     a.note("> nothing at all")
     w.fate(a)
@@ -140,6 +150,7 @@ def _note_start(a: RawClient, start: Any) -> None:
 
 @case
 def start_fields(w: World) -> None:
+    """Items 2 and 3."""
     a = w.raw()
     a.send_bytes(codec.PROTOCOL_HEADER)
     _note_start(a, a.receive_quietly())
@@ -166,12 +177,14 @@ FAILURE_CLOSE = {"authentication_failure_close": True}
 
 @case
 def login_plain(w: World) -> None:
+    """Item 5."""
     a, _ = _start_ok(w, "PLAIN", f"\0{w.user}\0{w.password}")
     a.receive()
 
 
 @case
 def login_amqplain(w: World) -> None:
+    """Item 5."""
     table = codec.encode_table({"LOGIN": w.user, "PASSWORD": w.password})[4:]
     a, _ = _start_ok(w, "AMQPLAIN", table)
     a.receive()
@@ -179,19 +192,21 @@ def login_amqplain(w: World) -> None:
 
 @case
 def login_wrong_password(w: World) -> None:
-    """The client does not know authentication_failure_close: the socket just ends, late."""
+    """Item 4: the client does not know authentication_failure_close: the socket just ends, late."""
     a, _ = _start_ok(w, "PLAIN", "\0guest\0wrong")
     w.fate(a)
 
 
 @case
 def login_wrong_password_failure_close(w: World) -> None:
+    """Item 4."""
     a, _ = _start_ok(w, "PLAIN", "\0guest\0wrong", capabilities=FAILURE_CLOSE)
     w.fate(a)
 
 
 @case
 def login_failure_close_false(w: World) -> None:
+    """Item 4."""
     no = {"authentication_failure_close": False}
     a, _ = _start_ok(w, "PLAIN", "\0guest\0wrong", capabilities=no)
     w.fate(a)
@@ -199,18 +214,21 @@ def login_failure_close_false(w: World) -> None:
 
 @case
 def login_unknown_user_failure_close(w: World) -> None:
+    """Item 4."""
     a, _ = _start_ok(w, "PLAIN", "\0nobody\0wrong", capabilities=FAILURE_CLOSE)
     w.fate(a)
 
 
 @case
 def login_empty_user_failure_close(w: World) -> None:
+    """Item 4."""
     a, _ = _start_ok(w, "PLAIN", "\0\0", capabilities=FAILURE_CLOSE)
     w.fate(a)
 
 
 @case
 def login_amqplain_wrong_password(w: World) -> None:
+    """Item 4."""
     table = codec.encode_table({"LOGIN": "guest", "PASSWORD": "wrong"})[4:]
     a, _ = _start_ok(w, "AMQPLAIN", table, capabilities=FAILURE_CLOSE)
     w.fate(a)
@@ -218,6 +236,7 @@ def login_amqplain_wrong_password(w: World) -> None:
 
 @case
 def login_amqplain_without_password(w: World) -> None:
+    """Item 4."""
     table = codec.encode_table({"LOGIN": "guest"})[4:]
     a, _ = _start_ok(w, "AMQPLAIN", table, capabilities=FAILURE_CLOSE)
     w.fate(a)
@@ -225,6 +244,7 @@ def login_amqplain_without_password(w: World) -> None:
 
 @case
 def login_amqplain_malformed_table(w: World) -> None:
+    """Item 11."""
     a, _ = _start_ok(w, "AMQPLAIN", b"\x05LOGINS\x00\x00\x00\xffguest", capabilities=FAILURE_CLOSE)
     w.fate(a)
 
@@ -268,18 +288,28 @@ def login_plain_with_authorisation_id(w: World) -> None:
 
 @case
 def login_unknown_mechanism(w: World) -> None:
+    """Item 5."""
     a, _ = _start_ok(w, "KERBEROS", "x")
     w.fate(a)
 
 
 @case
+def login_external_without_tls(w: World) -> None:
+    """Item 5: there is no certificate that could say who comes."""
+    a, _ = _start_ok(w, "EXTERNAL", "", capabilities=FAILURE_CLOSE)
+    w.fate(a)
+
+
+@case
 def login_mechanism_in_small_letters(w: World) -> None:
+    """Item 5."""
     a, _ = _start_ok(w, "plain", "\0guest\0guest")
     w.fate(a)
 
 
 @case
 def login_empty_mechanism(w: World) -> None:
+    """Item 5."""
     a, _ = _start_ok(w, "", "")
     w.fate(a)
 
@@ -296,6 +326,7 @@ def login_strange_locale(w: World) -> None:
 
 @case
 def start_ok_malformed_table(w: World) -> None:
+    """Item 11."""
     a = w.raw()
     a.start()
     payload = struct.pack(">HHI", 10, 11, 9) + b"\x03abcS\x00\x00\x00\xff" + b"\x05PLAIN"
@@ -305,6 +336,7 @@ def start_ok_malformed_table(w: World) -> None:
 
 @case
 def start_ok_unknown_value_type(w: World) -> None:
+    """Item 11."""
     a = w.raw()
     a.start()
     a.send(0, "connection.start-ok", client_properties=b"\x03abcZ\x00", mechanism="PLAIN",
@@ -314,6 +346,7 @@ def start_ok_unknown_value_type(w: World) -> None:
 
 @case
 def start_ok_truncated(w: World) -> None:
+    """Item 11."""
     a = w.raw()
     a.start()
     a.send_frame(codec.METHOD, 0, struct.pack(">HH", 10, 11) + b"\x00\x00", "start-ok cut off")
@@ -322,6 +355,7 @@ def start_ok_truncated(w: World) -> None:
 
 @case
 def start_ok_twice(w: World) -> None:
+    """Item 11."""
     a = w.raw()
     a.login()
     a.send(0, "connection.start-ok", client_properties={}, mechanism="PLAIN",
@@ -331,6 +365,7 @@ def start_ok_twice(w: World) -> None:
 
 @case
 def secure_ok_not_asked_for(w: World) -> None:
+    """Item 11."""
     a = w.raw()
     a.login()
     a.send(0, "connection.secure-ok", response="x")
@@ -339,6 +374,7 @@ def secure_ok_not_asked_for(w: World) -> None:
 
 @case
 def open_before_start_ok(w: World) -> None:
+    """Item 11."""
     a = w.raw()
     a.start()
     a.send(0, "connection.open", virtual_host="/")
@@ -347,6 +383,7 @@ def open_before_start_ok(w: World) -> None:
 
 @case
 def open_before_tune_ok(w: World) -> None:
+    """Item 11."""
     a = w.raw()
     a.login()
     a.send(0, "connection.open", virtual_host="/")
@@ -355,6 +392,7 @@ def open_before_tune_ok(w: World) -> None:
 
 @case
 def channel_open_before_start_ok(w: World) -> None:
+    """Item 10."""
     a = w.raw()
     a.start()
     a.send(1, "channel.open")
@@ -363,6 +401,7 @@ def channel_open_before_start_ok(w: World) -> None:
 
 @case
 def channel_open_before_connection_open(w: World) -> None:
+    """Item 10."""
     a = w.raw()
     a.login()
     a.send(0, "connection.tune-ok", channel_max=10, frame_max=131072)
@@ -372,6 +411,7 @@ def channel_open_before_connection_open(w: World) -> None:
 
 @case
 def header_frame_before_start_ok(w: World) -> None:
+    """Item 10."""
     a = w.raw()
     a.start()
     a.send_frame(codec.HEADER, 0, b"\x00\x3c\x00\x00" + bytes(10))
@@ -388,7 +428,7 @@ def heartbeat_before_start_ok(w: World) -> None:
 
 @case
 def big_frame_before_tune_ok(w: World) -> None:
-    """Before the limits are agreed, 4096 bytes are the most."""
+    """Item 9: before the limits are agreed, 4096 bytes are the most."""
     a = w.raw()
     a.start()
     a.send(0, "connection.start-ok", client_properties={"x": "y" * 5000}, mechanism="PLAIN",
@@ -398,6 +438,7 @@ def big_frame_before_tune_ok(w: World) -> None:
 
 @case
 def very_big_frame_before_tune_ok(w: World) -> None:
+    """Item 9."""
     a = w.raw()
     a.start()
     a.send_bytes(struct.pack(">BHI", 1, 0, 200_000) + bytes(1000), "a frame of 200000 announced")
@@ -406,6 +447,7 @@ def very_big_frame_before_tune_ok(w: World) -> None:
 
 @case
 def tune_values(w: World) -> None:
+    """Item 6."""
     a = w.raw()
     a.note(f"< {a.login()}")
 
@@ -421,43 +463,51 @@ def _tune(w: World, **values: int) -> RawClient:
 
 @case
 def tune_ok_lower(w: World) -> None:
+    """Item 6."""
     a = _tune(w, channel_max=5, frame_max=4096, heartbeat=30)
     a.receive()
 
 
 @case
 def tune_ok_frame_max_zero(w: World) -> None:
+    """Item 6."""
     w.fate(_tune(w, channel_max=10, frame_max=0))
 
 
 @case
 def tune_ok_frame_max_too_low(w: World) -> None:
+    """Item 6."""
     w.fate(_tune(w, channel_max=10, frame_max=4095))
 
 
 @case
 def tune_ok_frame_max_too_high(w: World) -> None:
+    """Item 6."""
     w.fate(_tune(w, channel_max=10, frame_max=131073))
 
 
 @case
 def tune_ok_channel_max_zero(w: World) -> None:
+    """Item 6."""
     w.fate(_tune(w, channel_max=0, frame_max=131072))
 
 
 @case
 def tune_ok_channel_max_too_high(w: World) -> None:
+    """Item 6."""
     w.fate(_tune(w, channel_max=2048, frame_max=131072))
 
 
 @case
 def tune_ok_heartbeat_higher_than_offered(w: World) -> None:
+    """Item 6."""
     a = _tune(w, channel_max=10, frame_max=131072, heartbeat=600)
     a.receive()
 
 
 @case
 def tune_ok_truncated(w: World) -> None:
+    """Item 11."""
     a = w.raw()
     a.login()
     a.send_frame(codec.METHOD, 0, struct.pack(">HHH", 10, 31, 10), "tune-ok cut off")
@@ -484,6 +534,7 @@ def everything_in_one_breath(w: World) -> None:
 
 @case
 def open_unknown_vhost(w: World) -> None:
+    """Item 7."""
     a = w.raw()
     a.login()
     a.send(0, "connection.tune-ok", channel_max=10, frame_max=131072)
@@ -493,6 +544,7 @@ def open_unknown_vhost(w: World) -> None:
 
 @case
 def open_empty_vhost(w: World) -> None:
+    """Item 7."""
     a = w.raw()
     a.login()
     a.send(0, "connection.tune-ok", channel_max=10, frame_max=131072)
@@ -512,6 +564,7 @@ def open_vhost_invalid_utf8(w: World) -> None:
 
 @case
 def open_twice(w: World) -> None:
+    """Item 11."""
     a = w.client()
     a.send(0, "connection.open", virtual_host="/")
     w.fate(a)
@@ -519,6 +572,7 @@ def open_twice(w: World) -> None:
 
 @case
 def tune_ok_again_when_open(w: World) -> None:
+    """Item 11."""
     a = w.client()
     a.send(0, "connection.tune-ok", channel_max=10, frame_max=131072)
     w.fate(a)
@@ -533,6 +587,7 @@ def protocol_header_again_when_open(w: World) -> None:
 
 @case
 def close_handshake(w: World) -> None:
+    """Item 14."""
     a = w.client()
     a.send(0, "connection.close", code=200, text="bye")
     w.fate(a, timeout_s=2.0)
@@ -556,7 +611,7 @@ def close_before_start_ok(w: World) -> None:
 
 @case
 def close_then_more_frames(w: World) -> None:
-    """What follows a close is not done."""
+    """Item 14: what follows a close is not done."""
     a, b = w.client("A"), w.client("B")
     name = w.name("q")
     a.send(0, "connection.close", code=200, text="bye")
@@ -595,6 +650,7 @@ def own_close_crosses_with_the_brokers(w: World) -> None:
 
 @case
 def update_secret(w: World) -> None:
+    """Item 17."""
     a = w.client()
     a.send(0, "connection.update-secret", new_secret="guest", reason="rotation")
     event = a.receive(4.0)
@@ -606,7 +662,7 @@ def update_secret(w: World) -> None:
 @slow
 @case
 def heartbeats_are_sent(w: World) -> None:
-    """With one second agreed, the broker speaks about every half second when it is idle."""
+    """Item 13: with one second agreed, an idle broker speaks about every half second."""
     a = w.client(heartbeat=1)
     a.keep_heartbeats = True
     for _ in range(3):
@@ -617,6 +673,6 @@ def heartbeats_are_sent(w: World) -> None:
 @slow
 @case
 def heartbeats_missed(w: World) -> None:
-    """A client that says nothing for two intervals is dropped without a word."""
+    """Item 13: A client that says nothing for two intervals is dropped without a word."""
     a = w.client(heartbeat=1)
     w.fate(a, timed=False)

@@ -211,6 +211,7 @@ def expiration_huge(w: World) -> None:
 
 @case
 def user_id_is_checked(w: World) -> None:
+    """Item 87."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.publish(1, "", q, b"m", user_id=w.user)
