@@ -112,7 +112,8 @@ class Settings:
     proxy_protocol = NameList(
         (),
         "Listeners whose clients come through a proxy that speaks the PROXY protocol (version 1"
-        " or 2). Their address is the one the proxy says; who does not speak it is refused.",
+        " or 2). Their address is the one the proxy says; who does not speak it is refused. Only"
+        " proxies may be able to reach such a listener: whoever does can claim any address.",
         choices=("amqp", "amqp/ssl"),
     )
     unix_socket = Text(
