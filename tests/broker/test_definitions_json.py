@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from penstock.broker.administration import Administration
 from penstock.broker.definitions_json import DefinitionsImport, export_definitions
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 from tests.helpers.connection_pair import QuietBroker
 
@@ -105,7 +106,13 @@ def test_it_works_and_survives() -> None:
     assert (anna.max_channels, broker.vhosts["shop"].max_queues) == (12, 50)
     assert broker.vhosts["shop"].queues["orders"].expires_ms == 7_200_000
     again = type(broker)(
-        node.definitions, node.engine, node.make_backing, str, [], AmqpLetterWriter()
+        node.definitions,
+        node.engine,
+        node.make_backing,
+        str,
+        [],
+        AmqpLetterWriter(),
+        AmqpHeaderReader(),
     )
     again.open(node.definitions.load(), 1, 1)
     kept = json.loads(json.dumps(export_definitions(again, "3.10.8", "0")))

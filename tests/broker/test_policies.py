@@ -20,6 +20,7 @@ from penstock.broker.policies import (
     effective,
 )
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
+from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 from tests.helpers.connection_pair import QuietBroker
 
@@ -276,7 +277,13 @@ def test_policies_users_and_limits_survive_a_restart() -> None:
     node.definitions.commit()
     broker = node.broker
     again = type(broker)(
-        node.definitions, node.engine, node.make_backing, str, [], AmqpLetterWriter()
+        node.definitions,
+        node.engine,
+        node.make_backing,
+        str,
+        [],
+        AmqpLetterWriter(),
+        AmqpHeaderReader(),
     )
     again.open(node.definitions.load(), 1, 1)
     vhost, user = again.vhosts["v"], again.users.users["u"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.backing.factory import BackingMaker, adopt
+from penstock.backing.factory import BackingMaker
 from penstock.broker.access import HASHING, hash_password
 from penstock.broker.broker import Broker
 from penstock.server.amqp_session import AmqpSession, Limits
@@ -146,11 +146,10 @@ class QuietBroker:
             lambda: self.new_name("life"),
             ["guest"],
             AmqpLetterWriter(),
+            AmqpHeaderReader(),
         )
         self.broker.open(topology, 1, self.now_ms)
-        for record in topology.queues:
-            queue = self.broker.vhosts[record.vhost].queues[record.name]
-            adopt(queue.backing, record.queue_id, self.opening.queues)
+        self.broker.adopt(topology, self.opening.queues)
         self.committer = HeldCommitter(self.files)
         self.worker = PromptWorker(self.files, self.engine.board.finish)
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
@@ -281,11 +280,13 @@ class ClientEnd:
         return frames
 
     def methods(self) -> list[tuple[str, dict[str, Any]]]:
-        """Methods that have arrived; the body of their content stands under ``body``."""
+        """Methods that have arrived; their content is under ``body`` and ``properties``."""
         found: list[tuple[str, dict[str, Any]]] = []
         for frame in self.frames():
             if frame.type == codec.METHOD:
                 found.append(codec.decode_method(frame.payload))
+            elif frame.type == codec.HEADER:
+                found[-1][1]["properties"] = codec.decode_header(frame.payload)[2]
             elif frame.type == codec.BODY:
                 body = found[-1][1].get("body", b"")
                 found[-1][1]["body"] = body + frame.payload

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.core.errors import PreconditionFailed
-from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, looks_at_headers, route
+from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, Exchange, looks_at_headers, route
 
 
 class Queue:
@@ -29,7 +29,15 @@ class Queue:
 
 
 def exchange(kind: str, name: str = "x") -> Exchange:
-    return Exchange("/", name, kind, False, False, False, {})
+    return Exchange(
+        "/",
+        name,
+        kind,
+        False,
+        False,
+        False,
+        {"x-delayed-type": "direct"} if kind == DELAYED else {},
+    )
 
 
 def names(found: list[object]) -> list[str]:
@@ -60,7 +68,10 @@ def test_fanout_takes_any_key() -> None:
 
 
 def test_only_headers_exchanges_need_headers() -> None:
-    assert [kind for kind in EXCHANGE_TYPES if exchange(kind).needs_headers] == ["headers"]
+    assert [kind for kind in EXCHANGE_TYPES if exchange(kind).needs_headers] == [
+        "headers",
+        DELAYED,
+    ]
 
 
 def test_a_refused_binding_leaves_nothing_behind() -> None:

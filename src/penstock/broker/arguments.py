@@ -10,6 +10,7 @@ from typing import Final
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.queues.limits import OVERFLOWS
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
+from penstock.routing.exchanges import DELAYED, inner_type
 from penstock.routing.headers import type_name
 
 EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
@@ -62,7 +63,11 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
 def check_exchange_arguments(kind: str, arguments: dict[str, object], what: str) -> None:
     """Raises PreconditionFailed."""
     _check_text("alternate-exchange", arguments, what)
-    if kind == CONSISTENT_HASH:
+    if kind == DELAYED and inner_type(arguments) == "":
+        raise PreconditionFailed(
+            "Invalid argument, 'x-delayed-type' must be an existing exchange type"
+        )
+    if CONSISTENT_HASH in (kind, inner_type(arguments)):
         _check_text(HASH_HEADER, arguments, what)
         _check_text(HASH_PROPERTY, arguments, what)
 

@@ -8,13 +8,16 @@ from typing import cast, final
 
 from mypy_extensions import i64
 
+from penstock.backing.factory import adopt
 from penstock.broker.access import NO_LIMIT, User, UserRegistry
 from penstock.broker.dead_letters import DeadLetters
+from penstock.broker.delays import Delays
 from penstock.broker.policies import Policy
 from penstock.broker.replies import Replies
 from penstock.broker.routes import check_connection_limits, check_node_limit
 from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
 from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.headers import HeaderReader
 from penstock.core.letters import LetterWriter
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -23,6 +26,7 @@ from penstock.routing.exchanges import Exchange
 from penstock.storage.definition_records import Topology
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
+from penstock.storage.recovery import FoundQueue
 
 
 @final
@@ -37,6 +41,7 @@ class Broker:
         new_incarnation: IncarnationSource,
         loopback_users: list[str],
         letter_writer: LetterWriter,
+        header_reader: HeaderReader,
     ) -> None:
         self.definitions = definitions
         self.engine = engine
@@ -48,6 +53,13 @@ class Broker:
         self.replies = Replies()
         self.dead_letters = DeadLetters(
             self.vhosts, letter_writer, lambda: engine.journal.durable_position
+        )
+        self.delays = Delays(
+            self.vhosts,
+            self.schedule,
+            header_reader,
+            letter_writer,
+            self.dead_letters.settle_later,
         )
         self._wakeups: list[Queue] = []
         self._refills: list[Queue] = []
@@ -89,6 +101,15 @@ class Broker:
             queue = self.vhosts[queue_record.vhost].recover_queue(queue_record, now_ms)
             queue.range_lease = range_lease_epoch
         self._bind_all(topology)
+
+    def adopt(self, topology: Topology, found: dict[int, FoundQueue]) -> None:
+        """Give the queues the messages the disk remembers."""
+        for record in topology.queues:
+            vhost = self.vhosts[record.vhost]
+            queue = vhost.rooms.rooms.get(record.name) or vhost.queues[record.name]
+            adopt(queue.backing, record.queue_id, found)
+            if queue.releases_to is not None:
+                queue.wake()  # what is ready there has not been looked at
 
     def _take_rules(self, topology: Topology) -> None:
         """Before there are queues: they are made by what holds."""
@@ -222,5 +243,8 @@ class Broker:
                 continue
             if when_ms == queue.expiry_due_ms:
                 queue.expiry_due_ms = 0
-                self.expire_messages(queue, now_ms)
+                if queue.releases_to is not None:
+                    self.delays.release(queue, now_ms)
+                else:
+                    self.expire_messages(queue, now_ms)
         return lost

@@ -66,10 +66,14 @@ class DeadLetters:
             position = at if at > 0 else position
         if death.refused:
             return
+        self.settle_later(position, queue, death.messages)
+
+    def settle_later(self, position: i64, queue: Queue, messages: list[Message]) -> None:
+        """Acknowledge them when the journal is on disk up to ``position``; 0 = at once."""
         if position <= self._durable_position():
-            queue.backing.ack(death.messages)
+            queue.backing.ack(messages)
         else:
-            self._waiting.append((int(position), queue, death.messages))
+            self._waiting.append((int(position), queue, messages))
 
     def _publish(
         self, vhost: Vhost, queue: Queue, reason: str, message: Message, now_ms: i64

@@ -21,9 +21,10 @@ from penstock.broker.access import HASHING, NO_LIMIT, User, hash_password
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.broker.policies import Policy, check_key
-from penstock.broker.vhost import PREDECLARED, Vhost
+from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError, NotImplementedYet, PreconditionFailed
 from penstock.queues.queue import Queue
+from penstock.routing.exchanges import PREDECLARED
 
 Json = dict[str, Any]
 SaltSource = Callable[[], bytes]

@@ -29,6 +29,8 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
     "x-queue-type",
 )
 
+COMPARED_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange", "x-delayed-type")
+
 
 def check_same_queue(
     queue: Queue,
@@ -65,7 +67,7 @@ def check_same_exchange(
     check_equivalent("durable", what, durable, exchange.durable, MISSING)
     check_equivalent("auto_delete", what, auto_delete, exchange.auto_delete, MISSING)
     check_equivalent("internal", what, internal, exchange.internal, MISSING)
-    check_same_arguments(("alternate-exchange",), what, arguments, exchange.arguments)
+    check_same_arguments(COMPARED_EXCHANGE_ARGUMENTS, what, arguments, exchange.arguments)
 
 
 def _type(kind: str) -> str:

@@ -32,6 +32,14 @@ def any_refuses(queues: list[Queue]) -> bool:
     return False
 
 
+def waits(queues: list[Queue]) -> bool:
+    """Is one of them a room, from which a message is routed once more?"""
+    for queue in queues:  # noqa: SIM110 - compiled code has no cheap generators
+        if queue.releases_to is not None:
+            return True
+    return False
+
+
 def share_contents(taken: list[Message], copies: list[Message]) -> None:
     """What one queue put into the message store the next one finds there."""
     for i in range(len(taken)):

@@ -9,7 +9,7 @@ Errors are the kinds of ``core.errors`` with RabbitMQ's texts.
 """
 
 from collections.abc import Callable
-from typing import Final, cast, final
+from typing import cast, final
 
 from mypy_extensions import i64
 
@@ -27,6 +27,7 @@ from penstock.broker.routes import (
     share_contents,
     unused,
 )
+from penstock.broker.waiting_rooms import WaitingRooms, is_room
 from penstock.core.errors import (
     AccessRefused,
     CommandInvalid,
@@ -38,7 +39,14 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.limits import Death
 from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
-from penstock.routing.exchanges import EXCHANGE_TYPES, Exchange, looks_at_headers, route
+from penstock.routing.exchanges import (
+    DELAYED,
+    EXCHANGE_TYPES,
+    PREDECLARED,
+    Exchange,
+    looks_at_headers,
+    route,
+)
 from penstock.storage.definition_records import (
     BindingRecord,
     ExchangeRecord,
@@ -48,16 +56,6 @@ from penstock.storage.definition_records import (
 )
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
-
-PREDECLARED: Final = (
-    ("amq.direct", "direct", False),
-    ("amq.fanout", "fanout", False),
-    ("amq.headers", "headers", False),
-    ("amq.match", "headers", False),
-    ("amq.rabbitmq.trace", "topic", True),
-    ("amq.topic", "topic", False),
-)
-
 
 BackingFactory = Callable[[int, bool, int, dict[str, object]], BackingQueue]
 """(queue id, durable, segment entries, arguments) -> the backing of a new queue."""
@@ -88,6 +86,7 @@ class Vhost:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}  # of durable queues
+        self.rooms = WaitingRooms(name, definitions, self._new_room, new_incarnation)
         self.policies = PolicyBook()
         self.description = ""
         self.tags: list[str] = []
@@ -229,6 +228,8 @@ class Vhost:
             self._definitions.put_exchange(
                 ExchangeRecord(self.name, name, kind, auto_delete, internal, arguments)
             )
+        if kind == DELAYED:
+            self.rooms.open(self.exchanges[name])
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
@@ -261,6 +262,7 @@ class Vhost:
 
     def _strike(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
+        self.rooms.close(exchange)
         if exchange.durable:
             self._definitions.delete_exchange(self.name, exchange.name)
 
@@ -282,41 +284,31 @@ class Vhost:
         self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
         kept = queue.name in self.queue_ids  # not an exclusive one, though it is called durable
-        self._bind(source, queue, queue.name, "queue", kept, routing_key, arguments)
+        record = BindingRecord(self.name, source, queue.name, "queue", routing_key, arguments)
+        self._bind(record, queue, kept)
 
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
         check_not_default(destination)
         target = self.exchange(destination)
-        self._bind(source, target, destination, "exchange", target.durable, routing_key, arguments)
+        record = BindingRecord(self.name, source, destination, "exchange", routing_key, arguments)
+        self._bind(record, target, target.durable)
 
-    def _bind(
-        self,
-        source: str,
-        destination: object,
-        destination_name: str,
-        destination_type: str,
-        destination_durable: bool,
-        routing_key: str,
-        arguments: dict[str, object],
-    ) -> None:
-        check_not_default(source)
-        exchange = self.exchange(source)
-        if not exchange.bind(destination, routing_key, arguments):
+    def _bind(self, record: BindingRecord, destination: object, kept: bool) -> None:
+        check_not_default(record.source)
+        exchange = self.exchange(record.source)
+        if not exchange.bind(destination, record.routing_key, record.arguments):
             return
         self.epoch += 1
-        if exchange.durable and destination_durable:
-            self._definitions.put_binding(
-                BindingRecord(
-                    self.name, source, destination_name, destination_type, routing_key, arguments
-                )
-            )
+        if exchange.durable and kept:
+            self._definitions.put_binding(record)
 
     def unbind_queue(
         self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
-        self._unbind(source, queue, queue.name, "queue", routing_key, arguments)
+        record = BindingRecord(self.name, source, queue.name, "queue", routing_key, arguments)
+        self._unbind(record, queue)
 
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
@@ -324,28 +316,21 @@ class Vhost:
         check_not_default(destination)
         target = self.exchanges.get(destination)
         if target is not None:
-            self._unbind(source, target, destination, "exchange", routing_key, arguments)
+            record = BindingRecord(
+                self.name, source, destination, "exchange", routing_key, arguments
+            )
+            self._unbind(record, target)
 
-    def _unbind(
-        self,
-        source: str,
-        destination: object,
-        destination_name: str,
-        destination_type: str,
-        routing_key: str,
-        arguments: dict[str, object],
-    ) -> None:
-        check_not_default(source)
-        exchange = self.exchanges.get(source)
+    def _unbind(self, record: BindingRecord, destination: object) -> None:
+        check_not_default(record.source)
+        exchange = self.exchanges.get(record.source)
         # What is not bound need not be unbound: all of these are fine.
-        if exchange is None or not exchange.unbind(destination, routing_key, arguments):
+        if exchange is None or not exchange.unbind(
+            destination, record.routing_key, record.arguments
+        ):
             return
         self.epoch += 1
-        self._definitions.delete_binding(
-            BindingRecord(
-                self.name, source, destination_name, destination_type, routing_key, arguments
-            )
-        )
+        self._definitions.delete_binding(record)
         if unused(exchange):
             self._remove_exchange(exchange)
 
@@ -387,6 +372,8 @@ class Vhost:
 
     def recover_queue(self, record: QueueRecord, now_ms: i64) -> Queue:
         """Open a durable queue again; its messages are the node's business."""
+        if is_room(record.name):
+            return self.rooms.recover(record, self.exchanges)
         queue = self._make_queue(
             record.queue_id,
             record.name,
@@ -411,6 +398,24 @@ class Vhost:
         arguments: dict[str, object],
     ) -> Queue:
         backing = self._make_backing(queue_id, kept, self.segment_entries, arguments)
+        queue = self._new_queue(name, incarnation, durable, auto_delete, arguments, backing)
+        queue.single_active = arguments.get("x-single-active-consumer") is True
+        self.policies.queue_settings(name, arguments).apply_to(queue)
+        self.queues[name] = queue
+        if kept:
+            self.queue_ids[name] = queue_id
+        self.epoch += 1
+        return queue
+
+    def _new_queue(
+        self,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+        backing: BackingQueue,
+    ) -> Queue:
         queue = Queue(
             self.name,
             name,
@@ -423,14 +428,17 @@ class Vhost:
             self._refills,
             self._deaths,
         )
-        queue.single_active = arguments.get("x-single-active-consumer") is True
         backing.set_reader(queue)
-        self.policies.queue_settings(name, arguments).apply_to(queue)
-        self.queues[name] = queue
-        if kept:
-            self.queue_ids[name] = queue_id
-        self.epoch += 1
         return queue
+
+    def _new_room(self, queue_id: int, name: str, incarnation: str, kept: bool) -> Queue:
+        backing = self._make_backing(queue_id, kept, self.segment_entries, {})
+        return self._new_queue(name, incarnation, kept, False, {}, backing)
+
+    def durable_queues(self) -> list[Queue]:
+        """Those whose messages the disk keeps, waiting rooms too."""
+        rooms = [room for room in self.rooms.rooms.values() if room.durable]
+        return [self.queues[name] for name in self.queue_ids] + rooms
 
     def delete_queue(self, queue: Queue) -> list[Consumer]:
         """Remove it and everything in it; returns the consumers who lost it."""

@@ -4,9 +4,14 @@ Features that look at one header of some messages (deduplication, delays) are be
 wire, where nobody sees protocol bytes.  So they are given a ``HeaderReader``.
 """
 
+from typing import Final
+
 from penstock.core.message import Message
 
-DEDUPLICATION_HEADER = "x-deduplication-header"
+DEDUPLICATION_HEADER: Final = "x-deduplication-header"
+DELAY_HEADER: Final = "x-delay"
+DELAY_MAX_MS: Final = 10 * 365 * 86_400_000
+"""Ten years; who asks for more gets this."""
 
 
 class HeaderReader:
@@ -15,3 +20,15 @@ class HeaderReader:
     def read(self, message: Message, name: str) -> object:
         """The value, None when there is none; cheap when the name does not occur at all."""
         raise NotImplementedError
+
+
+def delay_in(value: object) -> int:
+    """Milliseconds that a value of ``x-delay`` asks for: a number, or text that is one.
+
+    Anything else is none, as is what is not above 0; a negative one was waited for already.
+    """
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        return 0
+    return min(value, DELAY_MAX_MS)

@@ -1,4 +1,4 @@
-"""Dead letters, as the broker sees them, whatever protocol's message they are.
+"""Messages the broker itself publishes, whatever protocol's they are: dead letters, delayed ones.
 
 The broker knows that a message died, where, when and why; how that is written on a message only
 its protocol knows.  So the broker is given a ``LetterWriter``.
@@ -16,11 +16,12 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 
 
 class Letter:
-    """What a dead message is published as.
+    """What a message is published as.
 
     ``address``     as in ``Message``: the dead letter exchange and the first routing key
     ``keys``        all routing keys
     ``priority``    0 to 255
+    ``lasts_ms``    its own time to live, -1 = none
     ``headers``     for exchanges that route by headers
     ``seen_queues`` queues to which it must not go again: it came from there without anybody
                     ever refusing it
@@ -34,6 +35,7 @@ class Letter:
         headers: dict[str, object],
         seen_queues: list[str],
         priority: int,
+        lasts_ms: int = -1,
     ) -> None:
         self.content = content
         self.address = address
@@ -41,10 +43,11 @@ class Letter:
         self.headers = headers
         self.seen_queues = seen_queues
         self.priority = priority
+        self.lasts_ms = lasts_ms
 
 
 class LetterWriter:
-    """Writes a death on a message."""
+    """Writes a death on a message, or the end of a delay."""
 
     def write(
         self,
@@ -56,4 +59,8 @@ class LetterWriter:
         key: str | None,
     ) -> Letter:
         """``exchange`` and ``key`` are where it goes; no key = the one it had."""
+        raise NotImplementedError
+
+    def release(self, message: Message) -> Letter:
+        """A message whose delay is over, with all its routing keys."""
         raise NotImplementedError

@@ -19,6 +19,7 @@ from math import isfinite
 from typing import Final, cast
 from urllib.parse import quote_plus
 
+from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
@@ -208,7 +209,13 @@ class BrokerView:
             internal=exchange.internal,
             arguments=jsonable(exchange.arguments),
         )
+        if exchange.delays:
+            row["messages_delayed"] = self._delayed_count(cast(Queue, exchange.room))
         return row
+
+    def _delayed_count(self, room: Queue) -> int:
+        backing = cast(VariableQueue, room.backing)
+        return int(backing.ready_count() + backing.count_delayed())
 
     def bindings_from(self, vhost: str, exchange: str) -> list[Binding]:
         """Bindings that leave an exchange, as tokens for ``binding_rows``; none if it is gone."""

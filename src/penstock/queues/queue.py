@@ -91,6 +91,7 @@ class Queue(LimitedMessages):
         self.awake: bool = False
         self.refilling: bool = False
         self.deleted: bool = False
+        self.releases_to: object = None  # the exchange whose delayed messages wait here
         self.paused: bool = False  # takes messages, gives none
         self.had_consumer: bool = False
         self._wakeups = wakeups

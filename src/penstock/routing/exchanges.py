@@ -22,12 +22,30 @@ destination only, not on how many others the exchange has.
 
 from typing import Final, final
 
+from penstock.core.headers import DELAY_HEADER, delay_in
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
 from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher
 from penstock.routing.topic_trie import TopicTrie
 
-EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers", CONSISTENT_HASH)
+DELAYED: Final = "x-delayed-message"
+EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers", CONSISTENT_HASH, DELAYED)
+
+PREDECLARED: Final = (
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+    ("amq.topic", "topic", False),
+)
+"""Name, type and whether internal, of what every virtual host has."""
+
+
+def inner_type(arguments: dict[str, object]) -> str:
+    """How an exchange that delays routes; "" when its arguments do not say."""
+    value = arguments.get("x-delayed-type")
+    return value if isinstance(value, str) and value in EXCHANGE_TYPES and value != DELAYED else ""
 
 
 def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
@@ -39,6 +57,8 @@ def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
         return TopicTrie()
     if exchange_type == "headers":
         return HeadersMatcher()
+    if exchange_type == DELAYED:
+        return make_matcher(inner_type(arguments), arguments)
     assert exchange_type == CONSISTENT_HASH, exchange_type
     return HashMatcher(arguments)
 
@@ -68,6 +88,7 @@ class Exchange:
 
     ``needs_headers``  messages have to be opened to be routed here
     ``alternate``      name of the exchange that gets what finds no destination here
+    ``delays``         messages with a delay go to its ``room``, and from there on later
     """
 
     def __init__(
@@ -89,7 +110,9 @@ class Exchange:
         self.arguments: dict[str, object] = arguments
         self.alternate: str | None = None
         self.matcher: Matcher = make_matcher(type, arguments)
-        self.needs_headers: bool = self.matcher.needs_headers
+        self.delays: bool = type == DELAYED
+        self.room: object = None
+        self.needs_headers: bool = self.delays or self.matcher.needs_headers
         # By identity of the destination, then by (routing key, arguments).
         self.bound: dict[int, dict[tuple[str, str], Binding]] = {}
         self.bound_exchanges: dict[int, Exchange] = {}
@@ -204,6 +227,8 @@ def next_hops(
     alternate when it has none.
     """
     found: list[object] = []
+    if exchange.delays and headers is not None and delay_in(headers.get(DELAY_HEADER)) > 0:
+        return [exchange.room]
     exchange.match(routing_key, headers, found)
     if copies is not None and exchange.matcher.takes_copies:
         for key in copies:

@@ -19,7 +19,7 @@ from mypy_extensions import i64
 from penstock.broker.confirms import ConfirmLedger
 from penstock.broker.replies import REPLY_PREFIX
 from penstock.broker.rights import WRITE
-from penstock.broker.routes import Route, any_refuses
+from penstock.broker.routes import Route, any_refuses, waits
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.queues.queue import Queue
@@ -145,11 +145,11 @@ class Publishing:
             message = messages[place]
             facts = routing_facts(message.content)
             copies = copy_keys(facts)
-            if BCC in facts:
-                message = without_its_bcc(message)
             queues = route.queues
             if route.needs_headers or copies:
                 queues = self._queues_for(address, facts, copies)
+            if BCC in facts and not waits(queues):
+                message = without_its_bcc(message)
             if address.exchange == "":
                 for key in set(copies):
                     self._answer(key, [message])

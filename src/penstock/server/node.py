@@ -27,7 +27,7 @@ from base64 import urlsafe_b64encode
 from typing import Final, cast
 
 from penstock import __version__
-from penstock.backing.factory import BackingMaker, adopt
+from penstock.backing.factory import BackingMaker
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import HASHING, NO_LIMIT, hash_password
 from penstock.broker.broker import Broker
@@ -188,6 +188,7 @@ class Node:
             lambda: secrets.token_hex(16),
             list(settings.loopback_users),
             AmqpLetterWriter(),
+            AmqpHeaderReader(),
         )
         self.broker.connection_max = settings.connection_max or NO_LIMIT
         self.recovery = self._recover(topology)
@@ -236,9 +237,7 @@ class Node:
                 self.settings.queue_index_segment_entries,
                 now_ms,
             )
-        for record in topology.queues:
-            queue = self.broker.vhosts[record.vhost].queues[record.name]
-            adopt(queue.backing, record.queue_id, opening.queues)
+        self.broker.adopt(topology, opening.queues)
         reach("recovery.ready")
         text = f"{len(topology.queues)} durable queues, {int(opening.messages)} messages"
         if opening.clean:
@@ -367,8 +366,8 @@ class Node:
         durable: list[RestingQueue] = []
         next_seq_ids: dict[int, int] = {}
         for vhost in self.broker.vhosts.values():
-            for name in vhost.queue_ids:
-                for part in vhost.queues[name].backing.parts():
+            for queue in vhost.durable_queues():
+                for part in queue.backing.parts():
                     backing = cast(VariableQueue, part)
                     durable.append(backing)
                     next_seq_ids[int(backing.queue_id)] = int(backing.next_seq_id())

@@ -121,6 +121,11 @@ class Turn:
                 self._broker.expire_messages(queue, now_ms)
 
     def _deliver_from(self, queue: Queue, now_ms: i64) -> None:
+        if queue.releases_to is not None:
+            queue.awake = False
+            if not queue.deleted:
+                self._broker.delays.sort(queue, now_ms)
+            return
         for delivery in queue.deliver(now_ms):
             channel = cast(AmqpChannel, delivery.consumer.holder)
             channel.deliver(delivery)

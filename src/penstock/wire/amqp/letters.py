@@ -1,4 +1,5 @@
 """Writes a death on an AMQP message: the headers RabbitMQ's users read on dead letters.
+Also the end of a delay: its ``x-delay`` becomes negative.
 
     x-death                 array, the newest first: count, reason, queue, time, exchange,
                             routing-keys, and original-expiration if the message had one
@@ -18,6 +19,7 @@ from typing import Final, final
 
 from librt.strings import BytesWriter
 
+from penstock.core.headers import DELAY_HEADER, delay_in
 from penstock.core.letters import REJECTED, Letter, LetterWriter
 from penstock.core.message import Message
 from penstock.wire.amqp.encoder import short_bytes
@@ -29,16 +31,19 @@ from penstock.wire.amqp.header_edit import (
     table_payload,
     with_headers,
 )
-from penstock.wire.amqp.properties import EXPIRATION, expiration, priority
-from penstock.wire.amqp.routing_facts import add_properties
+from penstock.wire.amqp.properties import EXPIRATION, expiration, parse_expiration, priority
+from penstock.wire.amqp.routing_facts import add_properties, routing_facts
 from penstock.wire.amqp.tables import decode_table
 
 X_DEATH: Final = b"x-death"
+X_DELAY: Final = b"x-delay"
 CC: Final = b"CC"
+BCC: Final = b"BCC"
 ARRAY: Final = b"A"
 TABLE: Final = b"F"
 LONG: Final = b"l"
 """Integers of 64 bits, as RabbitMQ writes counts."""
+INTEGER: Final = b"I"
 STRING: Final = b"S"
 TIMESTAMP: Final = b"T"
 
@@ -59,7 +64,7 @@ class AmqpLetterWriter(LetterWriter):
         content = message.content
         fields = header_fields(content)
         old_exchange, old_key = _names_in(message.address)
-        keys = [old_key, *_copies(fields)]
+        keys = [old_key, *_copies(fields, CC)]
         info = [
             (b"reason", _string(reason)),
             (b"queue", _string(queue)),
@@ -84,6 +89,36 @@ class AmqpLetterWriter(LetterWriter):
             [] if reason == REJECTED else _seen_queues(headers),
             int(priority(content)),
         )
+
+    def release(self, message: Message) -> Letter:
+        content = message.content
+        fields = header_fields(content)
+        facts = routing_facts(content)
+        _, key = _names_in(message.address)
+        keys = [key, *_copies(fields, CC), *_copies(fields, BCC)]
+        delay = -delay_in(facts.get(DELAY_HEADER))
+        if delay < 0:
+            facts[DELAY_HEADER] = delay
+            fields = [_delayed(field, delay) for field in fields]
+        lasted = expiration(content)
+        return Letter(
+            with_headers(content, [field for field in fields if field[0] != BCC], 0),
+            message.address,
+            keys,
+            facts,
+            [],
+            int(priority(content)),
+            -1 if lasted is None else parse_expiration(lasted),
+        )
+
+
+def _delayed(field: Field, delay: int) -> Field:
+    """A delay that is over is negative."""
+    if field[0] != X_DELAY:
+        return field
+    if delay >= -(1 << 31):
+        return X_DELAY, INTEGER + delay.to_bytes(4, "big", signed=True)
+    return X_DELAY, LONG + delay.to_bytes(8, "big", signed=True)
 
 
 def _with_death(
@@ -148,10 +183,10 @@ def _seen_queues(headers: dict[str, object]) -> list[str]:
     return seen
 
 
-def _copies(fields: list[Field]) -> list[str]:
-    """The routing keys in CC."""
+def _copies(fields: list[Field], header: bytes) -> list[str]:
+    """The routing keys in CC or BCC."""
     for key, value in fields:
-        if key == CC and value[:1] == ARRAY:
+        if key == header and value[:1] == ARRAY:
             return [_text(item[5:]) for item in array_items(value) if item[:1] == STRING]
     return []
 
