@@ -84,6 +84,7 @@ HOT = [
     "src/penstock/broker/routes.py",
     "src/penstock/broker/replies.py",
     "src/penstock/broker/waiting_rooms.py",
+    "src/penstock/broker/sweep.py",
     "src/penstock/broker/vhost.py",
     "src/penstock/broker/dead_letters.py",
     "src/penstock/broker/delays.py",

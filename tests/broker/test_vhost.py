@@ -22,6 +22,7 @@ from penstock.core.errors import (
 )
 from penstock.core.message import Address, Message
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.storage.definitions import Definitions
 from tests.helpers.connection_pair import QuietBroker
 
 EXCHANGES = ("x0", "x1", "x2", "x3")
@@ -515,6 +516,47 @@ def test_alternate_exchanges_by_policy(tmp_path: Path) -> None:
         assert reached(here, "own") == []
     admin.delete_policy("/", "p", NOW_MS)
     assert reached(vhost, "early") == reached(vhost, "amq.direct") == []
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic", "fanout", "headers"])
+def test_what_has_very_many_bindings_is_deleted_at_once(kind: str, tmp_path: Path) -> None:
+    """The queue, then the exchange, with a crash while their bindings go."""
+    file = str(tmp_path / "definitions.db")
+    node = QuietBroker(definitions=file)
+    vhost = node.broker.vhosts["/"]
+    vhost.declare_exchange("x", kind, True, False, False, {})
+    vhost.declare_exchange("last", "fanout", True, True, False, {})
+    vhost.declare_exchange("spare", "fanout", True, False, False, {})
+    vhost.bind_exchange("x", "spare", "k", {})
+    big = vhost.declare_queue("big", True, None, False, {}, NOW_MS)
+    small = vhost.declare_queue("small", True, None, False, {}, NOW_MS)
+    for number in range(1200):
+        vhost.bind_queue(big, "x", str(number), {"n": number})
+        vhost.bind_queue(big, "last", str(number), {})
+        vhost.bind_queue(small, "x", str(number), {"n": number})
+    vhost.delete_queue(big)
+    assert "last" not in vhost.exchanges
+    assert [binding.destination for binding in vhost.exchanges["x"].bindings()] == [small] * 1200
+    assert [queue.name for queue in vhost.find_queues("x", "7", {"n": 7}, [])] == ["small"]
+    node.turn.run(NOW_MS, True)
+    assert node.turn.has_work()
+    again = QuietBroker(definitions=file)
+    vhost = again.broker.vhosts["/"]
+    assert sorted(queue.name for queue in vhost.queues.values()) == ["small"]
+    assert len(vhost.exchanges["x"].bindings()) == 1200
+    vhost.delete_exchange("x", False)
+    assert not vhost.exchanges["spare"].has_bindings()
+    vhost.declare_exchange("x", kind, True, False, False, {})
+    small = vhost.queues["small"]
+    vhost.bind_queue(small, "x", "7", {"n": 7})
+    turns = 0
+    while again.broker.sweep.run():
+        turns += 1
+        assert [queue.name for queue in vhost.find_queues("x", "7", {"n": 7}, [])] == ["small"]
+    assert turns > 1
+    again.definitions.commit()
+    (binding,) = Definitions(file).load().bindings
+    assert (binding.source, binding.destination, binding.routing_key) == ("x", "small", "7")
 
 
 def test_who_may_enter(node: QuietBroker) -> None:

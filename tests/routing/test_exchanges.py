@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.core.errors import PreconditionFailed
-from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, Exchange, looks_at_headers, route
+from penstock.routing.exchanges import (
+    DELAYED,
+    EXCHANGE_TYPES,
+    REMOVED_AT_ONCE,
+    Exchange,
+    looks_at_headers,
+    route,
+)
 
 
 class Queue:
@@ -330,3 +339,81 @@ def test_unbinding_one_destination_does_not_look_at_the_others(kind: str) -> Non
         assert len(x.unbind_destination(queue)) == 1
     assert time.process_time() - started < 10
     assert not x.has_bindings()
+
+
+# -- destinations that leave with very many bindings -------------------------------------------
+
+
+def key(kind: str, number: int) -> str:
+    return str(number + 1) if kind == "x-consistent-hash" else f"a.{number}.*"
+
+
+@pytest.mark.parametrize("kind", EXCHANGE_TYPES)
+def test_a_dismissed_destination_is_gone_at_once_and_its_bindings_later(kind: str) -> None:
+    x = exchange(kind)
+    a, b = Queue("a"), Queue("b")
+    for number in range(3 * REMOVED_AT_ONCE):
+        x.bind(a, key(kind, number), {"n": number, "x-match": "any"})
+    x.bind(b, key(kind, 7), {"n": 7})
+    assert x.dismiss(a)
+    assert not x.dismiss(a)
+    assert [binding.destination for binding in x.bindings()] == [b]
+    for number in range(3 * REMOVED_AT_ONCE):
+        wanted = ["b"] if kind in ("fanout", "x-consistent-hash") or number == 7 else []
+        assert names(route(x, key(kind, number), {"n": number})) == wanted
+    swept = 0
+    while x.dismissed:
+        count = x.sweep(70)
+        assert 0 < count <= 70
+        swept += count
+    assert swept == (0 if kind == "x-consistent-hash" else 3 * REMOVED_AT_ONCE)
+    assert x.sweep(70) == 0
+    assert names(route(x, key(kind, 7), {"n": 7})) == ["b"]
+    x.unbind(b, key(kind, 7), {"n": 7})
+    assert not x.has_bindings()
+    fresh = exchange(kind)
+    fresh.bind(b, key(kind, 8), {})
+    x.bind(b, key(kind, 8), {})
+    assert names(route(x, key(kind, 8), {})) == names(route(fresh, key(kind, 8), {})) == ["b"]
+
+
+def test_a_few_bindings_are_removed_at_once() -> None:
+    x = exchange("direct")
+    a = Queue("a")
+    for number in range(REMOVED_AT_ONCE):
+        x.bind(a, str(number), {})
+    assert x.dismiss(a)
+    assert not x.dismissed
+
+
+def test_the_alternate_gets_what_only_dismissed_destinations_would_have() -> None:
+    x = named(first="topic-spare", spare="fanout")
+    a, b = Queue("a"), Queue("b")
+    x["spare"].bind(b, "", {})
+    for number in range(2 * REMOVED_AT_ONCE):
+        x["first"].bind(a, f"#.{number}", {})
+    x["first"].dismiss(a)
+    assert names(route(x["first"], "1", None, x)) == ["b"]
+
+
+def test_a_closed_exchange_gives_back_everything_in_slices() -> None:
+    """It and its bindings refer to each other: nothing of them must wait for the collector."""
+    x = exchange("topic")
+    a = Queue("a")
+    for number in range(300):
+        x.bind(a, f"k.{number}", {})
+        x.bind(Queue(str(number)), "k.#", {})
+    dying = weakref.ref(a)
+    for binding in x.bindings()[:300]:
+        assert binding.source is x
+    del binding
+    x.dismiss(a)
+    x.close()
+    assert not x.has_bindings()
+    del a
+    gc.disable()
+    try:
+        assert sum(x.sweep(100) for _ in range(7)) == 600
+        assert dying() is None
+    finally:
+        gc.enable()

@@ -28,6 +28,7 @@ from penstock.storage.definition_records import (
     UserRecord,
     VhostRecord,
 )
+from penstock.storage.definition_sweep import SWEPT_AT_ONCE
 from penstock.storage.definition_values import arguments_from_json, arguments_to_json
 from penstock.storage.definitions import Definitions
 
@@ -286,9 +287,9 @@ def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> No
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 5")
+    database.execute("PRAGMA user_version = 6")
     database.close()
-    with pytest.raises(Corrupt, match="format version 5, this release reads versions 2 to 4"):
+    with pytest.raises(Corrupt, match="format version 6, this release reads versions 2 to 5"):
         Definitions(path)
 
 
@@ -358,6 +359,88 @@ def test_setting_queue_ids_aside_does_not_end_a_turn(path: str) -> None:
         assert there == 3 * turn, "an unfinished turn is on disk"
         definitions.commit()
     other.close()
+    definitions.close()
+
+
+# -- bindings of what was deleted ----------------------------------------------------------------
+
+
+def bind_many(definitions: Definitions, count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
+        definitions.put_binding(BindingRecord("/", "x", "q", "queue", f"k{number}", {}))
+
+
+def keys_in(definitions: Definitions) -> list[str]:
+    return sorted(binding.routing_key for binding in definitions.load().bindings)
+
+
+def rows_in(path: str, table: str = "bindings") -> int:
+    database = sqlite3.connect(path)
+    (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+    database.close()
+    return int(count)
+
+
+@pytest.mark.parametrize("side", ["queue", "source", "exchange"])
+def test_clause_1_7_bindings_are_dead_at_once_and_deleted_later(path: str, side: str) -> None:
+    definitions = Definitions(path)
+    many = 3 * SWEPT_AT_ONCE + 1
+    if side == "exchange":
+        for number in range(many):
+            definitions.put_binding(BindingRecord("/", "x", "q", "exchange", f"k{number}", {}))
+    else:
+        bind_many(definitions, many)
+    definitions.put_binding(BindingRecord("/", "x2", "q2", "queue", "other", {}))
+    if side == "queue":
+        definitions.delete_queue("/", "q")
+    else:
+        definitions.delete_exchange("/", "x" if side == "source" else "q")
+    assert keys_in(definitions) == ["other"]
+    definitions.commit()
+    assert rows_in(path) == 2 * SWEPT_AT_ONCE + 2
+    definitions.close()
+    definitions = Definitions(path)  # in the middle
+    assert keys_in(definitions) == ["other"]
+    more = [definitions.sweep() for _ in range(3)]
+    assert more == [True, True, False]
+    assert not definitions.sweep()
+    definitions.commit()
+    assert (rows_in(path), rows_in(path, "leaving")) == (1, 0)
+    definitions.close()
+
+
+def test_clause_1_7_the_name_may_be_used_again_at_once(path: str) -> None:
+    definitions = Definitions(path)
+    bind_many(definitions, 2 * SWEPT_AT_ONCE)
+    definitions.delete_queue("/", "q")
+    bind_many(definitions, 5, first=2 * SWEPT_AT_ONCE - 3)  # some are the very bindings from before
+    wanted = sorted(f"k{2 * SWEPT_AT_ONCE - 3 + number}" for number in range(5))
+    assert keys_in(definitions) == wanted
+    definitions.commit()
+    definitions.close()
+    definitions = Definitions(path)
+    assert keys_in(definitions) == wanted
+    bind_many(definitions, 1, first=99_999)
+    while definitions.sweep():
+        pass
+    assert keys_in(definitions) == [*wanted, "k99999"]
+    definitions.commit()
+    assert rows_in(path) == 6
+    definitions.close()
+
+
+def test_clause_1_7_deleted_again_before_it_was_done(path: str) -> None:
+    definitions = Definitions(path)
+    for _ in range(3):
+        bind_many(definitions, 3 * SWEPT_AT_ONCE)
+        definitions.delete_queue("/", "q")
+        assert keys_in(definitions) == []
+    definitions.delete_vhost("/")
+    definitions.commit()
+    assert (rows_in(path), rows_in(path, "leaving")) == (0, 0)
+    assert not definitions.sweep()
+    bind_many(definitions, 1)
+    assert keys_in(definitions) == ["k0"]
     definitions.close()
 
 

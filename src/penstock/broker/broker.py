@@ -15,6 +15,7 @@ from penstock.broker.delays import Delays
 from penstock.broker.policies import Policy
 from penstock.broker.replies import Replies
 from penstock.broker.routes import check_connection_limits, check_node_limit
+from penstock.broker.sweep import Sweep
 from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.headers import HeaderReader
@@ -50,6 +51,7 @@ class Broker:
         self.connection_count: i64 = 0
         self.connection_max: i64 = NO_LIMIT
         self.schedule = Schedule()
+        self.sweep = Sweep(definitions)
         self.replies = Replies()
         self.dead_letters = DeadLetters(
             self.vhosts, letter_writer, lambda: engine.journal.durable_position
@@ -167,6 +169,7 @@ class Broker:
             self._refills,
             self.dead_letters.deaths,
             self.schedule,
+            self.sweep,
         )
         self.vhosts[name] = vhost
         return vhost

@@ -27,6 +27,7 @@ from penstock.broker.routes import (
     share_contents,
     unused,
 )
+from penstock.broker.sweep import Sweep
 from penstock.broker.waiting_rooms import WaitingRooms, is_room
 from penstock.core.errors import (
     AccessRefused,
@@ -79,6 +80,7 @@ class Vhost:
         refills: list[Queue],
         deaths: list[Death],
         schedule: Schedule,
+        sweep: Sweep,
     ) -> None:
         self.name = name
         self.segment_entries = segment_entries
@@ -101,6 +103,7 @@ class Vhost:
         self._refills = refills
         self._deaths = deaths
         self._schedule = schedule
+        self._sweep = sweep
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = Exchange(
                 name, exchange_name, kind, True, False, internal, {}
@@ -263,6 +266,8 @@ class Vhost:
     def _strike(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
         self.rooms.close(exchange)
+        exchange.close()
+        self._sweep.add(exchange)
         if exchange.durable:
             self._definitions.delete_exchange(self.name, exchange.name)
 
@@ -274,7 +279,10 @@ class Vhost:
         while len(gone) > 0:
             target = gone.pop()
             for exchange in list(self.exchanges.values()):
-                if len(exchange.unbind_destination(target)) > 0 and unused(exchange):
+                if not exchange.dismiss(target):
+                    continue
+                self._sweep.add(exchange)
+                if unused(exchange):
                     self._strike(exchange)
                     gone.append(exchange)
 

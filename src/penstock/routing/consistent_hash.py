@@ -93,6 +93,12 @@ class HashMatcher(Matcher):
         if share.bindings == 0:
             del self.shares[id(destination)]
 
+    def drop(self, destination: object) -> bool:
+        share = self.shares.pop(id(destination), None)
+        if share is not None:
+            self.reweigh(share, 0)
+        return True
+
     def reweigh(self, share: Share, weight: int) -> None:
         count = self.weights.pop(share.weight, 0)
         if count > 1:

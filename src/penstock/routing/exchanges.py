@@ -16,11 +16,15 @@ whoever leads to one has found something, even if that one then finds nothing.
 A message may carry further routing keys, ``copies``.  Types that look at the key look at each;
 no destination gets a message twice.
 
-Cost: ``bind``, ``unbind`` and ``unbind_destination`` depend on the bindings of that
-destination only, not on how many others the exchange has.
+Cost: ``bind``, ``unbind`` and ``dismiss`` depend on the bindings of that destination only, not
+on how many others the exchange has.  A destination that has very many is dismissed at once,
+and what the matcher knows of it goes later, some at a time (``sweep``); meanwhile it is left
+out of what the matcher finds.  It is deleted, or the exchange is, so it is not bound again.
 """
 
 from typing import Final, final
+
+from mypy_extensions import i64
 
 from penstock.core.headers import DELAY_HEADER, delay_in
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
@@ -46,6 +50,10 @@ def inner_type(arguments: dict[str, object]) -> str:
     """How an exchange that delays routes; "" when its arguments do not say."""
     value = arguments.get("x-delayed-type")
     return value if isinstance(value, str) and value in EXCHANGE_TYPES and value != DELAYED else ""
+
+
+REMOVED_AT_ONCE: Final = 100
+"""Bindings of a destination that are not worth a second visit."""
 
 
 def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
@@ -116,6 +124,9 @@ class Exchange:
         # By identity of the destination, then by (routing key, arguments).
         self.bound: dict[int, dict[tuple[str, str], Binding]] = {}
         self.bound_exchanges: dict[int, Exchange] = {}
+        # As ``bound``: what the matcher still has to be told.
+        self.dismissed: dict[int, dict[tuple[str, str], Binding]] = {}
+        self.awaits_sweep: bool = False
 
     def bind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
         """True when the binding is new; ``PreconditionFailed`` for wrong arguments."""
@@ -155,6 +166,42 @@ class Exchange:
         self.forget(destination)
         return removed
 
+    def dismiss(self, destination: object) -> bool:
+        """It is deleted: remove every binding to it.  False when there was none."""
+        ways = self.bound.get(id(destination))
+        if ways is None:
+            return False
+        if self.matcher.drop(destination):
+            self.forget(destination)
+        elif len(ways) <= REMOVED_AT_ONCE:
+            self.unbind_destination(destination)
+        else:
+            self.forget(destination)
+            self.dismissed[id(destination)] = ways
+        return True
+
+    def close(self) -> None:
+        """It is deleted itself: every binding is to go."""
+        if not self.dismissed:
+            self.dismissed = self.bound
+        else:
+            self.dismissed.update(self.bound)
+        self.bound = {}
+        self.bound_exchanges = {}
+
+    def sweep(self, limit: i64) -> i64:
+        """Tell the matcher of up to so many bindings that are no more; returns how many."""
+        count: i64 = 0
+        while self.dismissed and count < limit:
+            identity, ways = self.dismissed.popitem()
+            while ways and count < limit:
+                _, binding = ways.popitem()
+                self.matcher.remove(binding.destination, binding.routing_key, binding.arguments)
+                count += 1
+            if ways:
+                self.dismissed[identity] = ways
+        return count
+
     def forget(self, destination: object) -> None:
         del self.bound[id(destination)]
         self.bound_exchanges.pop(id(destination), None)
@@ -182,6 +229,8 @@ class Exchange:
     ) -> None:
         """Append the destinations of this exchange alone, each once."""
         self.matcher.match(routing_key, headers, found)
+        if self.dismissed:
+            found[:] = [one for one in found if id(one) not in self.dismissed]
 
 
 def route(

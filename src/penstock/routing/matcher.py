@@ -70,6 +70,10 @@ class Matcher:
         """Takes back one ``add`` with equal arguments."""
         raise NotImplementedError
 
+    def drop(self, destination: object) -> bool:
+        """Takes back every ``add`` of it, where that costs no more than one; else False."""
+        return False
+
     def match(
         self, routing_key: str, headers: dict[str, object] | None, found: list[object]
     ) -> None:

@@ -85,10 +85,11 @@ class Turn:
             self._deliver(now_ms)
         letters = self._broker.dead_letters.publish(now_ms)
         self._deliver(now_ms)
+        swept = self._broker.sweep.run()
         self._commit_definitions()
         self._commit(now_ms)
         self.collect()
-        self._more_work = self._engine.work(now_ms, idle) or letters
+        self._more_work = self._engine.work(now_ms, idle) or letters or swept
         self._hand_over()
 
     def cancelled(self, consumers: list[Consumer]) -> None:

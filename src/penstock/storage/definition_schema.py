@@ -6,8 +6,13 @@ the old version, which is upgraded at the next start.
 
 from typing import Final
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 
+_LEAVING: Final = """
+CREATE TABLE leaving (
+    side TEXT, vhost TEXT, name TEXT, below INTEGER NOT NULL,
+    PRIMARY KEY (side, vhost, name)) WITHOUT ROWID;
+"""
 _RULES: Final = """
 CREATE TABLE topic_permissions (
     user TEXT, vhost TEXT, exchange TEXT, write TEXT NOT NULL, read TEXT NOT NULL,
@@ -44,12 +49,13 @@ CREATE TABLE queues (
     paused INTEGER NOT NULL DEFAULT 0, UNIQUE (vhost, name));
 CREATE TABLE bindings (
     vhost TEXT, source TEXT, destination TEXT, destination_type TEXT, routing_key TEXT,
-    arguments TEXT,
+    arguments TEXT, number INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (vhost, source, destination_type, destination, routing_key, arguments)
     ) WITHOUT ROWID;
 CREATE INDEX bindings_by_destination ON bindings (vhost, destination_type, destination);
 """
     + _RULES
+    + _LEAVING
 )
 
 UPGRADES: Final = {
@@ -59,5 +65,6 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
 """
     + _RULES,
     3: "ALTER TABLE queues ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
+    4: "ALTER TABLE bindings ADD COLUMN number INTEGER NOT NULL DEFAULT 0;" + _LEAVING,
 }
 """Version to the statements that make the next one of it."""

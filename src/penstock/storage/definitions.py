@@ -13,6 +13,9 @@ Queue ids name a queue in the journal and its directory and must never be used t
 when the transaction that used one is lost.  So ids are set aside in blocks ahead of use: the
 counter in the file is raised and committed before the first id of a block is handed out.
 
+A queue or exchange with very many bindings is deleted at once and its bindings in slices
+(``sweep``, see ``definition_sweep``); ``load`` does not give them any more.
+
 SQLite runs with a write-ahead log and synchronous=FULL: a commit returns when it is on disk.
 docs/formats/definitions.md has the tables and the JSON of arguments.
 """
@@ -37,6 +40,15 @@ from penstock.storage.definition_records import (
     VhostRecord,
 )
 from penstock.storage.definition_schema import FORMAT_VERSION, SCHEMA, UPGRADES
+from penstock.storage.definition_sweep import (
+    FROM_EXCHANGE,
+    SWEPT_AT_ONCE,
+    TO_EXCHANGE,
+    TO_QUEUE,
+    Departure,
+    Departures,
+    slice_statement,
+)
 from penstock.storage.definition_values import (
     arguments_from_json,
     arguments_to_json,
@@ -72,6 +84,8 @@ class Definitions:
         self._error: OSError | None = None
         self._next_queue_id = 0
         self._set_aside_below = 0
+        self._departures = Departures()
+        self._next_binding_number = 1
         # The node's loop and its closing code may run in different threads, never at once.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
@@ -110,6 +124,10 @@ class Definitions:
         if row is None:
             raise Corrupt(f"{self.path}: the counter next_queue_id is missing")
         self._next_queue_id = self._set_aside_below = int(row[0])
+        for row in self._db.execute("SELECT side, vhost, name, below FROM leaving"):
+            self._departures.take(row)
+        (highest,) = self._db.execute("SELECT max(number) FROM bindings").fetchone()
+        self._next_binding_number = max([highest or 0, *self._departures.below.values()]) + 1
 
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -128,14 +146,14 @@ class Definitions:
             self._execute("COMMIT")
             self.dirty = False
 
-    def _change(self, statement: str, *values: str | bytes | int) -> None:
+    def _change(self, statement: str, *values: str | bytes | int) -> int:
         if not self.dirty:
             self.dirty = True
             self._execute("BEGIN IMMEDIATE")
-        self._execute(statement, *values)
+        return self._execute(statement, *values)
 
-    def _execute(self, statement: str, *values: str | bytes | int) -> None:
-        """Raises OSError, and from then on nothing else.
+    def _execute(self, statement: str, *values: str | bytes | int) -> int:
+        """How many rows it changed.  Raises OSError, and from then on nothing else.
 
         SQLite may have taken the whole transaction back, so the turn's other changes are gone
         too: nobody may be told that they were kept.
@@ -143,7 +161,7 @@ class Definitions:
         if self._error is not None:
             raise self._error
         try:
-            self._db.execute(statement, values)
+            return self._db.execute(statement, values).rowcount
         except sqlite3.OperationalError as error:
             self._error = _disk_error(error, self.path)
             raise self._error from error
@@ -177,7 +195,8 @@ class Definitions:
         """With everything in it."""
         self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
         tables = ("permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
-        for table in tables:
+        self._departures.forget_vhost(name)
+        for table in (*tables, "leaving"):
             self._change(f"DELETE FROM {table} WHERE vhost = ?", name_to_cell(name))  # noqa: S608
         self._delete_limits("vhost", name)
 
@@ -282,12 +301,8 @@ class Definitions:
             name_to_cell(vhost),
             name_to_cell(name),
         )
-        self._change(
-            "DELETE FROM bindings WHERE vhost = ? AND source = ?",
-            name_to_cell(vhost),
-            name_to_cell(name),
-        )
-        self._delete_bindings_to(vhost, "exchange", name)
+        self._delete_bindings((FROM_EXCHANGE, vhost, name))
+        self._delete_bindings((TO_EXCHANGE, vhost, name))
 
     def put_queue(self, queue: QueueRecord) -> None:
         self._change(
@@ -316,27 +331,53 @@ class Definitions:
             name_to_cell(vhost),
             name_to_cell(name),
         )
-        self._delete_bindings_to(vhost, "queue", name)
+        self._delete_bindings((TO_QUEUE, vhost, name))
 
-    def _delete_bindings_to(self, vhost: str, destination_type: str, destination: str) -> None:
-        self._change(
-            "DELETE FROM bindings WHERE vhost = ? AND destination_type = ? AND destination = ?",
-            name_to_cell(vhost),
-            destination_type,
-            name_to_cell(destination),
-        )
+    def _delete_bindings(self, departure: Departure) -> None:
+        """All that are there now: at once when they are few, else from here on they are dead."""
+        below = self._next_binding_number
+        self._departures.below[departure] = below
+        if not self._delete_some(departure, below):
+            side, vhost, name = departure
+            self._change(
+                "INSERT OR REPLACE INTO leaving VALUES (?, ?, ?, ?)",
+                side,
+                name_to_cell(vhost),
+                name_to_cell(name),
+                below,
+            )
+
+    def _delete_some(self, departure: Departure, below: int) -> bool:
+        """A slice; True when nothing is left."""
+        side, vhost, name = departure
+        cells = (name_to_cell(vhost), name_to_cell(name))
+        count = self._change(slice_statement(side), *cells, below, SWEPT_AT_ONCE)
+        if count == SWEPT_AT_ONCE:
+            return False
+        del self._departures.below[departure]
+        self._change("DELETE FROM leaving WHERE side = ? AND vhost = ? AND name = ?", side, *cells)
+        return True
+
+    def sweep(self) -> bool:
+        """Delete some more bindings of what was deleted; True when there are still others."""
+        for departure, below in self._departures.below.items():
+            self._delete_some(departure, below)
+            break
+        return len(self._departures.below) > 0
 
     def put_binding(self, binding: BindingRecord) -> None:
         assert binding.destination_type in ("queue", "exchange")
         self._change(
-            "INSERT OR REPLACE INTO bindings VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO bindings VALUES (?, ?, ?, ?, ?, ?, ?)",
             name_to_cell(binding.vhost),
             name_to_cell(binding.source),
             name_to_cell(binding.destination),
             binding.destination_type,
             name_to_cell(binding.routing_key),
             arguments_to_json(binding.arguments),
+            self._next_binding_number,
         )
+        self._next_binding_number += 1
 
     def delete_binding(self, binding: BindingRecord) -> None:
         self._change(
@@ -393,10 +434,13 @@ class Definitions:
                     int(row[0]), incarnation, vhost, name, bool(row[4]), arguments, bool(row[6])
                 )
             )
-        for row in self._db.execute("SELECT * FROM bindings"):
+        names = "vhost, source, destination, destination_type, routing_key, arguments, number"
+        for row in self._db.execute(f"SELECT {names} FROM bindings"):  # noqa: S608
             vhost, source, destination, destination_type, key = [
                 name_in_cell(cell) for cell in row[:5]
             ]
+            if self._departures.covers(vhost, source, destination_type, destination, row[6]):
+                continue
             arguments = arguments_from_json(row[5])
             topology.bindings.append(
                 BindingRecord(vhost, source, destination, destination_type, key, arguments)
