@@ -8,11 +8,6 @@ that expire, event queues with a time to live, prefetch per worker, acknowledgem
 from __future__ import annotations
 
 import gc
-import os
-import re
-import signal
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,52 +18,20 @@ import celery
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
+from tests.interop.app_process import ANSWER_S, AppProcess
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-ANSWER_S = 30
 pytestmark = pytest.mark.slow
 
 
-class Worker:
+class Worker(AppProcess):
     """A ``celery worker`` process and what it logs."""
 
     def __init__(self, url: str, name: str, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.name = f"{name}@localhost"
-        self._log = directory / f"{name}.log"
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "celery", "-A", "tests.interop.celery_app"),
-                    *("worker", "-n", self.name, "--task-events", "--loglevel", "INFO"),
-                ],
-                cwd=directory,
-                env=os.environ | {"INTEROP_BROKER_URL": url, "PYTHONPATH": str(REPOSITORY)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def wait_for(self, pattern: str, times: int = 1) -> None:
-        deadline = time.monotonic() + ANSWER_S
-        while len(re.findall(pattern, self.log())) < times:
-            assert self.process.poll() is None, f"{self.name} left:\n{self.log()}"
-            assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.log()}"
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Warm shutdown: it finishes what it has and says goodbye to the broker."""
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(ANSWER_S) == 0, self.log()
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        command = [
+            *("celery", "-A", "tests.interop.celery_app"),
+            *("worker", "-n", f"{name}@localhost", "--task-events", "--loglevel", "INFO"),
+        ]
+        super().__init__(url, name, directory, command)
 
 
 @contextmanager

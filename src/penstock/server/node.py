@@ -65,8 +65,11 @@ from penstock.wire import ranges
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 
+PEER_PRODUCT: Final = "RabbitMQ"
 PEER_VERSION: Final = "3.10.8"
-"""The RabbitMQ release whose behaviour AMQP clients find here; some look at it."""
+"""The RabbitMQ release whose behaviour AMQP clients find here.  Some look at it: to any other
+product kombu says ``basic.qos`` as the specification has it, and Celery's workers then never
+get more room for tasks that are not due.  Who we are stands in ``information``."""
 HERE: Final = (UNIX, "::1", "::ffff:127.0.0.1")
 """Hosts of peers on this machine, besides those of 127.0.0.0/8."""
 DRAIN_MS: Final = 3000
@@ -147,7 +150,7 @@ def server_properties() -> dict[str, object]:
         "copyright": "Copyright Penstock contributors",
         "information": f"Penstock {__version__}, licensed under the Apache License 2.0",
         "platform": f"Python {platform.python_version()}",
-        "product": "Penstock",
+        "product": PEER_PRODUCT,
         "version": PEER_VERSION,
     }
 
