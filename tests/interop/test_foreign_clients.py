@@ -123,6 +123,22 @@ def test_it_sees_the_manners_of_rabbitmq(broker: BrokerProcess, say: Say, name: 
     }
 
 
+def test_it_is_answered_without_a_queue(
+    broker: BrokerProcess, program: tuple[Program, Path], channel: BlockingChannel, name: str
+) -> None:
+    """Direct reply-to, which the Java client uses unless it is told of a queue."""
+    channel.queue_declare(name, exclusive=False, auto_delete=True)
+    process = start(*program, "ask", broker.url, name, 5)
+    for _, asked, question in channel.consume(name, auto_ack=True, inactivity_timeout=30):
+        assert asked is not None, "nobody asks"
+        assert asked.reply_to.startswith("amq.rabbitmq.reply-to.")
+        properties = pika.BasicProperties(correlation_id=asked.correlation_id)
+        channel.basic_publish("", asked.reply_to, b"answer to " + question, properties)
+        if question == b"question 4":
+            break
+    assert finish(process) == {"answers": [f"answer to question {number}" for number in range(5)]}
+
+
 def test_it_comes_back_after_kill_9_and_nothing_confirmed_is_lost(
     own_broker: BrokerProcess, program: tuple[Program, Path], connect_to: Connect
 ) -> None:

@@ -242,6 +242,30 @@ func behave(url, queue string) result {
 	return said
 }
 
+// ask sends all its requests first; the answers may come in any order.
+func ask(url, queue string, count int) result {
+	connection, channel, err := open(url, amqp.Config{})
+	check(err)
+	replies, err := channel.Consume("amq.rabbitmq.reply-to", "", true, false, false, false, nil)
+	check(err)
+	for number := 0; number < count; number++ {
+		mustSend(channel, "", queue, amqp.Publishing{
+			ReplyTo:       "amq.rabbitmq.reply-to",
+			CorrelationId: strconv.Itoa(number),
+			Body:          []byte(fmt.Sprintf("question %d", number)),
+		})
+	}
+	answers := make([]string, count)
+	for range answers {
+		reply := <-replies
+		number, err := strconv.Atoi(reply.CorrelationId)
+		check(err)
+		answers[number] = string(reply.Body)
+	}
+	check(connection.Close())
+	return result{"answers": answers}
+}
+
 func endure(url, queue string, count int) result {
 	confirmed, reconnects := 0, -1
 	for confirmed < count {
@@ -290,6 +314,8 @@ func main() {
 		said = consume(url, queue, numbers[0])
 	case "behave":
 		said = behave(url, queue)
+	case "ask":
+		said = ask(url, queue, numbers[0])
 	case "endure":
 		said = endure(url, queue, numbers[0])
 	case "survive":

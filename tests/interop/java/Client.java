@@ -8,6 +8,8 @@ import com.rabbitmq.client.ConnectionFactory;
 import com.rabbitmq.client.DefaultConsumer;
 import com.rabbitmq.client.Envelope;
 import com.rabbitmq.client.GetResponse;
+import com.rabbitmq.client.RpcClient;
+import com.rabbitmq.client.RpcClientParams;
 import com.rabbitmq.client.ShutdownSignalException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -208,6 +210,23 @@ public class Client {
         return said;
     }
 
+    /** The client's own way of asking: direct reply-to, unless it is told of a queue. */
+    static Object ask(String url, String queue, int count) throws Exception {
+        Connection connection = connect(url, 60);
+        RpcClient client = new RpcClient(new RpcClientParams()
+                .channel(connection.createChannel())
+                .exchange("")
+                .routingKey(queue)
+                .timeout(10_000));
+        List<Object> answers = new ArrayList<>();
+        for (int number = 0; number < count; number++) {
+            answers.add(client.stringCall("question " + number));
+        }
+        client.close();
+        connection.close();
+        return Map.of("answers", answers);
+    }
+
     /** One connection for the whole time: it and its channel recover by themselves. */
     static Object endure(String url, String queue, int count) throws Exception {
         int[] reconnects = {0};
@@ -272,6 +291,7 @@ public class Client {
             case "publish": said = publish(url, queue, n[0], n[1], n[2]); break;
             case "consume": said = consume(url, queue, n[0]); break;
             case "behave": said = behave(url, queue); break;
+            case "ask": said = ask(url, queue, n[0]); break;
             case "endure": said = endure(url, queue, n[0]); break;
             case "survive": said = Survivor.survive(url, queue, n[0]); break;
             default: throw new IllegalArgumentException("unknown word " + word);

@@ -160,6 +160,30 @@ async function behave(url, queue) {
   return result;
 }
 
+// Sends all its requests first; the answers may come in any order.
+async function ask(url, queue, count) {
+  const connection = await connect(url);
+  const channel = await connection.createChannel();
+  const answers = [];
+  let heard = 0;
+  const all = new Promise((resolve) => {
+    channel.consume('amq.rabbitmq.reply-to', (message) => {
+      answers[Number(message.properties.correlationId)] = message.content.toString();
+      heard += 1;
+      if (heard === count) resolve();
+    }, { noAck: true });
+  });
+  for (let number = 0; number < count; number += 1) {
+    channel.sendToQueue(queue, Buffer.from(`question ${number}`), {
+      replyTo: 'amq.rabbitmq.reply-to',
+      correlationId: String(number),
+    });
+  }
+  await all;
+  await connection.close();
+  return { answers };
+}
+
 async function endure(url, queue, count) {
   let confirmed = 0;
   let reconnects = -1;
@@ -189,6 +213,7 @@ const words = {
   publish,
   consume,
   behave,
+  ask,
   endure,
   survive: (url, queue, count) => require('./survive')(url, queue, count, body, options),
 };
