@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import stat
 import struct
 import time
@@ -195,6 +196,18 @@ def test_who_says_nothing_does_not_stay(live: LiveBroker) -> None:
     assert time.monotonic() - began < 5
 
 
+def hello_with_the_header(authority: Authority, port: int) -> bytes:
+    """What the broker says when header and TLS come in one piece."""
+    outgoing = ssl.MemoryBIO()
+    context = authority.client_context()
+    tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+        raw.sendall(FROM_HERE + outgoing.read())
+        return raw.recv(65536)
+
+
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 def test_tls_begins_behind_the_header(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
@@ -211,6 +224,7 @@ def test_tls_begins_behind_the_header(tmp_path: Path) -> None:
                 enter(sock)
                 (row,) = rows(broker)
         assert (row["peer_port"], row["ssl"]) == (56324, True)
+        assert hello_with_the_header(authority, port)
         with tcp(broker) as sock:
             enter(sock)  # the other listener has no proxy before it
 

@@ -9,7 +9,7 @@ import ssl
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -202,8 +202,11 @@ def test_a_certificate_is_a_login(strict: Site) -> None:
     own = strict.authority.sign("guest", "/O=Org/CN=guest")
     connection = external(strict, own)
     channel = connection.channel()
+    channel.confirm_delivery()
     queue = channel.queue_declare("", exclusive=True).method.queue
     channel.basic_publish("", queue, b"x", pika.BasicProperties(user_id="guest"))
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+        channel.basic_publish("", queue, b"x", pika.BasicProperties(user_id="somebody"))
     (row,) = strict.ask("/api/connections")
     assert (row["user"], row["auth_mechanism"]) == ("guest", "EXTERNAL")
     assert row["peer_cert_subject"] == "CN=guest,O=Org"
@@ -338,18 +341,58 @@ def test_files_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None:
 # -- the socket --------------------------------------------------------------------------
 
 
-@needs_openssl
-def test_what_is_said_to_have_left_has_left_in_full(tmp_path: Path) -> None:
-    """A socket that takes a little at a time: counts are of plain bytes, none twice, none lost."""
-    authority = Authority(tmp_path)
+def secure_pair(
+    directory: Path, clock: Callable[[], float] = time.monotonic, received: bytes = b""
+) -> tuple[SecureSocket, socket.socket, ssl.SSLContext]:
+    """Our end of a connection, the client's, and what the client trusts."""
+    authority = Authority(directory)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.sign("server", "/CN=localhost"))
     near, far = socket.socketpair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     near.setblocking(False)
-    secure = SecureSocket(near, TlsOptions(context, ""), ("127.0.0.1", 1))
+    options = TlsOptions(context, "", clock)
+    secure = SecureSocket(near, options, ("127.0.0.1", 1), received)
+    return secure, far, authority.client_context()
+
+
+@needs_openssl
+def test_handshakes_have_their_share_of_the_time_and_no_more(tmp_path: Path) -> None:
+    """Each look at this clock takes 4 ms: the second handshake of a round is one too many."""
+    now_s = [100.0]
+
+    def clock() -> float:
+        now_s[0] += 0.004
+        return now_s[0]
+
+    secure, far, trusted = secure_pair(tmp_path, clock)
+    outgoing = ssl.MemoryBIO()
+    client = trusted.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    far.sendall(outgoing.read())
+    far.settimeout(1)
+    secure._options.count_handshake(now_s[0] - 0.1)
+    secure._options._round_over_s = now_s[0] + 0.010
+    with pytest.raises(BlockingIOError):
+        secure.recv(1)
+    far.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        far.recv(1)  # it has not been answered
+    now_s[0] += 0.010
+    with pytest.raises(BlockingIOError):
+        secure.recv(1)
+    assert far.recv(65536)
+    far.close()
+    secure.close()
+
+
+@needs_openssl
+def test_what_is_said_to_have_left_has_left_in_full(tmp_path: Path) -> None:
+    """A socket that takes a little at a time: counts are of plain bytes, none twice, none lost."""
+    secure, far, trusted = secure_pair(tmp_path)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = authority.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    client = trusted.wrap_bio(incoming, outgoing, server_hostname="localhost")
     while not secure.established:
         with suppress(ssl.SSLWantReadError):
             client.do_handshake()
@@ -374,5 +417,5 @@ def test_what_is_said_to_have_left_has_left_in_full(tmp_path: Path) -> None:
             continue
     assert got == data
     assert blocked > 0
-    near.close()
+    secure.close()
     far.close()

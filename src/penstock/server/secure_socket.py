@@ -9,13 +9,16 @@ Only a connection of the TLS listener has one of these, so plain connections pay
 - ``send`` says that bytes have left only when their last byte of ciphertext has: until then it
   blocks, and the loop comes again with the same bytes, as it does with a plain socket.
 - The handshake happens inside ``recv``.  One that fails is a line in the log and the end of that
-  connection only.
+  connection only.  Handshakes are dear, and a thousand clients may come back at once: all of them
+  together get half of the time, and who is logged in goes on meanwhile.
 """
 
 import logging
 import os
 import socket
 import ssl
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -27,6 +30,9 @@ RECORD_BYTES: Final = 16 * 1024
 """What TLS encrypts in one go; larger pieces would only make its buffers grow."""
 SEND_BYTES: Final = 8 * RECORD_BYTES
 RECEIVE_BYTES: Final = 4 * RECORD_BYTES
+ROUND_S: Final = 0.010
+HANDSHAKES_S: Final = 0.005
+"""So much of each round is for handshakes; those that are left over come in the next one."""
 
 logger = logging.getLogger("penstock.tls")
 
@@ -34,9 +40,28 @@ logger = logging.getLogger("penstock.tls")
 class TlsOptions:
     """What a TLS listener offers, and how it names those who show a certificate."""
 
-    def __init__(self, context: ssl.SSLContext, login_from: str) -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        login_from: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.context = context
         self.login_from = login_from
+        self.clock = clock
+        self._round_over_s = 0.0
+        self._spent_s = 0.0
+
+    def may_shake_hands(self) -> bool:
+        """Is there time left for it in this round?"""
+        now_s = self.clock()
+        if not 0 < self._round_over_s - now_s <= ROUND_S:
+            self._round_over_s = now_s + ROUND_S
+            self._spent_s = 0.0
+        return self._spent_s < HANDSHAKES_S
+
+    def count_handshake(self, began_s: float) -> None:
+        self._spent_s += self.clock() - began_s
 
     def login(self, certificate: dict[str, Any] | None) -> str | None:
         """The user whom the certificate names, "" when it names none; None = not asked for."""
@@ -93,6 +118,8 @@ class SecureSocket:
         """Plain bytes, possibly more than asked for; raises as a socket that does not block."""
         data, self._received = self._received, b""
         if not data:
+            if not self.established and not self._options.may_shake_hands():
+                raise BlockingIOError  # nothing was read: the loop will be told again
             data = self._sock.recv(RECEIVE_BYTES)
             if not data or self._ended:
                 return data
@@ -118,6 +145,7 @@ class SecureSocket:
         return b"".join(plain)
 
     def _shake_hands(self) -> None:
+        began_s = self._options.clock()
         try:
             self._tls.do_handshake()
             certificate = self._tls.getpeercert()
@@ -128,6 +156,8 @@ class SecureSocket:
             host, port = self._peer
             logger.warning("TLS handshake with %s:%d failed: %s", host, port, error)
             raise ConnectionAbortedError from error
+        finally:
+            self._options.count_handshake(began_s)
         self.established = True
         if certificate:
             self.subject = distinguished_name(certificate.get("subject", ()))  # type: ignore[arg-type]

@@ -67,6 +67,9 @@ class NodeWatch(Watch):
 
     def find(self, name: str) -> object | None:
         for connection in self._loop.connections.values():
+            # Its own end of the name costs a system call: asked of one only.
+            if not name.startswith(f"{connection.peer[0]}:{connection.peer[1]} -> "):
+                continue
             amqp = connection.session
             if isinstance(amqp, AmqpSession) and amqp.decoder.opened and connection.name == name:
                 return connection
