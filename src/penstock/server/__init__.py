@@ -5,6 +5,7 @@ loop.py            the event loop             turn.py       what happens between
 listener.py        where clients come in      connection.py  a socket and its session
 secure_socket.py   TLS                        proxy_protocol.py, certificate.py
 committer.py       group commit in a thread   session.py    what the loop knows of a session
+sessions.py        who comes, and what they speak
 amqp_session.py    one connection             amqp_handshake.py, amqp_link.py
 amqp_channel.py    one channel                amqp_topology.py
 boot_definitions.py  what is imported at start

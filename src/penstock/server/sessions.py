@@ -1,0 +1,103 @@
+"""Who comes: the first bytes of a connection tell the protocol, its peer where it comes from.
+
+In: the first bytes, the peer, and the user whom a certificate names.  Out: the session that goes on
+with them, told once and for all whether the peer sits on this machine.
+"""
+
+import logging
+import platform
+import secrets
+from base64 import urlsafe_b64encode
+from typing import Final
+
+from penstock import __version__
+from penstock.broker.broker import Broker
+from penstock.core.settings import Settings
+from penstock.server.amqp_handshake import Limits
+from penstock.server.amqp_link import CancelSink
+from penstock.server.amqp_session import AmqpSession
+from penstock.server.connection import UNIX
+from penstock.server.range_session import RangeLeases, RangeSession
+from penstock.server.session import Session
+from penstock.wire import ranges
+
+PEER_PRODUCT: Final = "RabbitMQ"
+PEER_VERSION: Final = "3.10.8"
+"""The RabbitMQ release whose behaviour AMQP clients find here.  Some look at it: to any other
+product kombu says ``basic.qos`` as the specification has it, and Celery's workers then never
+get more room for tasks that are not due.  Who we are stands in ``information``."""
+HERE: Final = (UNIX, "::1", "::ffff:127.0.0.1")
+"""Hosts of peers on this machine, besides those of 127.0.0.0/8."""
+
+logger = logging.getLogger("penstock")
+
+
+def new_name(prefix: str) -> str:
+    """22 random characters behind a prefix, as RabbitMQ names what clients leave unnamed."""
+    return prefix + urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
+
+
+class Sessions:
+    """Chooses the protocol by the first bytes."""
+
+    def __init__(self, broker: Broker, settings: Settings, tell_cancelled: CancelSink) -> None:
+        self._broker = broker
+        self._tell_cancelled = tell_cancelled
+        self._leases = RangeLeases()
+        self._limits = Limits(
+            settings.channel_max,
+            settings.frame_max,
+            settings.heartbeat_s,
+            settings.handshake_timeout_ms,
+            settings.max_message_size_bytes,
+        )
+        self._properties = server_properties()
+
+    def choose(
+        self, first: bytes, peer: tuple[str, int], now_ms: int, login: str | None = None
+    ) -> Session | None:
+        is_loopback = peer[0].startswith("127.") or peer[0] in HERE
+        if first.startswith(ranges.MAGIC):
+            return RangeSession(self._broker, self._leases, is_loopback)
+        if ranges.MAGIC.startswith(first):
+            return None
+        name = f"{peer[0]}:{peer[1]}"
+        if login:
+            logger.info("connection %s: its certificate names user '%s'", name, login)
+        return AmqpSession(
+            self._broker,
+            self._limits,
+            self._properties,
+            new_name,
+            self._tell_cancelled,
+            lambda text: logger.error("connection %s: %s", name, text),
+            is_loopback,
+            now_ms,
+            login,
+        )
+
+    def tick(self, now_ms: int) -> None:
+        self._leases.tick(now_ms)
+
+
+def server_properties() -> dict[str, object]:
+    """What ``connection.start`` tells a client about us."""
+    return {
+        "capabilities": {
+            "publisher_confirms": True,
+            "exchange_exchange_bindings": True,
+            "basic.nack": True,
+            "consumer_cancel_notify": True,
+            "connection.blocked": True,
+            "authentication_failure_close": True,
+            "consumer_priorities": True,
+            "per_consumer_qos": True,
+            "direct_reply_to": True,
+        },
+        "cluster_name": f"penstock@{platform.node()}",
+        "copyright": "Copyright Penstock contributors",
+        "information": f"Penstock {__version__}, licensed under the Apache License 2.0",
+        "platform": f"Python {platform.python_version()}",
+        "product": PEER_PRODUCT,
+        "version": PEER_VERSION,
+    }
