@@ -3,6 +3,7 @@
     app         the HTTP server: its own thread and event loop, routes, errors, log-in
     view        what the broker holds, as JSON-able dicts; quiet, runs on the data loop
     facts       what the server tells about its connections
+    limits_api  limits of virtual hosts and users
     listing     filter, sort, page and project lists the way RabbitMQ's API does
     access      who asks, and what they may see
     page        the status page: plain HTML, no script

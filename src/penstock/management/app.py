@@ -32,6 +32,7 @@ from penstock.core.errors import AccessRefused, BrokerError, NotFound
 from penstock.management.access import Visitor, credentials, is_loopback
 from penstock.management.api import Api, json_response
 from penstock.management.definitions_api import DefinitionsApi
+from penstock.management.limits_api import LimitsApi
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
 from penstock.management.queue_api import QueueApi
@@ -86,6 +87,7 @@ class ManagementServer:
         self._api = Api(view, self._on_loop, node, __version__)
         self._queue = QueueApi(view.broker, view.watch, self._on_loop, segment_entries)
         self._definitions = DefinitionsApi(view.broker, self._on_loop, __version__, segment_entries)
+        self._limits = LimitsApi(view.broker, self._on_loop, segment_entries)
         self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -191,6 +193,13 @@ class ManagementServer:
         queue = "/api/queues/{vhost}/{name}"
         self._route(application, queue + "/actions", {"POST": self._queue.act})
         self._route(application, queue + "/messages", {"GET": self._queue.messages})
+        limits = self._limits
+        for owner, limits_of in (("vhost", limits.of_vhosts), ("user", limits.of_users)):
+            path = f"/api/{owner}-limits"
+            self._route(application, path, {"GET": limits_of})
+            self._route(application, f"{path}/{{{owner}}}", {"GET": limits_of})
+            changes: dict[str, Endpoint] = {"PUT": limits.put, "DELETE": limits.delete}
+            self._route(application, f"{path}/{{{owner}}}/{{limit}}", changes)
         definitions: dict[str, Endpoint] = {
             "GET": self._definitions.export,
             "POST": self._definitions.take,
