@@ -125,7 +125,8 @@ class Broker:
                 record.name, record.pattern, record.apply_to, record.priority, record.definition
             )
         for vhost in self.vhosts.values():
-            vhost.find_alternates()  # of those every virtual host has
+            # Those every virtual host has were there before its policies.
+            vhost.policies.apply_to_exchanges(list(vhost.exchanges.values()))
         for limit in topology.limits:
             self.limit(limit.scope, limit.owner, limit.name, limit.value)
 

@@ -25,6 +25,7 @@ from mypy_extensions import i64
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.queues.limits import DROP_HEAD, QueueLimits
 from penstock.queues.queue import Queue
+from penstock.routing.exchanges import Exchange
 
 APPLY_TO: Final = ("queues", "exchanges", "all")
 VALUE_MAX: Final = 1 << 53
@@ -176,6 +177,11 @@ class PolicyBook:
             "operator_policy": None if operator is None else operator.name,
             "effective_policy_definition": definition,
         }
+
+    def apply_to_exchanges(self, exchanges: list[Exchange]) -> None:
+        """Make them go by their arguments and what holds."""
+        for exchange in exchanges:
+            exchange.alternate = self.alternate_exchange(exchange.name, exchange.arguments)
 
     def alternate_exchange(self, name: str, arguments: dict[str, object]) -> str | None:
         """Where an exchange's unroutable messages go; None = nowhere."""

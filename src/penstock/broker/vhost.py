@@ -236,16 +236,8 @@ class Vhost:
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
-        self._find_alternate(exchange)
+        self.policies.apply_to_exchanges([exchange])
         self.epoch += 1
-
-    def find_alternates(self) -> None:
-        """By the arguments of each exchange and the policies that hold."""
-        for exchange in self.exchanges.values():
-            self._find_alternate(exchange)
-
-    def _find_alternate(self, exchange: Exchange) -> None:
-        exchange.alternate = self.policies.alternate_exchange(exchange.name, exchange.arguments)
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         """Deleting what does not exist is fine."""
@@ -463,7 +455,7 @@ class Vhost:
 
     def policies_changed(self, now_ms: i64) -> None:
         """Queues and exchanges go by what holds now, and every route is found anew."""
-        self.find_alternates()
+        self.policies.apply_to_exchanges(list(self.exchanges.values()))
         for queue in self.queues.values():
             if self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
                 queue.idle_due_ms = 0
