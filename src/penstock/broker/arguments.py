@@ -17,12 +17,11 @@ EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years, RabbitMQ's limit."""
 
 PRIORITY_MAX: Final = 255
-NOT_BUILT_CONSUMER_ARGUMENTS: Final = ("x-consumer-timeout",)
 
 
 def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
     """Raises PreconditionFailed or NotImplementedYet (queue types); ``what`` names the queue."""
-    for key, lowest in (("x-expires", 1), ("x-message-ttl", 0)):
+    for key, lowest in (("x-expires", 1), ("x-message-ttl", 0), ("x-consumer-timeout", 1)):
         if key in arguments:
             _check_duration(key, arguments[key], lowest, what)
     for key in ("x-max-length", "x-max-length-bytes", "x-delivery-limit"):
@@ -89,18 +88,22 @@ def _check_dead_letters(arguments: dict[str, object], what: str) -> None:
             raise _invalid("x-dead-letter-routing-key", what, "routing_key_but_no_dlx_defined")
 
 
+def consumer_timeout(arguments: dict[str, object], what: str) -> int:
+    """How long a consumer of the queue ``what`` may hold a delivery; 0 = as the queue says."""
+    if "x-consumer-timeout" not in arguments:
+        return 0
+    value = arguments["x-consumer-timeout"]
+    _check_duration("x-consumer-timeout", value, 1, what)
+    assert isinstance(value, int)
+    return value
+
+
 def consumer_priority(arguments: dict[str, object], what: str) -> int:
     """Of a consumer of the queue ``what``; 0 when it has none."""
     value = arguments.get("x-priority", 0)
     if isinstance(value, bool) or not isinstance(value, int):
         raise _invalid("x-priority", what, f'"expected integer, got {type_name(value)}"')
     return value
-
-
-def refuse_not_built(arguments: dict[str, object], keys: tuple[str, ...], what: str) -> None:
-    for key in keys:
-        if key in arguments:
-            raise NotImplementedYet(f"argument '{key}' for {what}")
 
 
 def _check_number(key: str, value: object, lowest: int, what: str) -> None:

@@ -50,6 +50,7 @@ class Broker:
         self.vhosts: dict[str, Vhost] = {}
         self.connection_count: i64 = 0
         self.connection_max: i64 = NO_LIMIT
+        self.consumer_timeout_ms: i64 = 0  # of unsettled deliveries; 0 = none
         self.schedule = Schedule()
         self.sweep = Sweep(definitions)
         self.replies = Replies()

@@ -14,6 +14,7 @@ MISSING: Final[object] = object()
 """Stands for an argument that was not given."""
 
 COMPARED_QUEUE_ARGUMENTS: Final = (
+    "x-consumer-timeout",
     "x-expires",
     "x-message-ttl",
     "x-dead-letter-exchange",

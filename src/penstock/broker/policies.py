@@ -38,6 +38,7 @@ OPERATOR_KEYS: Final = (
     "message-ttl",
 )
 _LOWEST: Final = {
+    "consumer-timeout": 1,
     "delivery-limit": 0,
     "expires": 1,
     "max-length": 0,
@@ -46,6 +47,7 @@ _LOWEST: Final = {
 }
 _WHAT: Final = {
     "alternate-exchange": "alternate exchange name",
+    "consumer-timeout": "consumer timeout",
     "dead-letter-exchange": "dead letter exchange name",
     "dead-letter-routing-key": "dead letter routing key",
     "delivery-limit": "delivery limit",
@@ -115,6 +117,7 @@ class QueueSettings:
         self.max_length: i64 = -1
         self.max_length_bytes: i64 = -1
         self.delivery_limit: i64 = -1
+        self.consumer_timeout_ms: i64 = 0
         self.overflow: str = DROP_HEAD
         self.queue_mode: str = "default"
         # An exchange's name may be empty: None is "not set" here.
@@ -135,6 +138,7 @@ class QueueSettings:
         """Make the queue go by them; True when its idle time counts otherwise than before."""
         queue.set_limits(self.limits())
         queue.message_ttl_ms = self.message_ttl_ms
+        queue.consumer_timeout_ms = self.consumer_timeout_ms
         queue.backing.set_mode(self.queue_mode == "lazy")
         if queue.expires_ms == self.expires_ms:
             return False
@@ -216,6 +220,7 @@ def effective(
     settings.max_length = _smallest("max-length", arguments, definition, above, -1)
     settings.max_length_bytes = _smallest("max-length-bytes", arguments, definition, above, -1)
     settings.delivery_limit = _smallest("delivery-limit", arguments, definition, above, -1)
+    settings.consumer_timeout_ms = _smallest("consumer-timeout", arguments, definition, above, 0)
     settings.overflow = _first("overflow", arguments, definition) or settings.overflow
     settings.queue_mode = _first("queue-mode", arguments, definition) or settings.queue_mode
     settings.dead_letter_exchange = _first("dead-letter-exchange", arguments, definition)

@@ -157,6 +157,15 @@ class Settings:
         "Heartbeat the broker suggests to clients; 0 suggests none.",
         unit="s",
     )
+    consumer_timeout_ms = Integer(
+        1_800_000,
+        0,
+        315_360_000_000,
+        "Time a consumer may hold a delivery without acknowledging it; after it the channel is"
+        " closed with 406 and the message goes to others. 0: any time. Queues and consumers may"
+        " say otherwise (`x-consumer-timeout`).",
+        unit="ms",
+    )
     handshake_timeout_ms = Integer(
         10_000,
         100,

@@ -84,6 +84,7 @@ class Queue(LimitedMessages):
         self.consumers: list[Consumer] = []
         self.message_ttl_ms: i64 = -1
         self.expires_ms: i64 = 0
+        self.consumer_timeout_ms: i64 = 0  # for unsettled deliveries; 0 = the node's
         self.last_used_ms: i64 = 0
         self.idle_due_ms: i64 = 0  # when the schedule will look whether it is in use; 0 = never
         self.expiry_due_ms: i64 = 0  # when the schedule will look at its head; 0 = never

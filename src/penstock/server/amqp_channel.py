@@ -13,9 +13,8 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.broker.arguments import (
-    NOT_BUILT_CONSUMER_ARGUMENTS,
     consumer_priority,
-    refuse_not_built,
+    consumer_timeout,
 )
 from penstock.broker.replies import REPLY_TO
 from penstock.core.errors import (
@@ -27,6 +26,7 @@ from penstock.core.errors import (
 )
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
+from penstock.server.amqp_deadlines import Deadlines
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_publishing import Publishing
 from penstock.server.amqp_replies import ReplyChannel
@@ -61,7 +61,8 @@ class AmqpChannel:
         self.shared = SharedWindow()
         self.prefetch: i64 = 0
         self.replies = ReplyChannel(link, number, self.ledger)
-        self.publishing = Publishing(link, number, self.replies)
+        self.deadlines = Deadlines(self.ledger)
+        self.publishing = Publishing(link, number, self.replies, self.deadlines)
         self.transaction: Transaction | None = None
         self._tag_bytes: dict[str, bytes] = {}
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
@@ -78,6 +79,7 @@ class AmqpChannel:
         if consumer.no_ack:
             first_tag = self.ledger.skip(len(messages))
         else:
+            self.deadlines.stamp(link.now_ms)
             first_tag = self.ledger.add(consumer, messages)
         tag_bytes = self._tag_bytes.get(consumer.tag)
         if tag_bytes is None:
@@ -293,8 +295,9 @@ class AmqpChannel:
             return
         queue = self.topology.readable_queue(method)
         arguments = method.table("arguments")
-        refuse_not_built(arguments, NOT_BUILT_CONSUMER_ARGUMENTS, f"consumer '{tag}'")
-        priority = consumer_priority(arguments, self.link.vhost.queue_text(queue.name))
+        what = self.link.vhost.queue_text(queue.name)
+        priority = consumer_priority(arguments, what)
+        timeout_ms = consumer_timeout(arguments, what)
         no_ack = method.flag("no_ack")
         consumer = Consumer(
             tag,
@@ -307,8 +310,10 @@ class AmqpChannel:
             arguments,
             priority,
         )
+        consumer.timeout_ms = timeout_ms
         queue.add_consumer(consumer)
         self.consumers[tag] = consumer
+        self.deadlines.note(consumer)
         self._reply(method, m.BASIC_CONSUME_OK, [tag])
 
     def _cancel(self, method: Method) -> None:
@@ -347,6 +352,7 @@ class AmqpChannel:
         if message is None:
             self._reply(method, m.BASIC_GET_EMPTY, [""])
             return
+        self.deadlines.stamp(link.now_ms)
         tag = self.ledger.skip(1) if no_ack else self.ledger.add(account, [message])
         write_get_ok(
             link.out, self.number, tag, message, queue.backing.ready_count(), link.frame_max
@@ -357,6 +363,21 @@ class AmqpChannel:
             known = self._accounts
             self._accounts = {key: known[key] for key in known if known[key].outstanding > 0}
         self._accounts[incarnation] = account
+
+    # -- time ----------------------------------------------------------------------------
+
+    def check_deadlines(self, now_ms: i64) -> None:
+        """Raises PreconditionFailed when a delivery was open for too long."""
+        if self.ledger.open_count == 0:
+            return
+        consumers = [*self.consumers.values(), *self._accounts.values()]
+        timeout_ms = self.deadlines.overdue(now_ms, self.link.broker.consumer_timeout_ms, consumers)
+        if timeout_ms > 0:
+            raise PreconditionFailed(
+                f"delivery acknowledgement on channel {int(self.number)} timed out. Timeout value"
+                f" used: {int(timeout_ms)} ms. This timeout value can be configured, see consumers"
+                " doc guide to learn more"
+            )
 
     # -- ends ----------------------------------------------------------------------------
 

@@ -24,11 +24,13 @@ from penstock.core.errors import PreconditionFailed
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.queues.queue import Queue
 from penstock.server.amqp_copies import check_copies, copy_keys, without_its_bcc
+from penstock.server.amqp_deadlines import EXTEND_KEY, Deadlines
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_replies import ReplyChannel
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import short_bytes, write_ack, write_nack, write_return
 from penstock.wire.amqp.events import PublishRun
+from penstock.wire.amqp.properties import body_of
 from penstock.wire.amqp.routing_facts import BCC, routing_facts
 
 NO_ROUTE: Final[i64] = 312
@@ -39,10 +41,13 @@ _NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
 class Publishing:
     """Of one channel."""
 
-    def __init__(self, link: Link, number: i64, replies: ReplyChannel) -> None:
+    def __init__(
+        self, link: Link, number: i64, replies: ReplyChannel, deadlines: Deadlines
+    ) -> None:
         self.link = link
         self.number: i64 = number
         self.replies = replies
+        self.deadlines = deadlines
         self.confirms: ConfirmLedger | None = None
         self.transactional: bool = False
         self.published_count: i64 = 0
@@ -130,6 +135,10 @@ class Publishing:
         """No queue takes it; somebody who waits for an answer may, and counts for nothing."""
         if address.exchange == "":
             self._answer(address.routing_key, messages)
+            if address.routing_key == EXTEND_KEY:
+                for message in messages:
+                    self.deadlines.extend(body_of(message.content), self.link.now_ms)
+                return
         if address.mandatory:
             self._return(messages)
 

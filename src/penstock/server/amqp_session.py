@@ -26,6 +26,7 @@ from penstock.server.amqp_handshake import (
     log_in,
     mechanisms,
 )
+from penstock.server.amqp_heartbeat import DEAD, SPEAK, Heartbeat
 from penstock.server.amqp_link import CancelSink, Link, NameSource
 from penstock.server.session import Session
 from penstock.wire.amqp import methods as m
@@ -42,7 +43,6 @@ from penstock.wire.amqp.events import (
 from penstock.wire.amqp.methods import Method
 
 SILENT_CLOSE_DELAY_MS: Final = 3000
-TICK_MAX_MS: Final[i64] = 1000
 CLOSING_TIMEOUT_MS: Final = 30_000
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
@@ -84,7 +84,7 @@ class AmqpSession(Session):
         self.state: i64 = _WAIT_HEADER
         self.mechanism: str = ""
         self.channel_max: i64 = limits.channel_max
-        self.heartbeat_ms: i64 = 0
+        self.heartbeat = Heartbeat(now_ms)
         self.connected_at_ms: i64 = now_ms
         self.received_bytes: i64 = 0
         self.sent_bytes: i64 = 0
@@ -94,9 +94,6 @@ class AmqpSession(Session):
         self._external = external
         self._header: bytes = b""
         self._close_tail: bytes = b""
-        self._silent_ms: i64 = 0  # the peer has said nothing for so long
-        self._quiet_ms: i64 = 0  # and we
-        self._ticked_at_ms: i64 = now_ms
         self._closing_since_ms: i64 = 0
         self._confirm_ready: list[AmqpChannel] = []
         self._is_lost: bool = False
@@ -113,7 +110,7 @@ class AmqpSession(Session):
     # -- bytes in ------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        self._silent_ms = 0
+        self.heartbeat.heard()
         self.link.now_ms = now_ms
         self.received_bytes += len(data)
         if self.state == _WAIT_HEADER:
@@ -355,7 +352,7 @@ class AmqpSession(Session):
         self.decoder.channel_max = channel_max
         self.decoder.frame_max = frame_max
         self.link.frame_max = frame_max
-        self.heartbeat_ms = 1000 * method.number("heartbeat")
+        self.heartbeat.interval_ms = 1000 * method.number("heartbeat")
         self.state = _WAIT_OPEN
 
     def _open(self, method: Method) -> None:
@@ -469,9 +466,9 @@ class AmqpSession(Session):
 
     def sent(self, count: i64, now_ms: i64) -> None:
         self.sent_bytes += count
-        self._quiet_ms = 0
+        self.heartbeat.spoke()
         if self.clogged:
-            self._silent_ms = 0
+            self.heartbeat.heard()
 
     def tick(self, now_ms: i64) -> None:
         self.link.now_ms = now_ms
@@ -481,19 +478,23 @@ class AmqpSession(Session):
         elif self.state < _RUNNING:
             if now_ms - self.connected_at_ms > self.limits.handshake_timeout_ms:
                 self._close_now()
-        elif self.state == _RUNNING and self.heartbeat_ms > 0:
-            self._heartbeat(now_ms)
-        self._ticked_at_ms = now_ms
+        elif self.state == _RUNNING:
+            self._check_channels(now_ms)
+            self._beat(self.heartbeat.tick(now_ms, self.unread))
 
-    def _heartbeat(self, now_ms: i64) -> None:
-        """Counted from tick to tick: a clock that is set costs nobody the connection."""
-        elapsed_ms = min(max(now_ms - self._ticked_at_ms, 0), TICK_MAX_MS)
-        self._quiet_ms += elapsed_ms
-        if not self.unread:
-            self._silent_ms += elapsed_ms
-        if self._silent_ms * 2 > self.heartbeat_ms * 5:
-            seconds = self.heartbeat_ms // 1000
+    def _beat(self, todo: int) -> None:
+        if todo == SPEAK:
+            self.out.write(HEARTBEAT_FRAME)
+        elif todo == DEAD:
+            seconds = self.heartbeat.interval_ms // 1000
             self._report(f"missed heartbeats from client, timeout: {seconds}s")
             self._abandon()
-        elif self._quiet_ms * 2 >= self.heartbeat_ms:
-            self.out.write(HEARTBEAT_FRAME)
+
+    def _check_channels(self, now_ms: i64) -> None:
+        """Close those on which a delivery was open for too long."""
+        for number, channel in list(self.channels.items()):
+            if not channel.closing:
+                try:
+                    channel.check_deadlines(now_ms)
+                except BrokerError as error:
+                    self.channel_failed(number, error, 0)

@@ -107,6 +107,7 @@ class Node:
             AmqpHeaderReader(),
         )
         self.broker.connection_max = settings.connection_max or NO_LIMIT
+        self.broker.consumer_timeout_ms = settings.consumer_timeout_ms
         self.recovery = self._recover(topology)
         self.committer = Committer(
             self._files,

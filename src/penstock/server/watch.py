@@ -52,7 +52,7 @@ class NodeWatch(Watch):
         )
         facts.auth_mechanism = amqp.mechanism
         facts.client_properties = amqp.client_properties
-        facts.heartbeat_s = int(amqp.heartbeat_ms // 1000)
+        facts.heartbeat_s = int(amqp.heartbeat.interval_ms // 1000)
         facts.frame_max = int(amqp.link.frame_max)
         facts.channel_max = int(amqp.channel_max)
         facts.received_bytes = int(amqp.received_bytes)

@@ -168,6 +168,18 @@ class DeliveryLedger:
         place = tag - self._base
         return place < len(self._messages) and self._messages[place] is not None
 
+    def oldest_tag(self) -> i64:
+        """The open delivery with the lowest tag; ``next_tag`` when none is open."""
+        for tag in self._aside:
+            return tag
+        return self._base
+
+    def holder(self, tag: i64) -> object:
+        """Of an open delivery."""
+        if tag < self._base:
+            return self._aside[int(tag)].holder
+        return self._holders[tag - self._base]
+
     def open_tags(self, last_tag: i64) -> list[int]:
         """Those up to and including this one, ascending."""
         tags = [tag for tag in self._aside if tag <= last_tag]

@@ -1,0 +1,44 @@
+"""Heartbeats of one connection: who has been silent for how long.
+
+Counted from tick to tick, not from clock to clock: a clock that is set costs nobody the
+connection.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+TICK_MAX_MS: Final[i64] = 1000
+FINE: Final = 0
+SPEAK: Final = 1
+DEAD: Final = 2
+
+
+@final
+class Heartbeat:
+    """``interval_ms`` is what both sides agreed on; 0 = none."""
+
+    def __init__(self, now_ms: i64) -> None:
+        self.interval_ms: i64 = 0
+        self._silent_ms: i64 = 0  # the peer has said nothing for so long
+        self._quiet_ms: i64 = 0  # and we
+        self._ticked_at_ms: i64 = now_ms
+
+    def heard(self) -> None:
+        self._silent_ms = 0
+
+    def spoke(self) -> None:
+        self._quiet_ms = 0
+
+    def tick(self, now_ms: i64, unread: bool) -> int:
+        """What is to be done; ``unread``: the peer may have spoken, we did not look."""
+        elapsed_ms = min(max(now_ms - self._ticked_at_ms, 0), TICK_MAX_MS)
+        self._ticked_at_ms = now_ms
+        if self.interval_ms == 0:
+            return FINE
+        self._quiet_ms += elapsed_ms
+        if not unread:
+            self._silent_ms += elapsed_ms
+        if self._silent_ms * 2 > self.interval_ms * 5:
+            return DEAD
+        return SPEAK if self._quiet_ms * 2 >= self.interval_ms else FINE
