@@ -228,6 +228,31 @@ def answers_to_nobody(w: World) -> None:
 
 
 @case
+def an_answer_that_waits_in_a_queue(w: World) -> None:
+    """As a dead letter it goes by the default exchange, like any answer."""
+    a = _requester(w)
+    name = _request(w, a)
+    x = w.exchange(a, "x", "fanout", auto_delete=True)
+    letters = {"x-dead-letter-exchange": "", "x-message-ttl": 50}
+    q = w.queue(a, "later", exclusive=True, arguments=letters)
+    a.call(1, "queue.bind", queue=q, exchange=x)
+    a.publish(1, x, name, b"answer", correlation_id="c")
+    a.receive()
+
+
+@case
+def copies_of_an_answer(w: World) -> None:
+    a, b = _requester(w), _requester(w, "B")
+    first, second = _request(w, a), _request(w, b)
+    q = w.queue(a, exclusive=True)
+    a.publish(1, "", first, b"answer", headers={"CC": [second, q]})
+    a.receive()
+    b.receive()
+    w.barrier(a)
+    a.call(1, "basic.get", queue=q, no_ack=True)
+
+
+@case
 def answers_by_an_exchange(w: World) -> None:
     a = _requester(w)
     name = _request(w, a)

@@ -82,6 +82,18 @@ def test_a_lost_connection_takes_its_names_with_it(node: QuietBroker) -> None:
     assert not node.broker.replies.consumers
 
 
+def test_a_copy_in_a_lazy_queue_does_not_take_the_answer_away(node: QuietBroker) -> None:
+    """The queue lets go of the content as soon as it has it."""
+    client, server = node.client(), node.client()
+    name = ask(client)
+    lazy = {"x-queue-mode": "lazy"}
+    server.call("queue.declare", queue="q", durable=True, arguments=lazy)
+    client.received = b""
+    server.publish("", name, b"answer", headers={"CC": ["q"]}, delivery_mode=2)
+    assert client.bodies() == [b"answer"]
+    assert node.broker.vhosts["/"].queues["q"].backing.ready_count() == 1
+
+
 def test_answers_from_another_virtual_host_arrive(node: QuietBroker) -> None:
     guest = node.broker.users.users["guest"]
     grant = PermissionRecord("guest", "closed", ".*", ".*", ".*")

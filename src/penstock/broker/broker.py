@@ -55,7 +55,7 @@ class Broker:
         self.sweep = Sweep(definitions)
         self.replies = Replies()
         self.dead_letters = DeadLetters(
-            self.vhosts, letter_writer, lambda: engine.journal.durable_position
+            self.vhosts, self.replies, letter_writer, lambda: engine.journal.durable_position
         )
         self.delays = Delays(
             self.vhosts,

@@ -16,6 +16,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.broker.replies import Replies
 from penstock.broker.vhost import Vhost
 from penstock.core.letters import Letter, LetterWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
@@ -31,11 +32,16 @@ class DeadLetters:
     """``vhosts`` is the broker's own registry."""
 
     def __init__(
-        self, vhosts: dict[str, Vhost], writer: LetterWriter, durable_position: Callable[[], i64]
+        self,
+        vhosts: dict[str, Vhost],
+        replies: Replies,
+        writer: LetterWriter,
+        durable_position: Callable[[], i64],
     ) -> None:
         self.deaths: list[Death] = []
         self.published_count: i64 = 0
         self._vhosts = vhosts
+        self._replies = replies
         self._writer = writer
         self._durable_position = durable_position
         # What died, in the order of the positions that make its letters safe.
@@ -89,11 +95,13 @@ class DeadLetters:
         letter = self._writer.write(
             whole, queue.name, reason, time_s, exchange, limits.dead_letter_key
         )
+        flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
+        copy = Message(letter.content, letter.address, flags, 0)
+        if exchange == "":
+            self._replies.publish(letter.keys, [copy.copy_for_queue()])
         queues = self._queues_for(vhost, exchange, letter)
         if len(queues) == 0:
             return 0
-        flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
-        copy = Message(letter.content, letter.address, flags, 0)
         self.published_count += 1
         position, _ = vhost.publish_some(queues, [copy], now_ms)
         return position

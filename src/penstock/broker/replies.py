@@ -45,14 +45,17 @@ class Replies:
         del self.consumers[consumer.name]
         consumer.answers = []
 
-    def publish(self, routing_key: str, messages: list[Message]) -> None:
-        """Take them for whoever is behind the name; nobody may be."""
-        consumer = self.consumers.get(routing_key)
-        if consumer is None:
+    def publish(self, routing_keys: list[str], messages: list[Message]) -> None:
+        """Take them for whoever is behind these names; mostly it is nobody."""
+        if len(self.consumers) == 0:
             return
-        if len(consumer.answers) == 0:
-            self._answered.append(consumer)
-        consumer.answers.extend(messages)
+        for name in dict.fromkeys(routing_keys):
+            consumer = self.consumers.get(name)
+            if consumer is None:
+                continue
+            if len(consumer.answers) == 0:
+                self._answered.append(consumer)
+            consumer.answers.extend(messages)
 
     def count_answered(self) -> i64:
         return len(self._answered)

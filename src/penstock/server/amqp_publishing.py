@@ -17,7 +17,6 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.broker.confirms import ConfirmLedger
-from penstock.broker.replies import REPLY_PREFIX
 from penstock.broker.rights import WRITE
 from penstock.broker.routes import Route, any_refuses, waits
 from penstock.core.errors import PreconditionFailed
@@ -134,17 +133,13 @@ class Publishing:
     def _unrouted(self, address: Address, messages: list[Message]) -> None:
         """No queue takes it; somebody who waits for an answer may, and counts for nothing."""
         if address.exchange == "":
-            self._answer(address.routing_key, messages)
+            self.link.broker.replies.publish([address.routing_key], messages)
             if address.routing_key == EXTEND_KEY:
                 for message in messages:
                     self.deadlines.extend(body_of(message.content), self.link.now_ms)
                 return
         if address.mandatory:
             self._return(messages)
-
-    def _answer(self, key: str, messages: list[Message]) -> None:
-        if key.startswith(REPLY_PREFIX):
-            self.link.broker.replies.publish(key, messages)
 
     def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> i64:
         """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
@@ -159,11 +154,11 @@ class Publishing:
                 queues = self._queues_for(address, facts, copies)
             if BCC in facts and not waits(queues):
                 message = without_its_bcc(message)
-            if address.exchange == "":
-                for key in set(copies):
-                    self._answer(key, [message])
+            if len(queues) == 0 or copies:
+                self._answer(address, copies, message)
             if len(queues) == 0:
-                self._unrouted(address, [message])
+                if address.mandatory:
+                    self._return([message])
                 continue
             if queues[0].is_crowded():
                 link.session.crowded = queues[0]
@@ -176,6 +171,12 @@ class Publishing:
                 at = link.vhost.publish(queues, [message], link.now_ms)
             position = at if at > 0 else position
         return position
+
+    def _answer(self, address: Address, copies: list[str], message: Message) -> None:
+        """Whoever waits for it, besides the queues, which may let go of the content at once."""
+        if address.exchange == "":
+            keys = [address.routing_key, *copies]
+            self.link.broker.replies.publish(keys, [message.copy_for_queue()])
 
     def _queues_for(
         self, address: Address, facts: dict[str, object], copies: list[str]

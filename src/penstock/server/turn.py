@@ -221,7 +221,13 @@ class Turn:
 
     def has_work(self) -> bool:
         """Should the loop come back without waiting?"""
-        return self._more_work or self._broker.has_wakeups() or self._broker.has_refills()
+        broker = self._broker
+        return (
+            self._more_work
+            or broker.has_wakeups()
+            or broker.has_refills()
+            or broker.replies.count_answered() > 0
+        )
 
     def next_due_ms(self) -> i64:
         return self._broker.schedule.next_ms()
