@@ -65,7 +65,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def holds(self) -> None:
         if hasattr(self, "transaction"):
             self.transaction.check()
-            assert self.transaction.open_tags(99) == sorted(self.open - set(self.said))
+            assert self.transaction.open_tags(30 * 5) == sorted(self.open - set(self.said))
             assert self.transaction.noted_count() == len(self.said)
 
 
