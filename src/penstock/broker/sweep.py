@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definitions import Definitions
 
-SWEPT_AT_ONCE: Final[i64] = 500
+SWEPT_AT_ONCE: Final[i64] = 200
 """Bindings of one turn; a topic exchange takes some microseconds for each."""
 
 

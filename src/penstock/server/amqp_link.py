@@ -1,10 +1,13 @@
 """What an AMQP session and its channels share: the way out, the user, the vhost, the clock.
 
 ``now_ms`` is set by the session at each call, so that channels need no clock.
+
+What changes the topology costs more than anything else a client may ask for.  So a connection
+does ``TOPOLOGY_SHARE`` such things in a turn; what it sent behind them waits for the next one.
 """
 
 from collections.abc import Callable
-from typing import cast, final
+from typing import Final, cast, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -17,13 +20,15 @@ from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError
 from penstock.core.message import Address
 from penstock.queues.consumers import Consumer, Outlet
-from penstock.queues.queue import Queue
+from penstock.queues.queue import HeadAway, Queue
 from penstock.server.session import Session
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import NOT_ALLOWED, violation
 from penstock.wire.amqp.methods import encode_method
 from penstock.wire.amqp.skim import ANYBODY
+
+TOPOLOGY_SHARE: Final[i64] = 200
 
 NameSource = Callable[[str], str]
 """Prefix in, random name out: for server-named queues and consumer tags."""
@@ -52,6 +57,7 @@ class Link:
         self.outlet: Outlet = session.outlet
         self.frame_max: i64 = decoder.frame_max
         self.now_ms: i64 = 0
+        self._share: i64 = TOPOLOGY_SHARE
         self.user: User | None = None
         self._vhost: Vhost | None = None
         self._rights: Rights | None = None
@@ -71,6 +77,19 @@ class Link:
         rights = self._rights
         assert rights is not None
         return rights
+
+    def begin(self, now_ms: i64) -> None:
+        """A turn: it is that late, and everything may be asked for again."""
+        self.now_ms = now_ms
+        self._share = TOPOLOGY_SHARE
+        self.session.has_more = False
+
+    def take_share(self) -> None:
+        """For one change of the topology; raises HeadAway when it is for the next turn."""
+        if self._share == 0:
+            self.session.has_more = True
+            raise HeadAway
+        self._share -= 1
 
     def enter(self, vhost: Vhost) -> None:
         """The connection is open: it counts, and its user's rights hold."""

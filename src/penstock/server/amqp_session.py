@@ -111,7 +111,7 @@ class AmqpSession(Session):
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         self.heartbeat.heard()
-        self.link.now_ms = now_ms
+        self.link.begin(now_ms)
         self.received_bytes += len(data)
         if self.state == _WAIT_HEADER:
             data = self._protocol_header(data)
@@ -129,7 +129,7 @@ class AmqpSession(Session):
             self._events(self.decoder.receive(b"", self.link.now_ms))
 
     def go_on(self, now_ms: i64) -> None:
-        self.link.now_ms = now_ms
+        self.link.begin(now_ms)
         self.waiting_head = False
         postponed = self._postponed
         self._postponed = []

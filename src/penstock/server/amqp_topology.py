@@ -45,6 +45,7 @@ class TopologyMethods:
     # -- queues --------------------------------------------------------------------------
 
     def queue_method(self, method: Method) -> None:
+        self.link.take_share()
         key = method.key
         if key == m.QUEUE_DECLARE:
             self._declare_queue(method)
@@ -179,6 +180,7 @@ class TopologyMethods:
     # -- exchanges -----------------------------------------------------------------------
 
     def exchange_method(self, method: Method) -> None:
+        self.link.take_share()
         key = method.key
         vhost = self.link.vhost
         if key == m.EXCHANGE_DECLARE:

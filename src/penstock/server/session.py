@@ -27,6 +27,7 @@ class Session:
         self.crowded: Queue | None = None  # what it just published waits here behind a lot
         self.has_published: bool = False  # others are never held up for lack of room
         self.waiting_head: bool = False  # what it asked for is on its way from the disk
+        self.has_more: bool = False  # and waits only until others had their turn
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection

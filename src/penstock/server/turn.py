@@ -65,6 +65,8 @@ class Turn:
     def fed(self, session: Session) -> None:
         """A session took bytes from its peer."""
         self.touch(session)
+        if session.has_more:
+            self._more_work = True
         if session.awaiting_disk and not session.waiting_listed:
             session.waiting_listed = True
             self.waiting.append(session)

@@ -13,8 +13,8 @@ from typing import Final, final
 
 from penstock.storage.definition_values import name_in_cell
 
-SWEPT_AT_ONCE: Final = 500
-"""Bindings of one slice: a millisecond or two, and what the commit then takes."""
+SWEPT_AT_ONCE: Final = 200
+"""Bindings of one slice: a millisecond, and what the commit then takes."""
 
 TO_QUEUE: Final = "queue"
 TO_EXCHANGE: Final = "exchange"
