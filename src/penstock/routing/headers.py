@@ -20,7 +20,7 @@ from decimal import Decimal
 from typing import Final, final
 
 from penstock.core.errors import PreconditionFailed
-from penstock.routing.matcher import Matcher
+from penstock.routing.matcher import Matcher, append_once
 
 X_MATCH: Final = "x-match"
 X_MATCH_VALUES: Final = ("all", "any", "all-with-x", "any-with-x")
@@ -28,14 +28,20 @@ X_MATCH_VALUES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 @final
 class HeadersPattern:
-    """One binding: its arguments, ready to be compared."""
+    """One binding: its arguments, ready to be compared.
 
-    __slots__ = ("destination", "every", "wanted")
+    ``serial``  place in the order of binding
+    ``keys``    where the index has it
+    """
 
-    def __init__(self, destination: object, arguments: dict[str, object]) -> None:
+    __slots__ = ("destination", "every", "keys", "serial", "wanted")
+
+    def __init__(self, destination: object, arguments: dict[str, object], serial: int) -> None:
         mode = x_match(arguments)
         with_x = mode.endswith("-with-x")
         self.destination: object = destination
+        self.serial: int = serial
+        self.keys: list[tuple[str, object]] = []
         self.every: bool = mode.startswith("all")
         self.wanted: list[tuple[str, object]] = [
             (name, value)
@@ -51,32 +57,127 @@ class HeadersPattern:
         return self.every
 
 
+Patterns = dict[int, HeadersPattern]
+"""By serial number."""
+
+
 @final
 class HeadersMatcher(Matcher):
-    """All bindings of one headers exchange; a match looks at each of them."""
+    """All bindings of one headers exchange, found by what they ask for.
+
+    ``fields`` has, for a header's name and a value (as ``value_key`` gives it), the patterns
+    that ask for it: ``any`` patterns under each of their arguments, so to be there is to
+    match; ``all`` patterns under one, that which fewest others had, and are then compared.
+    So a match costs what the message's headers point at, not what there is.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.needs_headers = True
         self.patterns: dict[tuple[int, str, str], HeadersPattern] = {}
+        self.fields: dict[str, dict[object, Patterns]] = {}
+        self.unconditional: Patterns = {}
+        self.serial: int = 0
 
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
-        identity = (id(destination), routing_key, arguments_key(arguments))
-        self.patterns[identity] = HeadersPattern(destination, arguments)
+        self.serial += 1
+        pattern = HeadersPattern(destination, arguments, self.serial)
+        self.patterns[(id(destination), routing_key, arguments_key(arguments))] = pattern
+        keys = [(name, value_key(value)) for name, value in pattern.wanted]
+        if pattern.every:
+            keys = self.rarest(keys)
+            if not keys:
+                self.unconditional[pattern.serial] = pattern
+        pattern.keys = keys
+        for name, key in keys:
+            values = self.fields.get(name)
+            if values is None:
+                values = {}
+                self.fields[name] = values
+            bucket = values.get(key)
+            if bucket is None:
+                bucket = {}
+                values[key] = bucket
+            bucket[pattern.serial] = pattern
+
+    def rarest(self, keys: list[tuple[str, object]]) -> list[tuple[str, object]]:
+        """The one with fewest patterns so far; to have any value at all says least."""
+        best: list[tuple[str, object]] = []
+        fewest = -1
+        for name, key in keys:
+            values = self.fields.get(name)
+            bucket = None if values is None else values.get(key)
+            count = 0 if bucket is None else len(bucket)
+            if key is PRESENT:
+                count += len(self.patterns)
+            if fewest < 0 or count < fewest:
+                fewest = count
+                best = [(name, key)]
+        return best
 
     def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
-        del self.patterns[(id(destination), routing_key, arguments_key(arguments))]
+        pattern = self.patterns.pop((id(destination), routing_key, arguments_key(arguments)))
+        self.unconditional.pop(pattern.serial, None)
+        for name, key in pattern.keys:
+            values = self.fields[name]
+            bucket = values[key]
+            del bucket[pattern.serial]
+            if not bucket:
+                del values[key]
+                if not values:
+                    del self.fields[name]
 
     def match(
         self, routing_key: str, headers: dict[str, object] | None, found: list[object]
     ) -> None:
         given: dict[str, object] = {} if headers is None else headers
-        seen: set[int] = set()
-        for pattern in self.patterns.values():
-            identity = id(pattern.destination)
-            if identity not in seen and pattern.matches(given):
-                seen.add(identity)
-                found.append(pattern.destination)
+        hits = self.unconditional.copy()
+        for name, value in given.items():
+            values = self.fields.get(name)
+            if values is None:
+                continue
+            bucket = values.get(value_key(value))
+            if bucket is not None:
+                compare(bucket, given, hits)
+            if value is not None:
+                bucket = values.get(PRESENT)
+                if bucket is not None:
+                    compare(bucket, given, hits)
+        if len(hits) > 0:
+            append_once([hits[serial].destination for serial in sorted(hits)], set(), found)
+
+
+def compare(bucket: Patterns, headers: dict[str, object], hits: Patterns) -> None:
+    for serial, pattern in bucket.items():
+        if not pattern.every or pattern.matches(headers):
+            hits[serial] = pattern
+
+
+@final
+class Present:
+    """The key of arguments without a value, which every value matches."""
+
+
+PRESENT: Final = Present()
+
+
+def value_key(value: object) -> object:
+    """Equal and hashed equally for values that are ``same_value``, and for no others."""
+    if value is None:
+        return PRESENT
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, float) and value != value:  # noqa: PLR0124 - nothing is the same as NaN
+        return object()
+    if isinstance(value, Decimal):
+        return ("decimal", value.as_tuple())
+    if isinstance(value, (list, tuple, dict)):
+        return ("many", canonical(value) if value else "")
+    return value
 
 
 def x_match(arguments: dict[str, object]) -> str:
