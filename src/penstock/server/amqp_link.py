@@ -28,7 +28,7 @@ from penstock.wire.amqp.errors import NOT_ALLOWED, violation
 from penstock.wire.amqp.methods import encode_method
 from penstock.wire.amqp.skim import ANYBODY
 
-TOPOLOGY_SHARE: Final[i64] = 200
+TOPOLOGY_SHARE: Final[i64] = 100
 
 NameSource = Callable[[str], str]
 """Prefix in, random name out: for server-named queues and consumer tags."""
