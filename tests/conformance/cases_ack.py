@@ -52,7 +52,7 @@ def ack_multiple(w: World) -> None:
 
 @case
 def ack_everything(w: World) -> None:
-    """Tag 0 with multiple is all there is."""
+    """Item 70: tag 0 with multiple is all there is."""
     a, q = _taken(w, 3)
     a.send(1, "basic.ack", delivery_tag=0, multiple=True)
     w.barrier(a)
@@ -69,6 +69,7 @@ def ack_everything_of_nothing(w: World) -> None:
 
 @case
 def ack_twice(w: World) -> None:
+    """Item 70."""
     a, _ = _taken(w, 2)
     a.send(1, "basic.ack", delivery_tag=1)
     a.send(1, "basic.ack", delivery_tag=1)
@@ -77,6 +78,7 @@ def ack_twice(w: World) -> None:
 
 @case
 def ack_unknown(w: World) -> None:
+    """Item 70."""
     a, _ = _taken(w, 2)
     a.send(1, "basic.ack", delivery_tag=3)
     w.outcome(a)
@@ -144,6 +146,7 @@ def ack_of_a_huge_tag(w: World) -> None:
 
 @case
 def nack_unknown(w: World) -> None:
+    """Item 70."""
     a, _ = _taken(w, 1)
     a.send(1, "basic.nack", delivery_tag=5, requeue=True)
     w.outcome(a)
@@ -158,6 +161,7 @@ def nack_multiple_unknown(w: World) -> None:
 
 @case
 def reject_unknown(w: World) -> None:
+    """Item 70."""
     a, _ = _taken(w, 1)
     a.send(1, "basic.reject", delivery_tag=5)
     w.outcome(a)
@@ -180,6 +184,7 @@ def reject_zero(w: World) -> None:
 
 @case
 def error_requeues_what_the_channel_held(w: World) -> None:
+    """Item 73."""
     a, q = _taken(w, 2)
     a.send(1, "basic.ack", delivery_tag=9)
     w.outcome(a)
@@ -188,6 +193,7 @@ def error_requeues_what_the_channel_held(w: World) -> None:
 
 @case
 def reject_with_requeue_goes_to_its_old_place(w: World) -> None:
+    """Item 71."""
     a, q = _taken(w, 3)
     a.publish(1, "", q, b"4")
     a.send(1, "basic.reject", delivery_tag=2, requeue=True)
@@ -205,6 +211,7 @@ def reject_without_requeue_drops(w: World) -> None:
 
 @case
 def nack_multiple_with_requeue(w: World) -> None:
+    """Item 71."""
     a, q = _taken(w, 4)
     a.publish(1, "", q, b"5")
     a.send(1, "basic.nack", delivery_tag=3, multiple=True, requeue=True)
@@ -230,6 +237,7 @@ def nack_without_requeue(w: World) -> None:
 
 @case
 def nacks_out_of_order_keep_the_queue_order(w: World) -> None:
+    """Item 71."""
     a, q = _taken(w, 4)
     for tag in (3, 1, 4, 2):
         a.send(1, "basic.nack", delivery_tag=tag, requeue=True)
@@ -252,6 +260,7 @@ def requeued_comes_to_a_waiting_consumer(w: World) -> None:
 
 @case
 def recover_requeues(w: World) -> None:
+    """Item 74."""
     a, q = _taken(w, 3)
     w.attempt(a, "basic.recover", requeue=True)
     _rest(w, a, q)
@@ -259,7 +268,7 @@ def recover_requeues(w: World) -> None:
 
 @case
 def recover_to_own_consumer(w: World) -> None:
-    """requeue=true: the same consumer gets them again, marked, under new tags.
+    """Item 74: requeue=true: the same consumer gets them again, marked, under new tags.
 
     Whether recover-ok or the messages come first is not promised: all are read.
     """
@@ -283,12 +292,14 @@ def recover_nothing(w: World) -> None:
 
 @case
 def recover_without_requeue(w: World) -> None:
+    """Item 74."""
     a, _ = _taken(w, 1)
     w.attempt(a, "basic.recover", requeue=False)
 
 
 @case
 def recover_async(w: World) -> None:
+    """Item 74."""
     a, q = _taken(w, 2)
     a.send(1, "basic.recover-async", requeue=True)
     w.barrier(a)
@@ -297,7 +308,7 @@ def recover_async(w: World) -> None:
 
 @case
 def redelivered_flags(w: World) -> None:
-    """False at first, true ever after, for get and for consume alike."""
+    """Item 78: false at first, true ever after, for get and for consume alike."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.publish(1, "", q, b"1")

@@ -40,7 +40,7 @@ def what_is_routed_nowhere_else(w: World) -> None:
 
 @case
 def counts_as_routed(w: World) -> None:
-    """Items 34 and 43: a mandatory message is not returned, and comes back when both fail."""
+    """Items 34 and 80: a mandatory message is not returned, and comes back when both fail."""
     a = w.client()
     w.attempt(a, "confirm.select")
     other = _exchange(w, a, "other", "direct")

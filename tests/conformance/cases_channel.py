@@ -16,6 +16,7 @@ def open_and_close(w: World) -> None:
 
 @case
 def open_twice(w: World) -> None:
+    """Item 18."""
     a = w.client()
     w.attempt(a, "channel.open")
 
@@ -36,6 +37,7 @@ def open_ok_from_the_client(w: World) -> None:
 
 @case
 def error_closes_this_channel_only(w: World) -> None:
+    """Item 19."""
     a = w.client()
     a.call(2, "channel.open")
     a.call(1, "queue.declare", queue=w.name("q"), passive=True)
@@ -46,7 +48,7 @@ def error_closes_this_channel_only(w: World) -> None:
 
 @case
 def methods_after_an_error_are_ignored(w: World) -> None:
-    """Until the close is answered, whatever arrives on the channel does not count."""
+    """Item 19: until the close is answered, whatever arrives on the channel does not count."""
     a = w.client()
     first, second = w.name("q1"), w.name("q2")
     a.send(1, "queue.declare", queue=first, passive=True)
@@ -61,6 +63,7 @@ def methods_after_an_error_are_ignored(w: World) -> None:
 
 @case
 def own_close_crosses_with_the_brokers(w: World) -> None:
+    """Item 19."""
     a = w.client()
     a.send(1, "queue.declare", queue=w.name("q"), passive=True)
     a.expect("channel.close")
@@ -94,24 +97,28 @@ def delivery_tags_start_over_with_the_channel(w: World) -> None:
 
 @case
 def flow_active(w: World) -> None:
+    """Item 20."""
     a = w.client()
     w.attempt(a, "channel.flow", active=True)
 
 
 @case
 def flow_inactive(w: World) -> None:
+    """Item 20."""
     a = w.client()
     w.attempt(a, "channel.flow", active=False)
 
 
 @case
 def access_request(w: World) -> None:
+    """Item 21."""
     a = w.client()
     w.attempt(a, "access.request", realm="/data", active=True)
 
 
 @case
 def close_with_unacked_requeues(w: World) -> None:
+    """Item 73."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.call(2, "channel.open")
@@ -128,7 +135,7 @@ def close_with_unacked_requeues(w: World) -> None:
 
 @case
 def connection_loss_requeues(w: World) -> None:
-    """A consumer's socket ends: its messages come back in order, marked, before newer ones."""
+    """Item 73: a socket ends: its messages come back in order, marked, before newer ones."""
     a, b = w.client("A"), w.client("B")
     q = w.queue(a)
     w.put(q, b"1", b"2", b"3")
@@ -163,7 +170,7 @@ def tx_rollback_without_select(w: World) -> None:
 
 @case
 def carriage_returns_in_names(w: World) -> None:
-    """CR and LF are taken out of names."""
+    """Item 22: CR and LF are taken out of names."""
     a = w.client()
     q = w.name("q")
     a.call(1, "queue.declare", queue=f"{q}\r\n", exclusive=True)
@@ -172,6 +179,7 @@ def carriage_returns_in_names(w: World) -> None:
 
 @case
 def names_of_255_bytes(w: World) -> None:
+    """Item 23."""
     a = w.client()
     name = w.name("q")
     w.attempt(a, "queue.declare", queue=name + "x" * (255 - len(name)), exclusive=True)
@@ -185,7 +193,7 @@ def names_with_zero_bytes_and_spaces(w: World) -> None:
 
 @case
 def text_of_a_very_long_name(w: World) -> None:
-    """The text of a reply is a short string: what does not fit is cut."""
+    """Item 24: the text of a reply is a short string: what does not fit is cut."""
     a = w.client()
     w.attempt(a, "queue.declare", queue="n" * 250, passive=True)
 

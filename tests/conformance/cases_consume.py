@@ -8,6 +8,7 @@ NOTIFY = {"consumer_cancel_notify": True}
 
 @case
 def server_made_tag(w: World) -> None:
+    """Item 62."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     w.attempt(a, "basic.consume", queue=q)
@@ -15,6 +16,7 @@ def server_made_tag(w: World) -> None:
 
 @case
 def same_tag_twice(w: World) -> None:
+    """Item 62."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     w.attempt(a, "basic.consume", queue=q, consumer_tag="t")
@@ -41,6 +43,7 @@ def tag_is_free_after_cancel(w: World) -> None:
 
 @case
 def missing_queue(w: World) -> None:
+    """Item 63."""
     a = w.client()
     w.attempt(a, "basic.consume", queue=w.name("none"), consumer_tag="t")
     w.attempt(a, "basic.get", queue=w.name("none2"))
@@ -54,6 +57,7 @@ def missing_queue_nowait(w: World) -> None:
 
 @case
 def consume_ok_comes_before_the_first_message(w: World) -> None:
+    """Item 65."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for body in (b"1", b"2", b"3"):
@@ -66,6 +70,7 @@ def consume_ok_comes_before_the_first_message(w: World) -> None:
 
 @case
 def nowait_consume(w: World) -> None:
+    """Item 65."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.send(1, "basic.consume", queue=q, consumer_tag="t", nowait=True, no_ack=True)
@@ -75,6 +80,7 @@ def nowait_consume(w: World) -> None:
 
 @case
 def exclusive_consumer_refuses_others(w: World) -> None:
+    """Item 63."""
     a, b = w.client("A"), w.client("B")
     q = w.queue(a)
     w.attempt(a, "basic.consume", queue=q, consumer_tag="t", exclusive=True)
@@ -87,6 +93,7 @@ def exclusive_consumer_refuses_others(w: World) -> None:
 
 @case
 def exclusive_consumer_comes_too_late(w: World) -> None:
+    """Item 63."""
     a, b = w.client("A"), w.client("B")
     q = w.queue(a)
     w.attempt(a, "basic.consume", queue=q, consumer_tag="t")
@@ -98,6 +105,7 @@ def exclusive_consumer_comes_too_late(w: World) -> None:
 
 @case
 def exclusive_consumer_leaves(w: World) -> None:
+    """Item 63."""
     a, b = w.client("A"), w.client("B")
     q = w.queue(a)
     w.attempt(a, "basic.consume", queue=q, consumer_tag="t", exclusive=True)
@@ -108,6 +116,7 @@ def exclusive_consumer_leaves(w: World) -> None:
 
 @case
 def no_local_is_not_looked_at(w: World) -> None:
+    """Item 65."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     w.attempt(a, "basic.consume", queue=q, consumer_tag="t", no_local=True, no_ack=True)
@@ -117,6 +126,7 @@ def no_local_is_not_looked_at(w: World) -> None:
 
 @case
 def delivery_tags_are_shared_by_consume_and_get(w: World) -> None:
+    """Item 66."""
     a = w.client()
     q, other = w.queue(a, "q", exclusive=True), w.queue(a, "other", exclusive=True)
     a.publish(1, "", q, b"1")
@@ -132,6 +142,7 @@ def delivery_tags_are_shared_by_consume_and_get(w: World) -> None:
 
 @case
 def get_fields(w: World) -> None:
+    """Item 69."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.call(1, "queue.bind", queue=q, exchange="amq.topic", routing_key=f"{q}.#")
@@ -144,6 +155,7 @@ def get_fields(w: World) -> None:
 
 @case
 def get_is_not_limited_by_prefetch(w: World) -> None:
+    """Item 69."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.call(1, "basic.qos", prefetch_count=1, global_=True)
@@ -167,6 +179,7 @@ def get_while_consumers_wait(w: World) -> None:
 
 @case
 def cancel_unknown_tag(w: World) -> None:
+    """Item 67."""
     a = w.client()
     w.attempt(a, "basic.cancel", consumer_tag="nobody")
 
@@ -184,6 +197,7 @@ def cancel_nowait(w: World) -> None:
 
 @case
 def cancel_keeps_unacked_messages(w: World) -> None:
+    """Item 67."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.call(1, "basic.consume", queue=q, consumer_tag="t")
@@ -199,6 +213,7 @@ def cancel_keeps_unacked_messages(w: World) -> None:
 
 @case
 def cancelled_by_delete_with_capability(w: World) -> None:
+    """Item 68."""
     a, b = w.client("A"), w.client("B", capabilities=NOTIFY)
     q = w.queue(a)
     w.attempt(b, "basic.consume", queue=q, consumer_tag="t")
@@ -211,6 +226,7 @@ def cancelled_by_delete_with_capability(w: World) -> None:
 
 @case
 def cancelled_by_delete_without_capability(w: World) -> None:
+    """Item 68."""
     a, b = w.client("A"), w.client("B")
     q = w.queue(a)
     w.attempt(b, "basic.consume", queue=q, consumer_tag="t")
@@ -221,7 +237,7 @@ def cancelled_by_delete_without_capability(w: World) -> None:
 
 @case
 def cancelled_by_own_delete(w: World) -> None:
-    """Order of basic.cancel and delete-ok on one channel is not promised: both are read."""
+    """Item 68: the order of basic.cancel and delete-ok on one channel is not promised."""
     a = w.client(capabilities=NOTIFY)
     q = w.queue(a)
     w.attempt(a, "basic.consume", queue=q, consumer_tag="t")
@@ -254,7 +270,7 @@ def _deliveries(a: RawClient, count: int) -> None:
 
 @case
 def two_consumers_take_turns(w: World) -> None:
-    """Both on one channel, so the order of deliveries is the order of turns."""
+    """Item 76: both on one channel, so the order of deliveries is the order of turns."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for tag in ("first", "second"):
@@ -312,6 +328,7 @@ def turn_after_a_consumer_left(w: World) -> None:
 
 @case
 def consumer_priority(w: World) -> None:
+    """Item 64."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     low = w.attempt(a, "basic.consume", queue=q, consumer_tag="low", arguments={"x-priority": -1})
@@ -326,6 +343,7 @@ def consumer_priority(w: World) -> None:
 
 @case
 def consumer_priority_not_a_number(w: World) -> None:
+    """Item 64."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     w.attempt(a, "basic.consume", queue=q, consumer_tag="t", arguments={"x-priority": "high"})
@@ -341,7 +359,7 @@ def _expect_silence(a: RawClient) -> None:
 
 @case
 def prefetch_per_consumer(w: World) -> None:
-    """global=false: each consumer started later may hold that many."""
+    """Item 75: global=false: each consumer started later may hold that many."""
     a = w.client()
     q1, q2 = w.queue(a, "q1", exclusive=True), w.queue(a, "q2", exclusive=True)
     for number in range(4):
@@ -365,6 +383,7 @@ def prefetch_per_consumer(w: World) -> None:
 
 @case
 def prefetch_per_consumer_changes_later_consumers_only(w: World) -> None:
+    """Item 75."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for number in range(6):
@@ -382,7 +401,7 @@ def prefetch_per_consumer_changes_later_consumers_only(w: World) -> None:
 
 @case
 def prefetch_of_the_channel(w: World) -> None:
-    """global=true: one limit for all consumers of the channel, at once."""
+    """Items 75 and 76: global=true: one limit for all consumers of the channel, at once."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for number in range(6):
@@ -401,6 +420,7 @@ def prefetch_of_the_channel(w: World) -> None:
 
 @case
 def prefetch_of_the_channel_raised_and_lifted(w: World) -> None:
+    """Item 76."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for number in range(6):
@@ -423,7 +443,7 @@ def prefetch_of_the_channel_raised_and_lifted(w: World) -> None:
 
 @case
 def prefetch_both_limits(w: World) -> None:
-    """Per consumer 3 and per channel 4: the smaller one that is reached first stops."""
+    """Item 76: per consumer 3 and per channel 4: the smaller one that is reached first stops."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for number in range(9):
@@ -485,6 +505,7 @@ def prefetch_of_the_channel_and_gets(w: World) -> None:
 
 @case
 def prefetch_size(w: World) -> None:
+    """Item 75."""
     a = w.client()
     w.attempt(a, "basic.qos", prefetch_size=1000, prefetch_count=1)
 

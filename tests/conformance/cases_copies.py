@@ -98,7 +98,7 @@ def both_wrong(w: World) -> None:
 
 @case
 def confirmed_and_in_a_transaction(w: World) -> None:
-    """Items 40, 46 and 50."""
+    """Items 40, 82 and 85."""
     a = w.client()
     to, cc = w.queue(a, "to", exclusive=True), w.queue(a, "cc", exclusive=True)
     a.open_channel(2)
@@ -150,7 +150,7 @@ def in_a_dead_letter_with_a_key_of_its_own(w: World) -> None:
 
 @case
 def a_return_names_the_first_key(w: World) -> None:
-    """Item 43: the message as it was, without BCC."""
+    """Items 40 and 80: the message as it was, without BCC."""
     a = w.client()
     a.publish(1, "amq.direct", "nobody", b"m", headers={"CC": ["a"], "BCC": ["b"]}, mandatory=True)
     a.receive()

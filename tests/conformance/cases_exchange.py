@@ -9,6 +9,7 @@ from tests.helpers.raw_amqp import RawClient
 
 @case
 def declare_every_type(w: World) -> None:
+    """Item 25."""
     a = w.client()
     for type_ in ("direct", "fanout", "topic", "headers"):
         x = w.name(f"x-{type_}")
@@ -19,12 +20,14 @@ def declare_every_type(w: World) -> None:
 
 @case
 def declare_unknown_type(w: World) -> None:
+    """Item 25."""
     a = w.client()
     w.attempt(a, "exchange.declare", exchange=w.name("x"), type="sideways")
 
 
 @case
 def declare_empty_type(w: World) -> None:
+    """Item 25."""
     a = w.client()
     w.attempt(a, "exchange.declare", exchange=w.name("x"), type="")
 
@@ -38,6 +41,7 @@ def declare_unknown_type_of_an_existing_exchange(w: World) -> None:
 
 @case
 def declare_inequivalent(w: World) -> None:
+    """Items 24 and 26."""
     a = w.client()
     x = w.exchange(a, type_="direct")
     w.attempt(a, "exchange.declare", exchange=x, type="fanout")
@@ -53,6 +57,7 @@ def declare_inequivalent(w: World) -> None:
 
 @case
 def declare_passive(w: World) -> None:
+    """Item 29."""
     a = w.client()
     x = w.exchange(a, type_="direct", auto_delete=True)
     w.attempt(a, "exchange.declare", exchange=x, type="fanout", durable=True, passive=True)
@@ -64,6 +69,7 @@ def declare_passive(w: World) -> None:
 
 @case
 def declare_reserved_name(w: World) -> None:
+    """Item 28."""
     a = w.client()
     w.attempt(a, "exchange.declare", exchange="amq.mine", type="direct")
     w.attempt(a, "exchange.declare", exchange="amq.", type="direct")
@@ -73,6 +79,7 @@ def declare_reserved_name(w: World) -> None:
 
 @case
 def declare_predeclared_again(w: World) -> None:
+    """Item 28."""
     a = w.client()
     for name, type_ in (
         ("amq.direct", "direct"), ("amq.fanout", "fanout"), ("amq.topic", "topic"),
@@ -85,6 +92,7 @@ def declare_predeclared_again(w: World) -> None:
 
 @case
 def default_exchange_cannot_be_changed(w: World) -> None:
+    """Items 27 and 39."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     x = w.exchange(a)
@@ -100,6 +108,7 @@ def default_exchange_cannot_be_changed(w: World) -> None:
 
 @case
 def delete_predeclared(w: World) -> None:
+    """Item 28."""
     a = w.client()
     for name in ("amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match"):
         w.attempt(a, "exchange.delete", exchange=name)
@@ -108,6 +117,7 @@ def delete_predeclared(w: World) -> None:
 
 @case
 def delete_missing(w: World) -> None:
+    """Item 30."""
     a = w.client()
     x = w.exchange(a)
     w.attempt(a, "exchange.delete", exchange=x)
@@ -117,7 +127,7 @@ def delete_missing(w: World) -> None:
 
 @case
 def delete_if_unused(w: World) -> None:
-    """Used means: somebody is bound to it; being bound to somebody is no use."""
+    """Item 30: used means: somebody is bound to it; being bound to somebody is no use."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     x, upstream = w.exchange(a, "x"), w.exchange(a, "up")
@@ -132,6 +142,7 @@ def delete_if_unused(w: World) -> None:
 
 @case
 def auto_delete_with_the_last_binding(w: World) -> None:
+    """Item 31."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     x = w.exchange(a, auto_delete=True)
@@ -145,7 +156,7 @@ def auto_delete_with_the_last_binding(w: World) -> None:
 
 @case
 def auto_delete_unbind_of_what_is_not_bound(w: World) -> None:
-    """An unbind that removes nothing does not delete the exchange."""
+    """Item 31: an unbind that removes nothing does not delete the exchange."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     x = w.exchange(a, auto_delete=True)
@@ -156,6 +167,7 @@ def auto_delete_unbind_of_what_is_not_bound(w: World) -> None:
 
 @case
 def auto_delete_when_the_queue_goes(w: World) -> None:
+    """Item 31."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     x = w.exchange(a, auto_delete=True)
@@ -166,7 +178,7 @@ def auto_delete_when_the_queue_goes(w: World) -> None:
 
 @case
 def auto_delete_runs_up_a_chain(w: World) -> None:
-    """x is bound to up: when x goes, up has no binding left and goes too."""
+    """Item 31: x is bound to up: when x goes, up has no binding left and goes too."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     x, up = w.exchange(a, "x", auto_delete=True), w.exchange(a, "up", auto_delete=True)
@@ -179,7 +191,7 @@ def auto_delete_runs_up_a_chain(w: World) -> None:
 
 @case
 def auto_delete_as_destination_only(w: World) -> None:
-    """Losing the binding towards it does not delete an exchange."""
+    """Item 31: losing the binding towards it does not delete an exchange."""
     a = w.client()
     x, up = w.exchange(a, "x", auto_delete=True), w.exchange(a, "up")
     w.attempt(a, "exchange.bind", destination=x, source=up, routing_key="1")
@@ -191,6 +203,7 @@ def auto_delete_as_destination_only(w: World) -> None:
 
 @case
 def internal_exchange(w: World) -> None:
+    """Item 32."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     x = w.exchange(a, internal=True)
@@ -207,6 +220,7 @@ def internal_exchange(w: World) -> None:
 
 @case
 def bind_missing(w: World) -> None:
+    """Item 37."""
     a = w.client()
     q, x = w.queue(a, exclusive=True), w.exchange(a)
     none = w.name("none")
@@ -220,6 +234,7 @@ def bind_missing(w: World) -> None:
 
 @case
 def unbind_missing(w: World) -> None:
+    """Item 37."""
     a = w.client()
     q, x = w.queue(a, exclusive=True), w.exchange(a)
     none = w.name("none")
@@ -233,6 +248,7 @@ def unbind_missing(w: World) -> None:
 
 @case
 def bind_twice_delivers_once(w: World) -> None:
+    """Item 37."""
     a = w.client()
     q, x = w.queue(a, exclusive=True), w.exchange(a)
     w.attempt(a, "queue.bind", queue=q, exchange=x, routing_key="k")
@@ -252,7 +268,7 @@ def bind_twice_delivers_once(w: World) -> None:
 
 @case
 def bind_to_the_last_declared_queue(w: World) -> None:
-    """An empty queue name is the last one declared on the channel; an empty key, its name."""
+    """Item 42: an empty queue name is the last one declared there; an empty key, its name."""
     a = w.client()
     x = w.exchange(a)
     w.attempt(a, "queue.bind", exchange=x, routing_key="k")
@@ -270,6 +286,7 @@ def bind_to_the_last_declared_queue(w: World) -> None:
 
 @case
 def durable_exchange_and_transient_queue(w: World) -> None:
+    """Item 38."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     w.attempt(a, "queue.bind", queue=q, exchange="amq.direct", routing_key=q)
@@ -279,6 +296,7 @@ def durable_exchange_and_transient_queue(w: World) -> None:
 
 @case
 def default_exchange_routes_by_queue_name(w: World) -> None:
+    """Item 39."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.publish(1, "", q, b"m")
@@ -338,7 +356,7 @@ TOPIC_KEYS = (
 
 @case
 def topic_table(w: World) -> None:
-    """Every pattern against every key."""
+    """Item 36: every pattern against every key."""
     a = w.client()
     x = w.exchange(a, type_="topic")
     queues = _bound_queues(w, a, x, ((f"[{p}]", p, {}) for p in TOPIC_PATTERNS))
@@ -349,6 +367,7 @@ def topic_table(w: World) -> None:
 
 @case
 def topic_two_patterns_one_queue(w: World) -> None:
+    """Item 36."""
     a = w.client()
     x = w.exchange(a, type_="topic")
     q = w.queue(a, exclusive=True)
@@ -391,7 +410,7 @@ MESSAGE_HEADERS: tuple[dict[str, Any], ...] = (
 
 @case
 def headers_table(w: World) -> None:
-    """Every binding against every set of headers."""
+    """Item 35: every binding against every set of headers."""
     from tests.helpers.raw_codec import Typed
 
     a = w.client()
@@ -408,6 +427,7 @@ def headers_table(w: World) -> None:
 
 @case
 def headers_bad_x_match(w: World) -> None:
+    """Item 35."""
     a = w.client()
     q, x = w.queue(a, exclusive=True), w.exchange(a, type_="headers")
     for value in ("some", "ALL", "", 1, True, None, b"all"):
@@ -428,7 +448,7 @@ def fanout_and_direct(w: World) -> None:
 
 @case
 def exchange_to_exchange(w: World) -> None:
-    """A diamond and a cycle: each queue gets one copy."""
+    """Item 33: a diamond and a cycle: each queue gets one copy."""
     a = w.client()
     top = w.exchange(a, "top", "fanout")
     left, right = w.exchange(a, "left", "fanout"), w.exchange(a, "right", "topic")
@@ -453,6 +473,7 @@ def exchange_to_exchange(w: World) -> None:
 
 @case
 def deliver_shows_the_first_exchange(w: World) -> None:
+    """Item 33."""
     a = w.client()
     top, x = w.exchange(a, "top", "fanout"), w.exchange(a, "x")
     q = w.queue(a, exclusive=True)

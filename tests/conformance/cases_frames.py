@@ -275,6 +275,7 @@ def more_channels_than_channel_max(w: World) -> None:
 
 @case
 def method_on_unopened_channel(w: World) -> None:
+    """Item 18."""
     a = w.client()
     a.send(2, "queue.declare", queue="never")
     w.fate(a)
@@ -561,7 +562,7 @@ def properties_content_type_no_utf8(w: World) -> None:
 
 @case
 def properties_all_kinds_pass_untouched(w: World) -> None:
-    """Every property and every table type comes back as it went."""
+    """Item 89: every property and every table type comes back as it went."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     t = codec.Typed
@@ -675,11 +676,13 @@ def arguments_table_nested_10000_deep(w: World) -> None:
 
 @case
 def arguments_name_no_utf8(w: World) -> None:
+    """Item 23."""
     _broken_declare(w, b"\x02\xff\xfe\x04" + bytes(4), "queue.declare, name no UTF-8", 1.0)
 
 
 @case
 def arguments_of_exchange_declare_no_utf8(w: World) -> None:
+    """Item 23."""
     a = w.client()
     payload = struct.pack(">HHH", 40, 10, 0) + b"\x02\xff\xfe\x06direct\x00" + bytes(4)
     a.send_frame(codec.METHOD, 1, payload, "exchange.declare, name no UTF-8")
@@ -688,7 +691,7 @@ def arguments_of_exchange_declare_no_utf8(w: World) -> None:
 
 @case
 def arguments_routing_key_no_utf8(w: World) -> None:
-    """A routing key is bytes to the broker."""
+    """Item 23: a routing key is bytes to the broker."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     x = w.exchange(a, type_="fanout", auto_delete=True)

@@ -9,7 +9,7 @@ def _queue(w: World, client: object, **arguments: object) -> str:
 
 @case
 def the_highest_priority_goes_first(w: World) -> None:
-    """Items 57 and 58: missing is 0, above the maximum is the maximum, equals keep their order."""
+    """Item 56: missing is 0, above the maximum is the maximum, equals keep their order."""
     a = w.client()
     q = _queue(w, a)
     for place, priority in enumerate((None, 1, 5, 200, 0, 3, 1, 255, 5)):
@@ -63,16 +63,19 @@ def _declare(w: World, value: object) -> None:
 
 @case
 def a_maximum_of_zero(w: World) -> None:
+    """Item 56."""
     _declare(w, 0)
 
 
 @case
 def a_maximum_of_255(w: World) -> None:
+    """Item 56."""
     _declare(w, 255)
 
 
 @case
 def a_maximum_of_256(w: World) -> None:
+    """Item 56."""
     _declare(w, 256)
 
 

@@ -6,7 +6,7 @@ from tests.helpers import raw_codec as codec
 
 @case
 def missing_exchange(w: World) -> None:
-    """The answer comes when it comes: later publishes of the same breath are ignored."""
+    """Item 41: the answer comes when it comes: later publishes of the same breath are ignored."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.publish(1, w.name("none"), "k", b"1")
@@ -17,7 +17,7 @@ def missing_exchange(w: World) -> None:
 
 @case
 def missing_exchange_in_confirm_mode(w: World) -> None:
-    """The channel dies; no confirm is sent for the message."""
+    """Item 41: the channel dies; no confirm is sent for the message."""
     a = w.client()
     a.call(1, "confirm.select")
     a.publish(1, w.name("none"), "k", b"1")
@@ -26,6 +26,7 @@ def missing_exchange_in_confirm_mode(w: World) -> None:
 
 @case
 def immediate(w: World) -> None:
+    """Item 80."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.send(1, "basic.publish", routing_key=q, immediate=True)
@@ -35,6 +36,7 @@ def immediate(w: World) -> None:
 
 @case
 def mandatory_unroutable(w: World) -> None:
+    """Item 80."""
     a = w.client()
     a.publish(1, "amq.direct", w.name("k"), b"body", mandatory=True, content_type="text/plain",
               headers={"h": 1}, delivery_mode=2)  # fmt: skip
@@ -72,6 +74,7 @@ def mandatory_to_an_exclusive_queue_of_another(w: World) -> None:
 
 @case
 def return_comes_before_the_confirm(w: World) -> None:
+    """Item 80."""
     a = w.client()
     a.call(1, "confirm.select")
     a.publish(1, "amq.direct", w.name("k"), b"body", mandatory=True)
@@ -81,6 +84,7 @@ def return_comes_before_the_confirm(w: World) -> None:
 
 @case
 def confirm_select_twice(w: World) -> None:
+    """Item 81."""
     a = w.client()
     w.attempt(a, "confirm.select")
     w.attempt(a, "confirm.select")
@@ -92,7 +96,7 @@ def confirm_select_twice(w: World) -> None:
 
 @case
 def confirms_one_by_one(w: World) -> None:
-    """Each waited for: tags 1, 2, 3, never multiple."""
+    """Item 81: each waited for: tags 1, 2, 3, never multiple."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.publish(1, "", q, b"not counted")
@@ -131,11 +135,13 @@ def confirms_in_a_burst(w: World) -> None:
 
 @case
 def confirms_of_unroutable_messages(w: World) -> None:
+    """Item 82."""
     _confirmed(w, "amq.direct", w.name("k"), 20)
 
 
 @case
 def confirms_of_persistent_messages(w: World) -> None:
+    """Item 82."""
     b = w.client("B")
     q = w.queue(b, durable=True)
     _confirmed(w, "", q, 20, delivery_mode=2)
@@ -144,6 +150,7 @@ def confirms_of_persistent_messages(w: World) -> None:
 
 @case
 def confirms_of_a_fanout(w: World) -> None:
+    """Item 82."""
     b = w.client("B")
     x = w.exchange(b, type_="fanout")
     for base in ("q1", "q2", "q3"):
@@ -193,6 +200,7 @@ def delivery_mode_zero_and_three(w: World) -> None:
 
 @case
 def expiration_not_a_number(w: World) -> None:
+    """Item 50."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for expiration in ("abc", "-1", "", "1.5", "10 ", "+60000"):
@@ -223,6 +231,7 @@ def user_id_is_checked(w: World) -> None:
 
 @case
 def cc_not_an_array(w: World) -> None:
+    """Item 40."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for name in ("CC", "BCC"):
@@ -232,6 +241,7 @@ def cc_not_an_array(w: World) -> None:
 
 @case
 def cc_and_bcc(w: World) -> None:
+    """Item 40."""
     a = w.client()
     to, cc, bcc = (w.queue(a, base, exclusive=True) for base in ("to", "cc", "bcc"))
     a.publish(1, "", to, b"m", headers={"CC": [cc, to], "BCC": [bcc, cc]})
@@ -288,6 +298,7 @@ def small_frames_to_a_large_frame_max(w: World) -> None:
 
 @case
 def order_of_one_publisher(w: World) -> None:
+    """Item 79."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     for number in range(200):

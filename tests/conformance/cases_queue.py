@@ -8,7 +8,7 @@ from tests.helpers import raw_codec as codec
 
 @case
 def declare_ok_counts(w: World) -> None:
-    """Ready messages and consumers; unacknowledged messages are not counted."""
+    """Item 43: ready messages and consumers; unacknowledged messages are not counted."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     w.attempt(a, "queue.declare", queue=q, exclusive=True)
@@ -24,6 +24,7 @@ def declare_ok_counts(w: World) -> None:
 
 @case
 def declare_server_named(w: World) -> None:
+    """Item 42."""
     a = w.client()
     w.attempt(a, "queue.declare", exclusive=True)
     w.attempt(a, "queue.declare", exclusive=True, auto_delete=True)
@@ -33,12 +34,14 @@ def declare_server_named(w: World) -> None:
 
 @case
 def declare_passive_empty_name_first(w: World) -> None:
+    """Item 42."""
     a = w.client()
     w.attempt(a, "queue.declare", queue="", passive=True)
 
 
 @case
 def empty_name_without_a_declared_queue(w: World) -> None:
+    """Item 42."""
     a = w.client()
     w.attempt(a, "basic.get")
     w.attempt(a, "basic.consume", consumer_tag="t")
@@ -49,6 +52,7 @@ def empty_name_without_a_declared_queue(w: World) -> None:
 
 @case
 def last_declared_is_per_channel(w: World) -> None:
+    """Item 42."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.publish(1, "", q)
@@ -59,6 +63,7 @@ def last_declared_is_per_channel(w: World) -> None:
 
 @case
 def declare_passive_missing(w: World) -> None:
+    """Item 43."""
     a = w.client()
     w.attempt(a, "queue.declare", queue=w.name("none"), passive=True)
     w.attempt(a, "queue.declare", queue="amq.none", passive=True)
@@ -66,6 +71,7 @@ def declare_passive_missing(w: World) -> None:
 
 @case
 def declare_reserved_name(w: World) -> None:
+    """Item 43."""
     a = w.client()
     w.attempt(a, "queue.declare", queue="amq.mine")
     w.attempt(a, "queue.declare", queue="amq.gen-mine", exclusive=True)
@@ -74,6 +80,7 @@ def declare_reserved_name(w: World) -> None:
 
 @case
 def declare_inequivalent(w: World) -> None:
+    """Items 24 and 44."""
     a = w.client()
     q = w.queue(a)
     w.attempt(a, "queue.declare", queue=q, durable=True)
@@ -102,61 +109,73 @@ def _inequivalent_argument(w: World, name: str, value: Any, *others: Any) -> Non
 
 @case
 def argument_message_ttl(w: World) -> None:
+    """Item 49."""
     _inequivalent_argument(w, "x-message-ttl", 1000, 2000, "1000", -1)
 
 
 @case
 def argument_expires(w: World) -> None:
+    """Item 52."""
     _inequivalent_argument(w, "x-expires", 60000, 0, -1, "x")
 
 
 @case
 def argument_max_length(w: World) -> None:
+    """Item 53."""
     _inequivalent_argument(w, "x-max-length", 10, 11, -1, "x")
 
 
 @case
 def argument_max_length_bytes(w: World) -> None:
+    """Item 53."""
     _inequivalent_argument(w, "x-max-length-bytes", 10, 11, -1)
 
 
 @case
 def argument_overflow(w: World) -> None:
+    """Item 54."""
     _inequivalent_argument(w, "x-overflow", "drop-head", "reject-publish", "sideways", 1)
 
 
 @case
 def argument_dead_letter_exchange(w: World) -> None:
+    """Item 55."""
     _inequivalent_argument(w, "x-dead-letter-exchange", "dlx", "other", 1)
 
 
 @case
 def argument_dead_letter_routing_key_alone(w: World) -> None:
+    """Item 55."""
     _inequivalent_argument(w, "x-dead-letter-routing-key", "k")
 
 
 @case
 def argument_max_priority(w: World) -> None:
+    """Item 56."""
     _inequivalent_argument(w, "x-max-priority", 5, 6, 256, -1, "x")
 
 
 @case
 def argument_single_active_consumer(w: World) -> None:
+    """Item 57."""
     _inequivalent_argument(w, "x-single-active-consumer", True, False, "x")
 
 
 @case
 def argument_queue_mode(w: World) -> None:
+    """Item 58."""
     _inequivalent_argument(w, "x-queue-mode", "lazy", "default", "sideways")
 
 
 @case
 def argument_queue_type_classic(w: World) -> None:
+    """Item 59."""
     _inequivalent_argument(w, "x-queue-type", "classic", "sideways")
 
 
 @case
 def argument_queue_type_unknown(w: World) -> None:
+    """Item 59."""
     a = w.client()
     kind = {"x-queue-type": "sideways"}
     w.attempt(a, "queue.declare", queue=w.name("q"), exclusive=True, arguments=kind)
@@ -164,6 +183,7 @@ def argument_queue_type_unknown(w: World) -> None:
 
 @case
 def argument_queue_type_quorum_exclusive(w: World) -> None:
+    """Item 59."""
     a = w.client()
     kind = {"x-queue-type": "quorum"}
     w.attempt(a, "queue.declare", queue=w.name("q"), exclusive=True, arguments=kind)
@@ -171,11 +191,13 @@ def argument_queue_type_quorum_exclusive(w: World) -> None:
 
 @case
 def argument_unknown(w: World) -> None:
+    """Item 44."""
     _inequivalent_argument(w, "x-nobody-knows", "a", "b", 1)
 
 
 @case
 def exclusive_queue_of_another_connection(w: World) -> None:
+    """Item 45."""
     a, b = w.client("A"), w.client("B")
     q = w.queue(a, exclusive=True)
     w.attempt(b, "queue.declare", queue=q)
@@ -199,7 +221,7 @@ def exclusive_queue_of_another_connection(w: World) -> None:
 
 @case
 def exclusive_queue_is_free_after_close_ok(w: World) -> None:
-    """The name is free when close-ok is sent, not some time later: tried twenty times."""
+    """Item 104: the name is free when close-ok is sent, not some time later: tried twenty times."""
     b = w.client("B")
     q = w.name("q")
     for _ in range(20):
@@ -219,6 +241,7 @@ def exclusive_queue_is_free_after_close_ok(w: World) -> None:
 
 @case
 def exclusive_queue_survives_its_channel(w: World) -> None:
+    """Item 46."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.call(1, "channel.close", code=200)
@@ -228,6 +251,7 @@ def exclusive_queue_survives_its_channel(w: World) -> None:
 
 @case
 def exclusive_durable_queue_dies_too(w: World) -> None:
+    """Item 46."""
     a, b = w.client("A"), w.client("B")
     q = w.queue(a, exclusive=True, durable=True)
     a.send(0, "connection.close", code=200)
@@ -237,6 +261,7 @@ def exclusive_durable_queue_dies_too(w: World) -> None:
 
 @case
 def auto_delete_with_the_last_consumer(w: World) -> None:
+    """Item 46."""
     a = w.client()
     q = w.queue(a, auto_delete=True)
     a.call(1, "basic.consume", queue=q, consumer_tag="1")
@@ -249,6 +274,7 @@ def auto_delete_with_the_last_consumer(w: World) -> None:
 
 @case
 def auto_delete_when_the_channel_closes(w: World) -> None:
+    """Item 46."""
     a = w.client()
     q = w.queue(a, auto_delete=True)
     a.call(2, "channel.open")
@@ -259,6 +285,7 @@ def auto_delete_when_the_channel_closes(w: World) -> None:
 
 @case
 def auto_delete_not_before_the_first_consumer(w: World) -> None:
+    """Item 46."""
     a, b = w.client("A"), w.client("B")
     q = w.queue(a, auto_delete=True)
     w.attempt(a, "basic.get", queue=q)
@@ -270,6 +297,7 @@ def auto_delete_not_before_the_first_consumer(w: World) -> None:
 
 @case
 def delete_missing(w: World) -> None:
+    """Item 47."""
     a = w.client()
     q = w.queue(a)
     w.attempt(a, "queue.delete", queue=q)
@@ -292,6 +320,7 @@ def delete_counts(w: World) -> None:
 
 @case
 def delete_if_empty(w: World) -> None:
+    """Item 47."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     w.fill(a, q, b"1")
@@ -303,6 +332,7 @@ def delete_if_empty(w: World) -> None:
 
 @case
 def delete_if_unused(w: World) -> None:
+    """Item 47."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.call(2, "channel.open")
@@ -314,6 +344,7 @@ def delete_if_unused(w: World) -> None:
 
 @case
 def delete_if_unused_and_if_empty(w: World) -> None:
+    """Item 47."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.publish(1, "", q)
@@ -327,7 +358,7 @@ def delete_if_unused_and_if_empty(w: World) -> None:
 
 @case
 def purge_counts(w: World) -> None:
-    """Ready messages only; unacknowledged ones stay."""
+    """Item 48: ready messages only; unacknowledged ones stay."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     w.attempt(a, "queue.purge", queue=q)

@@ -27,6 +27,7 @@ def _request(w: World, a: RawClient, channel: int = 1) -> str:
 
 @case
 def consume_and_acknowledge(w: World) -> None:
+    """Item 97."""
     a = w.client()
     w.attempt(a, "basic.consume", queue=PSEUDO, consumer_tag="r")
     w.attempt(a, "basic.consume", queue=PSEUDO, consumer_tag="r", nowait=True)
@@ -34,6 +35,7 @@ def consume_and_acknowledge(w: World) -> None:
 
 @case
 def consume_twice(w: World) -> None:
+    """Item 97."""
     a = w.client()
     w.attempt(a, "basic.consume", queue=PSEUDO, consumer_tag="r", no_ack=True)
     w.attempt(a, "basic.consume", queue=PSEUDO, consumer_tag="s", no_ack=True)
@@ -93,6 +95,7 @@ def each_channel_has_its_own(w: World) -> None:
 
 @case
 def request_without_a_consumer(w: World) -> None:
+    """Item 97."""
     a = w.client()
     q = w.queue(a, exclusive=True)
     a.publish(1, "", q, b"m", reply_to=PSEUDO)
@@ -128,6 +131,7 @@ def only_the_exact_name_is_rewritten(w: World) -> None:
 
 @case
 def request_and_answer(w: World) -> None:
+    """Item 97."""
     a, b = _requester(w), w.client("B")
     q = w.queue(a, exclusive=False)
     a.publish(
@@ -262,6 +266,7 @@ def answers_by_an_exchange(w: World) -> None:
 
 @case
 def declaring_the_name(w: World) -> None:
+    """Item 97."""
     a, b = w.client("A"), w.client("B")
     w.attempt(b, "queue.declare", queue=PSEUDO, passive=True)
     w.attempt(b, "queue.declare", queue=PSEUDO)

@@ -105,6 +105,7 @@ def transactions_and_confirms_do_not_mix(w: World) -> None:
 
 @case
 def a_commit_that_a_full_queue_refuses(w: World) -> None:
+    """Item 102."""
     a = w.client()
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     q = w.queue(a, exclusive=True, arguments=arguments)
