@@ -74,6 +74,7 @@ HOT = [
     "src/penstock/routing/headers.py",
     "src/penstock/routing/matcher.py",
     "src/penstock/routing/consistent_hash.py",
+    "src/penstock/routing/once.py",
     "src/penstock/routing/exchanges.py",
     "src/penstock/broker/access.py",
     "src/penstock/broker/rights.py",

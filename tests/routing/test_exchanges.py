@@ -20,6 +20,7 @@ from penstock.routing.exchanges import (
     looks_at_headers,
     route,
 )
+from penstock.routing.once import ONCE
 
 
 class Queue:
@@ -80,6 +81,7 @@ def test_only_headers_exchanges_need_headers() -> None:
     assert [kind for kind in EXCHANGE_TYPES if exchange(kind).needs_headers] == [
         "headers",
         DELAYED,
+        ONCE,
     ]
 
 
@@ -359,7 +361,7 @@ def test_a_dismissed_destination_is_gone_at_once_and_its_bindings_later(kind: st
     assert not x.dismiss(a)
     assert [binding.destination for binding in x.bindings()] == [b]
     for number in range(3 * REMOVED_AT_ONCE):
-        wanted = ["b"] if kind in ("fanout", "x-consistent-hash") or number == 7 else []
+        wanted = ["b"] if kind in ("fanout", "x-consistent-hash", ONCE) or number == 7 else []
         assert names(route(x, key(kind, number), {"n": number})) == wanted
     swept = 0
     while x.dismissed:

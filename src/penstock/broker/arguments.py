@@ -8,10 +8,12 @@ shows without looking at them, and so do we.  The texts are RabbitMQ's.
 from typing import Final
 
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
+from penstock.core.headers import CACHE_TTL_HEADER
 from penstock.queues.limits import OVERFLOWS
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.exchanges import DELAYED, inner_type
 from penstock.routing.headers import type_name
+from penstock.routing.once import CACHE_SIZE, ONCE
 
 EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years, RabbitMQ's limit."""
@@ -66,9 +68,27 @@ def check_exchange_arguments(kind: str, arguments: dict[str, object], what: str)
         raise PreconditionFailed(
             "Invalid argument, 'x-delayed-type' must be an existing exchange type"
         )
+    if ONCE in (kind, inner_type(arguments)):
+        _check_cache(arguments)
     if CONSISTENT_HASH in (kind, inner_type(arguments)):
         _check_text(HASH_HEADER, arguments, what)
         _check_text(HASH_PROPERTY, arguments, what)
+
+
+def _check_cache(arguments: dict[str, object]) -> None:
+    for key in (CACHE_SIZE, CACHE_TTL_HEADER):
+        value = arguments.get(key, 1 if key == CACHE_TTL_HEADER else None)
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise PreconditionFailed(
+                f"Missing or invalid argument, '{key}' must be an integer greater than 0"
+            )
+    persistence = arguments.get("x-cache-persistence", "memory")
+    if persistence == "disk":
+        raise NotImplementedYet("x-cache-persistence 'disk'")
+    if persistence != "memory":
+        raise PreconditionFailed(
+            "Invalid argument, 'x-cache-persistence' must be either 'memory' or 'disk'"
+        )
 
 
 def _check_text(key: str, arguments: dict[str, object], what: str) -> None:

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 
 from penstock.broker.replies import Replies
 from penstock.broker.vhost import Vhost
+from penstock.core.headers import NOW
 from penstock.core.letters import Letter, LetterWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.queues.limits import Death
@@ -95,6 +96,7 @@ class DeadLetters:
         letter = self._writer.write(
             whole, queue.name, reason, time_s, exchange, limits.dead_letter_key
         )
+        letter.headers[NOW] = int(now_ms)
         flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
         copy = Message(letter.content, letter.address, flags, 0)
         if exchange == "":

@@ -21,7 +21,7 @@ from mypy_extensions import i64
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.routes import queues_in
 from penstock.broker.vhost import Vhost
-from penstock.core.headers import DELAY_HEADER, HeaderReader, delay_in
+from penstock.core.headers import DELAY_HEADER, NOW, HeaderReader, delay_in
 from penstock.core.letters import LetterWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.queues.queue import Queue
@@ -90,6 +90,7 @@ class Delays:
         last: i64 = 0
         for message in messages:
             letter = self._writer.release(message)
+            letter.headers[NOW] = int(now_ms)
             queues = queues_in(
                 route(exchange, letter.keys[0], letter.headers, vhost.exchanges, letter.keys[1:])
             )

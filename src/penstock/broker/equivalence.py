@@ -30,7 +30,12 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
     "x-queue-type",
 )
 
-COMPARED_EXCHANGE_ARGUMENTS: Final = ("alternate-exchange", "x-delayed-type")
+COMPARED_EXCHANGE_ARGUMENTS: Final = (
+    "alternate-exchange",
+    "x-delayed-type",
+    "x-cache-size",
+    "x-cache-ttl",
+)
 
 
 def check_same_queue(

@@ -30,10 +30,11 @@ from penstock.core.headers import DELAY_HEADER, delay_in
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
 from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher
+from penstock.routing.once import ONCE, OnceMatcher
 from penstock.routing.topic_trie import TopicTrie
 
 DELAYED: Final = "x-delayed-message"
-EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers", CONSISTENT_HASH, DELAYED)
+EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers", CONSISTENT_HASH, DELAYED, ONCE)
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),
@@ -67,6 +68,8 @@ def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
         return HeadersMatcher()
     if exchange_type == DELAYED:
         return make_matcher(inner_type(arguments), arguments)
+    if exchange_type == ONCE:
+        return OnceMatcher(arguments)
     assert exchange_type == CONSISTENT_HASH, exchange_type
     return HashMatcher(arguments)
 

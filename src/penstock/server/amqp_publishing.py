@@ -20,6 +20,7 @@ from penstock.broker.confirms import ConfirmLedger
 from penstock.broker.rights import WRITE
 from penstock.broker.routes import Route, any_refuses, waits
 from penstock.core.errors import PreconditionFailed
+from penstock.core.headers import NOW
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.queues.queue import Queue
 from penstock.server.amqp_copies import check_copies, copy_keys, without_its_bcc
@@ -148,6 +149,7 @@ class Publishing:
         for place in range(len(messages)):
             message = messages[place]
             facts = routing_facts(message.content)
+            facts[NOW] = int(link.now_ms)
             copies = copy_keys(facts)
             queues = route.queues
             if route.needs_headers or copies:
