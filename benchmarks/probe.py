@@ -2,6 +2,7 @@
 
     python benchmarks/probe.py --uri amqp://… --kind get        basic.get on an empty queue
     python benchmarks/probe.py --uri amqp://… --kind through    publish 1 KB, wait for it
+    python benchmarks/probe.py --uri amqp://… --kind confirm    publish 100 B, wait for the confirm
 
 It ends when its standard input does, and prints one JSON object.  Latency is counted from when
 a ping was *due*, so a broker that stalls pays for every ping that had to wait.  The *answer*
@@ -29,13 +30,19 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from penstock.client.amqp import Channel, Connection, Endpoint  # noqa: E402
 
-KINDS = ("get", "through")
+KINDS = ("get", "through", "confirm")
 BODY = bytes(1024)
-ANSWER_LIMIT_S = 120.0
+SMALL_BODY = bytes(100)
+PROBE_KEY = "probe"
+ANSWER_LIMIT_S = 600.0
 
 
-def pinger(channel: Channel, kind: str) -> Callable[[], None]:
+def pinger(channel: Channel, kind: str, exchange: str = "") -> Callable[[], None]:
     queue = channel.queue_declare(exclusive=True).text("queue")
+    key = queue
+    if exchange:
+        key = PROBE_KEY
+        channel.queue_bind(queue, exchange, key)
 
     def get() -> None:
         channel.get(queue, no_ack=True)
@@ -45,8 +52,16 @@ def pinger(channel: Channel, kind: str) -> Callable[[], None]:
         if channel.next_delivery(ANSWER_LIMIT_S) is None:
             raise SystemExit(f"no message came through within {ANSWER_LIMIT_S:.0f} s")
 
+    def confirm() -> None:
+        channel.publish(SMALL_BODY, exchange, key)
+        if channel.wait_for_confirms(ANSWER_LIMIT_S):
+            raise SystemExit("a message was refused")
+
     if kind == "get":
         return get
+    if kind == "confirm":
+        channel.confirm_select()
+        return confirm
     channel.consume(queue, no_ack=True)
     return through
 
@@ -109,11 +124,12 @@ def main() -> int:
     )
     parser.add_argument("--uri", required=True, help="the broker")
     parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--exchange", default="", help="confirm: publish to this one")
     parser.add_argument("--interval-ms", type=float, default=5.0, help="from ping to ping (5)")
     parser.add_argument("--warmup", type=float, default=1.0, help="seconds not counted (1)")
     given = parser.parse_args()
     with Connection(Endpoint.parse(given.uri), timeout_s=ANSWER_LIMIT_S) as connection:
-        ping = pinger(connection.channel(), given.kind)
+        ping = pinger(connection.channel(), given.kind, given.exchange)
         ping()
         gc.disable()
         result = watch(ping, int(given.interval_ms * 1e6), int(given.warmup * 1e9))
