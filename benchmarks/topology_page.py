@@ -267,6 +267,9 @@ def stall_promises(row: Row, rounds: Rounds) -> list[str]:
     count = cell(values(rounds, OURS, "bindings"), thousands)
     text = f"{row.title}, {count} bindings: no confirm takes more than {STALL_MS:g} ms"
     note = note_of(rounds, "bindings", MANY_BINDINGS, "bindings", pair=False)
+    before = values(rounds, OURS, "before/answer_ms/max")
+    if before and max(before) > STALL_MS:
+        note += f" (the machine is not quiet: {max(before):.2f} ms with nothing going on)"
     return promise(text, found, plain, bool(found) and max(found) <= STALL_MS, note)
 
 

@@ -142,10 +142,10 @@ def test_a_stall_is_judged_by_the_longest_answer() -> None:
         figures = {"p99": 1.0, "max": longest_ms}
         return {"pings": 100, "answer_ms": figures, "latency_ms": figures | {"max": 99.0}}
 
-    def result(longest_ms: float) -> dict[str, Any]:
+    def result(longest_ms: float, before_ms: float = 0.5) -> dict[str, Any]:
         return {
             "bindings": 100_000,
-            "before": seen(0.5),
+            "before": seen(before_ms),
             "during": seen(longest_ms),
             "seconds": 1.0,
         }
@@ -155,7 +155,10 @@ def test_a_stall_is_judged_by_the_longest_answer() -> None:
     assert "no confirm takes more than 20 ms: 20.50, **BROKEN**" in text
     rounds = {"stall-delete": [{"penstock": result(19.5), "rabbitmq": result(4000.0)}]}
     text = page(report(), chosen_rows("stall-delete"), rounds)
-    assert "no confirm takes more than 20 ms: 19.50, kept" in text
+    assert "no confirm takes more than 20 ms: 19.50, kept\n" in text
+    rounds = {"stall-delete": [{"penstock": result(30.0, before_ms=25.0)}]}
+    text = page(report(), chosen_rows("stall-delete"), rounds)
+    assert "30.00, **BROKEN** (the machine is not quiet: 25.00 ms with nothing going on)" in text
 
 
 def test_unequal_counts_and_faults_are_said() -> None:
