@@ -61,6 +61,7 @@ HOT = [
     "src/penstock/backing/paging.py",
     "src/penstock/backing/ending.py",
     "src/penstock/backing/returning.py",
+    "src/penstock/backing/expiring.py",
     "src/penstock/backing/variable_queue.py",
     "src/penstock/backing/priorities.py",
     "src/penstock/backing/deduplication.py",

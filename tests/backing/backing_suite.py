@@ -280,6 +280,32 @@ class BackingMachine(RuleBasedStateMachine):
             assert before or backing.next_expiry_ms()
         assert found == wanted
 
+    @rule(at=QUEUES, passed_ms=st.integers(0, 40), most=st.integers(1, 60))
+    def sweep(self, at: int, passed_ms: int, most: int) -> None:
+        """Whatever is over its time behind what is not comes out, wherever it rests."""
+        self.now_ms += passed_ms
+        queue = self.queues[at]
+        for _ in range(5000):
+            due_ms = queue.backing.next_sweep_ms()
+            if due_ms == 0 or due_ms > self.now_ms + 25:
+                break
+            self.now_ms = max(self.now_ms, due_ms)
+            in_delta = queue.backing.delta_count
+            found = queue.backing.sweep_expired(self.now_ms, most)
+            self.note("swept from delta", in_delta - queue.backing.delta_count)
+            self.note("swept", len(found))
+            queue.swept(found, self.now_ms)
+        else:
+            raise AssertionError("a sweep never ends")
+        assert queue.model.late_behind(self.now_ms) == []
+
+    @precondition(lambda self: any(queue.dying for queue in self.queues))
+    @rule(data=st.data())
+    def bury(self, data: st.DataObject) -> None:
+        queue = data.draw(st.sampled_from([one for one in self.queues if one.dying]), "queue")
+        some = st.lists(st.sampled_from(sorted(queue.dying)), min_size=1, unique=True)
+        queue.bury(data.draw(some | st.just(sorted(queue.dying)), "seq_ids"))
+
     @rule(at=QUEUES, with_queue=st.sampled_from([False, False, True]))
     def purge(self, at: int, with_queue: bool) -> None:
         """Or the queue goes, with all that is in it, and a new one takes its place."""
@@ -443,6 +469,7 @@ class BackingMachine(RuleBasedStateMachine):
             return
         for queue in self.queues:
             queue.requeue(list(queue.tokens))
+            queue.bury(list(queue.dying))
             queue.release(EVERYTHING)
             queue.ack(queue.take_all())
             queue.backing.check()

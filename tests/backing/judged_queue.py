@@ -20,6 +20,7 @@ class Judged:
         self.backing: Any = None
         self.model = ModelQueue(durable=durable)
         self.tokens: dict[int, Message] = {}
+        self.dying: dict[int, Message] = {}
 
     def __repr__(self) -> str:
         return f"queue {self.queue_id}"
@@ -49,6 +50,18 @@ class Judged:
     def taken(self, seq_ids: list[int]) -> list[Message]:
         return [self.tokens.pop(seq_id) for seq_id in seq_ids]
 
+    def swept(self, found: list[Message], now_ms: int) -> None:
+        for one in found:
+            entry = self.model.swept(int(one.seq_id), now_ms)
+            assert entry.agrees_with(self.backing.whole(one))
+            self.dying[int(one.seq_id)] = one
+
+    def bury(self, seq_ids: list[int]) -> None:
+        messages = [self.dying.pop(seq_id) for seq_id in seq_ids]
+        self.backing.ack(messages)
+        self.model.bury(seq_ids)
+        assert all(one.flags & SETTLED for one in messages)
+
     def ack(self, seq_ids: list[int]) -> None:
         messages = self.taken(seq_ids)
         self.backing.ack(messages)
@@ -73,6 +86,7 @@ class Judged:
     def crashed(self) -> None:
         """Judge what was found after a start that was not clean."""
         self.tokens = {}
+        self.dying = {}
         if not self.durable:
             self.begin_empty()
             return
@@ -83,6 +97,7 @@ class Judged:
 
     def stopped_cleanly(self) -> None:
         self.tokens = {}
+        self.dying = {}
         if self.durable:
             self.model.stopped_cleanly()
         else:
@@ -90,6 +105,7 @@ class Judged:
 
     def begin_empty(self) -> None:
         self.tokens = {}
+        self.dying = {}
         self.model = ModelQueue(durable=self.durable, next_seq_id=int(self.backing.next_seq_id()))
 
     def references(self) -> int:

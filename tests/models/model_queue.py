@@ -54,6 +54,7 @@ class ModelQueue:
         self.ready: dict[int, Entry] = {}
         self.pending: dict[int, Entry] = {}
         self.delayed: dict[int, Entry] = {}
+        self.dying: dict[int, Entry] = {}
         self.until_ms: dict[int, int] = {}
         self.next_seq_id = next_seq_id
         self.possible: dict[bytes, dict[Place, Entry]] = {}  # by content
@@ -62,7 +63,12 @@ class ModelQueue:
         return [self.ready[seq_id] for seq_id in sorted(self.ready)]
 
     def everything(self) -> list[Entry]:
-        return [*self.ready.values(), *self.pending.values(), *self.delayed.values()]
+        return [
+            *self.ready.values(),
+            *self.pending.values(),
+            *self.delayed.values(),
+            *self.dying.values(),
+        ]
 
     def kept(self) -> list[Entry]:
         """Those that the disk is to keep."""
@@ -157,6 +163,22 @@ class ModelQueue:
             count += 1
         return count
 
+    def swept(self, seq_id: int, now_ms: int) -> Entry:
+        """Taken out from anywhere, because it is over its time."""
+        entry = self.ready.pop(seq_id)
+        assert 0 < entry.expires_at_ms <= now_ms, "swept too early"
+        self.dying[seq_id] = entry
+        return entry
+
+    def bury(self, seq_ids: list[int]) -> None:
+        for seq_id in seq_ids:
+            self._ended(self.dying.pop(seq_id))
+
+    def late_behind(self, now_ms: int) -> list[Entry]:
+        """What is over its time behind something that is not."""
+        behind = self.in_order()[self.count_expired(now_ms) :]
+        return [entry for entry in behind if 0 < entry.expires_at_ms <= now_ms]
+
     def next_expiry_ms(self) -> int:
         """Only the head can be dropped, so only the head has a time."""
         return self.in_order()[0].expires_at_ms if self.ready else 0
@@ -190,6 +212,8 @@ class ModelQueue:
     def stopped_cleanly(self) -> None:
         """What was out comes back marked; the rest keeps its mark, and delays their times."""
         self.requeue(list(self.pending))
+        self.ready.update(self.dying)
+        self.dying = {}
         kept = {entry.seq_id for entry in self.kept()}
         self.ready = {s: entry for s, entry in self.ready.items() if s in kept}
         self.delayed = {s: entry for s, entry in self.delayed.items() if s in kept}
@@ -204,6 +228,7 @@ class ModelQueue:
         found = {(int(message.seq_id), 0) for message in ready} | set(delays.items())
         assert len(found) == len(ready) + len(delays), "found twice"
         self.ready, self.pending, self.delayed, self.until_ms = {}, {}, {}, {}
+        self.dying = {}
         for content, places in self.possible.items():
             here = sorted(found & places.keys())
             assert len(here) < 2, f"{content[:8]!r} was found at {here}"

@@ -156,6 +156,9 @@ class DeduplicatingBacking(BackingQueue):
     def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
         return self._handed_out(self._within.fetch_expired(now_ms, max_messages))
 
+    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        return self._handed_out(self._within.sweep_expired(now_ms, max_messages))
+
     def purge(self) -> i64:
         self._forget_ready(EVERY_SEQ_ID)
         return self._within.purge()
@@ -177,6 +180,9 @@ class DeduplicatingBacking(BackingQueue):
         self._within.delete()
 
     # -- as within -----------------------------------------------------------------------
+
+    def next_sweep_ms(self) -> i64:
+        return self._within.next_sweep_ms()
 
     def next_expiry_ms(self) -> i64:
         return self._within.next_expiry_ms()

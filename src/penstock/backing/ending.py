@@ -35,6 +35,10 @@ class EndingMessages(PagedMessages):
             self._engine.impatient.append(self)
 
     def ack(self, messages: list[Message]) -> None:
+        if len(self.dying) > 0:
+            messages = self._bury(messages)
+            if len(messages) == 0:
+                return
         size: i64 = 0
         ram_count: i64 = 0
         ram_bytes: i64 = 0
@@ -52,6 +56,10 @@ class EndingMessages(PagedMessages):
         self._account(-ram_bytes - count * MESSAGE_OVERHEAD_BYTES)
         if flags & (LOGGED | INDEXED | STORED):
             self._forget(messages, flags)
+
+    def _bury(self, messages: list[Message]) -> list[Message]:
+        """Let go what was dying; the others.  ``ExpiringMessages`` knows how."""
+        raise NotImplementedError
 
     def _forget(self, messages: list[Message], flags: i64) -> None:
         """What the disk has of them may go."""
@@ -240,6 +248,7 @@ class EndingMessages(PagedMessages):
         self._forget_stored(self.pending.live())
         self._forget_stored(list(self.delayed.values()))
         self.delayed = {}
+        self.dying = {}
         self._delayed_until = {}
         self._delay_heap = []
         self._delayed_ram = {}
@@ -268,28 +277,6 @@ class EndingMessages(PagedMessages):
                     self._engine.store.remove(message.msg_id, self._engine.journal.position)
                 else:
                     self._engine.transient_store.remove(message.msg_id, 0)
-
-    # -- expiry ----------------------------------------------------------------------------
-
-    def expire(self, now_ms: i64) -> i64:
-        if not self._expiring:
-            return 0
-        count = self._drop(self.q4.take(expired_at_head(self.q4, now_ms)))
-        if self.q4.count() == 0:
-            count += self._drop(self.q3.take(expired_at_head(self.q3, now_ms)))
-        if count > 0:
-            self.look_ahead()
-        return count
-
-    def next_expiry_ms(self) -> i64:
-        """0 as well while the head is only on disk: it is asked again when that has arrived."""
-        if not self._expiring:
-            return 0
-        head = self._head()
-        return 0 if head is None else head.expires_at_ms
-
-    def may_expire(self) -> bool:
-        return self._expiring
 
 
 def expired_at_head(run: Run, now_ms: i64) -> i64:

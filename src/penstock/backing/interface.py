@@ -63,6 +63,17 @@ class BackingQueue:
         """As ``fetch``, but only from what ``expire`` would drop: it becomes pending."""
         raise NotImplementedError
 
+    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        """Some of what is over its time anywhere in the queue; wants an ``ack`` each.
+
+        Their contents may rest on disk (``whole``).  None of them comes back but by a crash.
+        """
+        raise NotImplementedError
+
+    def next_sweep_ms(self) -> i64:
+        """When ``sweep_expired`` should be called next; 0 = the head comes first anyway."""
+        raise NotImplementedError
+
     def next_expiry_ms(self) -> i64:
         """When ``expire`` should be called next; 0 = no message here will expire."""
         raise NotImplementedError

@@ -369,7 +369,7 @@ class PagedMessages(RestingMessages):
     def _index_delays(self, messages: list[Message]) -> None:
         """Segments that hold delayed messages say so."""
         for message in messages:
-            if message.flags & INDEXED:
+            if message.flags & INDEXED and int(message.seq_id) not in self.dying:
                 self._the_index().set_delay(
                     message.seq_id, self._delayed_until[int(message.seq_id)]
                 )

@@ -142,6 +142,23 @@ class PriorityBacking(BackingQueue):
             late.extend(self._marked(self._parts[priority].fetch_expired(now_ms, room), priority))
         return late
 
+    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        late: list[Message] = []
+        for priority in self._used:
+            room = max_messages - len(late)
+            if room <= 0:
+                break
+            late.extend(self._marked(self._parts[priority].sweep_expired(now_ms, room), priority))
+        return late
+
+    def next_sweep_ms(self) -> i64:
+        first: i64 = 0
+        for priority in self._used:
+            due_ms = self._parts[priority].next_sweep_ms()
+            if due_ms > 0 and (first == 0 or due_ms < first):
+                first = due_ms
+        return first
+
     def next_expiry_ms(self) -> i64:
         first: i64 = 0
         for priority in self._used:

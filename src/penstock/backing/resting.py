@@ -24,6 +24,7 @@ from penstock.storage.engine import Engine, RestingQueue
 from penstock.storage.message_store import MessageStore, StoreRead
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.segment import NEVER_MS
 from penstock.storage.segment_jobs import SegmentRead
 
 AHEAD_LEAST_BYTES: Final[i64] = 128 * 1024
@@ -76,6 +77,17 @@ class RestingMessages(RestingQueue):
         self._delay_heap: list[tuple[int, int]] = []  # (time, seq_id), some of them outdated
         self._delayed_ram: dict[int, Message] = {}  # those with contents, by seq_id
         self._delayed_highest: i64 = -1  # never below one that was delayed since the start
+        # Over their time, taken out from anywhere, not acknowledged yet; all are in delayed.
+        self.dying: dict[int, Message] = {}
+        self._unordered: bool = False  # some message expires before one that is ahead of it
+        self._latest_ms: i64 = 0  # in the order they came, none expires later
+        self._soonest_ms: i64 = NEVER_MS  # of those behind one that expires later
+        self._sweep_from: i64 = -1  # where the sweep under way goes on; -1 = none is
+        self._sweep_after_ms: i64 = 0
+        self._sweep_soonest_ms: i64 = NEVER_MS
+        self._sweep_count: i64 = 0
+        self._sweep_number: i64 = -1  # of the segment that is being read
+        self._segment_soonest_ms: i64 = NEVER_MS
         # Messages moved to the tail: (the first of some, position of the journal behind them).
         self._moves: list[tuple[int, int]] = []
         # Their old places in segments, to be settled when the journal is on disk that far.

@@ -80,6 +80,16 @@ class ReturningMessages(EndingMessages):
         self._ready_bytes += size
         self._ram_count += ram_count
         self._trimmed_count += len(messages) - ram_count
+        if self._expiring:
+            self._note_return(messages)
+
+    def _note_return(self, messages: list[Message]) -> None:
+        """These are ready again; ``ExpiringMessages`` knows when their time is over."""
+        raise NotImplementedError
+
+    def _note_expiries(self, messages: list[Message], before: i64) -> None:
+        """New at the tail, some with a time; ``before`` were here, of whatever state."""
+        raise NotImplementedError
 
     def _put(self, messages: list[Message]) -> None:
         """Ascending messages to their original places; all of them are before delta."""
@@ -182,6 +192,8 @@ class ReturningMessages(EndingMessages):
         if left:
             self._left.append((int(journal.position), left))
             self._settle_left()
+        if self._expiring:
+            self._note_expiries(messages, len(messages))
         self._append_tail(messages, size)
 
     # -- delay -----------------------------------------------------------------------------
@@ -214,7 +226,7 @@ class ReturningMessages(EndingMessages):
         heappush(self._delay_heap, (int(until_ms), seq_id))
 
     def count_delayed(self) -> i64:
-        return len(self.delayed)
+        return len(self.delayed) - len(self.dying)
 
     def next_due_ms(self) -> i64:
         """When ``release_due`` should be called next; 0 = nothing is delayed."""
@@ -268,6 +280,8 @@ class ReturningMessages(EndingMessages):
         self.delta_bytes += message.size
         self._ready_bytes += message.size
         self._account(-len(message.content) - MESSAGE_OVERHEAD_BYTES)
+        if self._expiring:
+            self._note_return([message])
 
     def _adopt_delayed(self, index: QueueIndex) -> None:
         """After a start all is delta; those that are delayed are read and taken out."""

@@ -56,10 +56,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.ending import expired_at_head
+from penstock.backing.expiring import ExpiringMessages
 from penstock.backing.interface import BackingQueue
 from penstock.backing.paging import TAIL_BYTES
 from penstock.backing.resting import Room
-from penstock.backing.returning import ReturningMessages
 from penstock.backing.runs import Run, ascending
 from penstock.core.message import (
     INDEXED,
@@ -84,7 +84,7 @@ the journal goes unsynced, at any rate a queue takes (see ``Journal.reserve``)."
 
 
 @final
-class VariableQueue(ReturningMessages, BackingQueue):
+class VariableQueue(ExpiringMessages, BackingQueue):
     """The backing of one queue; ``entries`` is its virtual host's segment size."""
 
     def __init__(self, engine: Engine, queue_id: i64, durable: bool, entries: i64) -> None:
@@ -98,6 +98,7 @@ class VariableQueue(ReturningMessages, BackingQueue):
         flags: i64 = 0
         size: i64 = 0
         largest: i64 = 0
+        expiring = self._expiring
         for message in messages:
             message.seq_id = seq_id
             message.enqueued_at_ms = now_ms
@@ -107,7 +108,11 @@ class VariableQueue(ReturningMessages, BackingQueue):
             if message.size > largest:
                 largest = message.size
             if message.expires_at_ms != 0:
-                self._expiring = True
+                expiring = True
+        if expiring:
+            self._note_expiries(
+                messages, self.ready_count() + self.pending.count + len(self.delayed)
+            )
         self._next_seq_id = seq_id
         if largest >= self._engine.limits.embed_below_bytes:
             self._store_large(messages)
@@ -297,7 +302,7 @@ class VariableQueue(ReturningMessages, BackingQueue):
         self._next_seq_id = next_seq_id
         self._reserved_seq_id = next_seq_id
         self._flushed_seq_id = next_seq_id
-        self._expiring = may_expire
+        self._adopt_times(index, may_expire)
         self.index = index
         if index is not None and index.live_count > 0:
             self.delta_start = index.first_seq_id()

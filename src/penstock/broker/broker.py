@@ -231,7 +231,7 @@ class Broker:
     def expire_messages(self, queue: Queue, now_ms: i64) -> None:
         """Drop what is over its time, and be called again when the next one is."""
         queue.expire(now_ms)
-        next_ms = queue.next_expiry_ms()
+        next_ms = queue.next_due_ms()
         if next_ms > 0 and (queue.expiry_due_ms == 0 or next_ms < queue.expiry_due_ms):
             queue.expiry_due_ms = next_ms
             self.schedule.add(next_ms, queue)

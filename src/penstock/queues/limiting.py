@@ -158,7 +158,15 @@ class LimitedMessages:
     # -- time ------------------------------------------------------------------------------
 
     def expire(self, now_ms: i64) -> None:
-        """Let die what is over its time at the head, where nobody could take it."""
+        """Let die what is over its time, where nobody could take it."""
+        self._expire_head(now_ms)
+        late = self.backing.sweep_expired(now_ms, DROPPED_AT_ONCE)
+        if late:
+            if self._counts_bodies():
+                self._count_bodies(late, -1)
+            self._expired(late)
+
+    def _expire_head(self, now_ms: i64) -> None:
         self._expired_away = False
         if not self.limits.buries and not self._counts_bodies():
             self.expired_count += self.backing.expire(now_ms)
@@ -180,3 +188,9 @@ class LimitedMessages:
     def next_expiry_ms(self) -> i64:
         """0 as well while the head is on its way: it wakes the queue when it is there."""
         return 0 if self._expired_away else self.backing.next_expiry_ms()
+
+    def next_due_ms(self) -> i64:
+        """When ``expire`` should be called next; 0 = nothing here has a time to die."""
+        head_ms = self.next_expiry_ms()
+        sweep_ms = self.backing.next_sweep_ms()
+        return sweep_ms if head_ms == 0 or 0 < sweep_ms < head_ms else head_ms

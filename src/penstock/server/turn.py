@@ -120,7 +120,7 @@ class Turn:
             while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
                 self._broker.take_wakeup(queue)
                 self._deliver_from(queue, now_ms)
-            if not queue.deleted and queue.next_expiry_ms() > 0:
+            if not queue.deleted and queue.next_due_ms() > 0:
                 self._broker.expire_messages(queue, now_ms)
 
     def _deliver_from(self, queue: Queue, now_ms: i64) -> None:

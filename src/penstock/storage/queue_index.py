@@ -143,6 +143,10 @@ class QueueIndex(IndexRewriting):
             self._append_to(self._segment(number), messages, first, end)
             first = end
 
+    def note_expiry(self, seq_id: i64, expires_at_ms: i64) -> None:
+        """A message with a record here is ready again."""
+        self.segments[int(seq_id // self.entries)].note_expiry(expires_at_ms)
+
     def _segment(self, number: i64) -> Segment:
         segment = self.segments.get(int(number))
         if segment is None:
@@ -167,6 +171,8 @@ class QueueIndex(IndexRewriting):
                 segment.transient_count += 1
             message.flags |= INDEXED
             content_bytes += message.size
+            if message.expires_at_ms > 0:
+                segment.note_expiry(message.expires_at_ms)
             if len(writer) >= BLOCK_BYTES or i == end - 1:
                 payload = writer.getvalue()
                 writer.truncate(0)

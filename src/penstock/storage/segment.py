@@ -20,6 +20,7 @@ from mypy_extensions import i64, mypyc_attr
 from penstock.storage.segment_codec import HEADER_BYTES
 
 SEGMENT_BYTES_MAX: Final[i64] = 1 << 40
+NEVER_MS: Final[i64] = 1 << 62
 
 
 @final
@@ -54,6 +55,7 @@ class Segment:
         "delivered",
         "entries",
         "failed",
+        "fresh_soonest_ms",
         "gone",
         "has_stored",
         "left_alone",
@@ -68,6 +70,7 @@ class Segment:
         "rewriting",
         "settled",
         "size",
+        "soonest_ms",
         "synced",
         "transient_count",
         "writing",
@@ -94,9 +97,17 @@ class Segment:
         self.left_alone: bool = False  # not to be rewritten: damage was found in it
         self.has_stored: bool = False  # some record's content is in the message store
         self.marks_dirty: bool = False
+        self.soonest_ms: i64 = NEVER_MS  # no message here expires before; 0 = not known
+        self.fresh_soonest_ms: i64 = NEVER_MS  # the same of those written since somebody looked
         self.settled: bytearray | None = None
         self.delivered: bytearray | None = None
         self.delays: dict[int, int] = {}
+
+    def note_expiry(self, expires_at_ms: i64) -> None:
+        if expires_at_ms < self.soonest_ms:
+            self.soonest_ms = expires_at_ms
+        if expires_at_ms < self.fresh_soonest_ms:
+            self.fresh_soonest_ms = expires_at_ms
 
     def add_block(self, block: Block) -> None:
         """Keep them sorted by first position; nearly always it is the last."""
