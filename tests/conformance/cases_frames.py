@@ -6,6 +6,7 @@ from tests.conformance.case import World, case
 from tests.helpers import raw_codec as codec
 
 FRAME_MAX = 131072
+_WITH_CONTENT = ("basic.publish", "basic.deliver", "basic.return", "basic.get-ok")
 
 
 @case
@@ -703,3 +704,53 @@ def arguments_routing_key_no_utf8(w: World) -> None:
     w.barrier(a)
     a.send_off_record(codec.method_frame(1, "queue.purge", queue=q))
     a.receive()
+
+
+@case
+def every_answer_from_the_client(w: World) -> None:
+    """Item 12: methods only brokers say, besides those that carry a content."""
+    for name in sorted(codec.METHOD_IDS):
+        if name.endswith(("-ok", "-empty")) and name not in ("channel.close-ok", "basic.get-ok"):
+            a = w.client()
+            a.send(1, name)
+            w.fate(a, timed=False, timeout_s=2.0)
+
+
+@case
+def every_method_on_an_unopened_channel(w: World) -> None:
+    """Item 18: besides those that carry a content."""
+    passed_over = (*_WITH_CONTENT, "channel.open", "channel.close-ok")
+    for name in sorted(set(codec.METHOD_IDS).difference(passed_over)):
+        a = w.client()
+        # Without a name RabbitMQ looks for the queue that was declared last, before all else.
+        named = ("queue", "s") in codec.method_fields(name)
+        a.send(3, name, **({"queue": "q"} if named else {}))
+        w.fate(a, timed=False, timeout_s=1.0)
+
+
+@case
+def close_ok_on_an_unopened_channel(w: World) -> None:
+    """Item 18."""
+    a = w.client()
+    a.send(3, "channel.close-ok")
+    w.fate(a, timed=False, timeout_s=1.0)
+
+
+@case
+def every_method_on_channel_0(w: World) -> None:
+    """Item 10."""
+    for name in sorted(codec.METHOD_IDS):
+        if name not in ("connection.close", "connection.update-secret"):
+            a = w.client()
+            a.send(0, name)
+            w.fate(a, timed=False, timeout_s=1.0)
+
+
+@case
+def every_method_of_the_connection_on_channel_1(w: World) -> None:
+    """Item 10."""
+    for name in sorted(codec.METHOD_IDS):
+        if name.startswith("connection."):
+            a = w.client()
+            a.send(1, name)
+            w.fate(a, timed=False, timeout_s=1.0)

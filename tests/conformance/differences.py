@@ -170,6 +170,15 @@ FOR_GOOD = (
         ),
     ),
     Difference(
+        ("frames.close_ok_on_an_unopened_channel",),
+        "A close-ok may come late: who closes a channel while the broker does may use its number "
+        "again without one, and is not to lose the connection over it.",
+        "A < connection.close code=504 text=\"CHANNEL_ERROR - expected 'channel.open'\" "
+        "class_id=20 method_id=41",
+        ("A < silence",),
+        rest=True,
+    ),
+    Difference(
         ("replies.a_transaction_that_is_rolled_back",),
         "RabbitMQ routes what a transaction publishes at once, and an answer cannot be taken "
         "back; Penstock routes it when the transaction commits.",

@@ -218,6 +218,15 @@ def header_frame(
     return encode_frame(HEADER, channel, payload)
 
 
+def method_fields(name: str) -> list[tuple[str, str]]:
+    """The fields of a method in their order, each with the letter of its type."""
+    return _fields(_SPEC[name][2])
+
+
+def property_fields() -> list[tuple[str, str]]:
+    return _fields(PROPERTIES)
+
+
 def content_frames(
     channel: int, body: bytes, properties: dict[str, Any], frame_max: int = 131072
 ) -> bytes:

@@ -161,14 +161,14 @@ class AmqpChannel:
                 self.transaction = Transaction(self.ledger)
             self.link.send(self.number, m.TX_SELECT_OK, [])
             return False
+        if method.key not in (m.TX_COMMIT, m.TX_ROLLBACK):
+            raise CommandInvalid("unimplemented method")
         transaction = self.transaction
         if transaction is None:
             raise PreconditionFailed("channel is not transactional")
         if method.key == m.TX_COMMIT:
             self._commit(transaction)
             return True
-        if method.key != m.TX_ROLLBACK:
-            raise CommandInvalid("unimplemented method")
         self.publishing.rollback()
         transaction.take_verdicts()
         self.link.send(self.number, m.TX_ROLLBACK_OK, [])
