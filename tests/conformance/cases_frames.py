@@ -754,3 +754,11 @@ def every_method_of_the_connection_on_channel_1(w: World) -> None:
             a = w.client()
             a.send(1, name)
             w.fate(a, timed=False, timeout_s=1.0)
+
+
+@case
+def a_name_left_out_on_an_unopened_channel(w: World) -> None:
+    """Item 18."""
+    a = w.client()
+    a.send(3, "basic.get")
+    w.fate(a, timed=False, timeout_s=1.0)

@@ -9,6 +9,9 @@ true fails.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+RECORDED_ON = "2026-11-21"
+"""The last day on which all recordings were compared with RabbitMQ 3.10.8 and were the same."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -168,6 +171,22 @@ FOR_GOOD = (
             "A > connection.close-ok",
             "A < closed",
         ),
+    ),
+    Difference(
+        ("frames.a_name_left_out_on_an_unopened_channel",),
+        "RabbitMQ looks for the queue that was declared last before it looks whether the channel "
+        "is open.",
+        "A < channel.close ch=3 code=404 text='NOT_FOUND - no previously declared queue' "
+        "class_id=60 method_id=70",
+        (
+            (
+                "A < connection.close code=504 text=\"CHANNEL_ERROR - expected 'channel.open'\" "
+                "class_id=60 method_id=70"
+            ),
+            "A > connection.close-ok",
+            "A < closed",
+        ),
+        rest=True,
     ),
     Difference(
         ("frames.close_ok_on_an_unopened_channel",),

@@ -79,12 +79,24 @@ def test_a_file_that_is_none_stops_the_start(tmp_path: Path) -> None:
         LiveBroker(tmp_path / "b", ("--load-definitions", str(file))).start()
 
 
-def record() -> None:
+@pytest.mark.conformance
+@pytest.mark.slow
+def test_the_record_is_what_rabbitmq_says() -> None:
+    if missing := rabbit.missing_reason():
+        pytest.skip(missing)
+    assert told_by_rabbitmq() == json.loads(RECORDED.read_text())
+
+
+def told_by_rabbitmq() -> dict[str, list[str]]:
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "definitions.json"
         file.write_text(json.dumps(definitions()))
         with rabbit.RabbitServer(Path(name), config=f"load_definitions = {file}\n") as running:
-            told = {story: tell(running.url, story) for story in STORIES}
+            return {story: tell(running.url, story) for story in STORIES}
+
+
+def record() -> None:
+    told = told_by_rabbitmq()
     RECORDED.parent.mkdir(parents=True, exist_ok=True)
     RECORDED.write_text(json.dumps(told, indent=1) + "\n")
 

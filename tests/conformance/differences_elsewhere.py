@@ -1,0 +1,109 @@
+"""Where Penstock does otherwise than RabbitMQ 3.10.8 in ways no recorded conversation shows.
+
+Such as what survives a crash, what an import leaves out, or which queue a hash chooses.
+``docs/differences.md`` shows them beside what the recordings tell.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """``test``: where it is put to the test, ``file below tests::function``; none for what is
+    not there at all.
+    """
+
+    subject: str
+    theirs: str
+    ours: str
+    test: str = ""
+
+
+ELSEWHERE: Final = (
+    Elsewhere(
+        "Queue types",
+        "Quorum queues and streams.",
+        "Refused with 540, by argument; left out and named, in definitions. A queue is a "
+        "classic one.",
+        "broker/test_vhost.py::test_a_queue_is_not_made_with_arguments_nobody_keeps",
+    ),
+    Elsewhere(
+        "Delivery limit",
+        "Quorum queues only.",
+        "`x-delivery-limit` and the policy key `delivery-limit` hold for every queue. What has "
+        "come back that often is dead-lettered with the reason `delivery_limit`.",
+        "server/test_dead_letters.py::test_what_is_tried_too_often_dies",
+    ),
+    Elsewhere(
+        "Dead letters",
+        "Of classic queues they are published without waiting: a crash at the wrong moment loses "
+        "them.",
+        "At least once: a message leaves its queue when its letter is on disk where it went. A "
+        "crash in between may bring it twice, never not at all.",
+        "server/test_dead_letters.py::test_a_crash_in_between_leaves_one_of_both",
+    ),
+    Elsewhere(
+        "Full queues with priorities",
+        "`drop-head` drops what would be delivered next, the highest priority.",
+        'The lowest priority first; `priority_drop_order = "highest"` has RabbitMQ\'s order.',
+        "server/test_priorities.py::test_a_full_queue_loses_what_the_setting_says",
+    ),
+    Elsewhere(
+        "Transactions: when",
+        "`tx.commit-ok` waits for the published messages; acknowledgements may be lost behind it.",
+        "It leaves when publishes and acknowledgements both are on disk.",
+        "server/test_transactions.py::test_commit_ok_waits_for_the_acknowledgements_too",
+    ),
+    Elsewhere(
+        "Transactions: what is routed when",
+        "Messages are routed as they are published; the commit only lets them into their queues.",
+        "They are routed by the commit. When an exchange is gone by then, nothing of the "
+        "transaction is done.",
+        "server/test_transactions.py::test_an_exchange_that_went_before_the_commit_undoes_all_of_it",
+    ),
+    Elsewhere(
+        "Topic permissions",
+        "The routing key is checked; keys in CC and BCC are not.",
+        "All keys of a message need the right to their topic, else the right could be walked "
+        "around.",
+        "conformance/test_restricted.py::test_is_refused_as_by_rabbitmq",
+    ),
+    Elsewhere(
+        "Consistent-hash exchanges",
+        "The plug-in counts buckets: a queue that leaves moves most keys.",
+        "A queue that comes or goes moves only its own share. Which queue a key leads to is not "
+        "the same there and here: on a migration, drain the queues first.",
+        "routing/test_consistent_hash.py::test_a_queue_that_goes_moves_only_its_own_keys_and_comes_back_to_them",
+    ),
+    Elsewhere(
+        "Delayed messages",
+        "The community's plug-in keeps them in a table of one node, outside of any queue.",
+        "They wait on disk like any message, and survive crashes.",
+        "server/test_delays.py::test_a_crash_loses_and_doubles_nothing",
+    ),
+    Elsewhere(
+        "Deduplication",
+        "The community's plug-in has queues, and exchanges with a cache of keys.",
+        "Queues only (`x-message-deduplication`): a key is known as long as a message with it is "
+        "in the queue. The duplicate is confirmed and gone.",
+        "server/test_deduplication.py::test_a_duplicate_is_confirmed_and_gone",
+    ),
+    Elsewhere(
+        "Definitions",
+        "What a node has no plug-in for ends the import.",
+        "What can be honoured is taken, the rest is left out and named, a line each: queue types, "
+        "tracing, parameters of plug-ins, keys of policies that only RabbitMQ has.",
+        "management/test_definitions.py::test_what_is_left_out_is_said",
+    ),
+    Elsewhere(
+        "Firehose",
+        "`rabbitmqctl trace_on` copies all messages to `amq.rabbitmq.trace`.",
+        "The exchange is there, and nothing is published to it yet.",
+    ),
+    Elsewhere(
+        "Queues that are down",
+        "A queue whose process or node is down answers 404 with a text of its own.",
+        "There is no such state: all queues live in the broker's one process.",
+    ),
+)
