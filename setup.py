@@ -98,6 +98,7 @@ HOT = [
     "src/penstock/server/amqp_copies.py",
     "src/penstock/server/amqp_deadlines.py",
     "src/penstock/server/amqp_heartbeat.py",
+    "src/penstock/server/amqp_stamping.py",
     "src/penstock/server/amqp_publishing.py",
     "src/penstock/server/amqp_transaction.py",
     "src/penstock/server/amqp_channel.py",

@@ -4,7 +4,7 @@ The node feeds sessions, sessions call virtual hosts, and at the end of each tur
 loop the node asks ``take_wakeups`` which queues may have something to deliver.
 """
 
-from typing import cast, final
+from typing import Final, cast, final
 
 from mypy_extensions import i64
 
@@ -29,6 +29,11 @@ from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
 from penstock.storage.recovery import FoundQueue
 
+UNSTAMPED: Final[i64] = 0
+KEEP: Final[i64] = 1
+OVERWRITE: Final[i64] = 2
+"""What ``Broker.stamping`` may be: whether published messages get a timestamp."""
+
 
 @final
 class Broker:
@@ -51,6 +56,7 @@ class Broker:
         self.connection_count: i64 = 0
         self.connection_max: i64 = NO_LIMIT
         self.consumer_timeout_ms: i64 = 0  # of unsettled deliveries; 0 = none
+        self.stamping: i64 = UNSTAMPED
         self.schedule = Schedule()
         self.sweep = Sweep(definitions)
         self.replies = Replies()

@@ -210,6 +210,13 @@ class Settings:
         "Share of that limit above which queues move messages to disk.",
         unit="percent",
     )
+    message_timestamp = Text(
+        "off",
+        "Whether published messages get the property `timestamp` and the header"
+        " `timestamp_in_ms`, as by RabbitMQ's interceptor `set_header_timestamp`: not, where the"
+        " publisher has set none, or always.",
+        choices=("off", "keep", "overwrite"),
+    )
     priority_drop_order = Text(
         "lowest",
         "What a full queue with priorities and `drop-head` loses first: its lowest priority, or"

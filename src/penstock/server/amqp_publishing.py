@@ -16,6 +16,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.broker.broker import UNSTAMPED
 from penstock.broker.confirms import ConfirmLedger
 from penstock.broker.rights import WRITE
 from penstock.broker.routes import Route, any_refuses, waits
@@ -27,6 +28,7 @@ from penstock.server.amqp_copies import check_copies, copy_keys, without_its_bcc
 from penstock.server.amqp_deadlines import EXTEND_KEY, Deadlines
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_replies import ReplyChannel
+from penstock.server.amqp_stamping import stamped
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import short_bytes, write_ack, write_nack, write_return
 from penstock.wire.amqp.events import PublishRun
@@ -79,6 +81,8 @@ class Publishing:
         self.published_count += count
         link.session.has_published = True
         route = link.route(run.address)
+        if link.broker.stamping != UNSTAMPED:
+            run.messages = stamped(run.messages, link.now_ms, link.broker.stamping)
         marks = _marks_in(run.messages)
         if marks & ASKS_REPLY:
             run.messages = self.replies.name_in(run.messages)

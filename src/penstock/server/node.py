@@ -32,6 +32,7 @@ from penstock.broker.broker import Broker
 from penstock.core import message
 from penstock.core.errors import DataDirLocked, DataDirOutdated
 from penstock.core.settings import Settings
+from penstock.server.amqp_stamping import STAMPINGS
 from penstock.server.boot_definitions import load_definitions
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
@@ -108,6 +109,7 @@ class Node:
         )
         self.broker.connection_max = settings.connection_max or NO_LIMIT
         self.broker.consumer_timeout_ms = settings.consumer_timeout_ms
+        self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
         self.recovery = self._recover(topology)
         self.committer = Committer(
             self._files,

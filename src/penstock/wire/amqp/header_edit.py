@@ -8,6 +8,8 @@ encoded again, but cut into fields.
 In: contents that were read at the door (skim.py), so they are well formed.
 """
 
+from typing import Final
+
 from librt.strings import BytesWriter, read_i16_be, read_i32_be
 from mypy_extensions import i64
 
@@ -17,6 +19,8 @@ from penstock.wire.amqp.properties import (
     FLAGS_AT,
     HEADERS,
     REPLY_TO,
+    TIMESTAMP,
+    after_flags,
     header_end,
     locate,
     skip,
@@ -24,6 +28,8 @@ from penstock.wire.amqp.properties import (
 from penstock.wire.amqp.skim import after_value
 from penstock.wire.amqp.tables import write_short_bytes
 
+TIMESTAMP_IN_MS: Final = b"timestamp_in_ms"
+"""The header RabbitMQ's interceptor ``set_header_timestamp`` writes."""
 Field = tuple[bytes, bytes]
 """A key, and its value with the type before it."""
 
@@ -104,6 +110,50 @@ def with_reply_to(content: bytes, name: bytes) -> bytes:
     size = end - 7 + len(name) - i64(content[position])
     head = content[:3] + int(size).to_bytes(4, "big") + content[7:position]
     return head + bytes([len(name)]) + name + content[after:]
+
+
+def with_timestamp(content: bytes, now_ms: i64, overwrite: bool) -> bytes:
+    """The content with the property ``timestamp`` (seconds) and a header with the milliseconds.
+
+    Each of them that the publisher has set stays, or not, as ``overwrite`` says.
+    """
+    value = b"l" + int(now_ms).to_bytes(8, "big")
+    fields = header_fields(content)
+    place = _place_of(fields, TIMESTAMP_IN_MS)
+    if place < 0:
+        content = with_headers(content, [*fields, (TIMESTAMP_IN_MS, value)], 0)
+    elif overwrite:
+        fields[place] = (TIMESTAMP_IN_MS, value)
+        content = with_headers(content, fields, 0)
+    seconds = int(now_ms // 1000).to_bytes(8, "big")
+    position = locate(content, 0, TIMESTAMP)
+    if position == 0:
+        return _with_property(content, TIMESTAMP, seconds)
+    if overwrite:
+        return content[:position] + seconds + content[position + 8 :]
+    return content
+
+
+def _place_of(fields: list[Field], key: bytes) -> i64:
+    for place in range(len(fields)):
+        if fields[place][0] == key:
+            return place
+    return -1
+
+
+def _with_property(content: bytes, wanted: i64, octets: bytes) -> bytes:
+    """The content with a property it does not have."""
+    end = header_end(content, 0)
+    flags = i64(read_i16_be(content, FLAGS_AT)) & 0xFFFF
+    position = after_flags(content, FLAGS_AT, end)
+    bit: i64 = CONTENT_TYPE
+    while bit != wanted:
+        if flags & bit:
+            position = skip(content, position, bit, end)
+        bit >>= 1
+    head = content[:3] + int(end - 7 + len(octets)).to_bytes(4, "big") + content[7:FLAGS_AT]
+    head += int(flags | wanted).to_bytes(2, "big") + content[FLAGS_AT + 2 : position]
+    return head + octets + content[position:]
 
 
 def _length(data: bytes, position: i64) -> i64:
