@@ -22,6 +22,7 @@ ELSEWHERE: Final[Mapping[int, tuple[str, ...]]] = {
         "crash/test_disk_full.py::test_publishers_are_held_and_told_and_go_on_when_there_is_room",
     ),
     38: ("interop/test_pika_messages.py::test_confirmed_messages_and_topology_outlive_kill_9",),
+    77: ("server/test_deadlines.py::test_the_channel_is_closed_and_others_get_the_messages",),
     101: ("interop/test_pika_messages.py::test_confirmed_messages_and_topology_outlive_kill_9",),
     103: (
         "management/test_closing.py::test_the_client_is_told_why",
@@ -32,7 +33,6 @@ ELSEWHERE: Final[Mapping[int, tuple[str, ...]]] = {
 
 NOWHERE: Final[Mapping[int, str]] = {
     61: "all queues live in the broker's one process: none can be down while it answers",
-    77: "acknowledgements have no deadline yet; who asks for one by x-consumer-timeout is refused",
     99: "issue 8: firehose tracing; until then definitions that ask for it are told that it is off",
 }
 """Item to reason."""

@@ -84,10 +84,17 @@ ELSEWHERE: Final = (
     ),
     Elsewhere(
         "Deduplication",
-        "The community's plug-in has queues, and exchanges with a cache of keys.",
-        "Queues only (`x-message-deduplication`): a key is known as long as a message with it is "
-        "in the queue. The duplicate is confirmed and gone.",
-        "server/test_deduplication.py::test_a_duplicate_is_confirmed_and_gone",
+        "The community's plug-in can keep the cache of a deduplicating exchange on disk.",
+        "In memory only (`x-cache-persistence` `disk` is refused with 540). Queues know a key as "
+        "long as a message with it is in them, after a restart too.",
+        "routing/test_once.py::test_wrong_arguments_are_refused",
+    ),
+    Elsewhere(
+        "Time to acknowledge",
+        "One time for the node (`consumer_timeout`), looked at once a minute.",
+        "`x-consumer-timeout` of a queue or a consumer too, kept to a second or two; who needs "
+        "more time asks for it by publishing to `amq.penstock.extend`.",
+        "server/test_deadlines.py::test_queues_and_consumers_say_otherwise",
     ),
     Elsewhere(
         "Definitions",

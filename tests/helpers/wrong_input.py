@@ -32,8 +32,9 @@ NAMES: Final = (
     "", "q", "durable", "own", "healthy", "short", "priorities", "missing", "x", "internal",
     "headers", "hashes", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match",
     "amq.rabbitmq.trace", "amq.rabbitmq.reply-to", "amq.rabbitmq.reply-to.nobody", "amq.mine",
-    "direct", "fanout", "topic", "x-delayed-message", "x-consistent-hash", "sideways", "c", "#",
-    "a.*.b", ".", "\0", "\r\n", "n" * 255, "\u00e9" * 127, "%s", "1", "-1", "/",
+    "amq.penstock.extend", "direct", "fanout", "topic", "x-delayed-message", "x-consistent-hash",
+    "sideways", "c", "#", "a.*.b", ".", "\0", "\r\n", "n" * 255, "\u00e9" * 127, "%s", "1",
+    "-1", "/",
 )  # fmt: skip
 ARGUMENTS: Final = (
     "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow",
@@ -46,7 +47,7 @@ ARGUMENTS: Final = (
 )  # fmt: skip
 TEXTS: Final = (
     *NAMES, "reject-publish", "reject-publish-dlx", "drop-head", "lazy", "classic", "quorum",
-    "stream", "all", "any", "any-with-x",
+    "stream", "disk", "memory", "all", "any", "any-with-x",
 )  # fmt: skip
 
 _WIDTHS: Final = {
@@ -106,7 +107,15 @@ _ANY_NAME: Final = st.sampled_from(NAMES)
 _EXCHANGES: Final = st.sampled_from(("x", "internal", "headers", "hashes", "amq.topic", ""))
 _QUEUES: Final = st.sampled_from(("q", "durable", "own", "short", "priorities", "new", ""))
 _TYPES: Final = st.sampled_from(
-    ("direct", "fanout", "topic", "headers", "x-delayed-message", "x-consistent-hash")
+    (
+        "direct",
+        "fanout",
+        "topic",
+        "headers",
+        "x-delayed-message",
+        "x-consistent-hash",
+        "x-message-deduplication",
+    )
 )
 _RARELY: Final = st.sampled_from([False] * 9 + [True])
 _MOSTLY: Final = _RARELY.map(lambda rarely: not rarely)
@@ -187,7 +196,14 @@ def headers() -> st.SearchStrategy[Act]:
 
 
 def _body(channel: int, size: int) -> Act:
-    return Act("body", channel, codec.encode_frame(codec.BODY, channel, b"b" * size), "", {}, size)
+    return Act(
+        "body",
+        channel,
+        codec.encode_frame(codec.BODY, channel, (b"1,2," * size)[:size]),
+        "",
+        {},
+        size,
+    )
 
 
 def bodies() -> st.SearchStrategy[Act]:
@@ -284,7 +300,7 @@ CODES: Final[dict[str, frozenset[int]]] = {
     "channel.flow": frozenset({540}),
     "channel.close": frozenset(),
     "access.request": frozenset(),
-    "exchange.declare": frozenset({403, 404, 406, 503}),
+    "exchange.declare": frozenset({403, 404, 406, 503, 540}),
     "exchange.delete": frozenset({403, 406}),
     "exchange.bind": frozenset({403, 404, 406}),
     "exchange.unbind": frozenset({403, 404, 406}),
