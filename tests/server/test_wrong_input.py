@@ -161,6 +161,38 @@ def test_everybody_else_goes_on_and_the_answer_is_right(several: list[list[Act]]
     assert "own" not in node.broker.vhosts["/"].queues
 
 
+HANDSHAKE = (
+    codec.PROTOCOL_HEADER,
+    codec.method_frame(
+        0, "connection.start-ok", mechanism="PLAIN", response="\0guest\0guest", locale="en_US"
+    ),
+    codec.method_frame(0, "connection.tune-ok", channel_max=2047, frame_max=131_072),
+)
+
+
+@given(st.integers(0, len(HANDSHAKE)), lives(4), st.booleans())
+def test_before_it_is_open_nothing_is_done(steps: int, life: list[Act], drops: bool) -> None:
+    """Out of order it is silence, a close or the end, and no channel ever answers."""
+    node = QuietBroker()
+    healthy = Healthy(node)
+    client = node.connect()
+    for step in HANDSHAKE[:steps]:
+        client.send(step)
+    client.received = b""
+    for act in life:
+        client.send(act.data)
+        if client.session.state_name == "running":
+            return  # it was the right step, by chance
+        assert all(frame.channel == 0 for frame in client.frames())
+        healthy.goes_on()
+        node.check()
+    if drops:
+        client.drop()
+    node.tick(15_000)
+    assert client.session.closed or drops or client.session.state_name == "closing"
+    node.check()
+
+
 EARNED = frozenset().union(*CODES.values()) | {501, 503, 504, 505}
 """Codes that well-formed acts may be answered with."""
 
