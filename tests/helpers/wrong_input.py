@@ -90,6 +90,10 @@ VALUES: Final = st.recursive(
     ),
     max_leaves=6,
 )
+_QUEUE_ARGUMENTS: Final = tuple(name for name in ARGUMENTS[:16] if name != "x-priority")
+QUEUE_TABLES: Final = st.dictionaries(
+    st.sampled_from(_QUEUE_ARGUMENTS), _scalars() | VALUES, max_size=2
+)
 TABLES: Final = st.just({}) | st.dictionaries(st.sampled_from(ARGUMENTS), VALUES, max_size=3)
 
 _FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
@@ -161,7 +165,12 @@ def _method(channel: int, name: str, values: dict[str, Any]) -> Act:
 def _values_of(name: str) -> st.SearchStrategy[dict[str, Any]]:
     fields = dict(codec.method_fields(name))
     return st.fixed_dictionaries(
-        {key: _BY_NAME.get(key, _FIELDS[letter]) for key, letter in fields.items()}
+        {
+            key: QUEUE_TABLES | TABLES
+            if (name, key) == ("queue.declare", "arguments")
+            else _BY_NAME.get(key, _FIELDS[letter])
+            for key, letter in fields.items()
+        }
     )
 
 
@@ -347,6 +356,9 @@ def _only(code: int) -> Right:
 
 
 OPEN, CLOSING = "open", "closing"
+TAGS_MAX: Final = 1 << 20
+"""No channel here has as many deliveries."""
+PREDECLARED: Final = ("", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match")
 HEADER_DUE = -1
 
 
@@ -357,6 +369,8 @@ class Model:
         self.channels: dict[int, str] = {1: OPEN, 2: OPEN}
         self.due: dict[int, int] = {}
         """Channel to octets of the body that are missing, or ``HEADER_DUE``."""
+        self.transactional: set[int] = set()
+        """Channels that may ever have been: tags are looked at with the commit there."""
         self.over = False
         self.lost_track = False
         """Damaged octets may have meant anything."""
@@ -419,10 +433,30 @@ class Model:
             del self.channels[act.channel]
         if name == "basic.publish":
             self.due[act.channel] = HEADER_DUE
+        if code := self._certain(act):
+            return _only(code)
+        if name == "tx.select":
+            self.transactional.add(act.channel)
         silent = name in SILENT or act.values.get("nowait") is True
         replies = (name + "-ok", "basic.get-empty") if name == "basic.get" else (name + "-ok",)
         refuses = name == "channel.open" or (name == "channel.flow" and not act.values["active"])
         return Right(() if refuses else replies, CODES[name], silence=silent)
+
+    def _certain(self, act: Act) -> int:
+        """The one code it must be, 0 when there is a choice."""
+        name, values = act.name, act.values
+        if name == "basic.qos" and values["prefetch_size"]:
+            return 540
+        if name.startswith("basic.recover") and not values["requeue"]:
+            return 540
+        if name in ("basic.ack", "basic.nack", "basic.reject"):
+            unknown = values["delivery_tag"] > TAGS_MAX
+            return 406 if unknown and act.channel not in self.transactional else 0
+        if name in ("basic.get", "queue.purge", "queue.delete"):
+            return 405 if values["queue"] == "healthy" else 0
+        if name == "exchange.delete":
+            return 403 if values["exchange"] in PREDECLARED else 0
+        return 0
 
     def _content(self, act: Act) -> Right:
         due = self.due.get(act.channel)
