@@ -90,10 +90,25 @@ VALUES: Final = st.recursive(
     ),
     max_leaves=6,
 )
-_QUEUE_ARGUMENTS: Final = tuple(name for name in ARGUMENTS[:16] if name != "x-priority")
-QUEUE_TABLES: Final = st.dictionaries(
-    st.sampled_from(_QUEUE_ARGUMENTS), _scalars() | VALUES, max_size=2
-)
+_ARGUMENTS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "queue.declare": tuple(name for name in ARGUMENTS[:16] if name != "x-priority"),
+    "basic.consume": ("x-priority", "x-consumer-timeout", "x-stream-offset"),
+    "exchange.declare": (
+        "alternate-exchange", "x-delayed-type", "hash-header", "hash-property", "x-cache-size",
+        "x-cache-ttl", "x-cache-persistence",
+    ),
+    "queue.bind": ("x-match", "a", "x-match-of-mine"),
+    "exchange.bind": ("x-match", "a"),
+}  # fmt: skip
+_HEADERS: Final = (
+    "CC", "BCC", "x-death", "x-delay", "x-deduplication-header", "x-cache-ttl", "timestamp_in_ms",
+)  # fmt: skip
+
+
+def _table_of(keys: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(st.sampled_from(keys), _scalars() | VALUES, max_size=2)
+
+
 TABLES: Final = st.just({}) | st.dictionaries(st.sampled_from(ARGUMENTS), VALUES, max_size=3)
 
 _FIELDS: Final[dict[str, st.SearchStrategy[Any]]] = {
@@ -166,8 +181,8 @@ def _values_of(name: str) -> st.SearchStrategy[dict[str, Any]]:
     fields = dict(codec.method_fields(name))
     return st.fixed_dictionaries(
         {
-            key: QUEUE_TABLES | TABLES
-            if (name, key) == ("queue.declare", "arguments")
+            key: _table_of(_ARGUMENTS_OF[name]) | TABLES
+            if key == "arguments" and name in _ARGUMENTS_OF
             else _BY_NAME.get(key, _FIELDS[letter])
             for key, letter in fields.items()
         }
@@ -185,12 +200,15 @@ def _header(channel: int, class_id: int, size: int, properties: dict[str, Any]) 
     return Act("header", channel, data, "", {"class_id": class_id}, size)
 
 
+_PROPERTIES_BY_NAME: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "expiration": st.sampled_from(["", "0", "-1", "1e3", "9" * 30, "60000"]),
+    "headers": _table_of(_HEADERS) | TABLES,
+    "user_id": st.sampled_from(["guest"] * 9 + ["somebody"]),
+}
 PROPERTY_VALUES: Final = st.fixed_dictionaries(
     {},
     optional={
-        name: {"expiration": st.sampled_from(["", "0", "-1", "1e3", "9" * 30, "60000"])}.get(
-            name, _FIELDS[letter]
-        )
+        name: _PROPERTIES_BY_NAME.get(name, _FIELDS[letter])
         for name, letter in codec.property_fields()
     },
 )
