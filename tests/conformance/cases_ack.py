@@ -1,6 +1,7 @@
 """Acknowledgements: ack, nack, reject, recover; unknown tags; what comes back in what order."""
 
 from tests.conformance.case import World, case
+from tests.helpers import raw_codec as codec
 from tests.helpers.raw_amqp import RawClient
 
 
@@ -142,6 +143,19 @@ def ack_of_a_huge_tag(w: World) -> None:
     a, _ = _taken(w, 1)
     a.send(1, "basic.ack", delivery_tag=2**64 - 1)
     w.outcome(a)
+
+
+@case
+def tags_beyond_the_largest_signed_number(w: World) -> None:
+    """Item 70."""
+    a, _ = _taken(w, 1)
+    for method in ("basic.ack", "basic.nack", "basic.reject"):
+        a.send(1, method, delivery_tag=2**63)
+        w.outcome_or_barrier(a)
+    w.say("in one packet with the one before")
+    acks = [codec.method_frame(1, "basic.ack", delivery_tag=2**63 - 1 + n) for n in (0, 1)]
+    a.send_bytes(b"".join(acks), "two acks")
+    w.outcome_or_barrier(a)
 
 
 @case

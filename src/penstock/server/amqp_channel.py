@@ -100,7 +100,7 @@ class AmqpChannel:
             return
         settled, unknown = self.ledger.take(run.first_tag, run.last_tag)
         self._settle(settled)
-        if unknown != ALL_OPEN:
+        if unknown != ALL_OPEN or run.first_tag == ALL_OPEN:
             raise _unknown_tag(unknown)
 
     def _nack(self, tag: i64, multiple: bool, requeue: bool) -> None:
@@ -111,7 +111,7 @@ class AmqpChannel:
             settled = self._take_multiple(tag)
         else:
             settled, unknown = self.ledger.take(tag, tag)
-            if unknown != ALL_OPEN:
+            if unknown != ALL_OPEN or tag == ALL_OPEN:
                 raise _unknown_tag(unknown)
         if requeue:
             self._requeue(settled)

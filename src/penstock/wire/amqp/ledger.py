@@ -97,7 +97,8 @@ class DeliveryLedger:
     def take(self, first_tag: i64, last_tag: i64) -> tuple[list[Settlement], i64]:
         """Close the tags first..last one by one.
 
-        Returns what they held, and the first tag that was not open or ``ALL_OPEN``.
+        Returns what they held, and the first tag that was not open or ``ALL_OPEN``, which is also
+        a tag a peer may say (2**63): whoever asks for that one knows that it is not open.
         """
         settled: list[Settlement] = []
         current: Settlement | None = None
