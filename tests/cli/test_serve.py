@@ -73,6 +73,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "load_definitions": "definitions.json",
         "loopback_users": "ann,bob",
         "priority_drop_order": "highest",
+        "message_timestamp": "keep",
         "log_level": "debug",
         "log_format": "json",
         "ssl_certfile": "c.pem",
