@@ -11,7 +11,7 @@ from typing import Any
 from tests.conformance.case import World
 from tests.conformance.restricted_definitions import COMBINATIONS
 from tests.helpers import raw_codec as codec
-from tests.helpers.raw_amqp import RawClient
+from tests.helpers.raw_amqp import CLOSED, SILENCE, RawClient
 
 STORIES: dict[str, Callable[[World], None]] = {}
 Method = tuple[str, dict[str, Any]]
@@ -29,6 +29,14 @@ def client_of(w: World, user: str, vhost: str = "/", name: str = "A") -> RawClie
     return client
 
 
+def _leave(client: RawClient) -> None:
+    """Close the connection and wait: only then are its exclusive queues gone everywhere."""
+    client.send_off_record(codec.method_frame(0, "connection.close", code=200))
+    while client.receive_quietly().name not in ("connection.close-ok", CLOSED, SILENCE):
+        pass
+    client.close_socket()
+
+
 def _each_combination(w: World, *attempts: Method) -> None:
     """What users with each combination of permissions are told, one channel per attempt."""
     for combination in COMBINATIONS:
@@ -37,7 +45,7 @@ def _each_combination(w: World, *attempts: Method) -> None:
         for method, fields in attempts:
             client.send(1, method, **fields)
             w.outcome(client)
-        client.close_socket()
+        _leave(client)
 
 
 @story
@@ -130,7 +138,7 @@ def publishing_41_100(w: World) -> None:
                               ("amq.topic", "k"), ("amq.rabbitmq.trace", "k")):  # fmt: skip
             client.publish(1, exchange, key)
             w.outcome_or_barrier(client)
-        client.close_socket()
+        _leave(client)
 
 
 @story
@@ -151,7 +159,7 @@ def dead_letters_and_alternates_100(w: World) -> None:
         client = client_of(w, f"p-{combination}")
         w.attempt(client, "exchange.declare", exchange=f"perm-ae-{combination}", type="direct",
                   arguments={"alternate-exchange": "there"})  # fmt: skip
-        client.close_socket()
+        _leave(client)
 
 
 @story
@@ -161,7 +169,7 @@ def dead_letter_queues_100(w: World) -> None:
         client = client_of(w, f"p-{combination}")
         w.attempt(client, "queue.declare", queue="perm-dlx", exclusive=True,
                   arguments={"x-dead-letter-exchange": "there"})  # fmt: skip
-        client.close_socket()
+        _leave(client)
 
 
 @story
@@ -196,8 +204,8 @@ def topics_are_checked_88(w: World) -> None:
 @story
 def topics_of_copies_88(w: World) -> None:
     client = client_of(w, "topics")
-    client.call(1, "queue.declare", queue="topics-q", exclusive=True)
-    w.attempt(client, "queue.bind", queue="topics-q", exchange="amq.topic", routing_key="topics.a")
+    client.call(1, "queue.declare", queue="copies-q", exclusive=True)
+    w.attempt(client, "queue.bind", queue="copies-q", exchange="amq.topic", routing_key="topics.a")
     for header in ("CC", "BCC"):
         for keys in (["topics.a"], ["topics.b", "xtopics.a"]):
             client.publish(1, "amq.topic", "topics.c", headers={header: keys})
