@@ -197,12 +197,19 @@ class QuietBroker:
     def run(self, *, idle: bool = True) -> None:
         """Turns until there is nothing to do, with what the loop does after each."""
         for _ in range(1000):
+            for stage in self.turn.flow.book.take_freed():
+                stage.owner.resume(self.now_ms)
+                self.turn.fed(stage.owner)
             self.turn.run(self.now_ms, idle)
             for client in self.clients:
                 if client.session.waiting_head:
                     client.session.go_on(self.now_ms)
                     self.turn.fed(client.session)
+            reason = self.turn.blocked_reason()
+            for client in self.clients:
+                client.session.admit(reason)
             self.flush()
+            self.turn.flow.end_turn(self.now_ms)
             if not self.turn.has_work() and (self.worker.hold or self.worker.idle()):
                 return
         raise AssertionError("the broker never comes to rest")

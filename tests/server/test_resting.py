@@ -44,7 +44,7 @@ def test_far_more_than_memory_comes_out_as_it_went_in(
     publish(client, "q", COUNT, mode)
     assert sum(len(body(number)) for number in range(COUNT)) > 2 * MEMORY_BYTES
     assert node.engine.ram.used_bytes() < MEMORY_BYTES
-    assert not node.turn.behind()
+    assert not node.turn.publishers_wait()
     taker = node.client()
     taker.call("basic.qos", prefetch_count=100)
     taker.consume("q")
@@ -88,7 +88,7 @@ def test_memory_full_of_what_the_disk_has_not_taken_yet_holds_publishers(
     client.call("queue.declare", queue="q")
     node.worker.hold = True
     publish(client, "q", COUNT)
-    assert node.turn.behind()
+    assert node.turn.publishers_wait()
     assert node.turn.blocked_reason() == "low on memory"
     assert client.session.has_published
     taker = node.client()
@@ -97,7 +97,7 @@ def test_memory_full_of_what_the_disk_has_not_taken_yet_holds_publishers(
     assert not taker.session.has_published
     node.worker.hold = False
     node.run()
-    assert not node.turn.behind()
+    assert not node.turn.publishers_wait()
     assert node.turn.blocked_reason() == ""
     node.check()
 

@@ -167,42 +167,46 @@ def test_whatever_the_committer_does_confirms_come_in_order_and_all_come(
 
 
 def test_publishers_hear_that_the_disk_is_full_and_that_it_is_not(node: QuietBroker) -> None:
-    client = node.client(blocked=True)
+    client, silent = node.client(blocked=True), node.client(blocked=True)
     other = node.client()
-    client.received = other.received = b""
+    for publisher in (client, other):
+        publisher.publish("", "nowhere", b"")
+        publisher.received = b""
+    silent.received = b""
     assert node.turn.blocked_reason() == ""
     node.worker.stalled = "no space left on device"
-    assert node.turn.behind()
+    assert node.turn.publishers_wait()
     assert node.turn.disk_stalled() == "no space left on device"
-    for session in (client.session, other.session):
-        session.blocked(node.turn.blocked_reason())
-        session.blocked(node.turn.blocked_reason())
-    node.flush()
+    node.run()
+    node.run()
     assert client.methods() == [("connection.blocked", {"reason": "low on disk"})]
-    assert other.methods() == []
+    assert other.methods() == silent.methods() == []
+    assert (client.session.state_name, silent.session.state_name) == ("blocked", "blocking")
+    silent.publish("", "nowhere", b"")
+    assert silent.methods() == [("connection.blocked", {"reason": "low on disk"})]
     node.worker.stalled = ""
-    assert not node.turn.behind()
-    for session in (client.session, other.session):
-        session.blocked("")
-    node.flush()
+    assert not node.turn.publishers_wait()
+    client.received = b""
+    node.run()
     assert client.methods() == [("connection.unblocked", {})]
     assert other.methods() == []
+    assert client.session.state_name == "running"
 
 
 def test_a_committer_without_space_holds_publishers_too(node: QuietBroker) -> None:
     node.committer.stalled = "no space left on device"
-    assert node.turn.behind()
+    assert node.turn.publishers_wait()
     assert node.turn.blocked_reason() == "low on disk"
 
 
 def test_messages_that_fill_their_memory_hold_publishers(node: QuietBroker) -> None:
     client = node.client()
     client.call("queue.declare", queue="q")
-    assert not node.turn.behind()
+    assert not node.turn.publishers_wait()
     node.engine.ram.limit_bytes = 1000
     client.publish("", "q", b"x" * 2000)
-    assert node.turn.behind()
+    assert node.turn.publishers_wait()
     assert node.turn.blocked_reason() == "low on memory"
     assert client.session.has_published
     client.call("queue.purge", queue="q")
-    assert not node.turn.behind()
+    assert not node.turn.publishers_wait()

@@ -12,11 +12,13 @@ from penstock.backing.factory import adopt
 from penstock.broker.access import NO_LIMIT, User, UserRegistry
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
+from penstock.broker.flow import Flow
 from penstock.broker.policies import Policy
 from penstock.broker.replies import Replies
 from penstock.broker.routes import check_connection_limits, check_node_limit
 from penstock.broker.sweep import Sweep
 from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
+from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import LetterWriter
@@ -57,6 +59,7 @@ class Broker:
         self.connection_max: i64 = NO_LIMIT
         self.consumer_timeout_ms: i64 = 0  # of unsettled deliveries; 0 = none
         self.stamping: i64 = UNSTAMPED
+        self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.schedule = Schedule()
         self.sweep = Sweep(definitions)
         self.replies = Replies()

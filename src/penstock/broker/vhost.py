@@ -448,6 +448,8 @@ class Vhost:
             self._definitions.delete_queue(self.name, queue.name)
         queue.deleted = True
         queue.backing.delete()
+        if queue.flow is not None:
+            queue.flow.lost()
         consumers = queue.consumers
         queue.consumers = []
         self._forget_destination(queue)

@@ -24,6 +24,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.core.credit import Stage
 from penstock.core.errors import AccessRefused, NotFound, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
@@ -94,6 +95,7 @@ class Queue(LimitedMessages):
         self.deleted: bool = False
         self.releases_to: object = None  # the exchange whose delayed messages wait here
         self.paused: bool = False  # takes messages, gives none
+        self.flow: Stage | None = None  # of publishes, since it was first behind with them
         self.had_consumer: bool = False
         self._wakeups = wakeups
         self._refills = refills

@@ -27,6 +27,7 @@ from penstock.core.errors import (
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
 from penstock.server.amqp_deadlines import Deadlines
+from penstock.server.amqp_intake import Intake
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_publishing import Publishing
 from penstock.server.amqp_replies import ReplyChannel
@@ -62,7 +63,8 @@ class AmqpChannel:
         self.prefetch: i64 = 0
         self.replies = ReplyChannel(link, number, self.ledger)
         self.deadlines = Deadlines(self.ledger)
-        self.publishing = Publishing(link, number, self.replies, self.deadlines)
+        self.intake = Intake(link, self)
+        self.publishing = Publishing(link, number, self.intake, self.replies, self.deadlines)
         self.transaction: Transaction | None = None
         self._tag_bytes: dict[str, bytes] = {}
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
@@ -394,6 +396,7 @@ class AmqpChannel:
         """Stop consuming, give back everything unsettled; the object is of no use afterwards."""
         self.closing = True
         self.link.count_channel(-1)
+        self.intake.close()
         self.replies.close()
         consumers = list(self.consumers.values())
         self.consumers = {}

@@ -20,12 +20,14 @@ from penstock.broker.broker import UNSTAMPED
 from penstock.broker.confirms import ConfirmLedger
 from penstock.broker.rights import WRITE
 from penstock.broker.routes import Route, any_refuses, waits
+from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed
 from penstock.core.headers import NOW
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.queues.queue import Queue
 from penstock.server.amqp_copies import check_copies, copy_keys, without_its_bcc
 from penstock.server.amqp_deadlines import EXTEND_KEY, Deadlines
+from penstock.server.amqp_intake import Intake
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_replies import ReplyChannel
 from penstock.server.amqp_stamping import stamped
@@ -44,10 +46,16 @@ class Publishing:
     """Of one channel."""
 
     def __init__(
-        self, link: Link, number: i64, replies: ReplyChannel, deadlines: Deadlines
+        self,
+        link: Link,
+        number: i64,
+        intake: Intake,
+        replies: ReplyChannel,
+        deadlines: Deadlines,
     ) -> None:
         self.link = link
         self.number: i64 = number
+        self.intake = intake
         self.replies = replies
         self.deadlines = deadlines
         self.confirms: ConfirmLedger | None = None
@@ -108,15 +116,25 @@ class Publishing:
         messages = run.messages
         if route.needs_headers or marks & COPIES:
             return self._publish_singly(route, run.address, messages)
-        if route.refuses:
-            position, self._refused = link.vhost.publish_some(route.queues, messages, link.now_ms)
-            return position
         if len(route.queues) == 0:
             self._unrouted(run.address, messages)
             return 0
-        if route.queues[0].is_crowded():
-            link.session.crowded = route.queues[0]
-        return link.vhost.publish(route.queues, messages, link.now_ms)
+        store = link.broker.engine.store
+        stored = store.pending_bytes()
+        position: i64 = 0
+        if route.refuses:
+            position, self._refused = link.vhost.publish_some(route.queues, messages, link.now_ms)
+        else:
+            position = link.vhost.publish(route.queues, messages, link.now_ms)
+        cost = cost_of(len(messages), run.size_bytes)
+        self._charge(route.queues, cost, position, store.pending_bytes() - stored)
+        return position
+
+    def _charge(self, queues: list[Queue], cost: i64, position: i64, store_bytes: i64) -> None:
+        flow = self.link.broker.flow
+        if flow.enabled:
+            intake = self.intake
+            flow.charge(intake.stage, intake.by_queue, queues, cost, position > 0, store_bytes)
 
     def _confirm_some(self, count: i64, position: i64) -> None:
         """A publisher with confirms is told which messages the queues took."""
@@ -149,6 +167,7 @@ class Publishing:
     def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> i64:
         """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
         link = self.link
+        store = link.broker.engine.store
         position: i64 = 0
         for place in range(len(messages)):
             message = messages[place]
@@ -166,8 +185,7 @@ class Publishing:
                 if address.mandatory:
                     self._return([message])
                 continue
-            if queues[0].is_crowded():
-                link.session.crowded = queues[0]
+            stored = store.pending_bytes()
             at: i64 = 0
             if any_refuses(queues):
                 at, refused = link.vhost.publish_some(queues, [message], link.now_ms)
@@ -175,6 +193,7 @@ class Publishing:
                     self._refused.add(place)
             else:
                 at = link.vhost.publish(queues, [message], link.now_ms)
+            self._charge(queues, cost_of(1, message.size), at, store.pending_bytes() - stored)
             position = at if at > 0 else position
         return position
 

@@ -1,36 +1,39 @@
-"""One AMQP connection without its socket: the handshake, the channels, the end.
-
-    header ─► START ─start-ok─► (login) ─► TUNE ─tune-ok─► OPEN ─open─► RUNNING ─► CLOSING ─► closed
+"""One AMQP connection without its socket, once it is open: its channels, and what they say.
 
 Events of the decoder come in runs; this file only finds the channel and turns errors into
 the right kind of goodbye: a soft error closes the channel, a hard one the connection, and
 a mistake of ours closes the connection with 541 and is reported, while all others go on.
+
+Publishes of a channel without credit, and all of them while the broker is short of memory or disk,
+are *held* in the channel's intake, in order; everything else goes on.  What is held is dropped
+when the connection is lost: it was never confirmed.
 """
 
 from collections.abc import Callable
-from typing import Final, cast, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.broker.access import User
 from penstock.broker.broker import Broker
-from penstock.core.errors import AccessRefused, BrokerError, CommandInvalid
+from penstock.core.credit import cost_of
+from penstock.core.errors import BrokerError, CommandInvalid
 from penstock.queues.queue import HeadAway
 from penstock.server.amqp_channel import AmqpChannel
-from penstock.server.amqp_handshake import (
-    ACCEPTED_HEADERS,
-    FRAME_MIN_BYTES,
-    PROTOCOL_HEADER,
-    Limits,
-    check_tuning,
-    log_in,
-    mechanisms,
+from penstock.server.amqp_handshake import Limits
+from penstock.server.amqp_heartbeat import DEAD, SPEAK
+from penstock.server.amqp_intake import OVERTAKES
+from penstock.server.amqp_link import CancelSink, NameSource
+from penstock.server.amqp_opening import (
+    CLOSING,
+    CLOSING_TIMEOUT_MS,
+    RUNNING,
+    WAIT_HEADER,
+    WAIT_OPEN,
+    WAIT_START_OK,
+    WAIT_TUNE_OK,
+    AmqpOpening,
 )
-from penstock.server.amqp_heartbeat import DEAD, SPEAK, Heartbeat
-from penstock.server.amqp_link import CancelSink, Link, NameSource
-from penstock.server.session import Session
 from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import NAMES, ProtocolViolation, is_hard, reply_code
 from penstock.wire.amqp.events import (
     AckRun,
@@ -42,23 +45,12 @@ from penstock.wire.amqp.events import (
 )
 from penstock.wire.amqp.methods import Method
 
-SILENT_CLOSE_DELAY_MS: Final = 3000
-CLOSING_TIMEOUT_MS: Final = 30_000
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
 
-_WAIT_HEADER: Final = 0
-_WAIT_START_OK: Final = 1
-_WAIT_TUNE_OK: Final = 2
-_WAIT_OPEN: Final = 3
-_RUNNING: Final = 4
-_CLOSING: Final = 5
-_CLOSED: Final = 6
-STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running", "closing", "closed")
-
 
 @final
-class AmqpSession(Session):
+class AmqpSession(AmqpOpening):
     """See the head of this file."""
 
     def __init__(
@@ -73,39 +65,32 @@ class AmqpSession(Session):
         now_ms: i64,
         external: str | None = None,
     ) -> None:
-        # ``external``: whom a certificate names, "" = nobody; None = EXTERNAL is not offered.
-        super().__init__()
-        self.broker = broker
-        self.limits = limits
-        self.decoder = AmqpDecoder(FRAME_MIN_BYTES, limits.max_message_size_bytes)
-        self.link = Link(self, broker, self.decoder, new_name, tell_cancelled)
+        super().__init__(
+            broker,
+            limits,
+            server_properties,
+            new_name,
+            tell_cancelled,
+            report,
+            peer_is_loopback,
+            now_ms,
+            external,
+        )
         self.channels: dict[int, AmqpChannel] = {}
-        self.client_properties: dict[str, object] = {}
-        self.state: i64 = _WAIT_HEADER
-        self.mechanism: str = ""
-        self.channel_max: i64 = limits.channel_max
-        self.heartbeat = Heartbeat(now_ms)
-        self.connected_at_ms: i64 = now_ms
-        self.received_bytes: i64 = 0
-        self.sent_bytes: i64 = 0
-        self._server_properties = server_properties
-        self._report = report
-        self._peer_is_loopback = peer_is_loopback
-        self._external = external
-        self._header: bytes = b""
-        self._close_tail: bytes = b""
-        self._closing_since_ms: i64 = 0
         self._confirm_ready: list[AmqpChannel] = []
+        self._close_tail: bytes = b""
         self._is_lost: bool = False
         self._postponed: list[Event] = []  # behind a get whose message is not at hand
+        self._close_waits: bool = False  # behind what is held
 
     @property
     def state_name(self) -> str:
-        return STATE_NAMES[self.state]
-
-    def blocked(self, reason: str) -> None:
-        if self.state == _RUNNING:
-            self.link.tell_blocked(reason)
+        """As RabbitMQ names them; ``blocking`` = it would be blocked, if it published."""
+        if self.state != RUNNING:
+            return self.opening_state
+        if self.gate != "":
+            return "blocked" if self.has_published else "blocking"
+        return "flow" if self.reader.in_flow() else "running"
 
     # -- bytes in ------------------------------------------------------------------------
 
@@ -113,14 +98,14 @@ class AmqpSession(Session):
         self.heartbeat.heard()
         self.link.begin(now_ms)
         self.received_bytes += len(data)
-        if self.state == _WAIT_HEADER:
+        if self.state == WAIT_HEADER:
             data = self._protocol_header(data)
-        if self.state >= _CLOSING and self.decoder.failed:
+        if self.state >= CLOSING and self.decoder.failed:
             self._await_close_ok(data)
             return
         self._events(self.decoder.receive(data, now_ms))
         self._decode_on()
-        if self.state == _CLOSING and self.decoder.failed:
+        if self.state == CLOSING and self.decoder.failed:
             self._await_close_ok(data)  # it may have come behind what broke the decoder
         self._flush_confirms()
 
@@ -134,40 +119,22 @@ class AmqpSession(Session):
         postponed = self._postponed
         self._postponed = []
         self._events(postponed)
+        self._go_on_publishing()
         self._decode_on()
         self._flush_confirms()
-
-    def _protocol_header(self, data: bytes) -> bytes:
-        """Collect and judge the first eight octets; returns what follows them."""
-        header = self._header + data
-        if not PROTOCOL_HEADER.startswith(header[:4]) and len(header) < 8:
-            header = header.ljust(8, b"\x00")
-        if len(header) < 8:
-            self._header = header
-            return b""
-        if header[:8] not in ACCEPTED_HEADERS:
-            # Tell what we speak, and go: the answer every AMQP client knows.
-            self.out.write(PROTOCOL_HEADER)
-            self._close_now()
-            return b""
-        self.state = _WAIT_START_OK
-        self.link.send(
-            0,
-            m.CONNECTION_START,
-            [0, 9, self._server_properties, mechanisms(self._external), b"en_US"],
-        )
-        return header[8:]
 
     def _events(self, events: list[Event]) -> None:
         for event in events:
             if self.waiting_head:
                 self._postponed.append(event)
-            elif self.state >= _CLOSING:
+            elif self.state >= CLOSING:
                 self._await_method_close_ok(event)
             elif isinstance(event, PublishRun):
                 self._publish(event)
             elif isinstance(event, AckRun):
                 self._ack(event)
+            elif self.held_bytes > 0 and self._is_held_back(event):
+                pass
             elif isinstance(event, MethodReceived):
                 self._method(event.channel, event.method)
             elif isinstance(event, ChannelFailed):
@@ -179,6 +146,16 @@ class AmqpSession(Session):
         channel = self.channels.get(run.channel)
         if channel is None or channel.closing:
             return
+        intake = channel.intake
+        if self.gate != "" or intake.credit.balance <= 0 or intake.has_held():
+            self._hold(channel, run)
+        else:
+            self._publish_now(channel, run)
+
+    def _publish_now(self, channel: AmqpChannel, run: PublishRun) -> None:
+        flow = self.broker.flow
+        if flow.enabled:
+            flow.take(channel.intake.credit, cost_of(len(run.messages), run.size_bytes))
         try:
             if channel.publishing.publish(run):
                 self._confirm_ready.append(channel)
@@ -215,6 +192,77 @@ class AmqpSession(Session):
             self.channel_failed(number, error, method.key)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
             self._our_fault(number, error, method.key)
+
+    # -- holding publishes ---------------------------------------------------------------
+
+    def _hold(self, channel: AmqpChannel, run: PublishRun) -> None:
+        channel.intake.hold(run)
+        if self.gate != "":
+            self.has_published = True
+            self.link.tell_blocked(self.gate)
+
+    def _is_held_back(self, event: Event) -> bool:
+        """Must it wait for publishes that are held?  Then it is held as well."""
+        if event.channel == 0:
+            if isinstance(event, MethodReceived) and event.method.key == m.CONNECTION_CLOSE:
+                self._close_waits = True
+            return self._close_waits
+        channel = self.channels.get(event.channel)
+        if channel is None or not channel.intake.has_held():
+            return False
+        if isinstance(event, ConnectionFailed):
+            return False
+        if isinstance(event, MethodReceived) and event.method.key in OVERTAKES:
+            return False
+        channel.intake.hold(event)
+        return True
+
+    def admit(self, reason: str) -> None:
+        if self.gate == reason:
+            return
+        self.gate = reason
+        if self.state != RUNNING:
+            return
+        if reason == "" or self.has_published:
+            self.link.tell_blocked(reason)
+        if reason == "" and self.held_bytes > 0:
+            self.broker.flow.book.freed.append(self.reader)
+
+    def resume(self, now_ms: i64) -> None:
+        if self.held_bytes == 0 or self.waiting_head or self.state != RUNNING:
+            return
+        self.link.begin(now_ms)
+        self._go_on_publishing()
+        self._flush_confirms()
+
+    def _go_on_publishing(self) -> None:
+        """With what was held, as far as it goes."""
+        if self.held_bytes == 0:
+            return
+        for channel in list(self.channels.values()):
+            while self._publish_held(channel):
+                pass
+        if self._close_waits and self.held_bytes == 0 and self.state == RUNNING:
+            self._close_asked()
+
+    def _publish_held(self, channel: AmqpChannel) -> bool:
+        """The oldest thing the channel holds; False = there is none, or it must go on waiting."""
+        intake = channel.intake
+        event = intake.first()
+        if event is None or self.waiting_head or self.state != RUNNING:
+            return False
+        if isinstance(event, PublishRun):
+            if self.gate != "" or intake.credit.balance <= 0:
+                return False
+            intake.drop_first()
+            self._publish_now(channel, event)
+            return True
+        intake.drop_first()
+        if isinstance(event, MethodReceived):
+            self._method(event.channel, event.method)
+        elif isinstance(event, ChannelFailed):
+            self.channel_failed(event.channel, event.error, event.method_key)
+        return True
 
     # -- channels ------------------------------------------------------------------------
 
@@ -272,13 +320,13 @@ class AmqpSession(Session):
         key = method.key
         if key == m.CONNECTION_CLOSE:
             self._close_asked()
-        elif key == m.CONNECTION_START_OK and self.state == _WAIT_START_OK:
+        elif key == m.CONNECTION_START_OK and self.state == WAIT_START_OK:
             self._start_ok(method)
-        elif key == m.CONNECTION_TUNE_OK and self.state == _WAIT_TUNE_OK:
+        elif key == m.CONNECTION_TUNE_OK and self.state == WAIT_TUNE_OK:
             self._tune_ok(method)
-        elif key == m.CONNECTION_OPEN and self.state == _WAIT_OPEN:
+        elif key == m.CONNECTION_OPEN and self.state == WAIT_OPEN:
             self._open(method)
-        elif key == m.CONNECTION_UPDATE_SECRET and self.state == _RUNNING:
+        elif key == m.CONNECTION_UPDATE_SECRET and self.state == RUNNING:
             # Passwords are judged once, at login, as RabbitMQ's internal users are.
             self.link.send(0, m.CONNECTION_UPDATE_SECRET_OK, [])
         else:
@@ -292,7 +340,7 @@ class AmqpSession(Session):
 
     def _close_asked(self) -> None:
         """Everything is given back before close-ok says so; then it is the peer's to hang up."""
-        if self.state < _RUNNING:
+        if self.state < RUNNING:
             self._hang_up_later()
             return
         self.lost(self.link.now_ms)
@@ -300,80 +348,13 @@ class AmqpSession(Session):
         self._close_now()
         self.close_after_ms = self.link.now_ms + CLOSING_TIMEOUT_MS
 
-    def _start_ok(self, method: Method) -> None:
-        self.client_properties = method.table("client_properties")
-        capabilities = self.client_properties.get("capabilities")
-        understood = capabilities if isinstance(capabilities, dict) else {}
-        self.link.cancel_notify = understood.get("consumer_cancel_notify") is True
-        self.link.blocked_notify = understood.get("connection.blocked") is True
-        self.mechanism = method.text("mechanism")
-        response = method.raw("response")
-        try:
-            user = log_in(
-                self.broker, self.mechanism, response, self._peer_is_loopback, self._external
-            )
-        except AccessRefused:
-            self._refuse_login(understood.get("authentication_failure_close") is True)
-            return
-        if user is None:
-            self._hang_up_later()
-            return
-        self.link.user = user
-        self.decoder.user_id = user.name.encode()
-        self.state = _WAIT_TUNE_OK
-        limits = self.limits
-        self.link.send(
-            0, m.CONNECTION_TUNE, [limits.channel_max, limits.frame_max, limits.heartbeat_s]
-        )
-
-    def _refuse_login(self, tell: bool) -> None:
-        """403 to those who understand it; silence, and after a while the end, to the others."""
-        if not tell:
-            self._hang_up_later()
-            return
-        self._say_close(
-            403,
-            "ACCESS_REFUSED - Login was refused using authentication mechanism "
-            + self.mechanism
-            + ". For details see the broker logfile.",
-            0,
-        )
-
-    def _hang_up_later(self) -> None:
-        """What goes wrong before the connection is tuned is not answered, and slowly so."""
-        self._close_now()
-        self.close_after_ms = self.link.now_ms + SILENT_CLOSE_DELAY_MS
-
-    def _tune_ok(self, method: Method) -> None:
-        channel_max = method.number("channel_max")
-        frame_max = method.number("frame_max")
-        check_tuning(self.limits, channel_max, frame_max, method.key)
-        self.channel_max = channel_max
-        self.decoder.channel_max = channel_max
-        self.decoder.frame_max = frame_max
-        self.link.frame_max = frame_max
-        self.heartbeat.interval_ms = 1000 * method.number("heartbeat")
-        self.state = _WAIT_OPEN
-
-    def _open(self, method: Method) -> None:
-        name = method.text("virtual_host")
-        user = cast(User, self.link.user)
-        try:
-            vhost = self.broker.enter(user, name)
-        except BrokerError as error:
-            raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
-        self.link.enter(vhost)
-        self.state = _RUNNING
-        self.decoder.opened = True
-        self.link.send(0, m.CONNECTION_OPEN_OK, [""])
-
     # -- endings -------------------------------------------------------------------------
 
     def _violated(self, number: i64, violation: ProtocolViolation) -> None:
         """Say why, give everything back, and wait for the peer's close-ok."""
-        if self.state >= _CLOSING:
+        if self.state >= CLOSING:
             return
-        if self.state < _WAIT_OPEN:
+        if self.state < WAIT_OPEN:
             self._hang_up_later()
             return
         self.lost(self.link.now_ms)
@@ -385,16 +366,11 @@ class AmqpSession(Session):
             text += " - " + violation.text
         self._say_close(violation.code, text, violation.method_key)
 
-    def _say_close(self, code: int, reply: str, method_key: i64) -> None:
-        self.link.send(0, m.CONNECTION_CLOSE, [code, reply, method_key >> 16, method_key & 0xFFFF])
-        self.state = _CLOSING
-        self._closing_since_ms = self.link.now_ms
-
     def _await_method_close_ok(self, event: Event) -> None:
         if isinstance(event, MethodReceived) and event.channel == 0:
             if event.method.key == m.CONNECTION_CLOSE_OK:
                 self._close_now()
-            elif event.method.key == m.CONNECTION_CLOSE and self.state == _CLOSING:
+            elif event.method.key == m.CONNECTION_CLOSE and self.state == CLOSING:
                 self.link.send(0, m.CONNECTION_CLOSE_OK, [])
 
     def _await_close_ok(self, data: bytes) -> None:
@@ -402,18 +378,6 @@ class AmqpSession(Session):
         self._close_tail = (self._close_tail + data)[-65536:]
         if CLOSE_OK_FRAME in self._close_tail:
             self._close_now()
-
-    def _abandon(self) -> None:
-        self.abandoned = True
-        self._close_now()
-
-    def renew_output(self) -> None:
-        super().renew_output()
-        self.link.out = self.out
-
-    def _close_now(self) -> None:
-        self.state = _CLOSED
-        self.closed = True
 
     def lost(self, now_ms: i64) -> None:
         if self._is_lost:
@@ -430,7 +394,7 @@ class AmqpSession(Session):
         self.link.leave()
 
     def shut_down(self) -> None:
-        if self.state >= _CLOSING:
+        if self.state >= CLOSING:
             return
         self.force_close("broker forced connection closure with reason 'shutdown'")
 
@@ -472,13 +436,13 @@ class AmqpSession(Session):
 
     def tick(self, now_ms: i64) -> None:
         self.link.now_ms = now_ms
-        if self.state == _CLOSING:
+        if self.state == CLOSING:
             if now_ms - self._closing_since_ms > CLOSING_TIMEOUT_MS:
                 self._abandon()
-        elif self.state < _RUNNING:
+        elif self.state < RUNNING:
             if now_ms - self.connected_at_ms > self.limits.handshake_timeout_ms:
                 self._close_now()
-        elif self.state == _RUNNING:
+        elif self.state == RUNNING:
             self._check_channels(now_ms)
             self._beat(self.heartbeat.tick(now_ms, self.unread))
 

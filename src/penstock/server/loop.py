@@ -33,8 +33,7 @@ DESCRIPTORS_RESERVED: Final = 64
 OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Above this much unsent output a connection is not read."""
 HOLD_MS: Final = 5
-"""A publisher to a crowded queue is read once in so long: one that never waits would else take
-the time its consumers need.  It still brings some 50 MB a second."""
+"""How long the loop sleeps at most while a queue keeps publishers waiting."""
 TICK_MS: Final = 250
 """Also the precision of heartbeats: the shortest are sent every half second."""
 WAITERS_MS: Final = 20
@@ -67,10 +66,11 @@ class Loop:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, _IN)
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
-        self._paused: list[Connection] = []  # until the disk has caught up
+        self._flow = turn.flow
+        self._gate = ""  # why nobody may publish for now
+        self._full: list[Connection] = []  # hold so many publishes that they are not read
+        self._full_at_bytes = 0  # held by all, when those were last looked at
         self._heads: list[Connection] = []  # while what they asked for comes from the disk
-        self._held: list[Connection] = []  # while consumers of what they publish are served
-        self._held_at_ms = 0
         self._tick_at_ms = 0
         self._waiters: list[Session] = []  # range readers waiting for messages
 
@@ -134,13 +134,12 @@ class Loop:
         turn = self.turn
         if turn.has_work() or self._calls:
             timeout_ms = 0
-        elif self._held:
+        elif self._flow.is_someone_behind():
             timeout_ms = min(timeout_ms, HOLD_MS)
         ready = self._epoll.poll(timeout_ms / 1000)
         now_ms = time.time_ns() // 1_000_000
-        # Whatever is counted by the wall clock is also over when the clock was set back.
-        if self._held and (not 0 <= now_ms - self._held_at_ms < HOLD_MS or self._eased()):
-            self._release()
+        if self._flow.book.freed:
+            self._go_on_publishing(now_ms)
         for fd, mask in ready:
             connection = self.connections.get(fd)
             if connection is None:
@@ -159,14 +158,13 @@ class Loop:
             self._tick_waiters(now_ms)
         if self._heads:
             self._go_on(now_ms)
-        if turn.waiting and turn.blocked_reason() != "":
-            self._hold_those_who_wait()
-        if self._paused:
-            if not turn.behind():
-                self._resume()
-            elif (reason := turn.blocked_reason()) != "":
-                self._tell_blocked(self._paused, reason)
+        if turn.blocked_reason() != self._gate:
+            self._move_gate(turn.blocked_reason())
         self.flush(now_ms)
+        self._flow.end_turn(now_ms)
+        if self._full and self._flow.held_bytes != self._full_at_bytes:
+            self._full_at_bytes = self._flow.held_bytes
+            self._read_those_with_room()
 
     def wait_ms(self) -> int:
         """How long the loop may sleep."""
@@ -261,7 +259,6 @@ class Loop:
                 return
             data = connection.first
             connection.first = b""
-        session.forget_crowded()
         try:
             session.receive(data, now_ms)
         except Exception:  # a fault of ours costs one connection, not the broker
@@ -272,40 +269,64 @@ class Loop:
         if session.has_waiters and session not in self._waiters:
             self._waiters.append(session)
         if session.waiting_head:
-            self._pause(connection, self._heads)
-        elif session.has_published and self.turn.behind():
-            self._pause(connection, self._paused)
-        elif session.crowded is not None:
-            if not self._held:
-                self._held_at_ms = now_ms
-            self._pause(connection, self._held)
+            self._await_head(connection)
+        elif not self._flow.may_read_on(session.held_bytes):
+            connection.paused = True
+            self._full.append(connection)
+            self._watch(connection)
 
     def _choose(self, connection: Connection, data: bytes, now_ms: int) -> Session | None:
         connection.first += data
         session = self._sessions.choose(connection.first, connection.peer, now_ms, connection.login)
         if session is not None:
             session.carrier = connection
+            session.admit(self._gate)
             connection.session = session
         return session
 
-    def _pause(self, connection: Connection, waiting: list[Connection]) -> None:
-        """Stop reading: until the disk has caught up, or until others had their turn."""
-        if not connection.paused:
-            connection.paused = True
-            waiting.append(connection)
-            self._watch(connection)
+    def _move_gate(self, reason: str) -> None:
+        """Memory or disk has become short, or is not any more."""
+        self._gate = reason
+        for connection in self.connections.values():
+            session = connection.session
+            if session is not None:
+                session.admit(reason)
+                self.turn.touch(session)
 
-    def _hold_those_who_wait(self) -> None:
-        """Publishers who send nothing before their confirms come hear why those do not."""
-        for session in self.turn.waiting:
+    def _go_on_publishing(self, now_ms: int) -> None:
+        """Readers that have credit again: first what they hold, then what else comes."""
+        for stage in self._flow.book.take_freed():
+            session = stage.owner
+            assert isinstance(session, Session)
             connection = session.carrier
-            if isinstance(connection, Connection) and not connection.gone:
-                self._pause(connection, self._paused)
+            if session.held_bytes == 0 or not isinstance(connection, Connection):
+                continue
+            try:
+                session.resume(now_ms)
+            except Exception:  # as in ``_read``
+                logger.exception("internal error, closing connection %s", connection.peer)
+                self._drop(connection, now_ms)
+                continue
+            self.turn.fed(session)
+            if session.waiting_head:
+                self._await_head(connection)
 
-    def _resume(self) -> None:
-        paused, self._paused = self._paused, []
-        self._tell_blocked(paused, "")
-        self._read_again(paused)
+    def _await_head(self, connection: Connection) -> None:
+        """Whatever else it is not read for, it goes on when the head is there."""
+        connection.paused = True
+        self._heads.append(connection)
+        self._watch(connection)
+
+    def _read_those_with_room(self) -> None:
+        full, self._full = self._full, []
+        for connection in full:
+            session = connection.session
+            if session is None or session.waiting_head:
+                continue
+            if self._flow.may_read_on(session.held_bytes):
+                self._read_again([connection])
+            else:
+                self._full.append(connection)
 
     def _go_on(self, now_ms: int) -> None:
         """Sessions that asked for the head of a queue: is it there?"""
@@ -325,27 +346,6 @@ class Loop:
                 self._heads.append(connection)
             else:
                 self._read_again([connection])
-
-    def _tell_blocked(self, connections: list[Connection], reason: str) -> None:
-        """Publishers that are held for lack of room hear of it, as far as they understand."""
-        for connection in connections:
-            session = connection.session
-            if session is not None and not connection.gone:
-                session.blocked(reason)
-                self.turn.touch(session)
-
-    def _eased(self) -> bool:
-        """Have the consumers caught up with what the held ones published?"""
-        for connection in self._held:
-            session = connection.session
-            crowded = None if session is None else session.crowded
-            if crowded is not None and not crowded.is_eased():
-                return False
-        return True
-
-    def _release(self) -> None:
-        held, self._held = self._held, []
-        self._read_again(held)
 
     def _read_again(self, connections: list[Connection]) -> None:
         for connection in connections:

@@ -149,7 +149,7 @@ class RangeSession(Session):
     """See the top of this file."""
 
     def __init__(self, broker: Broker, leases: RangeLeases, peer_is_loopback: bool) -> None:
-        super().__init__()
+        super().__init__(broker.flow.book)
         self._broker = broker
         self._leases = leases
         self._peer_is_loopback = peer_is_loopback

@@ -7,16 +7,17 @@ it when the peer is gone; the session says when it wants to be closed.
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.credit import READER, FlowBook, Stage
 from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Outlet
-from penstock.queues.queue import Queue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Session:
     """One peer, whatever it speaks."""
 
-    def __init__(self) -> None:
+    def __init__(self, book: FlowBook) -> None:
+        self.reader = Stage(book, READER, self)
         self.out = BytesWriter()
         self.outlet = Outlet()
         self.closed: bool = False  # nothing more to say: close once the output has left
@@ -24,7 +25,8 @@ class Session:
         self.abandoned: bool = False  # closed, and nobody is there to read our last words
         self.unread: bool = False  # the loop does not read it just now: its silence is ours
         self.clogged: bool = False  # not read because it does not read: sending proves it lives
-        self.crowded: Queue | None = None  # what it just published waits here behind a lot
+        self.gate: str = ""  # why it may not publish for now
+        self.held_bytes: i64 = 0  # publishes that came in, and wait
         self.has_published: bool = False  # others are never held up for lack of room
         self.waiting_head: bool = False  # what it asked for is on its way from the disk
         self.has_more: bool = False  # and waits only until others had their turn
@@ -42,14 +44,14 @@ class Session:
         """Begin a new output buffer; the old one grew too large to be kept."""
         self.out = BytesWriter()
 
-    def forget_crowded(self) -> None:
-        self.crowded = None
-
     def go_on(self, now_ms: i64) -> None:
         """``waiting_head`` may be over: try again, then do what came in behind."""
 
-    def blocked(self, reason: str) -> None:
-        """It is not read any more, for lack of room; "" = it is read again."""
+    def admit(self, reason: str) -> None:
+        """Its publishes are to wait for that reason; "" = they may go on."""
+
+    def resume(self, now_ms: i64) -> None:
+        """It may publish again: go on with what was held."""
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Bytes came in."""

@@ -14,6 +14,7 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
+from penstock.broker.flow import Flow
 from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -47,6 +48,7 @@ class Turn:
     ) -> None:
         self.touched: list[Session] = []
         self.waiting: list[Session] = []  # confirms wait for the disk
+        self.flow = broker.flow
         self._broker = broker
         self._engine = engine
         self._committer = committer
@@ -136,22 +138,14 @@ class Turn:
 
     # -- the disk ------------------------------------------------------------------------
 
-    def behind(self) -> bool:
-        """More came in than the disk takes for now: publishers should pause."""
-        engine = self._engine
-        return (
-            engine.pending_bytes() + self._unwritten_bytes > 4 * GROUP_BYTES_MAX
-            or engine.ram.is_full()
-            or engine.journal_is_behind()
-            or self._committer.stalled != ""
-            or self._worker.stalled != ""
-        )
-
     def blocked_reason(self) -> str:
-        """For publishers that pause: RabbitMQ's words, or "" while it is only a moment."""
+        """Why nobody may publish for now, in RabbitMQ's words; "" = everybody may."""
         if self._committer.stalled != "" or self._worker.stalled != "":
             return LOW_ON_DISK
         return LOW_ON_MEMORY if self._engine.ram.is_full() else ""
+
+    def publishers_wait(self) -> bool:
+        return self._broker.flow.journal_behind or self.blocked_reason() != ""
 
     def disk_stalled(self) -> str:
         """Why the disk takes nothing at present, in a sentence; "" = it does."""
@@ -174,6 +168,7 @@ class Turn:
         group = engine.seal(sync)
         if group is None:
             return
+        self._broker.flow.sealed()
         if sync:
             self._synced_at_ms = now_ms
         self._unwritten_bytes += _size(group)
@@ -195,11 +190,14 @@ class Turn:
     def collect(self) -> None:
         """Take what the committer and the worker have finished; confirm, and wake readers."""
         journal = self._engine.journal
+        flow = self._broker.flow
         before = journal.durable_position
         for group in self._committer.collect():
             self._unwritten_bytes -= _size(group)
             self._engine.committed(group)
+            flow.committed()
         self._worker.collect()
+        self._look_at_disk(flow)
         self._broker.wake_readers()
         position = journal.durable_position
         if position != before:
@@ -212,6 +210,17 @@ class Turn:
             session.waiting_listed = False
             session.confirm(position)
             self.fed(session)
+
+    def _look_at_disk(self, flow: Flow) -> None:
+        """Do the indexes of queues wait for it?"""
+        engine = self._engine
+        if engine.store.pending_bytes() == 0:
+            flow.nothing_stored()
+        flow.journal_behind = (
+            engine.pending_bytes() + self._unwritten_bytes > 4 * GROUP_BYTES_MAX
+            or engine.journal_is_behind()
+        )
+        flow.paging_behind = engine.paging_is_behind()
 
     def _hand_over(self) -> None:
         """Jobs the engine and the queues asked for."""
@@ -226,6 +235,7 @@ class Turn:
         broker = self._broker
         return (
             self._more_work
+            or broker.flow.has_work()
             or broker.has_wakeups()
             or broker.has_refills()
             or broker.replies.count_answered() > 0

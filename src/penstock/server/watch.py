@@ -105,7 +105,9 @@ class NodeWatch(Watch):
     def disk(self) -> DiskFacts:
         turn = self._loop.turn
         return DiskFacts(
-            turn.disk_stalled(), publishers_wait=turn.behind(), reason=turn.blocked_reason()
+            turn.disk_stalled(),
+            publishers_wait=turn.publishers_wait(),
+            reason=turn.blocked_reason(),
         )
 
 

@@ -455,6 +455,11 @@ class Engine:
         """Retirement does not keep up: publishers should pause."""
         return self.journal.total_bytes() > 2 * self.limits.journal_bytes
 
+    def paging_is_behind(self) -> bool:
+        """Memory fills faster than the disk takes from it: publishers to disk should wait."""
+        ram = self.ram
+        return 2 * ram.used_bytes() > ram.limit_bytes + ram.paging_bytes and self._disk_is_busy()
+
     def check(self) -> None:
         self.journal.check()
         total: i64 = 0

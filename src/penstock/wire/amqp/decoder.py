@@ -354,6 +354,7 @@ class AmqpDecoder:
         run = self._run
         if run is not None and run.address is address and run.channel == channel:
             run.messages.append(message)
+            run.size_bytes += message.size
             return
         self._ack = None
         run = PublishRun(channel, address, [message])

@@ -23,12 +23,16 @@ class Event:
 
 @final
 class PublishRun(Event):
-    """Consecutive publishes to one address; each message came with its whole content."""
+    """Consecutive publishes to one address; each message came with its whole content.
+
+    ``messages`` are one to begin with; ``size_bytes`` is the sum of their contents.
+    """
 
     def __init__(self, channel: i64, address: Address, messages: list[Message]) -> None:
         super().__init__(channel)
         self.address = address
         self.messages = messages
+        self.size_bytes: i64 = messages[0].size
 
 
 @final

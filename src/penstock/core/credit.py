@@ -1,0 +1,281 @@
+"""Credit flow: a fast sender waits for a slow receiver, hop by hop, without a word being lost.
+
+    reader ─► channel ─► queue ─► message store
+        ◄─        ◄─        ◄─          acknowledgements and grants come back
+
+A ``Stage`` is somebody who sends, receives or both.  A ``Credit`` is one sender and one receiver:
+what the sender may still send before it hears from the receiver.  ``send`` uses it up; at nothing
+left the sender is *blocked* by that receiver, as it may be by several at a time.  The receiver
+acknowledges what it has dealt with (``ack``), and after every ``more_after`` of that grants as much
+again, unless it is blocked itself: then the grant is deferred until it is not.  So a wait at
+the far end travels upstream to whoever reads the socket (rules CR-1 to CR-7 of RabbitMQ's
+credit_flow).
+
+What differs from the peer:
+
+- Stages are objects in one process, and messages go from one to the next in batches.  The last
+  batch may use more than there is (the balance becomes negative), as the peer's may.
+- A batch costs one credit a message, or one a KiB of its contents where that is more
+  (``cost_of``).  The peer counts messages, so that 4,000 large ones are gigabytes.
+- A receiver may *keep* what was sent to it (``keep``) and acknowledge all of it at once when it
+  is no longer behind (``release``).  What it can deal with in the same breath costs no credit
+  at all: its sender need not send it through here.
+- Time is told to the book by whoever has a clock; a stage that was blocked less than a second
+  ago is still said to be in flow, as there.
+
+Invariants (``check``):
+  C1  of every credit: balance + in hand + acknowledged and not yet granted + deferred = initial
+  C2  a sender's blockers are exactly its open credits with nothing left; each is there once
+  C3  grants are deferred only by a receiver that is blocked
+  C4  with nothing in hand and nothing deferred there is credit left: nobody waits for ever
+      (which is why ``more_after`` may not be above ``initial``)
+  C5  a closed credit blocks nobody and is on nobody's list
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+FLOW_LASTS_MS: Final[i64] = 1000
+"""So long after it was blocked a stage is still in flow (CR-7)."""
+HISTORY_S: Final = 10
+_HISTORY: Final[i64] = (1 << 10) - 1
+
+READER: Final = 0
+CHANNEL: Final = 1
+QUEUE: Final = 2
+STORE: Final = 3
+KINDS: Final = ("connection", "channel", "queue", "message store")
+
+
+def cost_of(count: i64, size_bytes: i64) -> i64:
+    """What a batch uses of a credit."""
+    kibibytes = size_bytes >> 10
+    return kibibytes if kibibytes > count else count
+
+
+@final
+class CreditSpec:
+    """How much a sender may have under way, and after how much it is granted more."""
+
+    def __init__(self, initial: i64, more_after: i64) -> None:
+        assert 0 < more_after <= initial
+        self.initial: i64 = initial
+        self.more_after: i64 = more_after
+
+
+@final
+class Stage:
+    """Somebody of ``kind`` on the way of messages; ``owner`` is whoever stands for it."""
+
+    def __init__(self, book: "FlowBook", kind: i64, owner: object) -> None:
+        self.kind: i64 = kind
+        self.owner = owner
+        self.why: str = ""  # what a stage that keeps its acknowledgements waits for
+        self.blockers: list[Credit] = []
+        self.kept: list[Credit] = []  # sent to us, and not acknowledged for the time being
+        self.kept_at_ms: i64 = 0
+        self.blocked_at_ms: i64 = 0
+        self.flow_s: i64 = 0  # seconds in flow, in all
+        self.history: i64 = 0  # the last ten of them, a bit each
+        self._book = book
+        self._listed: bool = False
+        self.down: Credit | None = None  # of a stage with a single receiver
+        self._waiting: list[Credit] = []  # senders whose grants we defer
+        self._senders: list[Credit] = []
+        self._last_flow_ms: i64 = -FLOW_LASTS_MS
+
+    def is_blocked(self) -> bool:
+        return len(self.blockers) > 0
+
+    def in_flow(self) -> bool:
+        """Blocked now or a moment ago."""
+        if len(self.blockers) > 0:
+            return True
+        return 0 <= self._book.now_ms - self._last_flow_ms < FLOW_LASTS_MS
+
+    def keep(self, credit: "Credit", cost: i64) -> None:
+        """Take what is sent, and acknowledge it later."""
+        if len(self.kept) == 0:
+            self.kept_at_ms = self._book.now_ms
+        if credit.kept == 0:
+            self.kept.append(credit)
+        credit.kept += cost
+        credit.send(cost)
+
+    def release(self) -> None:
+        """Acknowledge all that was kept."""
+        kept = self.kept
+        self.kept = []
+        self.why = ""
+        for credit in kept:
+            cost = credit.kept
+            credit.kept = 0
+            credit.ack(cost)
+
+    def lost(self) -> None:
+        """It is gone: whoever sent to it is free, and nothing more comes from it."""
+        for credit in self._senders[:]:
+            credit.close()
+        for credit in self.blockers[:]:
+            credit.close()
+        if self.down is not None:
+            self.down.close()
+
+    # -- for credits ---------------------------------------------------------------------
+
+    def add_sender(self, credit: "Credit") -> None:
+        self._senders.append(credit)
+
+    def forget_sender(self, credit: "Credit") -> None:
+        self._senders.remove(credit)
+        if credit.kept > 0:
+            credit.kept = 0
+            self.kept.remove(credit)
+        if credit.deferred > 0:
+            credit.deferred = 0
+            self._waiting.remove(credit)
+
+    def block(self, credit: "Credit") -> None:
+        if len(self.blockers) == 0:
+            self.blocked_at_ms = self._book.now_ms
+            if not self._listed:
+                self._listed = True
+                self._book.flowing.append(self)
+        self.blockers.append(credit)
+
+    def unblock(self, credit: "Credit") -> None:
+        self.blockers.remove(credit)
+        if len(self.blockers) > 0:
+            return
+        self._last_flow_ms = self._book.now_ms
+        waiting = self._waiting
+        self._waiting = []
+        for sender in waiting:
+            count = sender.deferred
+            sender.deferred = 0
+            sender.bump(count)
+        if self.kind == READER:
+            self._book.freed.append(self)
+
+    def defer(self, credit: "Credit", count: i64) -> None:
+        if credit.deferred == 0:
+            self._waiting.append(credit)
+        credit.deferred += count
+
+    def second_over(self) -> bool:
+        """Write the last second down; False = nothing to tell of the last ten."""
+        flowed: i64 = 1 if self.in_flow() else 0
+        self.flow_s += flowed
+        self.history = ((self.history << 1) | flowed) & _HISTORY
+        if self.history == 0:
+            self._listed = False
+        return self._listed
+
+    def share(self) -> float:
+        """Of the last ten seconds in flow."""
+        count = 0
+        for second in range(HISTORY_S):
+            if self.history & (i64(1) << second):
+                count += 1
+        return count / HISTORY_S
+
+    def check(self) -> None:
+        for credit in self.blockers:
+            assert not credit.closed
+            assert credit.sender is self
+            assert credit.balance <= 0, "C2"
+        assert len(set(self.blockers)) == len(self.blockers), "C2"
+        assert not self._waiting or self.blockers, "C3"
+        for credit in self._senders:
+            assert not credit.closed, "C5"
+            credit.check()
+        for credit in self.kept + self._waiting:
+            assert credit in self._senders, "C5"
+
+
+@final
+class Credit:
+    """What ``sender`` may still send to ``receiver``."""
+
+    def __init__(self, sender: Stage, receiver: Stage, spec: CreditSpec) -> None:
+        self.sender = sender
+        self.receiver = receiver
+        self.spec = spec
+        self.balance: i64 = spec.initial
+        self.in_hand: i64 = 0  # sent, and not acknowledged
+        self.kept: i64 = 0  # of that, what the receiver will acknowledge all at once
+        self.deferred: i64 = 0  # granted, as soon as the receiver is not blocked itself
+        self.due: i64 = spec.more_after  # so much more acknowledged, and more is granted
+        self.closed: bool = False
+        receiver.add_sender(self)
+
+    def send(self, cost: i64) -> None:
+        before = self.balance
+        self.balance = before - cost
+        self.in_hand += cost
+        if before > 0 and self.balance <= 0 and not self.closed:
+            self.sender.block(self)
+
+    def ack(self, cost: i64) -> None:
+        """The receiver has dealt with so much of what is in hand."""
+        self.in_hand -= cost
+        self.due -= cost
+        if self.due > 0 or self.closed:
+            return
+        more = self.spec.more_after
+        grant = (-self.due // more + 1) * more
+        self.due += grant
+        if self.receiver.is_blocked():
+            self.receiver.defer(self, grant)
+        else:
+            self.bump(grant)
+
+    def bump(self, grant: i64) -> None:
+        """More may be sent."""
+        before = self.balance
+        self.balance = before + grant
+        if before <= 0 and self.balance > 0:
+            self.sender.unblock(self)
+
+    def close(self) -> None:
+        """One of the two is gone: the other owes it nothing and waits for nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        self.receiver.forget_sender(self)
+        if self.balance <= 0:
+            self.sender.unblock(self)
+
+    def check(self) -> None:
+        spec = self.spec
+        granted_later = spec.more_after - self.due
+        total = self.balance + self.in_hand + granted_later + self.deferred
+        assert total == spec.initial, "C1"
+        assert (self in self.sender.blockers) == (self.balance <= 0), "C2"
+        assert self.deferred == 0 or self.receiver.is_blocked(), "C3"
+        assert self.balance > 0 or self.in_hand > 0 or self.deferred > 0, "C4"
+
+
+@final
+class FlowBook:
+    """Of one node: what time it is, who is in flow, and who may go on."""
+
+    def __init__(self) -> None:
+        self.now_ms: i64 = 0
+        self.flowing: list[Stage] = []  # blocked in the last ten seconds
+        self.freed: list[Stage] = []  # readers that are no longer blocked, for the loop
+        self._second_ms: i64 = 0
+
+    def take_freed(self) -> list[Stage]:
+        freed = self.freed
+        self.freed = []
+        return freed
+
+    def tick(self, now_ms: i64) -> None:
+        """Once a second, whatever the clock was set to."""
+        self.now_ms = now_ms
+        if 0 <= now_ms - self._second_ms < 1000:
+            return
+        self._second_ms = now_ms
+        self.flowing = [stage for stage in self.flowing if stage.second_over()]

@@ -1,0 +1,66 @@
+"""What a channel's publishes wait for, and what waits with them.
+
+``credit`` is what its reader may still hand to the channel, ``by_queue`` what the channel may
+still give to queues that were behind.  While a channel may not publish, its publishes are held
+here, and with them what came behind them and must not overtake them.  Acknowledgements, rejections
+and cancellations do overtake: they make room, and nothing a publisher sends depends on them.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.credit import CHANNEL, Credit, Stage
+from penstock.server.amqp_link import Link
+from penstock.wire.amqp import methods as m
+from penstock.wire.amqp.events import Event, PublishRun
+
+OVERTAKES: Final = (m.BASIC_NACK, m.BASIC_REJECT, m.BASIC_CANCEL)
+"""Beside ``basic.ack``, which has a run of its own."""
+
+
+@final
+class Intake:
+    """Of one channel; ``channel`` is for those who want to know whose it is."""
+
+    def __init__(self, link: Link, channel: object) -> None:
+        self._flow = link.broker.flow
+        self._session = link.session
+        self.stage = Stage(self._flow.book, CHANNEL, channel)
+        self.credit = Credit(link.session.reader, self.stage, self._flow.spec)
+        self.by_queue: dict[Stage, Credit] = {}
+        self._held: list[Event] = []
+        self._place: i64 = 0
+
+    def has_held(self) -> bool:
+        return len(self._held) > 0
+
+    def hold(self, event: Event) -> None:
+        self._held.append(event)
+        if isinstance(event, PublishRun):
+            self._count(event.size_bytes)
+
+    def first(self) -> Event | None:
+        """The oldest that waits."""
+        return self._held[self._place] if self._held else None
+
+    def drop_first(self) -> None:
+        event = self._held[self._place]
+        if isinstance(event, PublishRun):
+            self._count(-event.size_bytes)
+        self._place += 1
+        if self._place == len(self._held):
+            self._held = []
+            self._place = 0
+
+    def _count(self, size_bytes: i64) -> None:
+        self._session.held_bytes += size_bytes
+        self._flow.held_bytes += size_bytes
+
+    def close(self) -> None:
+        """The channel is over: it waits for nobody, nobody for it, and what it held is dropped."""
+        while self._held:
+            self.drop_first()
+        for credit in self.by_queue.values():
+            credit.close()
+        self.stage.lost()

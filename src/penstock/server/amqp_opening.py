@@ -1,0 +1,194 @@
+"""The beginning of an AMQP connection, and its last words: everything but the channels.
+
+    header ─► START ─start-ok─► (login) ─► TUNE ─tune-ok─► OPEN ─open─► RUNNING ─► CLOSING ─► closed
+
+What goes wrong before the connection is tuned is not answered, and slowly so; later the peer is
+told why, and given time to say that it heard.  ``AmqpSession`` goes on from here.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from mypy_extensions import i64
+
+from penstock.broker.access import User
+from penstock.broker.broker import Broker
+from penstock.core.errors import AccessRefused, BrokerError
+from penstock.server.amqp_handshake import (
+    ACCEPTED_HEADERS,
+    FRAME_MIN_BYTES,
+    PROTOCOL_HEADER,
+    Limits,
+    check_tuning,
+    log_in,
+    mechanisms,
+)
+from penstock.server.amqp_heartbeat import Heartbeat
+from penstock.server.amqp_link import CancelSink, Link, NameSource
+from penstock.server.session import Session
+from penstock.wire.amqp import methods as m
+from penstock.wire.amqp.decoder import AmqpDecoder
+from penstock.wire.amqp.errors import ProtocolViolation
+from penstock.wire.amqp.methods import Method
+
+SILENT_CLOSE_DELAY_MS: Final = 3000
+CLOSING_TIMEOUT_MS: Final = 30_000
+
+WAIT_HEADER: Final = 0
+WAIT_START_OK: Final = 1
+WAIT_TUNE_OK: Final = 2
+WAIT_OPEN: Final = 3
+RUNNING: Final = 4
+CLOSING: Final = 5
+CLOSED: Final = 6
+STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running", "closing", "closed")
+
+
+class AmqpOpening(Session):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        limits: Limits,
+        server_properties: dict[str, object],
+        new_name: NameSource,
+        tell_cancelled: CancelSink,
+        report: Callable[[str], None],
+        peer_is_loopback: bool,
+        now_ms: i64,
+        external: str | None = None,
+    ) -> None:
+        # ``external``: whom a certificate names, "" = nobody; None = EXTERNAL is not offered.
+        super().__init__(broker.flow.book)
+        self.broker = broker
+        self.limits = limits
+        self.decoder = AmqpDecoder(FRAME_MIN_BYTES, limits.max_message_size_bytes)
+        self.link = Link(self, broker, self.decoder, new_name, tell_cancelled)
+        self.client_properties: dict[str, object] = {}
+        self.state: i64 = WAIT_HEADER
+        self.mechanism: str = ""
+        self.channel_max: i64 = limits.channel_max
+        self.heartbeat = Heartbeat(now_ms)
+        self.connected_at_ms: i64 = now_ms
+        self.received_bytes: i64 = 0
+        self.sent_bytes: i64 = 0
+        self._server_properties = server_properties
+        self._report = report
+        self._peer_is_loopback = peer_is_loopback
+        self._external = external
+        self._header: bytes = b""
+        self._closing_since_ms: i64 = 0
+
+    @property
+    def opening_state(self) -> str:
+        return STATE_NAMES[self.state]
+
+    # -- the handshake -------------------------------------------------------------------
+
+    def _protocol_header(self, data: bytes) -> bytes:
+        """Collect and judge the first eight octets; returns what follows them."""
+        header = self._header + data
+        if not PROTOCOL_HEADER.startswith(header[:4]) and len(header) < 8:
+            header = header.ljust(8, b"\x00")
+        if len(header) < 8:
+            self._header = header
+            return b""
+        if header[:8] not in ACCEPTED_HEADERS:
+            # Tell what we speak, and go: the answer every AMQP client knows.
+            self.out.write(PROTOCOL_HEADER)
+            self._close_now()
+            return b""
+        self.state = WAIT_START_OK
+        self.link.send(
+            0,
+            m.CONNECTION_START,
+            [0, 9, self._server_properties, mechanisms(self._external), b"en_US"],
+        )
+        return header[8:]
+
+    def _start_ok(self, method: Method) -> None:
+        self.client_properties = method.table("client_properties")
+        capabilities = self.client_properties.get("capabilities")
+        understood = capabilities if isinstance(capabilities, dict) else {}
+        self.link.cancel_notify = understood.get("consumer_cancel_notify") is True
+        self.link.blocked_notify = understood.get("connection.blocked") is True
+        self.mechanism = method.text("mechanism")
+        response = method.raw("response")
+        try:
+            user = log_in(
+                self.broker, self.mechanism, response, self._peer_is_loopback, self._external
+            )
+        except AccessRefused:
+            self._refuse_login(understood.get("authentication_failure_close") is True)
+            return
+        if user is None:
+            self._hang_up_later()
+            return
+        self.link.user = user
+        self.decoder.user_id = user.name.encode()
+        self.state = WAIT_TUNE_OK
+        limits = self.limits
+        self.link.send(
+            0, m.CONNECTION_TUNE, [limits.channel_max, limits.frame_max, limits.heartbeat_s]
+        )
+
+    def _refuse_login(self, tell: bool) -> None:
+        """403 to those who understand it; silence, and after a while the end, to the others."""
+        if not tell:
+            self._hang_up_later()
+            return
+        self._say_close(
+            403,
+            "ACCESS_REFUSED - Login was refused using authentication mechanism "
+            + self.mechanism
+            + ". For details see the broker logfile.",
+            0,
+        )
+
+    def _hang_up_later(self) -> None:
+        """What goes wrong before the connection is tuned is not answered, and slowly so."""
+        self._close_now()
+        self.close_after_ms = self.link.now_ms + SILENT_CLOSE_DELAY_MS
+
+    def _tune_ok(self, method: Method) -> None:
+        channel_max = method.number("channel_max")
+        frame_max = method.number("frame_max")
+        check_tuning(self.limits, channel_max, frame_max, method.key)
+        self.channel_max = channel_max
+        self.decoder.channel_max = channel_max
+        self.decoder.frame_max = frame_max
+        self.link.frame_max = frame_max
+        self.heartbeat.interval_ms = 1000 * method.number("heartbeat")
+        self.state = WAIT_OPEN
+
+    def _open(self, method: Method) -> None:
+        name = method.text("virtual_host")
+        user = cast(User, self.link.user)
+        try:
+            vhost = self.broker.enter(user, name)
+        except BrokerError as error:
+            raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
+        self.link.enter(vhost)
+        self.state = RUNNING
+        self.decoder.opened = True
+        self.link.send(0, m.CONNECTION_OPEN_OK, [""])
+
+    # -- endings -------------------------------------------------------------------------
+
+    def _say_close(self, code: int, reply: str, method_key: i64) -> None:
+        self.link.send(0, m.CONNECTION_CLOSE, [code, reply, method_key >> 16, method_key & 0xFFFF])
+        self.state = CLOSING
+        self._closing_since_ms = self.link.now_ms
+
+    def _abandon(self) -> None:
+        self.abandoned = True
+        self._close_now()
+
+    def _close_now(self) -> None:
+        self.state = CLOSED
+        self.closed = True
+
+    def renew_output(self) -> None:
+        super().renew_output()
+        self.link.out = self.out
