@@ -281,6 +281,7 @@ class AmqpSession(AmqpOpening):
         if method.key == m.CHANNEL_CLOSE:
             del self.channels[number]
             if not channel.closing:
+                channel.publishing.write_confirms()
                 channel.close()
             self.link.send(number, m.CHANNEL_CLOSE_OK, [])
         elif method.key == m.CHANNEL_CLOSE_OK:
@@ -408,6 +409,8 @@ class AmqpSession(AmqpOpening):
         if len(self._confirm_ready) == 0:
             return
         for channel in self._confirm_ready:
+            if channel.closing:
+                continue
             channel.publishing.write_confirms()
             confirms = channel.publishing.confirms
             if confirms is not None and confirms.waiting():
