@@ -85,6 +85,7 @@ HOT = [
     "src/penstock/broker/policies.py",
     "src/penstock/broker/confirms.py",
     "src/penstock/broker/flow.py",
+    "src/penstock/broker/bottleneck.py",
     "src/penstock/broker/routes.py",
     "src/penstock/broker/replies.py",
     "src/penstock/broker/waiting_rooms.py",

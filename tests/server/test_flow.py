@@ -100,7 +100,7 @@ def test_what_might_not_overtake_a_publish_waits_behind_it(node: QuietBroker) ->
         "basic.ack",
         "channel.close-ok",
     ]
-    assert told[0][1] ["messages"] == 1
+    assert told[0][1]["messages"] == 1
     assert told[1][1]["body"] == b"third"
     assert client.call("basic.get", channel=2, queue="q", no_ack=True)["body"] == b"fourth"
 

@@ -17,6 +17,10 @@ Credit is for what is not:
 - The **message store** acknowledges to the queues when contents are in its file.  So many
   large messages may wait for the disk as the store's credit says, for each queue.
 
+Which work takes the processor's time, that of channels or that of queues, is measured in one
+turn of ``MEASURED_TURNS``.  Where it is the queues' (journal, index, deliveries), a channel that
+keeps its reader waiting until the turn is over is in flow too: it waits for the queues.
+
 A session without credit holds its publishes and goes on reading, because there may be
 acknowledgements behind them; ``may_read_on`` says for how long.
 
@@ -38,10 +42,12 @@ time its consumers need."""
 HELD_OWN_MAX_BYTES: Final[i64] = 1024 * 1024
 HELD_MAX_BYTES: Final[i64] = 16 * 1024 * 1024
 """So much one session, and all of them, hold of publishes before they are not read any more."""
+MEASURED_TURNS: Final[i64] = 16
 CREDITS_MAX: Final = 64
 """Queues a channel keeps credit with; above this, closed and full ones are forgotten."""
 CROWDED: Final = "its consumers have much to take"
 INDEX: Final = "its index waits for the disk"
+WORK: Final = "their own work, deliveries included, takes most of the processor's time"
 PAGING: Final = "its messages wait to be paged to disk"
 
 
@@ -58,6 +64,14 @@ class Flow:
         self.journal_behind: bool = False
         self.paging_behind: bool = False
         self.held_bytes: i64 = 0  # publishes that came in and wait, of all sessions
+        self.measuring: bool = False  # in this turn
+        self.publish_ns: i64 = 0  # of a measured turn, spent by queues on what is published
+        self.channel_ns: i64 = 0  # of the last seconds' measured turns
+        self.queue_ns: i64 = 0
+        self.works = Stage(self.book, QUEUE, None)  # all queues, as those whose work takes time
+        self.works.why = WORK
+        self._turns: i64 = 0
+        self._halved_at_ms: i64 = 0
         self._turn_over: list[Stage] = []  # channels that published since the last turn
         self._behind: list[Stage] = []  # queues that keep acknowledgements
         self._unsealed: list[Credit] = []  # with the contents the store has not sealed
@@ -159,11 +173,34 @@ class Flow:
         if self._turn_over:
             channels = self._turn_over
             self._turn_over = []
+            queues_weigh = self.queue_ns > self.channel_ns
             for channel in channels:
+                if queues_weigh and len(channel.kept) > 0 and channel.kept[0].balance <= 0:
+                    channel.waited_for(self.works)
                 channel.release()
         if self._behind:
             stages = self._behind
             self._behind = [stage for stage in stages if self._stays(stage, now_ms)]
+
+    def begin_turn(self) -> None:
+        """Is it one to be measured?"""
+        self._turns += 1
+        self.measuring = self._turns % MEASURED_TURNS == 0
+        self.publish_ns = 0
+
+    def measured(self, received_ns: i64, turn_ns: i64, now_ms: i64) -> None:
+        """What sessions took for what they received, and the broker for its turn."""
+        if not 0 <= now_ms - self._halved_at_ms < 1000:
+            self._halved_at_ms = now_ms
+            self.channel_ns //= 2
+            self.queue_ns //= 2
+        self.channel_ns += received_ns - self.publish_ns
+        self.queue_ns += self.publish_ns + turn_ns
+
+    def queues_share(self) -> float:
+        """Of the time spent on messages, how much queues take; the rest is the channels'."""
+        total = int(self.channel_ns + self.queue_ns)
+        return int(self.queue_ns) / total if total > 0 else 0.0
 
     def _stays(self, stage: Stage, now_ms: i64) -> bool:
         """Is the queue still behind?  If not, it acknowledges what it kept."""

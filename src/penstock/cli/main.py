@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "version": Entry("penstock.cli.inspect:version", "Broker", "Say which build this is."),
     "ping": Entry("penstock.cli.inspect:ping", "Look", "Ask a broker whether it is alive."),
     "status": Entry("penstock.cli.storage:status", "Look", "Show how a broker fares."),
+    "flow": Entry("penstock.cli.flow:flow", "Look", "Say who blocks whom, and why."),
     "overview": Entry("penstock.cli.inspect:overview", "Look", "Show a broker's totals."),
     "queues": Entry("penstock.cli.inspect:queues", "Look", "List queues."),
     "queue": Entry("penstock.cli.queue_actions:queue", "Look", "Look into one queue, pause it."),

@@ -38,6 +38,7 @@ from mypy_extensions import i64
 
 FLOW_LASTS_MS: Final[i64] = 1000
 """So long after it was blocked a stage is still in flow (CR-7)."""
+IDLE_AFTER_MS: Final[i64] = 10_000
 HISTORY_S: Final = 10
 _HISTORY: Final[i64] = (1 << 10) - 1
 
@@ -71,7 +72,8 @@ class Stage:
     def __init__(self, book: "FlowBook", kind: i64, owner: object) -> None:
         self.kind: i64 = kind
         self.owner = owner
-        self.why: str = ""  # what a stage that keeps its acknowledgements waits for
+        self.why: str = ""  # for what it last kept its acknowledgements back
+        self.blocked_by: Stage | None = None  # the last one that did
         self.blockers: list[Credit] = []
         self.kept: list[Credit] = []  # sent to us, and not acknowledged for the time being
         self.kept_at_ms: i64 = 0
@@ -94,6 +96,12 @@ class Stage:
             return True
         return 0 <= self._book.now_ms - self._last_flow_ms < FLOW_LASTS_MS
 
+    def state(self, active_at_ms: i64) -> str:
+        """In RabbitMQ's words; ``active_at_ms``: when its owner last had something to do."""
+        if self.in_flow():
+            return "flow"
+        return "idle" if self._book.now_ms - active_at_ms > IDLE_AFTER_MS else "running"
+
     def keep(self, credit: "Credit", cost: i64) -> None:
         """Take what is sent, and acknowledge it later."""
         if len(self.kept) == 0:
@@ -107,7 +115,6 @@ class Stage:
         """Acknowledge all that was kept."""
         kept = self.kept
         self.kept = []
-        self.why = ""
         for credit in kept:
             cost = credit.kept
             credit.kept = 0
@@ -139,10 +146,19 @@ class Stage:
     def block(self, credit: "Credit") -> None:
         if len(self.blockers) == 0:
             self.blocked_at_ms = self._book.now_ms
-            if not self._listed:
-                self._listed = True
-                self._book.flowing.append(self)
+            self._list(credit.receiver)
         self.blockers.append(credit)
+
+    def _list(self, receiver: "Stage") -> None:
+        self.blocked_by = receiver
+        if not self._listed:
+            self._listed = True
+            self._book.flowing.append(self)
+
+    def waited_for(self, receiver: "Stage") -> None:
+        """It was in flow a moment ago, although nobody could see it."""
+        self._last_flow_ms = self._book.now_ms
+        self._list(receiver)
 
     def unblock(self, credit: "Credit") -> None:
         self.blockers.remove(credit)

@@ -121,6 +121,10 @@ class Api:
             raise NotFound(f"no node '{asked}'")
         return json_response(ListQuery(request.query).project(self._node.row()))
 
+    async def flow(self, request: web.Request, visitor: Visitor) -> web.Response:
+        _must_monitor(visitor)
+        return json_response(await self._on_loop(self._view.flow_row))
+
     async def storage(self, request: web.Request, visitor: Visitor) -> web.Response:
         _must_monitor(visitor)
         row = await self._on_loop(self._view.storage_row)

@@ -185,6 +185,7 @@ class ManagementServer:
             "/api/consumers": api.consumers,
             "/api/consumers/{vhost}": api.consumers,
             "/api/penstock/storage": api.storage,
+            "/api/penstock/flow": api.flow,
         }.items():
             self._route(application, path, {"GET": endpoint})
         connection: dict[str, Endpoint] = {"GET": api.connection, "DELETE": api.close_connection}

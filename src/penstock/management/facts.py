@@ -42,6 +42,7 @@ class ConnectionFacts:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.channel_count = 0
+        self.flow_s = 0  # seconds in flow
         self.tls_version = ""  # of a connection with TLS
         self.tls_cipher = ""
         self.tls_subject = ""  # of the client's certificate, if it was verified
@@ -70,6 +71,8 @@ class ChannelFacts:
         self.unacknowledged_count = 0
         self.unconfirmed_count = 0
         self.published_count = 0
+        self.state = ""
+        self.flow_s = 0
 
 
 class ListenerFacts:
@@ -114,6 +117,10 @@ class Watch:
 
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         """A message's properties that are set, and its body."""
+        raise NotImplementedError
+
+    def flow(self) -> dict[str, object]:
+        """Who waits for whom: what ``/api/flow`` answers."""
         raise NotImplementedError
 
     def disk(self) -> DiskFacts:

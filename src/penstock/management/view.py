@@ -23,6 +23,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
+from penstock.core.credit import QUEUE, Stage
 from penstock.core.errors import NotFound
 from penstock.management.facts import ChannelFacts, ConnectionFacts, Watch
 from penstock.management.storage_view import (
@@ -140,11 +141,24 @@ class BrokerView:
         row["consumer_details"] = self._consumer_rows(queue)
         return row
 
+    def flow_row(self) -> Row:
+        return self._watch.flow()
+
     def purge_queue(self, vhost: str, name: str) -> None:
         """Raises NotFound, or ResourceLocked when the queue is somebody's own."""
         queue = self._vhost(vhost).queue(name)
         queue.check_owner(None)
         queue.purge()
+
+    def _queue_state(self, queue: Queue) -> Row:
+        """``stopped``: something of it is damaged, and nothing is delivered any more."""
+        book = self._broker.flow.book
+        stage = queue.flow if queue.flow is not None else Stage(book, QUEUE, queue)
+        stopped = queue.backing.why_stopped() != ""
+        return {
+            "state": "stopped" if stopped else stage.state(queue.active_at_ms),
+            "time_in_flow_s": int(stage.flow_s),
+        }
 
     def _queue_row(self, queue: Queue) -> Row:
         ready = queue.backing.ready_count()
@@ -156,7 +170,7 @@ class BrokerView:
             "vhost": queue.vhost,
             "type": "classic",
             "node": self.node_name,
-            "state": "running",
+            **self._queue_state(queue),
             "paused": queue.paused,
             "durable": queue.durable,
             "auto_delete": queue.auto_delete,
@@ -350,6 +364,7 @@ class BrokerView:
             "node": self.node_name,
             "type": "network",
             "state": facts.state,
+            "time_in_flow_s": facts.flow_s,
             "protocol": facts.protocol,
             "auth_mechanism": facts.auth_mechanism,
             "peer_host": facts.peer_host,
@@ -379,7 +394,8 @@ class BrokerView:
             "user_who_performed_action": facts.user,
             "vhost": facts.vhost,
             "node": self.node_name,
-            "state": facts.state,
+            "state": channel.state,
+            "time_in_flow_s": channel.flow_s,
             "connection_details": {
                 "name": facts.name,
                 "peer_host": facts.peer_host,

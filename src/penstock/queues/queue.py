@@ -38,7 +38,6 @@ DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
 takes at least what one read of a socket can bring, else publishers outrun consumers."""
 CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
 
-
 JUST_USED: Final[i64] = -1
 """As ``last_used_ms``: until now; whoever looks next says when that is."""
 
@@ -105,6 +104,7 @@ class Queue(LimitedMessages):
         self.range_lease: i64 = 0  # the newest fencing token; the broker seeds it at boot
         self._range_leased: bool = False
         # counters since the queue was opened, for people who watch
+        self.active_at_ms: i64 = 0  # when it last took or gave messages
         self.published_count: i64 = 0
         self.delivered_count: i64 = 0
         self.acked_count: i64 = 0
@@ -134,6 +134,7 @@ class Queue(LimitedMessages):
                     message.expires_at_ms = latest
         self.backing.publish(messages, now_ms)
         self.published_count += len(messages)
+        self.active_at_ms = now_ms
         if self._counts_bodies():
             self._count_bodies(messages, 1)
         if self.limits.drops:
@@ -157,6 +158,8 @@ class Queue(LimitedMessages):
         deliveries: list[Delivery] = []
         if len(self.consumers) > 0 and not self._range_leased and not self.paused:
             deliveries = self._deliver(now_ms)
+            if deliveries:
+                self.active_at_ms = now_ms
         if self.limits.drops:
             self._drop_over_limit(self.spare_room())
         return deliveries

@@ -57,6 +57,7 @@ class AmqpChannel:
         self.link = link
         self.number: i64 = number
         self.closing: bool = False
+        self.active_at_ms: i64 = link.now_ms  # when it last carried messages or settlements
         self.consumers: dict[str, Consumer] = {}
         self.ledger = DeliveryLedger()
         self.shared = SharedWindow()
@@ -76,6 +77,7 @@ class AmqpChannel:
     def deliver(self, delivery: Delivery) -> None:
         """Number, remember and encode what a queue hands to one of our consumers."""
         link = self.link
+        self.active_at_ms = link.now_ms
         consumer = delivery.consumer
         messages = delivery.messages
         if consumer.no_ack:
@@ -94,6 +96,7 @@ class AmqpChannel:
     # -- settling ------------------------------------------------------------------------
 
     def ack(self, run: AckRun) -> None:
+        self.active_at_ms = self.link.now_ms
         if self.transaction is not None:
             self._note(self.transaction, ACK, run.first_tag, run.last_tag, run.multiple)
             return

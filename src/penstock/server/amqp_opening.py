@@ -71,6 +71,7 @@ class AmqpOpening(Session):
         self.channel_max: i64 = limits.channel_max
         self.heartbeat = Heartbeat(now_ms)
         self.connected_at_ms: i64 = now_ms
+        self.active_at_ms: i64 = now_ms  # heartbeats are no activity
         self.received_bytes: i64 = 0
         self.sent_bytes: i64 = 0
         self._server_properties = server_properties

@@ -90,7 +90,7 @@ class AmqpSession(AmqpOpening):
             return self.opening_state
         if self.gate != "":
             return "blocked" if self.has_published else "blocking"
-        return "flow" if self.reader.in_flow() else "running"
+        return self.reader.state(self.active_at_ms)
 
     # -- bytes in ------------------------------------------------------------------------
 
@@ -98,6 +98,8 @@ class AmqpSession(AmqpOpening):
         self.heartbeat.heard()
         self.link.begin(now_ms)
         self.received_bytes += len(data)
+        if len(data) > len(HEARTBEAT_FRAME):
+            self.active_at_ms = now_ms
         if self.state == WAIT_HEADER:
             data = self._protocol_header(data)
         if self.state >= CLOSING and self.decoder.failed:
@@ -154,6 +156,7 @@ class AmqpSession(AmqpOpening):
 
     def _publish_now(self, channel: AmqpChannel, run: PublishRun) -> None:
         flow = self.broker.flow
+        channel.active_at_ms = self.link.now_ms
         if flow.enabled:
             flow.take(channel.intake.credit, cost_of(len(run.messages), run.size_bytes))
         try:

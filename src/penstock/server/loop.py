@@ -67,6 +67,7 @@ class Loop:
         self._epoll.register(self._wake_fd, _IN)
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._flow = turn.flow
+        self._received_ns = 0  # of a measured turn
         self._gate = ""  # why nobody may publish for now
         self._full: list[Connection] = []  # hold so many publishes that they are not read
         self._full_at_bytes = 0  # held by all, when those were last looked at
@@ -138,8 +139,11 @@ class Loop:
             timeout_ms = min(timeout_ms, HOLD_MS)
         ready = self._epoll.poll(timeout_ms / 1000)
         now_ms = time.time_ns() // 1_000_000
+        self._flow.begin_turn()
         if self._flow.book.freed:
+            since = time.perf_counter_ns()
             self._go_on_publishing(now_ms)
+            self._received_ns += time.perf_counter_ns() - since
         for fd, mask in ready:
             connection = self.connections.get(fd)
             if connection is None:
@@ -153,7 +157,7 @@ class Loop:
             self._run_calls()
         if not 0 < self._tick_at_ms - now_ms <= TICK_MS:
             self._tick(now_ms)
-        turn.run(now_ms, not ready)
+        self._run_turn(now_ms, not ready)
         if self._waiters:
             self._tick_waiters(now_ms)
         if self._heads:
@@ -165,6 +169,16 @@ class Loop:
         if self._full and self._flow.held_bytes != self._full_at_bytes:
             self._full_at_bytes = self._flow.held_bytes
             self._read_those_with_room()
+
+    def _run_turn(self, now_ms: int, idle: bool) -> None:
+        if not self._flow.measuring:
+            self.turn.run(now_ms, idle)
+            self._received_ns = 0
+            return
+        since = time.perf_counter_ns()
+        self.turn.run(now_ms, idle)
+        self._flow.measured(self._received_ns, time.perf_counter_ns() - since, now_ms)
+        self._received_ns = 0
 
     def wait_ms(self) -> int:
         """How long the loop may sleep."""
@@ -259,12 +273,15 @@ class Loop:
                 return
             data = connection.first
             connection.first = b""
+        since = time.perf_counter_ns() if self._flow.measuring else 0
         try:
             session.receive(data, now_ms)
         except Exception:  # a fault of ours costs one connection, not the broker
             logger.exception("internal error, closing connection %s", connection.peer)
             self._drop(connection, now_ms)
             return
+        if self._flow.measuring:
+            self._received_ns += time.perf_counter_ns() - since
         self.turn.fed(session)
         if session.has_waiters and session not in self._waiters:
             self._waiters.append(session)

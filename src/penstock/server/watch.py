@@ -13,6 +13,7 @@ from penstock.queues.consumers import Consumer
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.connection import Connection
+from penstock.server.flow_view import flow_row
 from penstock.server.loop import Loop
 from penstock.server.secure_socket import SecureSocket
 from penstock.wire.amqp.properties import body_of, decode_properties
@@ -58,6 +59,7 @@ class NodeWatch(Watch):
         facts.received_bytes = int(amqp.received_bytes)
         facts.sent_bytes = int(amqp.sent_bytes)
         facts.channel_count = len(amqp.channels)
+        facts.flow_s = int(amqp.reader.flow_s)
         sock = session.sock
         if isinstance(sock, SecureSocket):
             facts.tls_version = sock.version
@@ -102,6 +104,9 @@ class NodeWatch(Watch):
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         return decode_properties(message.content).as_dict(), body_of(message.content)
 
+    def flow(self) -> dict[str, object]:
+        return flow_row(self._loop)
+
     def disk(self) -> DiskFacts:
         turn = self._loop.turn
         return DiskFacts(
@@ -113,6 +118,9 @@ class NodeWatch(Watch):
 
 def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
     facts = ChannelFacts(number)
+    stage = channel.intake.stage
+    facts.state = "closing" if channel.closing else stage.state(channel.active_at_ms)
+    facts.flow_s = int(stage.flow_s)
     facts.consumer_count = len(channel.consumers)
     facts.prefetch = int(channel.prefetch)
     facts.shared_prefetch = int(channel.shared.limit)

@@ -1,0 +1,60 @@
+"""``penstock flow``: who waits for whom, and where the bottleneck is, in one line.
+
+An outside user of the management API, like the commands of inspect.py; it needs the tag
+``monitoring``.  JSON is what the server said.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.inspect import Management, connecting, table
+
+PATH: Final = "/api/penstock/flow"
+WAITS_SHOWN: Final = 10
+
+
+@click.command(
+    short_help="Say who blocks whom, and why.", epilog="\b\nExample:\n  penstock flow -o json"
+)
+@connecting
+def flow(url: str, user: str, password: str, output: str) -> None:
+    """Say who blocks whom, and why: the chain of credit over the last ten seconds."""
+    found = Management(url, user, password).get(PATH, absent=(404,))
+    if found is None:
+        raise Failure(f"{url} does not say who waits for whom", "credit is shown for Penstock only")
+    click.echo(json.dumps(found, indent=2) if output == "json" else flow_text(found))
+
+
+def flow_text(found: Mapping[str, Any]) -> str:
+    """The page: the chain, the longest waits, the bottleneck."""
+    window = f"share of {found['window_s']} s"
+    chain = [
+        (stage["kind"], stage["in_flow"], _percent(stage["share"])) for stage in found["stages"]
+    ]
+    parts = [table(("stage", "in flow now", window), chain)]
+    waits = found["waits"][:WAITS_SHOWN]
+    if waits:
+        rows = [
+            (wait["name"], wait["waits_for"], wait["because"], _percent(wait["share"]))
+            for wait in waits
+        ]
+        parts.append(table(("who waits", "for", "because", window), rows))
+        more = len(found["waits"]) - len(waits)
+        if more > 0:
+            parts[-1] += f"\nand {more} more: -o json has them"
+    processor = found["processor"]
+    if processor["channels"] or processor["queues"]:
+        parts.append(
+            f"of the processor's time channels take {_percent(processor['channels'])},"
+            f" queues {_percent(processor['queues'])}"
+        )
+    parts.append(f"{found['sentence']}\n{found['advice']}".rstrip())
+    return "\n\n".join(parts)
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share)} %"

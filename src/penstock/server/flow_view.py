@@ -1,0 +1,121 @@
+"""Who waits for whom, in rows for people: the chain, the waits, the bottleneck.
+
+Reads the flow of a node on the data loop; only stages that were in flow lately are looked at, so
+ten thousand quiet queues cost nothing.
+"""
+
+from typing import Final
+
+from penstock.broker.bottleneck import bottleneck
+from penstock.broker.flow import WORK
+from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, QUEUE, READER, STORE, Stage
+from penstock.queues.queue import Queue
+from penstock.server.amqp_channel import AmqpChannel
+from penstock.server.connection import Connection
+from penstock.server.loop import Loop
+from penstock.server.session import Session
+
+WAITS_MAX: Final = 100
+
+Row = dict[str, object]
+
+
+def flow_row(loop: Loop) -> Row:
+    """What ``GET /api/penstock/flow`` answers."""
+    flow = loop.turn.flow
+    stages = list(flow.book.flowing)
+    shares = {kind: _share(stages, kind) for kind in (READER, CHANNEL, QUEUE)}
+    blocked = loop.turn.blocked_reason()
+    verdict = bottleneck(
+        shares[READER], shares[CHANNEL], shares[QUEUE], blocked, _why(stages, CHANNEL)
+    )
+    return {
+        "window_s": HISTORY_S,
+        "enabled": flow.enabled,
+        "credit": [int(flow.spec.initial), int(flow.spec.more_after)],
+        "message_store_credit": [int(flow.store_spec.initial), int(flow.store_spec.more_after)],
+        "stages": [_stage_row(stages, kind, shares[kind]) for kind in (READER, CHANNEL, QUEUE)],
+        "held_bytes": int(flow.held_bytes),
+        "blocked": blocked,
+        "processor": {
+            "channels": round(1 - flow.queues_share(), 2),
+            "queues": round(flow.queues_share(), 2),
+        },
+        "waits": [_wait_row(stage) for stage in sorted(stages, key=_most_first)[:WAITS_MAX]],
+        "bottleneck": verdict.stage,
+        "sentence": verdict.sentence,
+        "advice": verdict.advice,
+    }
+
+
+def _most_first(stage: Stage) -> tuple[float, int]:
+    return -stage.share(), int(stage.kind)
+
+
+def _share(stages: list[Stage], kind: int) -> float:
+    """Of the window, how long at least one of them was in flow."""
+    seconds = 0
+    for stage in stages:
+        if stage.kind == kind:
+            seconds |= int(stage.history)
+    return seconds.bit_count() / HISTORY_S
+
+
+def _why(stages: list[Stage], kind: int) -> str:
+    """For what most of them waited."""
+    counts: dict[str, int] = {}
+    for stage in stages:
+        if stage.kind == kind and stage.blocked_by is not None and stage.blocked_by.why:
+            why = stage.blocked_by.why
+            counts[why] = counts.get(why, 0) + int(stage.history).bit_count()
+    return max(counts, key=lambda why: counts[why]) if counts else ""
+
+
+def _stage_row(stages: list[Stage], kind: int, share: float) -> Row:
+    now = [stage for stage in stages if stage.kind == kind and stage.in_flow()]
+    return {"kind": KINDS[kind], "in_flow": len(now), "share": round(share, 2)}
+
+
+def _wait_row(stage: Stage) -> Row:
+    receiver = stage.blocked_by
+    assert receiver is not None
+    return {
+        "kind": KINDS[stage.kind],
+        "name": stage_name(stage),
+        "waits_for": _waited_for(receiver),
+        "because": _because(stage, receiver),
+        "now": stage.in_flow(),
+        "share": round(stage.share(), 2),
+        "flow_s": int(stage.flow_s),
+    }
+
+
+def _waited_for(receiver: Stage) -> str:
+    if receiver.kind == QUEUE and receiver.owner is None:
+        return "queues"
+    return stage_name(receiver)
+
+
+def _because(stage: Stage, receiver: Stage) -> str:
+    if receiver.kind == STORE:
+        return "contents wait for the disk"
+    if receiver.kind == CHANNEL:
+        return "it waits itself" if receiver.in_flow() else "its share of the turn is used up"
+    return receiver.why or WORK if stage.kind == CHANNEL else "it waits itself"
+
+
+def stage_name(stage: Stage) -> str:
+    """As management names it; what is gone has a name that says so."""
+    owner = stage.owner
+    if isinstance(owner, Queue):
+        return f"queue '{owner.name}' in vhost '{owner.vhost}'"
+    if isinstance(owner, AmqpChannel):
+        return f"{_connection_name(owner.link.session)} ({int(owner.number)})"
+    if isinstance(owner, Session):
+        return _connection_name(owner)
+    return KINDS[stage.kind]
+
+
+def _connection_name(session: Session) -> str:
+    carrier = session.carrier
+    return carrier.name if isinstance(carrier, Connection) else "a closed connection"
