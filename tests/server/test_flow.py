@@ -8,7 +8,10 @@ import pytest
 
 from penstock.broker.flow import CROWDED, HELD_OWN_MAX_BYTES, INDEX
 from penstock.core.credit import CreditSpec
+from penstock.core.errors import SettingInvalid
+from penstock.core.settings import load_settings
 from penstock.queues.queue import CROWDED_BYTES
+from penstock.server.flow_settings import make_flow
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -315,3 +318,21 @@ def test_without_credit_flow_nothing_is_counted(node: QuietBroker) -> None:
     node.committer.hold = False
     node.committer.finish()
     node.run()
+
+
+# -- settings ----------------------------------------------------------------------------------
+
+
+def test_credit_is_what_the_settings_say() -> None:
+    text = "credit_flow_initial = 50\ncredit_flow_more_after = 25\nmsg_store_credit_initial = 900\n"
+    flow = make_flow(load_settings(text, {}, {}))
+    assert flow.enabled
+    assert (flow.spec.initial, flow.spec.more_after) == (50, 25)
+    assert (flow.store_spec.initial, flow.store_spec.more_after) == (900, 800)
+    assert not make_flow(load_settings("credit_flow_initial = 0", {}, {})).enabled
+
+
+def test_more_may_not_be_granted_than_there_is() -> None:
+    settings = load_settings("credit_flow_initial = 100", {}, {})
+    with pytest.raises(SettingInvalid, match="credit_flow_more_after = 200 is above"):
+        make_flow(settings)

@@ -210,6 +210,26 @@ class Settings:
         "Share of that limit above which queues move messages to disk.",
         unit="percent",
     )
+    credit_flow_initial = Integer(
+        400,
+        0,
+        1 << 30,
+        "Credit of a publishing stage with the next one (connection with channel, channel with"
+        " queue): so many messages, or KiB where that is more, may be under way. 0: no credit"
+        " flow; then only alarms hold publishers.",
+    )
+    credit_flow_more_after = Integer(
+        200, 1, 1 << 30, "After so many of them the sender is granted as many more."
+    )
+    msg_store_credit_initial = Integer(
+        4000,
+        1,
+        1 << 30,
+        "Credit of a queue with the message store, counted likewise: what may wait for the disk.",
+    )
+    msg_store_credit_more_after = Integer(
+        800, 1, 1 << 30, "After so many of them the queue is granted as many more."
+    )
     message_timestamp = Text(
         "off",
         "Whether published messages get the property `timestamp` and the header"

@@ -38,6 +38,7 @@ from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.failpoint import arm_from
 from penstock.server.listener import check_listeners, open_listeners
+from penstock.server.flow_settings import make_flow
 from penstock.server.loop import Loop
 from penstock.server.secure_socket import tls_options
 from penstock.server.sessions import Sessions
@@ -109,6 +110,7 @@ class Node:
         )
         self.broker.connection_max = settings.connection_max or NO_LIMIT
         self.broker.consumer_timeout_ms = settings.consumer_timeout_ms
+        self.broker.flow = make_flow(settings)
         self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
         self.recovery = self._recover(topology)
         self.committer = Committer(
