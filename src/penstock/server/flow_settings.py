@@ -10,19 +10,20 @@ def make_flow(settings: Settings) -> Flow:
     """Raises SettingInvalid where more would be granted than there may be."""
     enabled = settings.credit_flow_initial > 0
     flow = Flow(
-        _credit(settings, "credit_flow") if enabled else CreditSpec(400, 200),
-        _credit(settings, "msg_store_credit"),
+        _spec("credit_flow", settings.credit_flow_initial, settings.credit_flow_more_after)
+        if enabled
+        else CreditSpec(1, 1),
+        _spec(
+            "msg_store_credit",
+            settings.msg_store_credit_initial,
+            settings.msg_store_credit_more_after,
+        ),
     )
     flow.enabled = enabled
     return flow
 
 
-def _credit(settings: Settings, name: str) -> CreditSpec:
-    initial, more_after = (
-        settings.value_of(f"{name}_{part}") for part in ("initial", "more_after")
-    )
-    assert isinstance(initial, int)
-    assert isinstance(more_after, int)
+def _spec(name: str, initial: int, more_after: int) -> CreditSpec:
     if more_after > initial:
         raise SettingInvalid(
             f"{name}_more_after = {more_after} is above {name}_initial = {initial}:"

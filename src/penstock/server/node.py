@@ -37,8 +37,8 @@ from penstock.server.boot_definitions import load_definitions
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.failpoint import arm_from
-from penstock.server.listener import check_listeners, open_listeners
 from penstock.server.flow_settings import make_flow
+from penstock.server.listener import check_listeners, open_listeners
 from penstock.server.loop import Loop
 from penstock.server.secure_socket import tls_options
 from penstock.server.sessions import Sessions
