@@ -17,9 +17,10 @@ Credit is for what is not:
 - The **message store** acknowledges to the queues when contents are in its file.  So many
   large messages may wait for the disk as the store's credit says, for each queue.
 
-Which work takes the processor's time, that of channels or that of queues, is measured in one
-turn of ``MEASURED_TURNS``.  Where it is the queues' (journal, index, deliveries), a channel that
-keeps its reader waiting until the turn is over is in flow too: it waits for the queues.
+Which work takes the processor's time, that of readers (decoding), of channels (routing) or of
+queues, is measured in one turn of ``MEASURED_TURNS``.  Where queues (journal, index, deliveries)
+take more of it than channels, a channel that keeps its reader waiting until the turn is over is
+in flow too: it waits for the queues.
 
 A session without credit holds its publishes and goes on reading, because there may be
 acknowledgements behind them; ``may_read_on`` says for how long.
@@ -47,7 +48,7 @@ CREDITS_MAX: Final = 64
 """Queues a channel keeps credit with; above this, closed and full ones are forgotten."""
 CROWDED: Final = "its consumers have much to take"
 INDEX: Final = "its index waits for the disk"
-WORK: Final = "their own work, deliveries included, takes most of the processor's time"
+WORK: Final = "their own work, deliveries included, takes the processor's time"
 PAGING: Final = "its messages wait to be paged to disk"
 
 
@@ -65,8 +66,10 @@ class Flow:
         self.paging_behind: bool = False
         self.held_bytes: i64 = 0  # publishes that came in and wait, of all sessions
         self.measuring: bool = False  # in this turn
-        self.publish_ns: i64 = 0  # of a measured turn, spent by queues on what is published
-        self.channel_ns: i64 = 0  # of the last seconds' measured turns
+        self.decode_ns: i64 = 0  # of a measured turn, spent by readers on decoding
+        self.publish_ns: i64 = 0  # and by queues on what is published
+        self.reader_ns: i64 = 0  # of the last seconds' measured turns
+        self.channel_ns: i64 = 0
         self.queue_ns: i64 = 0
         self.works = Stage(self.book, QUEUE, None)  # all queues, as those whose work takes time
         self.works.why = WORK
@@ -186,21 +189,25 @@ class Flow:
         """Is it one to be measured?"""
         self._turns += 1
         self.measuring = self._turns % MEASURED_TURNS == 0
+        self.decode_ns = 0
         self.publish_ns = 0
 
     def measured(self, received_ns: i64, turn_ns: i64, now_ms: i64) -> None:
         """What sessions took for what they received, and the broker for its turn."""
         if not 0 <= now_ms - self._halved_at_ms < 1000:
             self._halved_at_ms = now_ms
+            self.reader_ns //= 2
             self.channel_ns //= 2
             self.queue_ns //= 2
-        self.channel_ns += received_ns - self.publish_ns
+        self.reader_ns += self.decode_ns
+        self.channel_ns += received_ns - self.decode_ns - self.publish_ns
         self.queue_ns += self.publish_ns + turn_ns
 
-    def queues_share(self) -> float:
-        """Of the time spent on messages, how much queues take; the rest is the channels'."""
-        total = int(self.channel_ns + self.queue_ns)
-        return int(self.queue_ns) / total if total > 0 else 0.0
+    def processor_shares(self) -> list[float]:
+        """Of the time spent on messages, what readers, channels and queues take of it."""
+        times = [int(self.reader_ns), int(self.channel_ns), int(self.queue_ns)]
+        total = sum(times)
+        return [time / total if total > 0 else 0.0 for time in times]
 
     def _stays(self, stage: Stage, now_ms: i64) -> bool:
         """Is the queue still behind?  If not, it acknowledges what it kept."""

@@ -47,11 +47,9 @@ def flow_text(found: Mapping[str, Any]) -> str:
         if more > 0:
             parts[-1] += f"\nand {more} more: -o json has them"
     processor = found["processor"]
-    if processor["channels"] or processor["queues"]:
-        parts.append(
-            f"of the processor's time channels take {_percent(processor['channels'])},"
-            f" queues {_percent(processor['queues'])}"
-        )
+    if any(processor.values()):
+        shares = ", ".join(f"{name} {_percent(share)}" for name, share in processor.items())
+        parts.append(f"the processor's time for messages: {shares}")
     parts.append(f"{found['sentence']}\n{found['advice']}".rstrip())
     return "\n\n".join(parts)
 

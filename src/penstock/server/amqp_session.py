@@ -10,6 +10,7 @@ when the connection is lost: it was never confirmed.
 """
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -105,11 +106,20 @@ class AmqpSession(AmqpOpening):
         if self.state >= CLOSING and self.decoder.failed:
             self._await_close_ok(data)
             return
-        self._events(self.decoder.receive(data, now_ms))
+        self._events(self._decoded(data))
         self._decode_on()
         if self.state == CLOSING and self.decoder.failed:
             self._await_close_ok(data)  # it may have come behind what broke the decoder
         self._flush_confirms()
+
+    def _decoded(self, data: bytes) -> list[Event]:
+        flow = self.broker.flow
+        if not flow.measuring:
+            return self.decoder.receive(data, self.link.now_ms)
+        since = perf_counter_ns()
+        events = self.decoder.receive(data, self.link.now_ms)
+        flow.decode_ns += perf_counter_ns() - since
+        return events
 
     def _decode_on(self) -> None:
         while self.decoder.paused and not self.waiting_head:

@@ -7,7 +7,7 @@ ten thousand quiet queues cost nothing.
 from typing import Final
 
 from penstock.broker.bottleneck import bottleneck
-from penstock.broker.flow import WORK
+from penstock.broker.flow import WORK, Flow
 from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, QUEUE, READER, STORE, Stage
 from penstock.queues.queue import Queue
 from penstock.server.amqp_channel import AmqpChannel
@@ -37,15 +37,17 @@ def flow_row(loop: Loop) -> Row:
         "stages": [_stage_row(stages, kind, shares[kind]) for kind in (READER, CHANNEL, QUEUE)],
         "held_bytes": int(flow.held_bytes),
         "blocked": blocked,
-        "processor": {
-            "channels": round(1 - flow.queues_share(), 2),
-            "queues": round(flow.queues_share(), 2),
-        },
+        "processor": _processor_row(flow),
         "waits": [_wait_row(stage) for stage in sorted(stages, key=_most_first)[:WAITS_MAX]],
         "bottleneck": verdict.stage,
         "sentence": verdict.sentence,
         "advice": verdict.advice,
     }
+
+
+def _processor_row(flow: Flow) -> Row:
+    readers, channels, queues = (round(share, 2) for share in flow.processor_shares())
+    return {"connections": readers, "channels": channels, "queues": queues}
 
 
 def _most_first(stage: Stage) -> tuple[float, int]:
