@@ -32,6 +32,7 @@ _SERVER_MADE = (
     (re.compile(r"(amq\.rabbitmq\.reply-to\.)[A-Za-z0-9+/=_.-]{22,}"), r"\1<key>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
     (re.compile(r"'time': Typed\(letter='T', value=\d+\)"), "'time': <now>"),
+    (re.compile(r"\b(node'?): '[^']+'"), r"\1: <node>"),
     (re.compile(r"\\n +"), ""),  # Erlang folds long terms in its texts
 )
 

@@ -126,6 +126,10 @@ class Administration:
         )
         return vhost
 
+    def trace(self, name: str, *, on: bool) -> None:
+        """Copy its messages to the firehose, or no longer; a restart forgets it."""
+        self._broker.vhost(name).tracing = on
+
     # -- limits --------------------------------------------------------------------------
 
     def set_vhost_limits(self, name: str, limits: dict[str, int]) -> None:

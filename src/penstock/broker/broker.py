@@ -60,6 +60,7 @@ class Broker:
         self.consumer_timeout_ms: i64 = 0  # of unsettled deliveries; 0 = none
         self.stamping: i64 = UNSTAMPED
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
+        self.node_name: str = ""
         self.schedule = Schedule()
         self.sweep = Sweep(definitions)
         self.replies = Replies()

@@ -314,8 +314,8 @@ class DefinitionsImport:
         kinds = (row.get("default_queue_type"), metadata.get("default_queue_type"))
         if not {None, "classic", "undefined"}.issuperset(kinds):
             self._leave_out("vhosts", row, "its default_queue_type has no use here")
-        if row.get("tracing") is True:
-            self._leave_out("vhosts", row, "its tracing has no use here")
+        if "tracing" in row:
+            self._admin.trace(name, on=_flag(row, "tracing"))
 
     def _vhost(self, row: Json) -> Vhost:
         return self._broker.vhost(self._vhost_name or _text(row, "vhost"))

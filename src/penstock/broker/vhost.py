@@ -92,6 +92,7 @@ class Vhost:
         self.policies = PolicyBook()
         self.description = ""
         self.tags: list[str] = []
+        self.tracing: bool = False  # since it was switched on, until the process ends
         self.connection_count: i64 = 0
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT

@@ -119,7 +119,7 @@ class BrokerView:
         return {
             "name": name,
             "cluster_state": {self.node_name: "running"},
-            "tracing": False,
+            "tracing": self._vhost(name).tracing,
         }
 
     # -- queues ------------------------------------------------------------------------------

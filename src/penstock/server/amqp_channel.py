@@ -27,6 +27,7 @@ from penstock.core.errors import (
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
 from penstock.server.amqp_deadlines import Deadlines
+from penstock.server.amqp_firehose import trace_deliveries
 from penstock.server.amqp_intake import Intake
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_publishing import Publishing
@@ -89,6 +90,8 @@ class AmqpChannel:
         if tag_bytes is None:
             tag_bytes = short_bytes(consumer.tag)
             self._tag_bytes[consumer.tag] = tag_bytes
+        if link.vhost.tracing:
+            trace_deliveries(link, self.number, cast(Queue, consumer.queue).name, messages)
         write_deliveries(link.out, self.number, tag_bytes, first_tag, messages, link.frame_max)
         if len(link.out) > OUTPUT_HIGH_BYTES:
             link.outlet.open = False
@@ -359,6 +362,8 @@ class AmqpChannel:
             return
         self.deadlines.stamp(link.now_ms)
         tag = self.ledger.skip(1) if no_ack else self.ledger.add(account, [message])
+        if link.vhost.tracing:
+            trace_deliveries(link, self.number, queue.name, [message])
         write_get_ok(
             link.out, self.number, tag, message, queue.backing.ready_count(), link.frame_max
         )

@@ -28,6 +28,7 @@ from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.queues.queue import Queue
 from penstock.server.amqp_copies import check_copies, copy_keys, without_its_bcc
 from penstock.server.amqp_deadlines import EXTEND_KEY, Deadlines
+from penstock.server.amqp_firehose import trace_publishes
 from penstock.server.amqp_intake import Intake
 from penstock.server.amqp_link import Link
 from penstock.server.amqp_replies import ReplyChannel
@@ -117,6 +118,8 @@ class Publishing:
         messages = run.messages
         if route.needs_headers or marks & COPIES:
             return self._publish_singly(route, run.address, messages)
+        if link.vhost.tracing:
+            trace_publishes(link, self.number, run.address, [], messages, route.queues)
         if len(route.queues) == 0:
             self._unrouted(run.address, messages)
             return 0
@@ -184,6 +187,8 @@ class Publishing:
                 queues = self._queues_for(address, facts, copies)
             if BCC in facts and not waits(queues):
                 message = without_its_bcc(message)
+            if link.vhost.tracing:
+                trace_publishes(link, self.number, address, copies, [message], queues)
             if len(queues) == 0 or copies:
                 self._answer(address, copies, message)
             if len(queues) == 0:

@@ -197,6 +197,7 @@ class Node:
             self.loop.listen(listener)
         watch = NodeWatch(self.loop)
         view = BrokerView(self.broker, watch, opening=self.opening)
+        self.broker.node_name = view.node_name
         facts = NodeFacts(view.node_name, settings.data_dir, settings.file_name)
         management = ManagementServer(
             settings.bind,

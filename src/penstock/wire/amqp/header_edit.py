@@ -30,6 +30,11 @@ from penstock.wire.amqp.tables import write_short_bytes
 
 TIMESTAMP_IN_MS: Final = b"timestamp_in_ms"
 """The header RabbitMQ's interceptor ``set_header_timestamp`` writes."""
+CC: Final = b"CC"
+BCC: Final = b"BCC"
+ARRAY: Final = b"A"
+TABLE: Final = b"F"
+STRING: Final = b"S"
 Field = tuple[bytes, bytes]
 """A key, and its value with the type before it."""
 
@@ -158,3 +163,46 @@ def _with_property(content: bytes, wanted: i64, octets: bytes) -> bytes:
 
 def _length(data: bytes, position: i64) -> i64:
     return i64(read_i32_be(data, position)) & 0xFFFFFFFF
+
+
+# -- fields made here ----------------------------------------------------------------------
+
+
+def text_value(text: str) -> bytes:
+    return STRING + long_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+def table_value(fields: list[Field]) -> bytes:
+    return TABLE + long_bytes(table_payload(fields))
+
+
+def array_value(items: list[bytes]) -> bytes:
+    writer = BytesWriter()
+    for item in items:
+        writer.write(item)
+    return ARRAY + long_bytes(writer.getvalue())
+
+
+def long_bytes(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+# -- names ---------------------------------------------------------------------------------
+
+
+def keys_in(fields: list[Field], header: bytes) -> list[str]:
+    """The routing keys in CC or BCC."""
+    for key, value in fields:
+        if key == header and value[:1] == ARRAY:
+            return [_text(item[5:]) for item in array_items(value) if item[:1] == STRING]
+    return []
+
+
+def names_in(address: bytes) -> tuple[str, str]:
+    """Exchange and routing key."""
+    end = 1 + address[0]
+    return _text(address[1:end]), _text(address[end + 1 :])
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")

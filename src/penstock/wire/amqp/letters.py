@@ -17,18 +17,26 @@ ever has its fields sorted.
 
 from typing import Final, final
 
-from librt.strings import BytesWriter
-
 from penstock.core.headers import DELAY_HEADER, delay_in
 from penstock.core.letters import REJECTED, Letter, LetterWriter
 from penstock.core.message import Message
 from penstock.wire.amqp.encoder import short_bytes
 from penstock.wire.amqp.header_edit import (
+    ARRAY,
+    BCC,
+    CC,
+    TABLE,
     Field,
     array_items,
+    array_value,
     fields_between,
     header_fields,
+    keys_in,
+    long_bytes,
+    names_in,
     table_payload,
+    table_value,
+    text_value,
     with_headers,
 )
 from penstock.wire.amqp.properties import EXPIRATION, expiration, parse_expiration, priority
@@ -37,14 +45,9 @@ from penstock.wire.amqp.tables import decode_table
 
 X_DEATH: Final = b"x-death"
 X_DELAY: Final = b"x-delay"
-CC: Final = b"CC"
-BCC: Final = b"BCC"
-ARRAY: Final = b"A"
-TABLE: Final = b"F"
 LONG: Final = b"l"
 """Integers of 64 bits, as RabbitMQ writes counts."""
 INTEGER: Final = b"I"
-STRING: Final = b"S"
 TIMESTAMP: Final = b"T"
 
 
@@ -63,23 +66,23 @@ class AmqpLetterWriter(LetterWriter):
     ) -> Letter:
         content = message.content
         fields = header_fields(content)
-        old_exchange, old_key = _names_in(message.address)
-        keys = [old_key, *_copies(fields, CC)]
+        old_exchange, old_key = names_in(message.address)
+        keys = [old_key, *keys_in(fields, CC)]
         info = [
-            (b"reason", _string(reason)),
-            (b"queue", _string(queue)),
+            (b"reason", text_value(reason)),
+            (b"queue", text_value(queue)),
             (b"time", TIMESTAMP + time_s.to_bytes(8, "big")),
-            (b"exchange", _string(old_exchange)),
-            (b"routing-keys", _array([_string(one) for one in keys])),
+            (b"exchange", text_value(old_exchange)),
+            (b"routing-keys", array_value([text_value(one) for one in keys])),
         ]
         lasted = expiration(content)
         if lasted is not None:
-            info.append((b"original-expiration", _string(lasted)))
+            info.append((b"original-expiration", text_value(lasted)))
         fields = _with_death(fields, info, queue, reason, old_exchange)
         if key is not None:
             keys = [key]
             fields = [field for field in fields if field[0] != CC]
-        headers, _ = decode_table(_long(table_payload(fields)), 0)
+        headers, _ = decode_table(long_bytes(table_payload(fields)), 0)
         add_properties(headers, content)
         return Letter(
             with_headers(content, fields, EXPIRATION),
@@ -94,8 +97,8 @@ class AmqpLetterWriter(LetterWriter):
         content = message.content
         fields = header_fields(content)
         facts = routing_facts(content)
-        _, key = _names_in(message.address)
-        keys = [key, *_copies(fields, CC), *_copies(fields, BCC)]
+        _, key = names_in(message.address)
+        keys = [key, *keys_in(fields, CC), *keys_in(fields, BCC)]
         delay = -delay_in(facts.get(DELAY_HEADER))
         if delay < 0:
             facts[DELAY_HEADER] = delay
@@ -129,16 +132,16 @@ def _with_death(
         if key == X_DEATH:
             entries = _entries(value)
             if entries is None:
-                entry = _entry([(b"count", _count(1)), *info])
-                return [*fields[:place], (X_DEATH, _array([entry])), *fields[place + 1 :]]
+                entry = table_value([(b"count", _count(1)), *info])
+                return [*fields[:place], (X_DEATH, array_value([entry])), *fields[place + 1 :]]
             moved = _moved_to_front(entries, info, queue, reason)
-            return [*fields[:place], (X_DEATH, _array(moved)), *fields[place + 1 :]]
+            return [*fields[:place], (X_DEATH, array_value(moved)), *fields[place + 1 :]]
     return [
         *fields,
-        (X_DEATH, _array([_entry([(b"count", _count(1)), *info])])),
-        (b"x-first-death-exchange", _string(exchange)),
-        (b"x-first-death-queue", _string(queue)),
-        (b"x-first-death-reason", _string(reason)),
+        (X_DEATH, array_value([table_value([(b"count", _count(1)), *info])])),
+        (b"x-first-death-exchange", text_value(exchange)),
+        (b"x-first-death-queue", text_value(queue)),
+        (b"x-first-death-reason", text_value(reason)),
     ]
 
 
@@ -166,7 +169,7 @@ def _moved_to_front(
             ]
         else:
             others.append(entry)
-    return [_entry(sorted(newest)), *others]
+    return [table_value(sorted(newest)), *others]
 
 
 def _seen_queues(headers: dict[str, object]) -> list[str]:
@@ -183,42 +186,5 @@ def _seen_queues(headers: dict[str, object]) -> list[str]:
     return seen
 
 
-def _copies(fields: list[Field], header: bytes) -> list[str]:
-    """The routing keys in CC or BCC."""
-    for key, value in fields:
-        if key == header and value[:1] == ARRAY:
-            return [_text(item[5:]) for item in array_items(value) if item[:1] == STRING]
-    return []
-
-
-def _names_in(address: bytes) -> tuple[str, str]:
-    """Exchange and routing key."""
-    end = 1 + address[0]
-    return _text(address[1:end]), _text(address[end + 1 :])
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _string(text: str) -> bytes:
-    return STRING + _long(text.encode("utf-8", "surrogateescape"))
-
-
 def _count(number: int) -> bytes:
     return LONG + number.to_bytes(8, "big")
-
-
-def _entry(fields: list[Field]) -> bytes:
-    return TABLE + _long(table_payload(fields))
-
-
-def _array(items: list[bytes]) -> bytes:
-    writer = BytesWriter()
-    for item in items:
-        writer.write(item)
-    return ARRAY + _long(writer.getvalue())
-
-
-def _long(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data
