@@ -151,7 +151,9 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
             ],
             "vhosts": [
                 {"name": "v", "default_queue_type": "quorum"},
-                {"name": "w", "metadata": {"description": "d", "tags": ["t"]}, "tracing": False},
+                {"name": "w", "metadata": {"description": "d", "tags": ["t"]}, "tracing": True},
+                {"name": "off", "tracing": False},
+                {"name": "odd", "tracing": "yes"},
                 {"name": "x" * 256},
             ],
             "permissions": [
@@ -196,6 +198,7 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
         "user 'c': 'tags' is no list of names",
         "user 'None': 'name' is missing",
         "vhost 'v': its default_queue_type has no use here",
+        "vhost 'odd': 'tracing' is neither true nor false",
         f"vhost '{'x' * 256}': 'name' has more than 255 bytes",
         "permission 'a' in vhost 'none': vhost none not found",
         (
@@ -231,6 +234,7 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
     assert list(broker.vhosts["v"].queues) == ["good"]
     assert broker.vhosts["v"].exchanges["amq.direct"].has_bindings()
     assert broker.vhosts["w"].tags == ["t"]
+    assert (broker.vhosts["w"].tracing, broker.vhosts["off"].tracing) == (True, False)
 
 
 def test_what_json_cannot_carry_is_named() -> None:

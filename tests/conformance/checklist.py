@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from tests.conformance.restricted import STORIES
+from tests.conformance import restricted, tracing
 from tests.conformance.runner import load_cases
 
 ITEMS: Final = range(1, 105)
@@ -22,6 +22,7 @@ ELSEWHERE: Final[Mapping[int, tuple[str, ...]]] = {
         "crash/test_disk_full.py::test_publishers_are_held_and_told_and_go_on_when_there_is_room",
     ),
     38: ("interop/test_pika_messages.py::test_confirmed_messages_and_topology_outlive_kill_9",),
+    61: ("server/test_heads.py::test_what_a_queue_that_is_stopped_says_to_each_method",),
     77: ("server/test_deadlines.py::test_the_channel_is_closed_and_others_get_the_messages",),
     101: ("interop/test_pika_messages.py::test_confirmed_messages_and_topology_outlive_kill_9",),
     103: (
@@ -31,10 +32,7 @@ ELSEWHERE: Final[Mapping[int, tuple[str, ...]]] = {
 }
 """Item to tests, as ``file below tests::function``."""
 
-NOWHERE: Final[Mapping[int, str]] = {
-    61: "all queues live in the broker's one process: none can be down while it answers",
-    99: "issue 8: firehose tracing; until then definitions that ask for it are told that it is off",
-}
+NOWHERE: Final[Mapping[int, str]] = {}
 """Item to reason."""
 
 _DOCSTRING: Final = re.compile(r"Items? ((?:\d+(?:, | and )?)+)")
@@ -48,7 +46,7 @@ def named() -> dict[int, list[str]]:
         if match := _DOCSTRING.match(case.__doc__ or ""):
             for number in re.findall(r"\d+", match[1]):
                 found.setdefault(int(number), []).append(name)
-    for name in STORIES:
+    for name in [*restricted.STORIES, *tracing.STORIES]:
         if match := _NAME.search(name):
             for number in match[1].strip("_").split("_"):
                 found.setdefault(int(number), []).append(name)

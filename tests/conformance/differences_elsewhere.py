@@ -100,17 +100,42 @@ ELSEWHERE: Final = (
         "Definitions",
         "What a node has no plug-in for ends the import.",
         "What can be honoured is taken, the rest is left out and named, a line each: queue types, "
-        "tracing, parameters of plug-ins, keys of policies that only RabbitMQ has.",
+        "parameters of plug-ins, keys of policies that only RabbitMQ has.",
         "management/test_definitions.py::test_what_is_left_out_is_said",
     ),
     Elsewhere(
-        "Firehose",
-        "`rabbitmqctl trace_on` copies all messages to `amq.rabbitmq.trace`.",
-        "The exchange is there, and nothing is published to it yet.",
+        "Firehose: what a copy says",
+        "`routed_queues` of the default exchange are the routing keys, whether such queues are "
+        "there or not. Timestamps are cut to 32 bits. Keys in BCC are in the copies of deliveries.",
+        "`routed_queues` are queues that are there. Timestamps after 2038 have 64 bits. Keys in "
+        "BCC are in the copy of the publish only: nothing keeps them.",
+        "conformance/test_tracing.py::test_is_copied_as_by_rabbitmq",
+    ),
+    Elsewhere(
+        "Firehose in a transaction",
+        "A publish is copied before its transaction is committed, and when it is taken back.",
+        "It is copied when the transaction is committed.",
+        "conformance/test_tracing.py::test_is_copied_as_by_rabbitmq",
+    ),
+    Elsewhere(
+        "Names of virtual hosts in `trace_on`",
+        "A name that is none is told that tracing is enabled.",
+        "It is refused.",
+        "management/test_tracing.py::test_the_commands_of_rabbitmqctl",
+    ),
+    Elsewhere(
+        "`PUT /api/vhosts/{name}`",
+        "What the body does not name is lost (a description, when only tracing is switched); "
+        "unknown fields are passed over.",
+        "What it does not name stays as it is; unknown fields are refused with 400.",
+        "management/test_tracing.py::test_what_is_not_named_stays",
     ),
     Elsewhere(
         "Queues that are down",
         "A queue whose process or node is down answers 404 with a text of its own.",
-        "There is no such state: all queues live in the broker's one process.",
+        "No queue is down while the broker answers. One whose next message is damaged on disk "
+        "answers 404 to `basic.get` and `basic.consume`, with the file; it still takes messages "
+        "and can be declared, purged and deleted.",
+        "server/test_heads.py::test_what_a_queue_that_is_stopped_says_to_each_method",
     ),
 )

@@ -21,6 +21,28 @@ from tests.helpers.live_broker import LiveBroker
 RECORDED = Path(__file__).parent / "recorded" / "tracing" / "rabbitmq-3.10.8.json"
 
 
+DIFFERENCES = {
+    # RabbitMQ cuts timestamps to 32 bits.
+    "publishes_99": (
+        "P <   properties: {'timestamp': 0}",
+        "P <   properties: {'timestamp': Typed(letter='l', value=8589934592)}",
+    ),
+    # RabbitMQ names queues of the default exchange whether they are there or not.
+    "unrouted_99": ("P <   routed_queues: ['<missing>']", "P <   routed_queues: []"),
+    # The keys in BCC are nobody's business once a message is routed, so nothing keeps them.
+    "several_keys_99": (
+        "D <   routing_keys: ['<a-q>', '<b-cc>', '<c-bcc>']",
+        "D <   routing_keys: ['<a-q>', '<b-cc>']",
+    ),
+    # What is taken back was never published.
+    "a_transaction_taken_back_99": (
+        "# a copy of what was taken back: yes",
+        "# a copy of what was taken back: no",
+    ),
+}
+"""Story to a line of RabbitMQ's and what Penstock says instead, on purpose."""
+
+
 def tell(url: str, name: str) -> list[str]:
     world = World(url)
     try:
@@ -41,7 +63,12 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
 
 @pytest.mark.parametrize("name", STORIES)
 def test_is_copied_as_by_rabbitmq(name: str, traced: LiveBroker) -> None:
-    assert tell(traced.url, name) == json.loads(RECORDED.read_text())[name]
+    wanted = json.loads(RECORDED.read_text())[name]
+    if name in DIFFERENCES:
+        theirs, ours = DIFFERENCES[name]
+        assert theirs in wanted
+        wanted = [ours if line == theirs else line for line in wanted]
+    assert tell(traced.url, name) == wanted
 
 
 def test_every_story_is_recorded() -> None:

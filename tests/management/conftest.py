@@ -45,6 +45,7 @@ class Served:
         self._thread.start()
         watch = NodeWatch(self.node.loop)
         self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
+        self.node.broker.node_name = self.view.node_name
         self.facts = NodeFacts("penstock@test", str(data_dir), "")
         self.management = ManagementServer(
             "127.0.0.1", 0, self.node.loop.call, self.view, self.facts

@@ -89,3 +89,47 @@ def test_a_damaged_head_is_said_and_not_waited_for() -> None:
     assert fields["code"] == 404
     assert "0.idx: damaged at offset 0" in fields["text"]
     assert "0.idx: damaged at offset 0" in node.engine.take_faults()[0]
+
+
+def damaged_backlog(node: QuietBroker) -> ClientEnd:
+    """A client of a queue whose head is damaged; it has found out, and is on a new channel."""
+    client = lazy_backlog(node)
+    (segment,) = [name for name in node.files.names if name.endswith("/0.idx")]
+    node.files.flip(segment, 8 * 1000)
+    client.send(get())
+    assert [name for name, _ in client.methods()] == ["channel.close"]
+    client.method(1, "channel.close-ok")
+    client.call("channel.open")
+    return client
+
+
+def test_what_a_queue_that_is_stopped_says_to_each_method() -> None:
+    node = QuietBroker()
+    client = damaged_backlog(node)
+    for method in ("basic.get", "basic.consume"):
+        client.method(1, method, queue="q")
+        ((name, fields),) = client.methods()
+        assert (name, fields["code"]) == ("channel.close", 404)
+        assert fields["text"].startswith("NOT_FOUND - queue 'q' in vhost '/' is stopped: ")
+        assert "0.idx: damaged at offset 0" in fields["text"]
+        client.method(1, "channel.close-ok")
+        client.call("channel.open")
+    assert client.call("queue.declare", queue="q", passive=True)["messages"] == COUNT
+    client.call("confirm.select")
+    client.publish("", "q", b"behind", delivery_mode=2)
+    assert [name for name, _ in client.methods()] == ["basic.ack"]
+    assert client.call("queue.delete", queue="q")["messages"] == COUNT + 1
+    client.call("queue.declare", queue="q", durable=True)
+    node.check()
+
+
+def test_what_is_at_hand_before_the_damage_is_given_out() -> None:
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.publish("", "q", b"1:", delivery_mode=2)
+    client.publish("", "q", b"2:", delivery_mode=2)
+    backing = node.broker.vhosts["/"].queues["q"].backing
+    backing.fault = "a later one is damaged"  # type: ignore[attr-defined]
+    client.consume("q")
+    assert answers(client) == [("basic.deliver", b"1"), ("basic.deliver", b"2")]

@@ -299,7 +299,7 @@ class DefinitionsImport:
         if "password" in row and not hashed:
             hashing = HASHING
             hashed = hash_password(_text(row, "password"), self._new_salt())
-        self._admin.put_user(name, hashed, hashing, _tags(row.get("tags", [])))
+        self._admin.put_user(name, hashed, hashing, tags_in(row.get("tags", [])))
         limits = row.get("limits") or {}
         if limits:
             self._admin.set_user_limits(name, _table(row, "limits"))
@@ -308,7 +308,7 @@ class DefinitionsImport:
         name = _text(row, "name")
         metadata = _table(row, "metadata")
         description = _text(metadata, "description", _text(row, "description", ""))
-        self._admin.put_vhost(name, description, _tags(metadata.get("tags", row.get("tags", []))))
+        self._admin.put_vhost(name, description, tags_in(metadata.get("tags", row.get("tags", []))))
         if row.get("limits"):
             self._admin.set_vhost_limits(name, _table(row, "limits"))
         kinds = (row.get("default_queue_type"), metadata.get("default_queue_type"))
@@ -427,7 +427,7 @@ def _table(row: Json, key: str) -> Json:
     return dict(value)
 
 
-def _tags(value: object) -> list[str]:
+def tags_in(value: object) -> list[str]:
     """A list, or text with commas as releases before 3.9 wrote it."""
     if isinstance(value, str):
         return [tag.strip() for tag in value.split(",") if tag.strip()]

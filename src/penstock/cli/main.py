@@ -44,6 +44,10 @@ COMMANDS: Final[dict[str, Entry]] = {
     "definitions": Entry(
         "penstock.cli.definitions:definitions", "Work", "Export and import everything declared."
     ),
+    "trace_on": Entry(
+        "penstock.cli.tracing:trace_on", "Work", "Copy all messages to amq.rabbitmq.trace."
+    ),
+    "trace_off": Entry("penstock.cli.tracing:trace_off", "Work", "End what trace_on began."),
     "audit": Entry("penstock.cli.audit:audit", "Look", "Check a data directory offline."),
     "bench": Entry("penstock.cli.bench:bench", "Work", "Drive any AMQP broker and measure it."),
     "pipeline": Entry("penstock.cli.pipeline:pipeline", "Work", "Land queues in tables."),
@@ -52,6 +56,8 @@ ALIASES: Final[dict[str, str]] = {
     "list-queues": "queues",
     "list-exchanges": "exchanges",
     "list-connections": "connections",
+    "trace-on": "trace_on",
+    "trace-off": "trace_off",
 }
 
 EPILOG: Final = """\b

@@ -4,6 +4,7 @@
     view        what the broker holds, as JSON-able dicts; quiet, runs on the data loop
     facts       what the server tells about its connections
     limits_api  limits of virtual hosts and users
+    vhost_api   one virtual host: made, described, traced
     listing     filter, sort, page and project lists the way RabbitMQ's API does
     access      who asks, and what they may see
     page        the status page: plain HTML, no script

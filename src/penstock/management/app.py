@@ -36,6 +36,7 @@ from penstock.management.limits_api import LimitsApi
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
 from penstock.management.queue_api import QueueApi
+from penstock.management.vhost_api import VhostApi
 from penstock.management.view import BrokerView
 
 T = TypeVar("T")
@@ -88,6 +89,7 @@ class ManagementServer:
         self._queue = QueueApi(view.broker, view.watch, self._on_loop, segment_entries)
         self._definitions = DefinitionsApi(view.broker, self._on_loop, __version__, segment_entries)
         self._limits = LimitsApi(view.broker, self._on_loop, segment_entries)
+        self._vhost = VhostApi(view.broker, view, self._on_loop, segment_entries)
         self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -194,6 +196,8 @@ class ManagementServer:
         queue = "/api/queues/{vhost}/{name}"
         self._route(application, queue + "/actions", {"POST": self._queue.act})
         self._route(application, queue + "/messages", {"GET": self._queue.messages})
+        vhost: dict[str, Endpoint] = {"GET": self._vhost.get, "PUT": self._vhost.put}
+        self._route(application, "/api/vhosts/{vhost}", vhost)
         limits = self._limits
         for owner, limits_of in (("vhost", limits.of_vhosts), ("user", limits.of_users)):
             path = f"/api/{owner}-limits"

@@ -116,10 +116,14 @@ class BrokerView:
         return name in self._broker.vhosts
 
     def vhost_row(self, name: str) -> Row:
+        vhost = self._vhost(name)
         return {
             "name": name,
+            "description": vhost.description,
+            "tags": vhost.tags,
+            "metadata": {"description": vhost.description, "tags": vhost.tags},
             "cluster_state": {self.node_name: "running"},
-            "tracing": self._vhost(name).tracing,
+            "tracing": vhost.tracing,
         }
 
     # -- queues ------------------------------------------------------------------------------

@@ -25,12 +25,13 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.core.credit import Stage
-from penstock.core.errors import AccessRefused, NotFound, ResourceLocked
+from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring
 from penstock.queues.limiting import LimitedMessages
 from penstock.queues.limits import Death
+from penstock.queues.stopped import check_going
 
 DELIVER_MESSAGES_MAX: Final[i64] = 8192
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
@@ -316,11 +317,7 @@ class Queue(LimitedMessages):
             return None
         messages = self.backing.fetch(1, 0)
         if len(messages) == 0 and self.backing.ready_count() > 0:
-            if self.backing.why_stopped() != "":
-                raise NotFound(
-                    f"queue '{self.name}' in vhost '{self.vhost}' is stopped:"
-                    f" {self.backing.why_stopped()}"
-                )
+            check_going(self.backing, self.name, self.vhost)
             raise HeadAway
         if len(messages) == 0:
             return None

@@ -26,6 +26,7 @@ from penstock.core.errors import (
 )
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
+from penstock.queues.stopped import check_head
 from penstock.server.amqp_deadlines import Deadlines
 from penstock.server.amqp_firehose import trace_deliveries
 from penstock.server.amqp_intake import Intake
@@ -302,6 +303,7 @@ class AmqpChannel:
             self._reply(method, m.BASIC_CONSUME_OK, [tag])
             return
         queue = self.topology.readable_queue(method)
+        check_head(queue.backing, queue.name, queue.vhost)
         arguments = method.table("arguments")
         what = self.link.vhost.queue_text(queue.name)
         priority = consumer_priority(arguments, what)

@@ -77,8 +77,11 @@ def trace_deliveries(link: Link, channel: i64, queue: str, messages: list[Messag
 
 def _key(prefix: str, name: str) -> str:
     """Names may be as long as a key, and then a key with a prefix would be too long."""
-    octets = (prefix + name).encode("utf-8", "surrogateescape")[:KEY_MAX_BYTES]
-    return octets.decode("utf-8", "surrogateescape")
+    octets = (prefix + name).encode("utf-8", "surrogateescape")
+    end = min(len(octets), KEY_MAX_BYTES)
+    while end < len(octets) and octets[end] & 0xC0 == 0x80:
+        end -= 1  # not within a letter
+    return octets[:end].decode("utf-8", "surrogateescape")
 
 
 def _listeners(vhost: Vhost, key: str) -> list[Queue] | None:

@@ -1,0 +1,62 @@
+"""``penstock trace_on`` and ``trace_off``: the firehose, through the management API.
+
+Names, option and output are rabbitmqctl's, which scripts know.  As there, a restart of the broker
+switches it off.
+"""
+
+import json
+from urllib.parse import quote
+
+import click
+
+from penstock.cli.inspect import DEFAULT_URL, Management
+
+VHOST = click.option(
+    "-p", "--vhost", default="/", show_default=True, help="The virtual host whose messages."
+)
+URL = click.option("--url", envvar="PENSTOCK_HTTP_URL", default=DEFAULT_URL, show_default=True)
+USER = click.option("--user", envvar="PENSTOCK_USER", default="guest", show_default=True)
+PASSWORD = click.option("--password", envvar="PENSTOCK_PASSWORD", default="guest")
+
+
+@click.command(
+    "trace_on",
+    short_help="Copy all messages to amq.rabbitmq.trace.",
+    epilog="\b\nExample:\n  penstock trace_on -p shop",
+)
+@VHOST
+@URL
+@USER
+@PASSWORD
+def trace_on(vhost: str, url: str, user: str, password: str) -> None:
+    """Copy all messages to amq.rabbitmq.trace.
+
+    Until trace_off or the end of the broker.  Bind a queue to that exchange with `publish.#`,
+    `deliver.#`, `publish.<exchange>` or `deliver.<queue>`: each message that is published or
+    delivered comes there too, with headers that say from whom and to whom.
+    """
+    click.echo(f'Starting tracing for vhost "{vhost}" ...')
+    _switch(Management(url, user, password), vhost, on=True)
+    click.echo(f"Trace enabled for vhost {vhost}")
+
+
+@click.command(
+    "trace_off",
+    short_help="End what trace_on began.",
+    epilog="\b\nExample:\n  penstock trace_off -p shop",
+)
+@VHOST
+@URL
+@USER
+@PASSWORD
+def trace_off(vhost: str, url: str, user: str, password: str) -> None:
+    """End what trace_on began."""
+    click.echo(f'Stopping tracing for vhost "{vhost}" ...')
+    _switch(Management(url, user, password), vhost, on=False)
+    click.echo(f"Trace disabled for vhost {vhost}")
+
+
+def _switch(management: Management, vhost: str, *, on: bool) -> None:
+    path = f"/api/vhosts/{quote(vhost, safe='')}"
+    management.get(path)  # else a slip in the name would make a new one
+    management.put(path, json.dumps({"tracing": on}).encode())
