@@ -71,7 +71,7 @@ HOT = [
     "src/penstock/queues/consumers.py",
     "src/penstock/queues/limits.py",
     "src/penstock/queues/limiting.py",
-    "src/penstock/queues/stopped.py",
+    "src/penstock/queues/refusals.py",
     "src/penstock/queues/queue.py",
     "src/penstock/queues/schedule.py",
     "src/penstock/routing/topic_trie.py",

@@ -447,12 +447,7 @@ class Vhost:
         if queue.name in self.queue_ids:
             del self.queue_ids[queue.name]
             self._definitions.delete_queue(self.name, queue.name)
-        queue.deleted = True
-        queue.backing.delete()
-        if queue.flow is not None:
-            queue.flow.lost()
-        consumers = queue.consumers
-        queue.consumers = []
+        consumers = queue.end()
         self._forget_destination(queue)
         return consumers
 

@@ -25,13 +25,13 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.core.credit import Stage
-from penstock.core.errors import AccessRefused, ResourceLocked
+from penstock.core.errors import AccessRefused
 from penstock.core.letters import REJECTED
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring
 from penstock.queues.limiting import LimitedMessages
 from penstock.queues.limits import Death
-from penstock.queues.stopped import check_going
+from penstock.queues.refusals import check_going, leased, locked
 
 DELIVER_MESSAGES_MAX: Final[i64] = 8192
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
@@ -118,11 +118,7 @@ class Queue(LimitedMessages):
     def check_owner(self, session: object) -> None:
         """Raises ResourceLocked when the queue is another session's exclusive one."""
         if self.owner is not None and self.owner is not session:
-            raise ResourceLocked(
-                f"cannot obtain exclusive access to locked queue '{self.name}' in vhost "
-                f"'{self.vhost}'. It could be originally declared on another connection or "
-                "the exclusive property value does not match that of the original declaration."
-            )
+            raise locked(self.name, self.vhost)
 
     # -- messages ----------------------------------------------------------------------
 
@@ -312,7 +308,7 @@ class Queue(LimitedMessages):
         Raises HeadAway when there is one, but on its way from the disk: ask again.
         """
         if self._range_leased:
-            raise ResourceLocked(self._leased_text())
+            raise leased(self.name, self.vhost)
         if self.paused:
             return None
         messages = self.backing.fetch(1, 0)
@@ -369,6 +365,16 @@ class Queue(LimitedMessages):
         self._body_bytes = 0
         return self.backing.purge()
 
+    def end(self) -> list[Consumer]:
+        """It is deleted, with everything in it; returns the consumers who lost it."""
+        self.deleted = True
+        self.backing.delete()
+        if self.flow is not None:
+            self.flow.lost()
+        consumers = self.consumers
+        self.consumers = []
+        return consumers
+
     def set_paused(self, paused: bool) -> None:
         self.paused = paused
         self.wake()
@@ -390,7 +396,7 @@ class Queue(LimitedMessages):
     def add_consumer(self, consumer: Consumer) -> None:
         """Raises AccessRefused (exclusive use) or ResourceLocked (a range lease)."""
         if self._range_leased:
-            raise ResourceLocked(self._leased_text())
+            raise leased(self.name, self.vhost)
         if (consumer.exclusive and self.single_active) or (
             len(self.consumers) > 0 and (consumer.exclusive or self.consumers[0].exclusive)
         ):
@@ -473,9 +479,6 @@ class Queue(LimitedMessages):
             self._body_bytes = self.backing.ready_bytes()
         self.acked_count += count
         return int(count)
-
-    def _leased_text(self) -> str:
-        return f"queue '{self.name}' in vhost '{self.vhost}' is leased to a reader of ranges"
 
     # -- invariants ----------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from penstock.core.errors import (
 )
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
-from penstock.queues.stopped import check_head
+from penstock.queues.refusals import check_head
 from penstock.server.amqp_deadlines import Deadlines
 from penstock.server.amqp_firehose import trace_deliveries
 from penstock.server.amqp_intake import Intake

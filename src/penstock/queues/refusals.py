@@ -1,0 +1,39 @@
+"""What a queue refuses, and how it says so.
+
+*Stopped*: its next message lies on disk where something is damaged.  In: the backing, which knows.
+Out: ``NotFound`` with the reason, in place of waiting for a message that never comes.  What lies
+before the damage is given out, what comes behind is taken, and the queue can be looked at, purged
+and deleted.  *Locked*: it is another session's own.  *Leased*: a reader of ranges has it.
+"""
+
+from penstock.backing.interface import BackingQueue
+from penstock.core.errors import NotFound, ResourceLocked
+
+
+def locked(name: str, vhost: str) -> ResourceLocked:
+    return ResourceLocked(
+        f"cannot obtain exclusive access to locked queue '{name}' in vhost '{vhost}'. It could be"
+        " originally declared on another connection or the exclusive property value does not match"
+        " that of the original declaration."
+    )
+
+
+def leased(name: str, vhost: str) -> ResourceLocked:
+    return ResourceLocked(f"queue '{name}' in vhost '{vhost}' is leased to a reader of ranges")
+
+
+def check_going(backing: BackingQueue, name: str, vhost: str) -> None:
+    """No message is at hand; raises NotFound when none is on its way either."""
+    why = backing.why_stopped()
+    if why != "":
+        raise NotFound(f"queue '{name}' in vhost '{vhost}' is stopped: {why}")
+
+
+def check_head(backing: BackingQueue, name: str, vhost: str) -> None:
+    """Raises NotFound when the first message cannot be read."""
+    if backing.why_stopped() == "" or backing.ready_count() == 0:
+        return
+    messages = backing.fetch(1, 0)
+    if len(messages) == 0:
+        check_going(backing, name, vhost)
+    backing.unfetch(messages)
