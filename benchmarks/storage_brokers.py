@@ -19,7 +19,7 @@ from penstock.core.settings import DECLARED
 from tests.helpers.live_broker import LiveBroker
 from tests.helpers.rabbit import RabbitServer
 
-MEMORY_SETTING: Final = "message_memory_limit_bytes"
+MEMORY_SETTING: Final = "vm_memory_high_watermark"
 ANSWER_LIMIT_S: Final = 120.0
 READY_LIMIT_S: Final = 600.0
 STOP_LIMIT_S: Final = 600.0

@@ -9,8 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.core.errors import SettingInvalid
-from penstock.core.setting_kinds import Boolean, Integer, NameList, Setting, Text, Value
+from penstock.core.setting_kinds import (
+    Boolean,
+    FreeDisk,
+    Integer,
+    MemoryWatermark,
+    NameList,
+    Number,
+    Setting,
+    Text,
+    Value,
+)
 from penstock.core.settings import DECLARED, OTHER_VARIABLES, Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +32,12 @@ PLAIN = st.text("abcdefgh-/._é", min_size=1, max_size=20)
 def value_of_kind(setting: Setting) -> st.SearchStrategy[Value]:
     if isinstance(setting, Integer):
         return st.integers(setting.minimum, setting.maximum)
+    if isinstance(setting, Number):
+        return st.integers(0, 10 * int(setting.maximum)).map(lambda number: number / 10)
+    if isinstance(setting, MemoryWatermark):
+        return st.sampled_from(["0", "0.25", "1", "2GB", "1000000"])
+    if isinstance(setting, FreeDisk):
+        return st.sampled_from(["auto", "0", "50MB", "mem_relative 1.5", "1TiB"])
     if isinstance(setting, Boolean):
         return st.booleans()
     if isinstance(setting, NameList):
@@ -72,14 +89,14 @@ def test_later_source_wins_for_every_key(given_values: dict[str, dict[str, Value
         for name in SOURCES:
             if key in given_values[name]:
                 expected, source = given_values[name][key], name
-        assert getattr(settings, key) == expected
+        assert settings.value_of(key) == expected
         assert settings.source_of(key) == source
 
 
 def test_defaults_obey_their_own_bounds() -> None:
     settings = load_settings(None, {}, {})
     for key, setting in DECLARED.items():
-        assert getattr(settings, key) == setting.default
+        assert settings.value_of(key) == setting.default
         assert setting.within_bounds(setting.default), key
 
 
@@ -110,6 +127,13 @@ def test_every_key_has_all_its_faces(key: str) -> None:
         ('bind = ""', {}, {}, ["file", "1 to 255 bytes"]),
         ('loopback_users = "guest"', {}, {}, ["file", "array in the file"]),
         ("loopback_users = [1]", {}, {}, ["file", "array in the file"]),
+        ("vm_memory_high_watermark = -0.5", {}, {}, ["file", "a share from 0 to 1"]),
+        ("vm_memory_high_watermark = 1.5", {}, {}, ["file", "a share from 0 to 1"]),
+        ("vm_memory_high_watermark = true", {}, {}, ["file", "a share from 0 to 1"]),
+        ("", {}, {"vm_memory_high_watermark": "3 GB"}, ["flag", "256MiB"]),
+        ("", {}, {"vm_memory_high_watermark_paging_ratio": "101"}, ["flag", "0 to 100"]),
+        ("", {}, {"disk_free_limit": "relative 1"}, ["flag", "mem_relative 1.0"]),
+        ('disk_free_limit = "mem_relative"', {}, {}, ["file", "mem_relative 1.0"]),
         ("", {"PENSTOCK_LOOPBACK_USERS": "a,,b"}, {}, ["environment", "'a,,b'"]),
         ("", {"PENSTOCK_FRAME_MAX": "4095"}, {}, ["PENSTOCK_FRAME_MAX = '4095'", "4096"]),
         ("", {"PENSTOCK_HTTP_PORT": "1e3"}, {}, ["environment", "whole number"]),
@@ -204,3 +228,15 @@ def test_every_setting_is_used_by_the_program(key: str) -> None:
         and read.search(path.read_text(encoding="utf-8"))
     ]
     assert users
+
+
+def test_limits_are_read_as_they_are_meant() -> None:
+    settings = load_settings("vm_memory_high_watermark = 0.25\ndisk_free_limit = 1000", {}, {})
+    assert settings.vm_memory_high_watermark == MemoryLimit(0.25)
+    assert settings.disk_free_limit == DiskLimit(1000)
+    settings = load_settings(
+        'vm_memory_high_watermark = "2GiB"', {}, {"disk_free_limit": "mem_relative 1.5"}
+    )
+    assert settings.vm_memory_high_watermark == MemoryLimit(0.0, 2 << 30)
+    assert settings.disk_free_limit == DiskLimit(-1, 1.5)
+    assert settings.vm_memory_high_watermark_paging_ratio == 0.5

@@ -41,14 +41,15 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
 SIZE_KIB = 16 * 1024
 ROOM_KIB = 1 << 18
-FLAGS = {
+FLAGS: dict[str, object] = {
     "journal-file-size-bytes": 1_048_576,
     "journal-size-limit-bytes": 2_097_152,
     "queue-index-segment-entries": 512,
     "queue-index-max-journal-entries": 512,
     "msg-store-file-size-limit-bytes": 1_048_576,
-    "message-memory-limit-bytes": 12_000_000,
-    "message-memory-paging-percent": 10,
+    "vm-memory-high-watermark": "72MB",
+    "vm-memory-high-watermark-paging-ratio": 0.05,
+    "disk-free-limit": 0,
 }
 BODY_BYTES = (3000, 6000)
 """One kind goes into the queue index, the other into the message store."""

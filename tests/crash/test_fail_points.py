@@ -42,15 +42,15 @@ from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed
 from tests.helpers.live_broker import LiveBroker
 
-LIMITS = {
+LIMITS: dict[str, object] = {
     "journal-file-size-bytes": 1_048_576,
     "journal-size-limit-bytes": 2_097_152,
     "queue-index-segment-entries": 64,
     "queue-index-max-journal-entries": 64,
     "queue-index-embed-msgs-below-bytes": 900,
     "msg-store-file-size-limit-bytes": 65_536,
-    "message-memory-limit-bytes": 16_000_000,
-    "message-memory-paging-percent": 2,
+    "vm-memory-high-watermark": "72MB",
+    "vm-memory-high-watermark-paging-ratio": 0.015,
 }
 FAILING = Shape("failing", LIMITS, (0, 10, 100, 1000, 1000, 5000, 60_000), ("direct-0", "fan-0"))
 AUDIT = (sys.executable, "-m", "penstock", "audit")

@@ -74,7 +74,7 @@ class Shape:
     """What broker is killed, and with what in it."""
 
     def __init__(
-        self, name: str, limits: dict[str, int], sizes: tuple[int, ...], lazy: tuple[str, ...]
+        self, name: str, limits: dict[str, object], sizes: tuple[int, ...], lazy: tuple[str, ...]
     ) -> None:
         self.name = name
         self.flags = tuple(str(word) for key in limits for word in (f"--{key}", limits[key]))
@@ -82,7 +82,10 @@ class Shape:
         self.lazy = lazy
 
 
-SHORT_JOURNAL = {"journal-file-size-bytes": 1_048_576, "journal-size-limit-bytes": 2_097_152}
+SHORT_JOURNAL: dict[str, object] = {
+    "journal-file-size-bytes": 1_048_576,
+    "journal-size-limit-bytes": 2_097_152,
+}
 PASSING = Shape("passing through", SHORT_JOURNAL, SIZES, ())
 RESTING = Shape(
     "resting on disk",
@@ -91,8 +94,8 @@ RESTING = Shape(
         "queue-index-segment-entries": 64,
         "queue-index-max-journal-entries": 64,
         "msg-store-file-size-limit-bytes": 65_536,
-        "message-memory-limit-bytes": 8_000_000,
-        "message-memory-paging-percent": 3,
+        "vm-memory-high-watermark": "72MB",
+        "vm-memory-high-watermark-paging-ratio": 0.01,
     },
     (10, 10, 1000, 3000, 8000, 8000, 60_000),
     ("direct-0", "fan-0", "topic-0"),

@@ -205,9 +205,9 @@ class QuietBroker:
                 if client.session.waiting_head:
                     client.session.go_on(self.now_ms)
                     self.turn.fed(client.session)
-            reason = self.turn.blocked_reason()
+            self.turn.blocked_reason()  # it looks
             for client in self.clients:
-                client.session.admit(reason)
+                client.session.look_at_gate()
             self.flush()
             self.turn.flow.end_turn(self.now_ms)
             if not self.turn.has_work() and (self.worker.hold or self.worker.idle()):

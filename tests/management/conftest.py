@@ -37,7 +37,9 @@ class Served:
     """A node that turns in a thread, and its management server."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.node = Node(load_settings(None, {}, {"data_dir": str(data_dir)}))
+        settings = load_settings(None, {}, {"data_dir": str(data_dir)})
+        self.node = Node(settings)
+        self.node.monitor.begin(0, 0)
         listener = Listener(tcp_socket("127.0.0.1", 0))
         self.amqp_port = listener.port
         self.node.loop.listen(listener)
@@ -45,8 +47,8 @@ class Served:
         self._thread.start()
         watch = NodeWatch(self.node.loop)
         self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
-        self.node.broker.node_name = self.view.node_name
-        self.facts = NodeFacts("penstock@test", str(data_dir), "")
+        self.node.broker.node_name = "penstock@test"
+        self.facts = NodeFacts("penstock@test", settings, self.node.broker.admission.alarms)
         self.management = ManagementServer(
             "127.0.0.1", 0, self.node.loop.call, self.view, self.facts
         )

@@ -117,7 +117,7 @@ def test_where_messages_rest(served: Served, client: pika.BlockingConnection) ->
 def test_the_storage_of_the_node(served: Served, client: pika.BlockingConnection) -> None:
     storage = served.get("/api/penstock/storage")
     engine = served.node.engine
-    assert storage["memory"]["limit_bytes"] == engine.limits.ram_bytes
+    assert storage["memory"]["limit_bytes"] == engine.ram.limit_bytes
     assert storage["disk"]["stalled"] is None
     assert storage["recovery"]["queues"] == 0
     assert storage["files"]["journal"][-1]["finished"] is False

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from penstock.core.capacity import MemoryLimit
 from penstock.storage.journal_codec import JournalGroup
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
 
@@ -203,7 +204,7 @@ def test_messages_that_fill_their_memory_hold_publishers(node: QuietBroker) -> N
     client = node.client()
     client.call("queue.declare", queue="q")
     assert not node.turn.publishers_wait()
-    node.engine.ram.limit_bytes = 1000
+    node.broker.admission.alarms.set_memory_limit(MemoryLimit(0, 1000))
     client.publish("", "q", b"x" * 2000)
     assert node.turn.publishers_wait()
     assert node.turn.blocked_reason() == "low on memory"

@@ -10,6 +10,8 @@ from mypy_extensions import i64
 
 from penstock.backing.factory import adopt
 from penstock.broker.access import NO_LIMIT, User, UserRegistry
+from penstock.broker.admission import Admission
+from penstock.broker.alarms import Alarms
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
@@ -74,6 +76,7 @@ class Broker:
             letter_writer,
             self.dead_letters.settle_later,
         )
+        self.admission = Admission(Alarms(engine.ram))
         self._wakeups: list[Queue] = []
         self._refills: list[Queue] = []
         self._make_backing = make_backing

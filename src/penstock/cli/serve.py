@@ -15,7 +15,15 @@ import click
 
 from penstock.cli.failure import Failure, WrongSetting
 from penstock.core.errors import Corrupt, DataDirLocked, DataDirOutdated, SettingInvalid
-from penstock.core.setting_kinds import Boolean, Integer, Setting, Text
+from penstock.core.setting_kinds import (
+    Boolean,
+    FreeDisk,
+    Integer,
+    MemoryWatermark,
+    Number,
+    Setting,
+    Text,
+)
 from penstock.core.settings import DECLARED, Settings, load_settings
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
@@ -32,8 +40,12 @@ def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _metavar(setting: Setting) -> str:
-    if isinstance(setting, Integer):
+    if isinstance(setting, Integer | Number):
         return "NUMBER"
+    if isinstance(setting, MemoryWatermark):
+        return "SHARE|SIZE"
+    if isinstance(setting, FreeDisk):
+        return "auto|SIZE|RULE"
     if isinstance(setting, Boolean):
         return "true|false"
     if isinstance(setting, Text):

@@ -8,7 +8,15 @@ setting.
 import re
 from typing import Final, Protocol
 
-Value = bool | int | str | tuple[str, ...]
+from penstock.core.capacity import (
+    DiskLimit,
+    MemoryLimit,
+    parse_disk_limit,
+    parse_memory_limit,
+    parse_number,
+)
+
+Value = bool | int | float | str | tuple[str, ...]
 
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 NAME_MAX_BYTES: Final = 255
@@ -89,6 +97,95 @@ class Integer(Setting):
 
     def within_bounds(self, value: Value) -> bool:
         return isinstance(value, int) and self.minimum <= value <= self.maximum
+
+
+class Number(Setting):
+    """A number that may have a fraction."""
+
+    def __init__(self, default: float, maximum: float, doc: str) -> None:
+        super().__init__(default, doc)
+        self.maximum = maximum
+
+    def __get__(self, settings: Values, owner: type) -> float:
+        value = settings.value_of(self.key)
+        assert isinstance(value, float)
+        return value
+
+    def type_name(self) -> str:
+        return "number"
+
+    def allowed(self) -> str:
+        return f"a number from 0 to {self.maximum:g}"
+
+    def from_text(self, text: str) -> float | None:
+        return parse_number(text)
+
+    def from_toml(self, raw: object) -> float | None:
+        return float(raw) if isinstance(raw, int | float) and not isinstance(raw, bool) else None
+
+    def within_bounds(self, value: Value) -> bool:
+        return isinstance(value, float) and 0 <= value <= self.maximum
+
+
+class MemoryWatermark(Setting):
+    """How much memory may be used: see ``capacity``.  Kept as it was written."""
+
+    def __get__(self, settings: Values, owner: type) -> MemoryLimit:
+        limit = parse_memory_limit(str(settings.value_of(self.key)))
+        assert limit is not None
+        return limit
+
+    def type_name(self) -> str:
+        return "a share, or bytes"
+
+    def allowed(self) -> str:
+        return (
+            "a share from 0 to 1 such as 0.4, or bytes above 1, with a unit or without, such as"
+            " 256MiB, 4GB (k and kiB are 1024, kB is 1000; so M, G, T)"
+        )
+
+    def from_text(self, text: str) -> str | None:
+        return text
+
+    def from_toml(self, raw: object) -> str | None:
+        return written_size(raw)
+
+    def within_bounds(self, value: Value) -> bool:
+        return parse_memory_limit(str(value)) is not None
+
+
+class FreeDisk(Setting):
+    """How much of the disk is to stay free: see ``capacity``.  Kept as it was written."""
+
+    def __get__(self, settings: Values, owner: type) -> DiskLimit:
+        limit = parse_disk_limit(str(settings.value_of(self.key)))
+        assert limit is not None
+        return limit
+
+    def type_name(self) -> str:
+        return "bytes, or a rule"
+
+    def allowed(self) -> str:
+        return (
+            "auto; bytes with a unit or without, such as 2GB, 500MiB (k and kiB are 1024, kB is"
+            " 1000; so M, G, T); mem_relative 1.0, that many times the memory"
+        )
+
+    def from_text(self, text: str) -> str | None:
+        return text
+
+    def from_toml(self, raw: object) -> str | None:
+        return written_size(raw)
+
+    def within_bounds(self, value: Value) -> bool:
+        return parse_disk_limit(str(value)) is not None
+
+
+def written_size(raw: object) -> str | None:
+    """What TOML or JSON holds, as it would be written; None for what is no text or number."""
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        return None
+    return raw if isinstance(raw, str) else repr(raw)
 
 
 class Boolean(Setting):

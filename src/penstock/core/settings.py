@@ -30,8 +30,11 @@ from penstock.core.setting_kinds import (
     ENVIRONMENT_PREFIX,
     NAME_MAX_BYTES,
     Boolean,
+    FreeDisk,
     Integer,
+    MemoryWatermark,
     NameList,
+    Number,
     Setting,
     Text,
     Value,
@@ -195,20 +198,23 @@ class Settings:
         "Largest message body; a larger one closes the channel with 406.",
         unit="bytes",
     )
-    message_memory_limit_bytes = Integer(
-        0,
-        0,
-        1 << 62,
-        "Memory for messages of all queues, ready and unacknowledged; publishers wait above it."
-        " 0: four tenths of the machine's memory, or of what its control group allows.",
-        unit="bytes",
+    vm_memory_high_watermark = MemoryWatermark(
+        "0.4",
+        "Memory the whole broker may use; above it publishers are blocked until it is below again."
+        " A share is of the machine's memory, or of what its control group allows. 0 blocks all"
+        " publishers.",
     )
-    message_memory_paging_percent = Integer(
-        50,
-        1,
-        100,
-        "Share of that limit above which queues move messages to disk.",
-        unit="percent",
+    vm_memory_high_watermark_paging_ratio = Number(
+        0.5,
+        100.0,
+        "Share of the memory left for messages above which queues move messages to disk. Above 1:"
+        " they never do because memory is short.",
+    )
+    disk_free_limit = FreeDisk(
+        "auto",
+        "Space to keep free on the disk of the data directory; with less publishers are blocked."
+        " `auto` is one fiftieth of the disk, at least 50 MB and at most 2 GB: RabbitMQ's 50 MB let"
+        " a fast publisher fill a disk between two looks.",
     )
     credit_flow_initial = Integer(
         400,

@@ -2,20 +2,21 @@
 
 import os
 import resource
-import shutil
 import time
 from pathlib import Path
 
+from penstock.broker.alarms import UNKNOWN, Alarms
+from penstock.core.settings import Settings
 from penstock.management.view import Row
 
 
 class NodeFacts:
-    """Asked at each call; ``data_dir`` tells which disk matters."""
+    """Asked at each call; ``alarms`` has what was seen at the last look."""
 
-    def __init__(self, name: str, data_dir: str, config_file: str) -> None:
+    def __init__(self, name: str, settings: Settings, alarms: Alarms) -> None:
         self._name = name
-        self._data_dir = data_dir
-        self._config_file = config_file
+        self._settings = settings
+        self._alarms = alarms
         self._started_at_s = time.monotonic()
 
     def row(self) -> Row:
@@ -28,14 +29,26 @@ class NodeFacts:
             "uptime": int((time.monotonic() - self._started_at_s) * 1000),
             "processors": os.cpu_count() or 1,
             "fd_total": open_files_limit,
-            "disk_free": shutil.disk_usage(self._data_dir).free,
-            "db_dir": self._data_dir,
-            "config_files": [self._config_file] if self._config_file else [],
+            **self._from_alarms(),
+            "db_dir": self._settings.data_dir,
+            "config_files": [self._settings.file_name] if self._settings.file_name else [],
             "partitions": [],
             "cluster_links": [],
         }
         row.update(_from_proc())
         return row
+
+    def _from_alarms(self) -> Row:
+        """As RabbitMQ has them; numbers that move are read without a stop of the data loop."""
+        alarms = self._alarms
+        free = int(alarms.disk_free_bytes)
+        return {
+            "mem_limit": int(alarms.memory_limit_bytes),
+            "mem_alarm": alarms.memory,
+            "disk_free": "NaN" if free == UNKNOWN else free,
+            "disk_free_limit": int(alarms.disk_limit_bytes),
+            "disk_free_alarm": alarms.disk,
+        }
 
 
 def _from_proc() -> Row:

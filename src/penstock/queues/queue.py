@@ -25,7 +25,7 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.core.credit import Stage
-from penstock.core.errors import AccessRefused
+from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring

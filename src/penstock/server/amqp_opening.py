@@ -173,6 +173,7 @@ class AmqpOpening(Session):
         self.link.enter(vhost)
         self.state = RUNNING
         self.decoder.opened = True
+        self.look_at_gate()
         self.link.send(0, m.CONNECTION_OPEN_OK, [""])
 
     # -- endings -------------------------------------------------------------------------

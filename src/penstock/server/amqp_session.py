@@ -230,12 +230,13 @@ class AmqpSession(AmqpOpening):
         channel.intake.hold(event)
         return True
 
-    def admit(self, reason: str) -> None:
+    def look_at_gate(self) -> None:
+        if self.state != RUNNING:
+            return
+        reason = self.broker.admission.reason(self.link.vhost.name)
         if self.gate == reason:
             return
         self.gate = reason
-        if self.state != RUNNING:
-            return
         if reason == "" or self.has_published:
             self.link.tell_blocked(reason)
         if reason == "" and self.held_bytes > 0:

@@ -68,7 +68,9 @@ class Loop:
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._flow = turn.flow
         self._received_ns = 0  # of a measured turn
+        self._admission = turn.admission
         self._gate = ""  # why nobody may publish for now
+        self._gates: dict[str, str] = {}  # and why not to some virtual hosts
         self._full: list[Connection] = []  # hold so many publishes that they are not read
         self._full_at_bytes = 0  # held by all, when those were last looked at
         self._heads: list[Connection] = []  # while what they asked for comes from the disk
@@ -162,8 +164,8 @@ class Loop:
             self._tick_waiters(now_ms)
         if self._heads:
             self._go_on(now_ms)
-        if turn.blocked_reason() != self._gate:
-            self._move_gate(turn.blocked_reason())
+        if turn.blocked_reason() != self._gate or self._admission.vhost_reasons != self._gates:
+            self._move_gate()
         self.flush(now_ms)
         self._flow.end_turn(now_ms)
         if self._full and self._flow.held_bytes != self._full_at_bytes:
@@ -297,17 +299,17 @@ class Loop:
         session = self._sessions.choose(connection.first, connection.peer, now_ms, connection.login)
         if session is not None:
             session.carrier = connection
-            session.admit(self._gate)
             connection.session = session
         return session
 
-    def _move_gate(self, reason: str) -> None:
+    def _move_gate(self) -> None:
         """Memory or disk has become short, or is not any more."""
-        self._gate = reason
+        self._gate = self.turn.blocked_reason()
+        self._gates = dict(self._admission.vhost_reasons)
         for connection in self.connections.values():
             session = connection.session
             if session is not None:
-                session.admit(reason)
+                session.look_at_gate()
                 self.turn.touch(session)
 
     def _go_on_publishing(self, now_ms: int) -> None:

@@ -10,13 +10,13 @@ Shutting down: no new connections, 320 to every client, what they hold goes back
 queues, what rests in memory goes into segments, and the terms are written.
 """
 
-import contextlib
 import ctypes
 import fcntl
 import gc
 import json
 import logging
 import os
+import platform
 import resource
 import secrets
 import signal
@@ -28,6 +28,7 @@ from penstock import __version__
 from penstock.backing.factory import BackingMaker
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import HASHING, NO_LIMIT, hash_password
+from penstock.broker.alarms import NO_PAGING
 from penstock.broker.broker import Broker
 from penstock.core import message
 from penstock.core.errors import DataDirLocked, DataDirOutdated
@@ -40,6 +41,8 @@ from penstock.server.failpoint import arm_from
 from penstock.server.flow_settings import make_flow
 from penstock.server.listener import check_listeners, open_listeners
 from penstock.server.loop import Loop
+from penstock.server.machine import ASSUMED_BYTES, total_memory_bytes
+from penstock.server.resource_monitor import ResourceMonitor
 from penstock.server.secure_socket import tls_options
 from penstock.server.sessions import Sessions
 from penstock.server.starting import StartingPage, StartProgress
@@ -60,10 +63,6 @@ from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 
 DRAIN_MS: Final = 3000
-MEMORY_SHARE_PERCENT: Final = 40
-"""Of the machine, for messages, when nothing is set."""
-MEMORY_ASSUMED_BYTES: Final = 1 << 30
-"""When the machine does not say how much it has."""
 _MALLOPT_TRIM_THRESHOLD: Final = -1
 _MALLOPT_MMAP_THRESHOLD: Final = -3
 
@@ -85,11 +84,14 @@ class Node:
         self._files = RealFileSystem()
         self.definitions = Definitions(os.path.join(settings.data_dir, "definitions.db"))
         topology = self._topology()
+        memory = total_memory_bytes()
         entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
         self.opening = Opening(
             self._files,
             settings.data_dir,
-            engine_limits(settings),
+            engine_limits(
+                settings, settings.vm_memory_high_watermark.bytes_of(memory or ASSUMED_BYTES)
+            ),
             {
                 queue_id: entries[record.vhost]
                 for record in topology.queues
@@ -107,6 +109,14 @@ class Node:
             list(settings.loopback_users),
             AmqpLetterWriter(),
             AmqpHeaderReader(),
+        )
+        self.name = f"penstock@{platform.node()}"
+        self.monitor = ResourceMonitor(self.broker.admission.alarms, self.name, settings.data_dir)
+        self.monitor.set_limits(
+            memory,
+            settings.vm_memory_high_watermark,
+            settings.vm_memory_high_watermark_paging_ratio,
+            settings.disk_free_limit,
         )
         self.broker.connection_max = settings.connection_max or NO_LIMIT
         self.broker.consumer_timeout_ms = settings.consumer_timeout_ms
@@ -196,9 +206,9 @@ class Node:
         for listener in listeners:
             self.loop.listen(listener)
         watch = NodeWatch(self.loop)
-        view = BrokerView(self.broker, watch, opening=self.opening)
-        self.broker.node_name = view.node_name
-        facts = NodeFacts(view.node_name, settings.data_dir, settings.file_name)
+        view = BrokerView(self.broker, watch, self.name, self.opening)
+        self.broker.node_name = self.name
+        facts = NodeFacts(self.name, settings, self.broker.admission.alarms)
         management = ManagementServer(
             settings.bind,
             settings.http_port,
@@ -209,6 +219,7 @@ class Node:
         )
         http_port = management.start()
         self._settle_memory()
+        self.monitor.begin(_now_ms(), int(self.engine.ram.used_bytes()))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         sys.stdout.write(
@@ -240,6 +251,7 @@ class Node:
         loop = self.loop
         while not loop.stopping:
             loop.run_once(loop.wait_ms())
+            self.monitor.look(_now_ms())
             self._look_at_the_disk()
 
     def _look_at_the_disk(self) -> None:
@@ -314,31 +326,20 @@ class Node:
             raise error
 
 
-def engine_limits(settings: Settings) -> EngineLimits:
-    limit = settings.message_memory_limit_bytes
-    if limit == 0:
-        limit = memory_of_the_machine() * MEMORY_SHARE_PERCENT // 100
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def engine_limits(settings: Settings, memory: int) -> EngineLimits:
+    """``memory``: of the whole process; the alarms take off what is not for messages."""
+    ratio = settings.vm_memory_high_watermark_paging_ratio
     return EngineLimits(
         settings.queue_index_embed_msgs_below_bytes,
         settings.journal_size_limit_bytes,
         settings.queue_index_max_journal_entries,
-        limit,
-        limit * settings.message_memory_paging_percent // 100,
+        memory,
+        int(NO_PAGING) if ratio > 1 else int(memory * ratio),
     )
-
-
-def memory_of_the_machine() -> int:
-    """Of the machine, or what our control group allows of it."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (OSError, ValueError):
-        return MEMORY_ASSUMED_BYTES
-    with (
-        contextlib.suppress(OSError, ValueError),
-        open("/sys/fs/cgroup/memory.max", encoding="ascii") as file,
-    ):
-        total = min(total, int(file.read()))
-    return total
 
 
 def refuse_old_data(path: str) -> None:

@@ -47,8 +47,8 @@ class Session:
     def go_on(self, now_ms: i64) -> None:
         """``waiting_head`` may be over: try again, then do what came in behind."""
 
-    def admit(self, reason: str) -> None:
-        """Its publishes are to wait for that reason; "" = they may go on."""
+    def look_at_gate(self) -> None:
+        """Whether it may publish may have changed."""
 
     def resume(self, now_ms: i64) -> None:
         """It may publish again: go on with what was held."""

@@ -13,6 +13,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.broker.admission import Admission
 from penstock.broker.broker import Broker
 from penstock.broker.flow import Flow
 from penstock.core.errors import BrokerError
@@ -35,8 +36,6 @@ REFILL_DELAY_MS: Final[i64] = 1
 """How long a consumer with a nearly full window may wait for its refill, while more comes in."""
 SYNC_INTERVAL_MS: Final[i64] = 200
 """What nobody waits for is synced this often."""
-LOW_ON_DISK: Final = "low on disk"
-LOW_ON_MEMORY: Final = "low on memory"
 
 
 @final
@@ -50,6 +49,7 @@ class Turn:
         self.waiting: list[Session] = []  # confirms wait for the disk
         self.flow = broker.flow
         self._broker = broker
+        self.admission = broker.admission
         self._engine = engine
         self._committer = committer
         self._worker = worker
@@ -93,6 +93,7 @@ class Turn:
         self._commit_definitions()
         self._commit(now_ms)
         self.collect()
+        self._engine.disk_is_short = self._look().alarms.disk
         self._more_work = self._engine.work(now_ms, idle) or letters or swept
         self._hand_over()
 
@@ -140,9 +141,14 @@ class Turn:
 
     def blocked_reason(self) -> str:
         """Why nobody may publish for now, in RabbitMQ's words; "" = everybody may."""
-        if self._committer.stalled != "" or self._worker.stalled != "":
-            return LOW_ON_DISK
-        return LOW_ON_MEMORY if self._engine.ram.is_full() else ""
+        return self._look().node_reason()
+
+    def _look(self) -> Admission:
+        """The gate, with what is known by now."""
+        admission = self.admission
+        admission.stalled = self._committer.stalled != "" or self._worker.stalled != ""
+        admission.alarms.look()
+        return admission
 
     def publishers_wait(self) -> bool:
         return self._broker.flow.journal_behind or self.blocked_reason() != ""

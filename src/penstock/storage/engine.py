@@ -185,6 +185,7 @@ class Engine:
         self.ram: RamAccount = RamAccount(limits.ram_bytes, limits.paging_bytes, self.account)
         self.undertaker: StoreUndertaker = StoreUndertaker(journal, store, transient_store)
         self.queues: dict[int, RestingQueue] = {}
+        self.disk_is_short: bool = False  # an alarm: nothing is paged to where there is no room
         self.faults: list[str] = []  # for the log: queues that met damage
         self.impatient: list[RestingQueue] = []  # with too many journal entries
         self._retiring: JournalFile | None = None
@@ -307,7 +308,7 @@ class Engine:
         return self.account.waiting_bytes + self.ram.cached_bytes > WRITES_WAITING_MAX_BYTES
 
     def _page(self) -> bool:
-        if not self.ram.must_page():
+        if self.disk_is_short or not self.ram.must_page():
             for queue in self._paged:
                 queue.end_paging()
             self._paged = []

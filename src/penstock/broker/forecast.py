@@ -1,0 +1,55 @@
+"""``Forecast``: when will the disk be full, if it goes on like this?
+
+Looks at the free space go in, at whatever times; out comes how fast it shrinks, averaged over
+about half a minute, and from that the seconds to any level.  At first it is the plain average
+over what has been seen, so that there is an answer from the second look on.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+MEMORY_MS: Final[i64] = 30_000
+LEAST_BYTES_PER_S: Final = 1000.0
+"""Slower is no trend: a log line now and then."""
+FAR_S: Final[i64] = 366 * 86_400
+NEVER: Final[i64] = -1
+
+
+@final
+class Forecast:
+    """Of one file system."""
+
+    def __init__(self) -> None:
+        self.shrinks_by: float = 0.0  # bytes a second; negative = it grows
+        self._free_bytes: i64 = 0
+        self._seen_at_ms: i64 = 0
+        self._watched_ms: i64 = -1
+
+    def note(self, now_ms: i64, free_bytes: i64) -> None:
+        """A look at the free space; times that go backwards begin anew."""
+        elapsed_ms = now_ms - self._seen_at_ms
+        if self._watched_ms < 0 or elapsed_ms < 0:
+            self._watched_ms = 0
+            self.shrinks_by = 0.0
+        elif elapsed_ms > 0:
+            self._watched_ms = min(self._watched_ms + elapsed_ms, MEMORY_MS)
+            now = 1000.0 * float(self._free_bytes - free_bytes) / float(elapsed_ms)
+            weight = min(float(elapsed_ms) / float(self._watched_ms), 1.0)
+            self.shrinks_by += weight * (now - self.shrinks_by)
+        else:
+            return
+        self._free_bytes = free_bytes
+        self._seen_at_ms = now_ms
+
+    def seconds_to(self, level_bytes: i64) -> i64:
+        """Until no more than ``level_bytes`` are free; NEVER = not in a year; 0 = it is so."""
+        left = self._free_bytes - level_bytes
+        if self._watched_ms < 0:
+            return NEVER
+        if left <= 0:
+            return 0
+        if self.shrinks_by < LEAST_BYTES_PER_S:
+            return NEVER
+        seconds = float(left) / self.shrinks_by
+        return i64(seconds) if seconds < float(FAR_S) else NEVER

@@ -1,0 +1,96 @@
+"""What the system says of memory: how much there is, and how much of it is ours.
+
+A container or a service has less than the machine: the least of the machine's memory and of all
+limits of our control group and of those around it, in either version of control groups.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+from collections.abc import Iterator
+from typing import Final
+
+ASSUMED_BYTES: Final = 1 << 30
+"""When the machine does not say how much it has."""
+_GROUPS: Final = "/sys/fs/cgroup"
+_UNLIMITED: Final = 1 << 60
+"""Version 1 says "no limit" with a number near 2^63."""
+
+
+def total_memory_bytes(root: str = "") -> int:
+    """0 = nobody says.  ``root``: where ``/proc`` and ``/sys`` are, for tests."""
+    limits = [limit for limit in _group_limits(root) if 0 < limit < _UNLIMITED]
+    machine = _machine_bytes(root)
+    if machine > 0:
+        limits.append(machine)
+    return min(limits, default=0)
+
+
+def _machine_bytes(root: str) -> int:
+    with (
+        contextlib.suppress(OSError, ValueError, IndexError),
+        open(f"{root}/proc/meminfo", encoding="ascii") as file,
+    ):
+        for line in file:
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _group_limits(root: str) -> Iterator[int]:
+    try:
+        with open(f"{root}/proc/self/cgroup", encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except (OSError, ValueError):
+        lines = []
+    # In a container the path may be one of the host's; its own group is mounted at the top.
+    for line in ["0::/", ":memory:/", *lines]:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers == "":
+            yield from _limits_above(f"{root}{_GROUPS}", path, "memory.max")
+        elif "memory" in controllers.split(","):
+            yield from _limits_above(f"{root}{_GROUPS}/memory", path, "memory.limit_in_bytes")
+
+
+def _limits_above(top: str, path: str, name: str) -> Iterator[int]:
+    """Of this group and of those around it; the word "max" is no number, and no limit."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    for count in range(len(parts) + 1):
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open("/".join([top, *parts[:count], name]), encoding="ascii") as file,
+        ):
+            yield int(file.read())
+
+
+def resident_bytes() -> int:
+    """Of this process; 0 where there is no /proc."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+class Heap:
+    """The C library's: free memory of it goes back to the system when it is asked to."""
+
+    def __init__(self) -> None:
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._trim = trim
+
+    def can_trim(self) -> bool:
+        return self._trim is not None
+
+    def trim(self) -> None:
+        """May take milliseconds; other threads go on, but wait where they need memory."""
+        if self._trim is not None:
+            self._trim(0)
+
+
+def free_space(path: str) -> tuple[int, int]:
+    """Free and all bytes of the file system there; raises OSError."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
