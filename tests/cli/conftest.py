@@ -19,6 +19,7 @@ class Answers(BaseHTTPRequestHandler):
     at: ClassVar[dict[str, tuple[int, object]]] = {}
     """Path -> status and JSON, where it shall not be the two above."""
     asked: ClassVar[list[tuple[str, str]]] = []
+    sent: ClassVar[list[tuple[str, object]]] = []
 
     def do_GET(self) -> None:
         Answers.asked.append((self.path, self.headers.get("Authorization", "")))
@@ -26,6 +27,14 @@ class Answers(BaseHTTPRequestHandler):
         if self.path in Answers.at:
             status, said = Answers.at[self.path]
             body = json.dumps(said).encode()
+        self._say(status, body)
+
+    def do_PUT(self) -> None:
+        length = int(self.headers.get("Content-Length", "0"))
+        Answers.sent.append((self.path, json.loads(self.rfile.read(length))))
+        self._say(Answers.status, Answers.body)
+
+    def _say(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -43,6 +52,7 @@ def api() -> Iterator[str]:
     Answers.status, Answers.body = 200, b"[]"
     Answers.at.clear()
     Answers.asked.clear()
+    Answers.sent.clear()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     thread.join()

@@ -89,6 +89,20 @@ def storage(**changes: Any) -> dict[str, Any]:
             "reason": None,
             "segment_bytes_waiting": 512,
         },
+        "alarms": {
+            "memory": False,
+            "disk": False,
+            "reason": None,
+            "memory_used_bytes": 3072,
+            "memory_resident_bytes": 6144,
+            "memory_limit_bytes": 1 << 30,
+            "memory_total_bytes": 4 << 30,
+            "disk_free_bytes": 5 << 30,
+            "disk_limit_bytes": 2 << 30,
+            "disk_shrinks_by_bytes_per_s": 0,
+            "seconds_to_disk_limit": None,
+            "seconds_to_disk_full": None,
+        },
         "journal": {
             "files": 2,
             "bytes": 3072,
@@ -246,8 +260,11 @@ def test_status(api: str) -> None:
         "version": "0.2",
         "clients": "1 connection, 2 channels, 3 consumers",
         "messages": "50 ready, 6 unacknowledged, in 4 queues",
+        "alarms": "none",
+        "process": "6.0 KiB resident, 3.0 KiB by count; limit 1.0 GiB of 4.0 GiB",
         "memory": "1.0 KiB of messages, paged above 2.0 KiB, limit 4.0 KiB: no paging",
         "disk": "writes",
+        "free disk": "5.0 GiB, limit 2.0 GiB",
         "to write": "512 B for segments",
         "publishers": "are read from",
         "journal": "2 files, 3.0 KiB (retired above 8.0 KiB), 5 retired since the start",
@@ -264,6 +281,9 @@ def test_status(api: str) -> None:
     [
         ("memory", "paging", True, "limit 4.0 KiB: paging"),
         ("memory", "full", True, "limit 4.0 KiB: full"),
+        ("memory", "paging_bytes", None, "of messages, never paged, limit 4.0 KiB"),
+        ("alarms", "disk", True, "alarms            disk: publishers are blocked"),
+        ("alarms", "disk_free_bytes", None, "free disk         cannot be read"),
         ("disk", "stalled", "no space left: /data", "stalled, no space left: /data"),
         ("disk", "publishers_wait", True, "publishers        wait: the disk is behind"),
         ("journal", "behind", True, "behind: publishers wait"),
@@ -277,6 +297,34 @@ def test_status_says_what_is_wrong(
     said[group] = said[group] | {field: value}
     Answers.at = {"/api/overview": (200, OVERVIEW), STORAGE: (200, said)}
     assert line in run("status", "--url", api).output
+
+
+@pytest.mark.parametrize(
+    "limit, full, ending",
+    [
+        (3600, 7500, ", the limit is reached in 1 h 0 min, full in 2 h 5 min"),
+        (0, 59, ", full in 59 s"),
+        (None, 90, ", full in 1 min 30 s"),
+        (172_799, 1_000_000, ", the limit is reached in 47 h 59 min, full in 11 days"),
+    ],
+)
+def test_status_foresees_a_full_disk(api: str, limit: int | None, full: int, ending: str) -> None:
+    said = storage()
+    said["alarms"] |= {
+        "disk_shrinks_by_bytes_per_s": 1 << 20,
+        "seconds_to_disk_limit": limit,
+        "seconds_to_disk_full": full,
+    }
+    Answers.at = {"/api/overview": (200, OVERVIEW), STORAGE: (200, said)}
+    output = run("status", "--url", api).output
+    assert f"5.0 GiB, limit 2.0 GiB; 1.0 MiB a second less{ending}\n" in output
+
+
+def test_status_names_both_alarms(api: str) -> None:
+    said = storage()
+    said["alarms"] |= {"memory": True, "disk": True}
+    Answers.at = {"/api/overview": (200, OVERVIEW), STORAGE: (200, said)}
+    assert "memory and disk: publishers are blocked" in run("status", "--url", api).output
 
 
 @pytest.mark.parametrize(

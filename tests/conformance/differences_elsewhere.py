@@ -97,6 +97,27 @@ ELSEWHERE: Final = (
         "server/test_deadlines.py::test_queues_and_consumers_say_otherwise",
     ),
     Elsewhere(
+        "Memory alarm",
+        "Set and cleared at the limit, by a number that is taken once a second.",
+        "Messages are counted as they come, beside what the broker takes without any, so that "
+        "the whole process stays at the limit; cleared with a twentieth to spare.",
+        "broker/test_alarms.py::test_memory_is_the_whole_process_and_clears_with_some_to_spare",
+    ),
+    Elsewhere(
+        "Disk alarm",
+        "50 MB are to stay free by default. Cleared at the limit, looked at every 10 s while set.",
+        "A fiftieth of the disk by default (`disk_free_limit`), at least 50 MB, at most 2 GB. "
+        "Cleared with a twentieth to spare, looked at every second while set. A disk that was "
+        "found full without an alarm blocks too, as `low on disk`.",
+        "server/test_resource_monitor.py::test_the_nearer_the_limit_the_sooner_the_next_look",
+    ),
+    Elsewhere(
+        "Units of sizes",
+        "k, M and G in some spellings; `KiB` makes the node fail.",
+        "All spellings, and T. `absolute 0` is taken by `set_vm_memory_high_watermark` too.",
+        "core/test_capacity.py::test_units_it_does_not_know",
+    ),
+    Elsewhere(
         "Definitions",
         "What a node has no plug-in for ends the import.",
         "What can be honoured is taken, the rest is left out and named, a line each: queue types, "

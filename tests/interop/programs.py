@@ -66,6 +66,7 @@ def build_java(directory: Path) -> None:
             "classes",
             "Client.java",
             "Survivor.java",
+            "Held.java",
         ],
         directory,
     )
@@ -92,7 +93,7 @@ PROGRAMS = (
     ),
     Program(
         "java",
-        ("pom.xml", "Client.java", "Survivor.java"),
+        ("pom.xml", "Client.java", "Survivor.java", "Held.java"),
         ("java", "javac", "mvn"),
         "apt-get install default-jdk-headless maven",
         build_java,

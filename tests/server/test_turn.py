@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.core.capacity import MemoryLimit
+from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.storage.journal_codec import JournalGroup
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
 
@@ -185,6 +185,12 @@ def test_publishers_hear_that_the_disk_is_full_and_that_it_is_not(node: QuietBro
     assert (client.session.state_name, silent.session.state_name) == ("blocked", "blocking")
     silent.publish("", "nowhere", b"")
     assert silent.methods() == [("connection.blocked", {"reason": "low on disk"})]
+    node.broker.admission.alarms.memory = True
+    node.broker.admission.alarms.resident_bytes = 1 << 62
+    client.session.look_at_gate()  # another reason is no other news
+    node.flush()
+    assert client.methods() == []
+    node.broker.admission.alarms.resident_bytes = 0
     node.worker.stalled = ""
     assert not node.turn.publishers_wait()
     client.received = b""
@@ -198,6 +204,29 @@ def test_a_committer_without_space_holds_publishers_too(node: QuietBroker) -> No
     node.committer.stalled = "no space left on device"
     assert node.turn.publishers_wait()
     assert node.turn.blocked_reason() == "low on disk"
+
+
+def test_under_the_disk_alarm_nothing_is_paged_to_it(node: QuietBroker) -> None:
+    """Not into the last bytes; when there is room again, paging goes on."""
+    alarms = node.broker.admission.alarms
+    alarms.set_memory_limit(MemoryLimit(0, 1_000_000))
+    alarms.set_disk_limit(DiskLimit(1000))
+    alarms.look_at_disk(1, 10_000)
+    client = node.client()
+    client.call("queue.declare", queue="q")
+    for _ in range(400):
+        client.publish("", "q", b"x" * 2000)
+    assert node.turn.behind()
+    assert node.turn.blocked_reason() == "low on disk"
+    assert node.engine.ram.must_page()
+    assert node.engine.paged_slices == 0
+    alarms.look_at_disk(1050, 10_000)
+    for _ in range(3):
+        node.tick(1000)
+    assert not node.turn.behind()
+    assert node.engine.paged_slices > 0
+    assert not node.engine.ram.must_page()
+    node.check()
 
 
 def test_messages_that_fill_their_memory_hold_publishers(node: QuietBroker) -> None:

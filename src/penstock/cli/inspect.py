@@ -51,8 +51,9 @@ class Management:
         """The JSON that answers, None when there is none."""
         return self._answer(path, [204], *self._request(path, "POST", body))
 
-    def put(self, path: str, body: bytes) -> None:
-        self._answer(path, [201, 204], *self._request(path, "PUT", body))
+    def put(self, path: str, body: bytes) -> Any:
+        """The JSON that answers, None when there is none."""
+        return self._answer(path, [201, 204], *self._request(path, "PUT", body))
 
     def delete(self, path: str, headers: dict[str, str]) -> None:
         self._answer(path, [204], *self._request(path, "DELETE", headers=headers))

@@ -48,6 +48,16 @@ COMMANDS: Final[dict[str, Entry]] = {
         "penstock.cli.tracing:trace_on", "Work", "Copy all messages to amq.rabbitmq.trace."
     ),
     "trace_off": Entry("penstock.cli.tracing:trace_off", "Work", "End what trace_on began."),
+    "set_vm_memory_high_watermark": Entry(
+        "penstock.cli.resources:set_vm_memory_high_watermark",
+        "Work",
+        "Set how much memory a broker may use.",
+    ),
+    "set_disk_free_limit": Entry(
+        "penstock.cli.resources:set_disk_free_limit",
+        "Work",
+        "Set how much disk is to stay free.",
+    ),
     "audit": Entry("penstock.cli.audit:audit", "Look", "Check a data directory offline."),
     "bench": Entry("penstock.cli.bench:bench", "Work", "Drive any AMQP broker and measure it."),
     "pipeline": Entry("penstock.cli.pipeline:pipeline", "Work", "Land queues in tables."),

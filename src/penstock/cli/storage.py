@@ -252,8 +252,11 @@ def _status_lines(overview: Mapping[str, Any], storage: Mapping[str, Any]) -> It
                     f" unacknowledged, in {many(totals['queues'], 'queue')}"
                 ),
             ),
+            ("alarms", _alarms_text(storage["alarms"])),
+            ("process", _process_text(storage["alarms"])),
             ("memory", _memory_text(storage["memory"])),
             ("disk", _disk_text(disk)),
+            ("free disk", _free_text(storage["alarms"])),
             ("to write", f"{size(disk['segment_bytes_waiting'])} for segments"),
             ("publishers", _publishers_text(disk)),
             ("journal", _journal_text(storage["journal"]).removeprefix("journal: ")),
@@ -264,10 +267,41 @@ def _status_lines(overview: Mapping[str, Any], storage: Mapping[str, Any]) -> It
     )
 
 
+def _alarms_text(alarms: Mapping[str, Any]) -> str:
+    names = [name for name in ("memory", "disk") if alarms[name]]
+    return f"{' and '.join(names)}: publishers are blocked" if names else "none"
+
+
+def _process_text(alarms: Mapping[str, Any]) -> str:
+    return (
+        f"{size(alarms['memory_resident_bytes'])} resident, {size(alarms['memory_used_bytes'])} by"
+        f" count; limit {size(alarms['memory_limit_bytes'])} of"
+        f" {size(alarms['memory_total_bytes'])}"
+    )
+
+
+def _free_text(alarms: Mapping[str, Any]) -> str:
+    """With a forecast while it shrinks."""
+    free, limit = alarms["disk_free_bytes"], size(alarms["disk_limit_bytes"])
+    if free is None:
+        return "cannot be read; nobody is held for it"
+    text = f"{size(free)}, limit {limit}"
+    full = alarms["seconds_to_disk_full"]
+    if full is None:
+        return text
+    text += f"; {size(alarms['disk_shrinks_by_bytes_per_s'])} a second less"
+    at_limit = alarms["seconds_to_disk_limit"]
+    if at_limit:
+        text += f", the limit is reached in {duration(at_limit)}"
+    return text + f", full in {duration(full)}"
+
+
 def _memory_text(memory: Mapping[str, Any]) -> str:
     state = "full" if memory["full"] else "paging" if memory["paging"] else "no paging"
+    paging = memory["paging_bytes"]
+    paged = "never paged" if paging is None else f"paged above {size(paging)}"
     return (
-        f"{size(memory['used_bytes'])} of messages, paged above {size(memory['paging_bytes'])},"
+        f"{size(memory['used_bytes'])} of messages, {paged},"
         f" limit {size(memory['limit_bytes'])}: {state}"
     )
 
@@ -329,6 +363,17 @@ def size(number: int) -> str:
         if amount < 1024:
             return f"{amount:.1f} {unit}"
     return f"{amount / 1024:.1f} TiB"
+
+
+def duration(seconds: int) -> str:
+    """For people: the two largest units."""
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = seconds // 60
+    if minutes < 60:
+        return f"{minutes} min {seconds % 60} s"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days"
 
 
 def many(number: int, noun: str) -> str:

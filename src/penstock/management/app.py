@@ -36,6 +36,7 @@ from penstock.management.limits_api import LimitsApi
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
 from penstock.management.queue_api import QueueApi
+from penstock.management.resources_api import ResourcesApi
 from penstock.management.vhost_api import VhostApi
 from penstock.management.view import BrokerView
 
@@ -90,6 +91,7 @@ class ManagementServer:
         self._definitions = DefinitionsApi(view.broker, self._on_loop, __version__, segment_entries)
         self._limits = LimitsApi(view.broker, self._on_loop, segment_entries)
         self._vhost = VhostApi(view.broker, view, self._on_loop, segment_entries)
+        self._resources = ResourcesApi(view.broker.admission.alarms, view.node_name, self._on_loop)
         self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -188,6 +190,8 @@ class ManagementServer:
             "/api/consumers/{vhost}": api.consumers,
             "/api/penstock/storage": api.storage,
             "/api/penstock/flow": api.flow,
+            "/api/health/checks/alarms": self._resources.check_alarms,
+            "/api/health/checks/local-alarms": self._resources.check_local_alarms,
         }.items():
             self._route(application, path, {"GET": endpoint})
         connection: dict[str, Endpoint] = {"GET": api.connection, "DELETE": api.close_connection}
@@ -205,6 +209,9 @@ class ManagementServer:
             self._route(application, f"{path}/{{{owner}}}", {"GET": limits_of})
             changes: dict[str, Endpoint] = {"PUT": limits.put, "DELETE": limits.delete}
             self._route(application, f"{path}/{{{owner}}}/{{limit}}", changes)
+        memory, disk = self._resources.put_memory, self._resources.put_disk
+        self._route(application, "/api/penstock/vm-memory-high-watermark", {"PUT": memory})
+        self._route(application, "/api/penstock/disk-free-limit", {"PUT": disk})
         definitions: dict[str, Endpoint] = {
             "GET": self._definitions.export,
             "POST": self._definitions.take,

@@ -15,6 +15,7 @@ from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.description import Facts, describe_index, describe_queue
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.alarms import NO_PAGING
 from penstock.storage.engine import Engine
 from penstock.storage.journal_codec import journal_file_name
 from penstock.storage.message_store import MessageStore
@@ -156,7 +157,7 @@ def storage_row(engine: Engine, disk: DiskFacts, opening: Opening | None) -> Fac
         "memory": {
             "used_bytes": int(ram.used_bytes()),
             "queued_bytes": int(ram.queued_bytes),
-            "paging_bytes": int(ram.paging_bytes),
+            "paging_bytes": None if ram.paging_bytes >= NO_PAGING else int(ram.paging_bytes),
             "limit_bytes": int(ram.limit_bytes),
             "paging": ram.must_page(),
             "full": ram.is_full(),

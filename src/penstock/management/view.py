@@ -25,6 +25,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
 from penstock.core.credit import QUEUE, Stage
 from penstock.core.errors import NotFound
+from penstock.management.alarms_view import alarms_row
 from penstock.management.facts import ChannelFacts, ConnectionFacts, Watch
 from penstock.management.storage_view import (
     files_row,
@@ -104,6 +105,7 @@ class BrokerView:
         """The node's storage engine, and the files all queues share."""
         engine = self._broker.engine
         row = storage_row(engine, self._watch.disk(), self._opening)
+        row["alarms"] = alarms_row(self._broker.admission)
         row["files"] = files_row(engine)
         return row
 

@@ -138,10 +138,14 @@ class Link:
         user.channel_count += more
 
     def tell_blocked(self, reason: str) -> None:
-        """The client is held for that reason; "" = not any more.  Said when it changes."""
+        """The client is held for that reason; "" = not any more.
+
+        As RabbitMQ says it: once, with the reason of that moment, and that it is over when
+        no reason is left.  A second ``blocked`` confuses clients that start a timer at it.
+        """
         was = self._blocked_reason
         self._blocked_reason = reason
-        if not self.blocked_notify or was == reason:
+        if not self.blocked_notify or (was == "") == (reason == ""):
             return
         if reason != "":
             self.send(0, m.CONNECTION_BLOCKED, [reason])

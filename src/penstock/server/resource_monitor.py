@@ -156,7 +156,7 @@ class ResourceMonitor:
                 alarms.total_bytes // _MIB,
                 alarms.total_bytes,
             )
-            if memory <= alarms.base_bytes:
+            if 0 < memory <= alarms.base_bytes:
                 logger.warning(
                     "the broker alone takes %d bytes: nothing is left for messages",
                     alarms.base_bytes,

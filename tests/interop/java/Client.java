@@ -294,6 +294,7 @@ public class Client {
             case "ask": said = ask(url, queue, n[0]); break;
             case "endure": said = endure(url, queue, n[0]); break;
             case "survive": said = Survivor.survive(url, queue, n[0]); break;
+            case "held": said = Held.publish(url, queue, n[0]); break;
             default: throw new IllegalArgumentException("unknown word " + word);
         }
         byte[] line = (json(said) + "\n").getBytes(StandardCharsets.UTF_8);

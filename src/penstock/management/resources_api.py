@@ -1,0 +1,118 @@
+"""Memory and disk over HTTP: health checks as RabbitMQ answers them, and limits at run time.
+
+    GET  /api/health/checks/alarms    /api/health/checks/local-alarms    503 while one is set
+    PUT  /api/penstock/vm-memory-high-watermark    {"fraction": 0.4}  {"absolute": "2GB"}
+    PUT  /api/penstock/disk-free-limit             {"absolute": "2GB"}  {"mem_relative": 1.0}
+
+RabbitMQ changes these limits only from its own machine, with ``rabbitmqctl``; here that takes an
+administrator.  Either way they are gone after a restart, which reads the settings.  The words of
+a refusal are those of ``rabbitmqctl``.
+"""
+
+import json
+from typing import Final
+
+from aiohttp import web
+
+from penstock.broker.alarms import Alarms
+from penstock.core.capacity import (
+    MEM_RELATIVE,
+    DiskLimit,
+    MemoryLimit,
+    parse_number,
+    parse_size,
+)
+from penstock.core.errors import AccessRefused
+from penstock.core.setting_kinds import written_size
+from penstock.management.access import Visitor
+from penstock.management.api import OnLoop, json_response
+from penstock.management.listing import BadQuery
+from penstock.management.view import Row
+
+FRACTION: Final = "fraction"
+ABSOLUTE: Final = "absolute"
+BAD_ARGUMENT: Final = "Bad argument."
+NO_FRACTION: Final = "Bad argument: The threshold should be a fraction between 0.0 and 1.0"
+
+
+class ResourcesApi:
+    """See the head of this file."""
+
+    def __init__(self, alarms: Alarms, node_name: str, on_loop: OnLoop) -> None:
+        self._alarms = alarms
+        self._node_name = node_name
+        self._on_loop = on_loop
+
+    async def check_alarms(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        return await self._checked("There are alarms in effect in the cluster")
+
+    async def check_local_alarms(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        return await self._checked("There are alarms in effect on the node")
+
+    async def _checked(self, reason: str) -> web.Response:
+        memory, disk = await self._on_loop(_state, self._alarms)
+        found = [name for name, is_set in (("disk space", disk), ("memory", memory)) if is_set]
+        if not found:
+            return json_response({"status": "ok"})
+        alarms = [{"node": self._node_name, "resource": name} for name in found]
+        row: Row = {"alarms": alarms, "reason": reason, "status": "failed"}
+        return json_response(row, 503)
+
+    async def put_memory(self, request: web.Request, visitor: Visitor) -> web.Response:
+        limit = _memory_limit(*await _asked(request, visitor))
+        await self._on_loop(self._alarms.set_memory_limit, limit)
+        return self._now(int(self._alarms.memory_limit_bytes))
+
+    async def put_disk(self, request: web.Request, visitor: Visitor) -> web.Response:
+        limit = _disk_limit(*await _asked(request, visitor))
+        await self._on_loop(self._alarms.set_disk_limit, limit)
+        return self._now(int(self._alarms.disk_limit_bytes))
+
+    def _now(self, limit_bytes: int) -> web.Response:
+        return json_response({"node": self._node_name, "limit_bytes": limit_bytes})
+
+
+def _state(alarms: Alarms) -> tuple[bool, bool]:
+    return alarms.memory, alarms.disk
+
+
+async def _asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
+    """The one pair of the body, the value as it would be written on a command line."""
+    if not visitor.is_administrator:
+        raise AccessRefused("Not administrator user")
+    try:
+        asked = json.loads(await request.read())
+    except (ValueError, RecursionError) as error:
+        raise BadQuery("bad_request", "not_json") from error
+    if not isinstance(asked, dict) or len(asked) != 1:
+        raise BadQuery("bad_request", BAD_ARGUMENT)
+    (kind, value), *_ = asked.items()
+    text = written_size(value)
+    if text is None:
+        raise BadQuery("bad_request", BAD_ARGUMENT)
+    return kind, text
+
+
+def _memory_limit(kind: str, text: str) -> MemoryLimit:
+    if kind == FRACTION:
+        share = parse_number(text)
+        if share is None or share > 1:
+            raise BadQuery("bad_request", NO_FRACTION)
+        return MemoryLimit(share)
+    return MemoryLimit(0.0, _size(kind, text))
+
+
+def _disk_limit(kind: str, text: str) -> DiskLimit:
+    if kind == MEM_RELATIVE:
+        share = parse_number(text)
+        if share is None:
+            raise BadQuery("bad_request", BAD_ARGUMENT)
+        return DiskLimit(-1, share)
+    return DiskLimit(_size(kind, text))
+
+
+def _size(kind: str, text: str) -> int:
+    size = parse_size(text) if kind == ABSOLUTE else None
+    if size is None:
+        raise BadQuery("bad_request", BAD_ARGUMENT)
+    return size
