@@ -37,8 +37,6 @@ class Forecast:
             now = 1000.0 * float(self._free_bytes - free_bytes) / float(elapsed_ms)
             weight = min(float(elapsed_ms) / float(self._watched_ms), 1.0)
             self.shrinks_by += weight * (now - self.shrinks_by)
-        else:
-            return
         self._free_bytes = free_bytes
         self._seen_at_ms = now_ms
 
