@@ -279,6 +279,39 @@ def test_consumers_go_on_and_make_room(broker: LiveBroker) -> None:
     broker.stop()
 
 
+def keep_free(broker: LiveBroker, limit: str) -> None:
+    request = urllib.request.Request(
+        f"{broker.http_url}/api/penstock/disk-free-limit",
+        json.dumps({"absolute": limit}).encode(),
+        {"Authorization": "Basic " + b64encode(b"guest:guest").decode()},
+        method="PUT",
+    )
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+def test_the_alarm_comes_before_the_disk_is_full(broker: LiveBroker, disk: SmallDisk) -> None:
+    """And goes when consumers have made room."""
+    keep_free(broker, "6MB")
+    declare(broker)
+    filler = Filler(broker, "p", "q")
+    filler.fill()
+    said = storage(broker)
+    assert said["alarms"]["disk"]
+    assert said["disk"]["stalled"] is None
+    assert 3_000_000 < said["alarms"]["disk_free_bytes"] < 6_300_000
+    assert "disk resource limit alarm set" in broker.output()
+    assert "no space left on device" not in broker.output()
+    gone = drain(broker, "q", len(filler.account.confirmed))
+    filler.wait_unblocked()
+    assert "disk resource limit alarm cleared" in broker.output()
+    keep_free(broker, "0")
+    filler.publish(100)
+    filler.wait_confirmed()
+    filler.line.close()
+    judge(broker, filler, gone)
+    broker.stop()
+
+
 @pytest.mark.parametrize("moment_ms", [0, 30, 700])
 def test_killed_while_it_is_full(broker: LiveBroker, disk: SmallDisk, moment_ms: int) -> None:
     declare(broker)
