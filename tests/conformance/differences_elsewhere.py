@@ -29,6 +29,21 @@ ELSEWHERE: Final = (
         "broker/test_vhost.py::test_a_queue_is_not_made_with_arguments_nobody_keeps",
     ),
     Elsewhere(
+        "Connections that may not publish",
+        "Without credit, or during an alarm, the socket is not read: acknowledgements wait behind "
+        "publishes.",
+        "Publishes wait, with what comes behind them on their channel; acknowledgements, "
+        "rejections, cancellations and other channels go on. Up to 1 MiB of a connection is read "
+        "ahead for it.",
+        "server/test_flow.py::test_a_blocked_publisher_still_acknowledges_rejects_and_cancels",
+    ),
+    Elsewhere(
+        "Credit",
+        "Counts messages.",
+        "A message costs one, or one a KiB where that is more.",
+        "core/test_credit.py::test_a_batch_costs_a_credit_a_message_or_a_kibibyte",
+    ),
+    Elsewhere(
         "Delivery limit",
         "Quorum queues only.",
         "`x-delivery-limit` and the policy key `delivery-limit` hold for every queue. What has "
