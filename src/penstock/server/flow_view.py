@@ -7,7 +7,7 @@ ten thousand quiet queues cost nothing.
 from typing import Final
 
 from penstock.broker.bottleneck import bottleneck
-from penstock.broker.flow import WORK, Flow
+from penstock.broker.flow import Flow
 from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, QUEUE, READER, STORE, Stage
 from penstock.queues.queue import Queue
 from penstock.server.amqp_channel import AmqpChannel
@@ -85,7 +85,7 @@ def _wait_row(stage: Stage) -> Row:
         "kind": KINDS[stage.kind],
         "name": stage_name(stage),
         "waits_for": _waited_for(receiver),
-        "because": _because(stage, receiver),
+        "because": _because(receiver),
         "now": stage.in_flow(),
         "share": round(stage.share(), 2),
         "flow_s": int(stage.flow_s),
@@ -98,12 +98,12 @@ def _waited_for(receiver: Stage) -> str:
     return stage_name(receiver)
 
 
-def _because(stage: Stage, receiver: Stage) -> str:
+def _because(receiver: Stage) -> str:
     if receiver.kind == STORE:
         return "contents wait for the disk"
     if receiver.kind == CHANNEL:
         return "it waits itself" if receiver.in_flow() else "its share of the turn is used up"
-    return receiver.why or WORK if stage.kind == CHANNEL else "it waits itself"
+    return receiver.why or "it waits itself"
 
 
 def stage_name(stage: Stage) -> str:
