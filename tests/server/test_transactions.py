@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.core.capacity import MemoryLimit
 from penstock.core.message import Message
 from penstock.server.amqp_transaction import ACK, REJECT, REQUEUE, Transaction
 from penstock.wire.amqp.ledger import DeliveryLedger
@@ -133,3 +134,32 @@ def test_a_commit_after_which_nobody_asks_is_still_answered_once(node: QuietBrok
     for _ in range(3):
         client.method(1, "tx.commit")
     assert names(client) == ["tx.commit-ok"] * 3
+
+
+def test_what_is_not_committed_counts_and_may_not_take_all_memory(node: QuietBroker) -> None:
+    """Nothing but a commit frees it, and none could come once publishers are held."""
+    client, other = node.client(), node.client()
+    client.call("queue.declare", queue="q")
+    ram = node.engine.ram
+    for publisher in (client, other):
+        publisher.call("tx.select")
+        publisher.received = b""
+    node.broker.admission.alarms.set_memory_limit(MemoryLimit(0.0, 8_000_000))
+    client.publish("", "q", b"x" * 1_000_000)
+    assert ram.uncommitted_bytes > 1_000_000
+    assert ram.used_bytes() > 1_000_000
+    client.call("tx.commit")
+    assert ram.uncommitted_bytes == 0
+    for _ in range(3):
+        other.publish("", "q", b"x" * 900_000)
+    (refusal,) = other.methods()
+    assert refusal[0] == "channel.close"
+    assert refusal[1]["code"] == 406
+    assert refusal[1]["text"] == (
+        "PRECONDITION_FAILED - transactions that are not committed would take more than a quarter of"
+        " the 8000000 bytes there are for messages"
+    )
+    assert ram.uncommitted_bytes == 0
+    client.publish("", "q", b"again")
+    client.drop()
+    assert ram.uncommitted_bytes == 0

@@ -407,6 +407,7 @@ class AmqpChannel:
         self.closing = True
         self.link.count_channel(-1)
         self.intake.close()
+        self.publishing.rollback()
         self.replies.close()
         consumers = list(self.consumers.values())
         self.consumers = {}

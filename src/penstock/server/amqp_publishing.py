@@ -64,6 +64,7 @@ class Publishing:
         self.transactional: bool = False
         self.published_count: i64 = 0
         self._held: list[PublishRun] = []  # until the commit
+        self._held_bytes: i64 = 0
         self._refused: set[int] = set()  # places in the run that is being published
 
     # -- modes ---------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class Publishing:
         if self.transactional:
             if marks & COPIES:
                 check_copies(run.messages)
-            self._held.append(run)
+            self._keep(run)
             return False
         position = self._enqueue(route, run, marks)
         confirms = self.confirms
@@ -247,7 +248,19 @@ class Publishing:
             count += len(run.messages)
         return count
 
+    def _keep(self, run: PublishRun) -> None:
+        ram = self.link.broker.engine.ram
+        if not ram.take_uncommitted(run.size_bytes):
+            raise PreconditionFailed(
+                f"transactions that are not committed would take more than a quarter of the"
+                f" {int(ram.limit_bytes)} bytes there are for messages"
+            )
+        self._held.append(run)
+        self._held_bytes += run.size_bytes
+
     def rollback(self) -> None:
+        self.link.broker.engine.ram.uncommitted_bytes -= self._held_bytes
+        self._held_bytes = 0
         self._held = []
 
     def commit(self) -> bool:
@@ -258,7 +271,7 @@ class Publishing:
         """
         link = self.link
         held = self._held
-        self._held = []
+        self.rollback()
         routes = [link.route(run.address) for run in held]
         all_taken = True
         for place in range(len(held)):

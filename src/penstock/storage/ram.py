@@ -14,6 +14,10 @@ from penstock.storage.segment_jobs import WriteAccount
 MESSAGE_OVERHEAD_BYTES: Final[i64] = 200
 """Of one message in memory beside its content: the object, its address, list places, malloc."""
 
+UNCOMMITTED_PART: Final[i64] = 4
+"""One part in so many of the limit is for what is not committed: nothing but its end frees it, and
+that could not come while publishers are held."""
+
 
 @final
 class RamAccount:
@@ -24,10 +28,19 @@ class RamAccount:
         self.paging_bytes: i64 = paging_bytes
         self.queued_bytes: i64 = 0
         self.cached_bytes: i64 = 0  # contents that wait for the message stores' files
+        self.uncommitted_bytes: i64 = 0  # published in transactions that are not over
         self._writes: WriteAccount = writes
 
     def used_bytes(self) -> i64:
-        return self.queued_bytes + self.cached_bytes + self._writes.waiting_bytes
+        waiting = self.cached_bytes + self._writes.waiting_bytes
+        return self.queued_bytes + self.uncommitted_bytes + waiting
+
+    def take_uncommitted(self, size_bytes: i64) -> bool:
+        """False = transactions take so much already that they might never come to an end."""
+        if self.uncommitted_bytes + size_bytes > self.limit_bytes // UNCOMMITTED_PART:
+            return False
+        self.uncommitted_bytes += size_bytes
+        return True
 
     def must_page(self) -> bool:
         return self.used_bytes() > self.paging_bytes
