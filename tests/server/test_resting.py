@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.capacity import MemoryLimit
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
 MEMORY_BYTES = 2_000_000
@@ -116,4 +117,30 @@ def test_an_idle_node_removes_the_journal_files_it_needs_no_more(node: QuietBrok
     assert len(files) == 1
     present = [name for name in node.files.listdir("data/journal") if name.endswith(".jif")]
     assert present == [f"{files[0].number}.jif"]
+    node.check()
+
+
+@pytest.mark.parametrize("mode", [1, 2], ids=["transient", "persistent"])
+def test_few_large_messages_in_many_queues_leave_memory_without_a_consumer(mode: int) -> None:
+    """The alarm ends by itself, or publishers would wait for consumers that may never come."""
+    node = QuietBroker(memory_bytes=20_000_000)
+    node.broker.admission.alarms.set_memory_limit(MemoryLimit(0.0, 20_000_000))
+    client = node.client()
+    for number in range(8):
+        client.call("queue.declare", queue=f"q{number}", durable=True)
+    for number in range(80):
+        client.publish("", f"q{number % 8}", b"x" * 1_000_000, delivery_mode=mode)
+        if number % 4 == 0:
+            node.tick(1000)
+    for _ in range(20):
+        node.tick(1000)
+    assert client.session.held_bytes == 0
+    assert node.turn.blocked_reason() == ""
+    assert node.engine.ram.used_bytes() < 10_000_000
+    published = [node.broker.vhosts["/"].queues[f"q{number}"] for number in range(8)]
+    assert sum(int(queue.published_count) for queue in published) == 80
+    taker = node.client()
+    taker.consume("q3", no_ack=True)
+    node.tick(1000)
+    assert [len(one) for one in taker.bodies()] == [1_000_000] * 10
     node.check()

@@ -156,8 +156,8 @@ def test_what_is_not_committed_counts_and_may_not_take_all_memory(node: QuietBro
     assert refusal[0] == "channel.close"
     assert refusal[1]["code"] == 406
     assert refusal[1]["text"] == (
-        "PRECONDITION_FAILED - transactions that are not committed would take more than a quarter of"
-        " the 8000000 bytes there are for messages"
+        "PRECONDITION_FAILED - transactions that are not committed would take more than a quarter"
+        " of the 8000000 bytes there are for messages"
     )
     assert ram.uncommitted_bytes == 0
     client.publish("", "q", b"again")

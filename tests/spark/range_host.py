@@ -14,6 +14,8 @@ import time
 from typing import Any, Self
 
 from penstock.broker.access import User
+from penstock.broker.flow import Flow
+from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import Message
 from penstock.queues.queue import Queue
@@ -32,6 +34,7 @@ class QueueHall:
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
+        self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.guest = User("guest", "", [])
         self.guest.vhosts["/"] = (".*", ".*", ".*")
         self.clock_ms = 1_700_000_000_000

@@ -42,7 +42,9 @@ IO_BATCH_MESSAGES: Final[i64] = 4096
 TAIL_BYTES: Final[i64] = 128 * 1024
 """So much of delta's end is collected before it is written."""
 HEAD_LEAST_MESSAGES: Final[i64] = 64
-"""So many betas stay at the head, whatever the target."""
+HEAD_LEAST_BYTES: Final[i64] = 256 * 1024
+"""So many messages stay at the head, whatever the target, if they are no more than that: eight
+queues with 64 messages of a megabyte each would hold half a gigabyte."""
 
 
 class PagedMessages(RestingMessages):
@@ -135,8 +137,9 @@ class PagedMessages(RestingMessages):
                 self.q2.append_all(messages)
             else:
                 self.q3.append_all(messages)
-        if moved < quota and self.q4.count() > HEAD_LEAST_MESSAGES:
-            count = self.q4.count() - HEAD_LEAST_MESSAGES
+        least = self._head_least()
+        if moved < quota and self.q4.count() > least:
+            count = self.q4.count() - least
             if count > quota - moved:
                 count = quota - moved
             messages = self.q4.take_last(count)
@@ -144,6 +147,15 @@ class PagedMessages(RestingMessages):
             self._trim_stored(messages)
             self.q3.put_back(messages)
         return moved
+
+    def _head_least(self) -> i64:
+        least = HEAD_LEAST_BYTES // self._size_of_one()
+        return least if least < HEAD_LEAST_MESSAGES else HEAD_LEAST_MESSAGES
+
+    def _size_of_one(self) -> i64:
+        """Of the messages that are ready, on the average."""
+        ready = self.ready_count()
+        return self._ready_bytes // ready + MESSAGE_OVERHEAD_BYTES if ready > 0 else 1
 
     def _trim_stored(self, messages: list[Message]) -> None:
         """Large ones leave their content to the store."""
@@ -209,9 +221,7 @@ class PagedMessages(RestingMessages):
 
     def _betas_kept(self) -> i64:
         """What stays of q3: a quarter of the target, and a little in any case."""
-        ready = self.ready_count()
-        each = self._ready_bytes // ready + MESSAGE_OVERHEAD_BYTES if ready > 0 else 1
-        kept = self.target_ram_bytes // 4 // each
+        kept = self.target_ram_bytes // 4 // self._size_of_one()
         if self.target_ram_bytes == INFINITE:
             kept = self.permitted_betas()
         if self.q4.count() >= HEAD_LEAST_MESSAGES:
