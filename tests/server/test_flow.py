@@ -180,6 +180,21 @@ def test_one_turn_takes_no_more_than_the_channels_credit(node: QuietBroker) -> N
     assert client.session.channels[1].intake.stage.share() == 0
 
 
+def test_little_by_little_is_no_way_around_a_queue_that_is_behind(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    fill_the_journal(node, client)
+    other = node.client()
+    sent = 0
+    while other.session.held_bytes == 0:
+        other.publish("", "q", b"s" * 10, delivery_mode=2)
+        sent += 1
+        assert sent < 5 * node.broker.flow.spec.initial
+    node.committer.hold = False
+    node.committer.finish()
+    node.run()
+
+
 def fill_the_journal(node: QuietBroker, client: ClientEnd) -> int:
     """Publishes small persistent messages until some are held; how many were sent."""
     node.committer.hold = True

@@ -73,7 +73,7 @@ class Flow:
         self.queue_ns: i64 = 0
         self.works = Stage(self.book, QUEUE, None)  # all queues, as those whose work takes time
         self.works.why = WORK
-        self._turns: i64 = 0
+        self.turns: i64 = 0
         self._halved_at_ms: i64 = 0
         self._turn_over: list[Stage] = []  # channels that published since the last turn
         self._behind: list[Stage] = []  # queues that keep acknowledgements
@@ -187,8 +187,8 @@ class Flow:
 
     def begin_turn(self) -> None:
         """Is it one to be measured?"""
-        self._turns += 1
-        self.measuring = self._turns % MEASURED_TURNS == 0
+        self.turns += 1
+        self.measuring = self.turns % MEASURED_TURNS == 0
         self.decode_ns = 0
         self.publish_ns = 0
 

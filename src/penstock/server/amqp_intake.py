@@ -29,8 +29,26 @@ class Intake:
         self.stage = Stage(self._flow.book, CHANNEL, channel)
         self.credit = Credit(link.session.reader, self.stage, self._flow.spec)
         self.by_queue: dict[Stage, Credit] = {}
+        self._turn: i64 = 0
+        self._taken: i64 = 0  # in this turn
         self._held: list[Event] = []
         self._place: i64 = 0
+
+    def take(self, cost: i64) -> None:
+        """The reader hands something over.
+
+        What stays below its credit is dealt with when the turn is over, unless the channel waits
+        itself; so it is not even sent through it.
+        """
+        flow = self._flow
+        if self._turn != flow.turns:
+            self._turn = flow.turns
+            self._taken = 0
+        credit = self.credit
+        self._taken += cost
+        if flow.enabled and (self._taken >= credit.balance or self.stage.is_blocked()):
+            flow.take(credit, self._taken)
+            self._taken = 0
 
     def has_held(self) -> bool:
         return len(self._held) > 0

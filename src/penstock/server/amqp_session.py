@@ -165,10 +165,8 @@ class AmqpSession(AmqpOpening):
             self._publish_now(channel, run)
 
     def _publish_now(self, channel: AmqpChannel, run: PublishRun) -> None:
-        flow = self.broker.flow
         channel.active_at_ms = self.link.now_ms
-        if flow.enabled:
-            flow.take(channel.intake.credit, cost_of(len(run.messages), run.size_bytes))
+        channel.intake.take(cost_of(len(run.messages), run.size_bytes))
         try:
             if channel.publishing.publish(run):
                 self._confirm_ready.append(channel)
