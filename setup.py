@@ -53,6 +53,8 @@ HOT = [
     "src/penstock/storage/index_recovery.py",
     "src/penstock/storage/terms.py",
     "src/penstock/storage/ram.py",
+    "src/penstock/storage/resting_queue.py",
+    "src/penstock/storage/memory_monitor.py",
     "src/penstock/storage/engine.py",
     "src/penstock/storage/recovery.py",
     "src/penstock/backing/interface.py",

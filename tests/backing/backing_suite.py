@@ -365,10 +365,6 @@ class BackingMachine(RuleBasedStateMachine):
     def move_the_target(self, paging: int) -> None:
         self.opened.engine.ram.paging_bytes = max(paging, 8)
 
-    @rule(at=QUEUES, duration_s=st.sampled_from([0.0, 0.1, 5.0, float("inf")]))
-    def set_duration_target(self, at: int, duration_s: float) -> None:
-        self.queues[at].backing.set_duration_target(duration_s)
-
     @rule(sync=st.booleans())
     def commit(self, sync: bool) -> None:
         self.opened.commit(sync=sync)

@@ -11,10 +11,11 @@ from penstock.core.message import PERSISTENT, Message
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import no_space
 from penstock.storage.disk_jobs import DiskJob, run_job
-from penstock.storage.engine import EngineLimits, RestingQueue
+from penstock.storage.engine import EngineLimits
 from penstock.storage.files import FileSystem
 from penstock.storage.journal_codec import JournalGroup
 from penstock.storage.recovery import Opening, close_engine
+from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.store_groups import StoreWriter
 
 DIRECTORY = "data"

@@ -218,10 +218,15 @@ def test_targets() -> None:
     counted = Counted(durable=True, lazy=False)
     said = describe_queue(counted.queue, 0)
     assert (said["target_ram_count"], said["target_ram_bytes"]) == (None, None)
+    assert (said["bytes_per_second"], said["duration_s"]) == (0, None)
     counted.page(4096)
-    counted.queue.target_ram_count = 7
     said = describe_queue(counted.queue, 0)
-    assert (said["target_ram_count"], said["target_ram_bytes"]) == (7, 4096)
+    assert (said["target_ram_count"], said["target_ram_bytes"]) == (0, 4096)
+    counted.publish([50] * 20, persistent=True)
+    counted.queue.rates.left_rate = 2000.0
+    said = describe_queue(counted.queue, 0)
+    assert said["target_ram_count"] == 4096 // 250
+    assert (said["bytes_per_second"], said["duration_s"]) == (1000, 5.0)
 
 
 def test_the_index_lists_its_files() -> None:

@@ -1,4 +1,4 @@
-"""Rates, durations and what a duration target makes of memory (rules VQ-21 to VQ-30)."""
+"""Rates, durations, and which messages leave memory first (rules VQ-21 to VQ-27)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from penstock.backing.paging import IO_BATCH_MESSAGES
-from penstock.backing.ram_target import HALF_LIFE_S, INFINITE, Rates
+from penstock.backing.ram_target import HALF_LIFE_S, Rates
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import Message
 from tests.backing.engine_tools import OpenEngine, limits, message
@@ -19,8 +18,8 @@ ENTRIES = 64
 class Clocked:
     """A queue whose rates are brought up to date once a second."""
 
-    def __init__(self) -> None:
-        self.one = OpenEngine(SimFileSystem(), {1: ENTRIES}, limits(embed=1 << 20))
+    def __init__(self, embed: int = 1 << 20) -> None:
+        self.one = OpenEngine(SimFileSystem(), {1: ENTRIES}, limits(embed=embed))
         self.queue: VariableQueue = self.one.queues[1]
         self.now_ms = 1000
         self.queue.tick(self.now_ms)
@@ -75,61 +74,35 @@ def test_a_clock_that_goes_back_spoils_no_rate() -> None:
     assert 0 < rates.in_rate <= 100
 
 
-# -- VQ-22, VQ-23 --------------------------------------------------------------------------
+# -- what the memory monitor asks ------------------------------------------------------------
 
 
-def test_how_long_what_is_in_memory_lasts() -> None:
-    """Twice the messages over the sum of the rates: half of it leaves, half of it comes."""
-    rates = Rates()
-    assert rates.duration_s(1000) == math.inf
-    rates.in_rate = rates.out_rate = 100.0
-    assert rates.duration_s(1000) == pytest.approx(10.0)
-    rates.ack_in_rate = rates.ack_out_rate = 100.0
-    assert rates.duration_s(1000) == pytest.approx(5.0)
-    rates.in_rate = rates.out_rate = rates.ack_in_rate = rates.ack_out_rate = 0.009
-    assert rates.duration_s(1000) == math.inf
-
-
-def test_a_target_is_the_duration_times_the_rates() -> None:
-    rates = Rates()
-    rates.in_rate, rates.out_rate = 30.0, 20.5
-    assert rates.target_for(2.0) == 101
-    assert rates.target_for(0.0) == 0
-    assert rates.target_for(math.inf) == INFINITE
-
-
-def test_a_lower_target_reduces_memory_at_once() -> None:
-    node = Clocked()
-    node.publish(3 * IO_BATCH_MESSAGES)
-    node.second()
-    before = node.in_ram()
-    node.queue.set_duration_target(1.0)
-    target = int(node.queue.target_ram_count)
-    assert 0 < target < before
-    reached = node.in_ram()
-    assert reached <= before - IO_BATCH_MESSAGES
-    node.queue.check()
-    node.queue.set_duration_target(0.0)
-    assert node.queue.target_ram_count == 0
-    assert node.in_ram() < reached
-    node.queue.check()
-    node.one.settle(node.now_ms)
-    assert node.held() == 3 * IO_BATCH_MESSAGES
-
-
-def test_a_higher_target_brings_nothing_back_and_takes_nothing_away() -> None:
+def test_what_is_handed_out_and_acknowledged_is_what_leaves() -> None:
+    """Content and overhead, once on each of the two ways; what comes in does not count."""
     node = Clocked()
     node.publish(1000)
     node.second()
-    node.queue.set_duration_target(1.0)
-    kept = node.in_ram()
-    node.queue.set_duration_target(3.0)
-    assert node.in_ram() == kept
-    node.queue.set_duration_target(math.inf)
-    assert node.queue.target_ram_count == INFINITE
-    assert node.in_ram() == kept
-    node.publish(500)
-    assert node.in_ram() == kept + 500
+    assert node.queue.byte_rate() == 0
+    assert node.queue.rates.duration_s(node.queue.ram_bytes()) == math.inf
+    taken = node.fetch(500)
+    node.queue.unfetch(taken[100:])
+    assert node.queue.rates.left_bytes == 100 * 300
+    node.queue.ack(taken[:100])
+    assert node.queue.rates.left_bytes == 2 * 100 * 300
+    for _ in range(60):
+        taken = node.fetch(10)
+        node.queue.ack(taken)
+        node.second()
+    assert node.queue.byte_rate() == pytest.approx(10 * 300, rel=0.01)
+
+
+def test_how_long_what_is_in_memory_lasts() -> None:
+    rates = Rates()
+    assert rates.duration_s(1000) == math.inf
+    rates.left_rate = 400.0
+    assert rates.duration_s(1000) == pytest.approx(5.0)
+    rates.left_rate = 1.9
+    assert rates.duration_s(1000) == math.inf, "not a byte in a second"
 
 
 # -- VQ-25 to VQ-28 ------------------------------------------------------------------------
@@ -138,14 +111,13 @@ def test_a_higher_target_brings_nothing_back_and_takes_nothing_away() -> None:
 @pytest.mark.parametrize("acks_grow", [True, False])
 def test_what_grows_faster_leaves_first(acks_grow: bool) -> None:
     """Net growth decides: acknowledgements due less those given, against in less out."""
-    node = Clocked()
+    node = Clocked(embed=100)
     node.publish(400)
     node.fetch(200)
     rates = node.queue.rates
     rates.ack_in_rate, rates.ack_out_rate = (50.0, 10.0) if acks_grow else (50.0, 45.0)
     rates.in_rate, rates.out_rate = 60.0, 50.0
-    node.queue.target_ram_count = 350
-    node.queue.reduce_memory_use(10_000)
+    node.queue.page(node.queue.ram_bytes() - 50 * 100, 50)
     pending = int(node.queue.pending.ram_count)
     alphas = int(node.queue.q1.count() + node.queue.q4.count())
     assert (pending, alphas) == ((150, 200) if acks_grow else (200, 150))
@@ -156,42 +128,6 @@ def test_the_youngest_pending_messages_leave_memory_first() -> None:
     node = Clocked()
     node.publish(100)
     taken = node.fetch(100)
-    node.queue.target_ram_count = 60
-    node.queue.reduce_memory_use(10_000)
+    node.queue.page(node.queue.ram_bytes() - 40 * 100, 40)
     assert [len(one.content) > 0 for one in taken] == [True] * 60 + [False] * 40
     node.queue.check()
-
-
-def test_permitted_betas() -> None:
-    node = Clocked()
-    queue = node.queue
-    assert queue.permitted_betas() == INFINITE, "no target"
-    node.publish(1000)
-    queue._push_alphas(1000 - 64)
-    betas = int(queue.ready_count() - queue.q1.count() - queue.q4.count())
-    queue.target_ram_count = 100
-    assert queue.permitted_betas() == betas - betas * betas // (betas + 100)
-    queue.target_ram_count = 1
-    assert queue.permitted_betas() == ENTRIES, "a segment at least"
-    queue.target_ram_count = 0
-    assert queue.permitted_betas() == min(int(queue.q3.count()), ENTRIES)
-    queue.set_mode(True)
-    queue.target_ram_count = 100
-    assert queue.permitted_betas() == 100, "lazy: the target itself"
-
-
-def test_betas_become_delta_in_batches_only() -> None:
-    node = Clocked()
-    queue = node.queue
-    node.publish(IO_BATCH_MESSAGES - 10)
-    queue.target_ram_count = 1
-    queue.reduce_memory_use(1 << 30)
-    assert queue.delta_count == 0
-    assert queue.q3.count() > 0
-    node.publish(2 * IO_BATCH_MESSAGES)
-    queue.reduce_memory_use(1 << 30)
-    assert queue.delta_count > 0
-    assert queue.q3.count() >= 64, "the head stays"
-    queue.check()
-    node.one.settle(node.now_ms)
-    assert node.held() == 3 * IO_BATCH_MESSAGES - 10

@@ -40,6 +40,8 @@ def queue(**changes: Any) -> dict[str, Any]:
         "persistent_messages": 99,
         "target_ram_count": None,
         "target_ram_bytes": None,
+        "bytes_per_second": 0,
+        "duration_s": None,
         "rates": {"in": 1.5, "out": 2.5, "ack_in": 3.5, "ack_out": 4.5},
         "next_seq_id": 777,
         "index": {
@@ -192,6 +194,8 @@ def test_targets_and_a_stopped_queue_are_told(api: str) -> None:
         fault="damaged\x1b[2J",
         target_ram_count=10,
         target_ram_bytes=2048,
+        bytes_per_second=1_048_576,
+        duration_s=3.0,
         persistent_messages=None,
         delayed=4,
     )
@@ -199,6 +203,7 @@ def test_targets_and_a_stopped_queue_are_told(api: str) -> None:
     result = run("queue", "show", "or/ders", "--url", api)
     assert "durable, lazy, on the way there" in result.output
     assert "10 messages in memory, 2.0 KiB" in result.output
+    assert "3.0 s for what is in memory, 1.0 MiB leave in a second" in result.output
     assert words(result, "stopped") == ["stopped", "damaged\\x1b[2J"]
     assert words(result, "delayed") == ["delayed", "4", "messages"]
     assert "persistent " not in result.output.partition("sub-queue")[0]

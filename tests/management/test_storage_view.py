@@ -110,7 +110,8 @@ def test_a_list_leaves_out_what_nobody_has_counted() -> None:
 
 def test_targets_are_numbers_when_there_are_some() -> None:
     queue = opened().queues[1]
-    queue.target_ram_count = 5
+    queue.publish([message(b"x" * 100) for _ in range(50)], 0)
+    queue.target_ram_bytes = 5 * 300
     status: Any = listed_fields(queue)["backing_queue_status"]
     assert status["target_ram_count"] == 5
 

@@ -11,10 +11,10 @@ Not compiled: it runs when a person asks.
 
 from typing import Final
 
-from penstock.backing.ram_target import INFINITE
 from penstock.backing.runs import Run
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import INDEXED, PERSISTENT, Message
+from penstock.storage.memory_monitor import INFINITE
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
 
 Facts = dict[str, object]
@@ -112,8 +112,7 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
         },
         "delayed": len(queue.delayed),
         **_persistent(queue, count),
-        "target_ram_count": _limit(int(queue.target_ram_count)),
-        "target_ram_bytes": _limit(int(queue.target_ram_bytes)),
+        **_targets(queue),
         "rates": queue.rates.describe(),
         "next_seq_id": int(queue.next_seq_id()),
     }
@@ -144,8 +143,25 @@ def _ready_ram_count(queue: VariableQueue) -> int:
     return int(queue._ram_count)  # noqa: SLF001 - the same room's
 
 
-def _limit(target: int) -> int | None:
-    return None if target == INFINITE else target
+def _targets(queue: VariableQueue) -> Facts:
+    """What it may keep, how fast it moves, and for how long what is in memory lasts so.
+
+    Targets are in bytes; in messages it is what this is at their present average.
+    """
+    rate = int(queue.byte_rate())
+    held = int(queue.ram_bytes())
+    facts: Facts = {
+        "target_ram_count": None,
+        "target_ram_bytes": None,
+        "bytes_per_second": rate,
+        "duration_s": round(held / rate, 1) if rate else None,
+    }
+    target = int(queue.target_ram_bytes)
+    if target != INFINITE:
+        count = _ready_ram_count(queue) + int(queue.pending.ram_count)
+        facts["target_ram_bytes"] = target
+        facts["target_ram_count"] = target * count // held if held else 0
+    return facts
 
 
 def _content_ram_bytes(queue: VariableQueue) -> int:

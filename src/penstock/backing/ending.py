@@ -53,6 +53,7 @@ class EndingMessages(PagedMessages):
         count: i64 = len(messages)
         self.pending.remove(count, size, ram_count, ram_bytes)
         self.rates.ack_out_count += count
+        self.rates.left_bytes += size + count * MESSAGE_OVERHEAD_BYTES
         self._account(-ram_bytes - count * MESSAGE_OVERHEAD_BYTES)
         if flags & (LOGGED | INDEXED | STORED):
             self._forget(messages, flags)

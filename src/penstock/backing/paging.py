@@ -4,8 +4,7 @@
     pending content ─► disk       the consumer and from the publisher
 
 ``page`` is one slice of it, bounded in messages.  It works towards a target in bytes, which
-the engine sets while the node has too much in memory, and one in messages
-(``target_ram_count``, from a duration and the queue's rates).
+the engine sets while the node has too much in memory (storage/memory_monitor.py says how).
 
 What each step frees:
 
@@ -31,14 +30,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.backing.ram_target import INFINITE
 from penstock.backing.resting import RestingMessages
 from penstock.backing.runs import Run, ascending
 from penstock.core.message import INDEXED, LOGGED, REDELIVERED, STORED, Message
+from penstock.storage.memory_monitor import INFINITE
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
 
-IO_BATCH_MESSAGES: Final[i64] = 4096
-"""Fewer betas over what is permitted are left where they are."""
 TAIL_BYTES: Final[i64] = 128 * 1024
 """So much of delta's end is collected before it is written."""
 HEAD_LEAST_MESSAGES: Final[i64] = 64
@@ -64,7 +61,8 @@ class PagedMessages(RestingMessages):
         self._trim_delayed(quota)
         if self.rates.acks_grow_faster():
             self._trim_pending(quota)
-            moved += self._push_alphas(quota)
+            if self._over_bytes() > 0:
+                moved += self._push_alphas(quota)
         else:
             moved += self._push_alphas(quota)
             self._trim_pending(quota)
@@ -76,43 +74,6 @@ class PagedMessages(RestingMessages):
     def end_paging(self) -> None:
         self.target_ram_bytes = INFINITE
 
-    def reduce_memory_use(self, quota: i64) -> None:
-        """One slice towards ``target_ram_count``, for a duration target."""
-        if self.target_ram_count == INFINITE or self._over_count() <= 0:
-            return
-        if quota > self._over_count():
-            quota = self._over_count()
-        if self.rates.acks_grow_faster():
-            self._push_alphas(quota - self._trim_pending(quota))
-        else:
-            self._trim_pending(quota - self._push_alphas(quota))
-        betas = self.q2.count() + self.q3.count()
-        if betas - self.permitted_betas() >= IO_BATCH_MESSAGES or self.target_ram_count == 0:
-            self._push_betas(quota)
-
-    def set_duration_target(self, duration_s: float) -> None:
-        """What is in memory should last so long, no longer; infinity = keep everything."""
-        before = self.target_ram_count
-        self.target_ram_count = self.rates.target_for(duration_s)
-        if self.target_ram_count != INFINITE and (
-            before == INFINITE or self.target_ram_count < before
-        ):
-            self.reduce_memory_use(2 * IO_BATCH_MESSAGES)
-
-    def permitted_betas(self) -> i64:
-        """How many positions may stay in memory beside the alphas (VQ-28); INFINITE = all."""
-        target = self.target_ram_count
-        ready = self.ready_count()
-        if ready == 0 or target == INFINITE:
-            return INFINITE
-        if self.lazy:
-            return target
-        if target == 0:
-            return self.q3.count() if self.q3.count() < self._entries else self._entries
-        betas = ready - self.q1.count() - self.q4.count()
-        permitted = betas - betas * betas // (betas + target)
-        return permitted if permitted > self._entries else self._entries
-
     def ready_count(self) -> i64:
         return (
             self.q4.count() + self.q3.count() + self.delta_count + self.q2.count() + self.q1.count()
@@ -120,9 +81,6 @@ class PagedMessages(RestingMessages):
 
     def _over_bytes(self) -> i64:
         return self._ram_bytes - self.target_ram_bytes
-
-    def _over_count(self) -> i64:
-        return self._ram_count + self.pending.ram_count - self.target_ram_count
 
     # -- alphas to betas -------------------------------------------------------------------
 
@@ -222,8 +180,6 @@ class PagedMessages(RestingMessages):
     def _betas_kept(self) -> i64:
         """What stays of q3: a quarter of the target, and a little in any case."""
         kept = self.target_ram_bytes // 4 // self._size_of_one()
-        if self.target_ram_bytes == INFINITE:
-            kept = self.permitted_betas()
         if self.q4.count() >= HEAD_LEAST_MESSAGES:
             return kept
         return kept if kept > HEAD_LEAST_MESSAGES else HEAD_LEAST_MESSAGES
@@ -325,7 +281,7 @@ class PagedMessages(RestingMessages):
 
     def _trim_pending(self, quota: i64) -> i64:
         """Drop contents of unacknowledged messages, the youngest first; how many."""
-        if quota <= 0 or self.pending.ram_count == 0 or self._within_targets():
+        if quota <= 0 or self.pending.ram_count == 0 or self._over_bytes() <= 0:
             return 0
         messages = ascending(self.pending.youngest_in_ram(quota))
         if not self._contents_to_disk(messages):
@@ -383,11 +339,6 @@ class PagedMessages(RestingMessages):
                 self._the_index().set_delay(
                     message.seq_id, self._delayed_until[int(message.seq_id)]
                 )
-
-    def _within_targets(self) -> bool:
-        if self.target_ram_bytes != INFINITE and self._over_bytes() > 0:
-            return False
-        return self.target_ram_count == INFINITE or self._over_count() <= 0
 
     # -- modes -----------------------------------------------------------------------------
 

@@ -1,15 +1,13 @@
-"""How fast a queue moves, and how much of it may stay in memory.
+"""How fast a queue moves: what ``queue show`` says of it, and what the memory monitor asks.
 
-Rates are exponential averages with a half life of 5 s over four streams: messages in, out,
-acknowledgements coming due (delivered), acknowledgements given.  From them follows for how
-long what is in memory lasts (``duration_s``), and from a duration the node asks for, how
-many messages may stay (``target_for``).
+Rates are exponential averages with a half life of 5 s over four streams of messages: in, out,
+acknowledgements coming due (delivered), acknowledgements given.  A fifth stream is in bytes:
+what was handed out and what was acknowledged, each message with its overhead.  A message passes
+there twice, once on its way out of the ready ones and once out of memory, so half of it is the
+queue's *byte rate*: for ``held bytes / byte rate`` what is in memory lasts.
 
-One departure: the field's formula has *previous* counts in the numerator and a 4 in the
-denominator, and the previous counts are always 0 in its source, so it reports half of what
-was meant.  Here it is what was meant: messages in memory over half the sum of the rates.
-
-Facts: VQ-21 to VQ-23 of the classic queue.
+RabbitMQ has all four rates in this place, in messages (VQ-21 to VQ-23 of the classic queue), and
+by a slip reports half of what was meant.  Why ours is another measure, memory_monitor.py says.
 """
 
 from math import exp, log
@@ -18,10 +16,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 HALF_LIFE_S: Final = 5.0
-INFINITE: Final[i64] = -1
-"""As a target: keep everything in memory."""
-SLOWEST: Final = 0.01
-"""Below this rate (messages per second) a stream stands still."""
 
 
 @final
@@ -33,14 +27,17 @@ class Rates:
         self.out_count: i64 = 0
         self.ack_in_count: i64 = 0
         self.ack_out_count: i64 = 0
+        self.left_bytes: i64 = 0  # handed out, and once more when acknowledged
         self.in_rate: float = 0.0
         self.out_rate: float = 0.0
         self.ack_in_rate: float = 0.0
         self.ack_out_rate: float = 0.0
+        self.left_rate: float = 0.0
         self._seen_in: i64 = 0
         self._seen_out: i64 = 0
         self._seen_ack_in: i64 = 0
         self._seen_ack_out: i64 = 0
+        self._seen_left: i64 = 0
         self._updated_ms: i64 = 0
 
     def update(self, now_ms: i64) -> None:
@@ -60,35 +57,26 @@ class Rates:
         self.ack_out_rate = _mix(
             self.ack_out_rate, self.ack_out_count - self._seen_ack_out, passed_s, weight
         )
+        self.left_rate = _mix(self.left_rate, self.left_bytes - self._seen_left, passed_s, weight)
         self._seen_in = self.in_count
         self._seen_out = self.out_count
         self._seen_ack_in = self.ack_in_count
         self._seen_ack_out = self.ack_out_count
+        self._seen_left = self.left_bytes
         self._updated_ms = now_ms
 
     def acks_grow_faster(self) -> bool:
         """Is the pile of unacknowledged messages growing faster than the queue?"""
         return self.ack_in_rate - self.ack_out_rate > self.in_rate - self.out_rate
 
-    def _sum(self) -> float:
-        return self.in_rate + self.out_rate + self.ack_in_rate + self.ack_out_rate
+    def byte_rate(self) -> i64:
+        """Bytes that leave in a second."""
+        return i64(int(self.left_rate / 2.0)) if self.left_rate > 0.0 else 0
 
-    def duration_s(self, ram_count: i64) -> float:
-        """How long so many messages last at these rates; infinity when nothing moves."""
-        if (
-            self.in_rate < SLOWEST
-            and self.out_rate < SLOWEST
-            and self.ack_in_rate < SLOWEST
-            and self.ack_out_rate < SLOWEST
-        ):
-            return float("inf")
-        return float(int(ram_count)) * 2.0 / self._sum()
-
-    def target_for(self, duration_s: float) -> i64:
-        """How many messages may stay in memory so that they last this long; INFINITE = all."""
-        if duration_s == float("inf"):
-            return INFINITE
-        return i64(int(duration_s * self._sum()))
+    def duration_s(self, held_bytes: i64) -> float:
+        """For how long that lasts; infinity when nothing moves."""
+        rate = self.byte_rate()
+        return float(int(held_bytes)) / float(int(rate)) if rate > 0 else float("inf")
 
     def describe(self) -> dict[str, float]:
         return {

@@ -16,14 +16,16 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.pending import PendingAcks
-from penstock.backing.ram_target import INFINITE, Rates
+from penstock.backing.ram_target import Rates
 from penstock.backing.runs import Run
 from penstock.core.message import INDEXED, LOGGED, PENDING, SETTLED, STORED, Message
 from penstock.storage.disk_jobs import DiskJob, run_job
-from penstock.storage.engine import Engine, RestingQueue
+from penstock.storage.engine import Engine
+from penstock.storage.memory_monitor import INFINITE
 from penstock.storage.message_store import MessageStore, StoreRead
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.segment import NEVER_MS
 from penstock.storage.segment_jobs import SegmentRead
 
@@ -54,7 +56,6 @@ class RestingMessages(RestingQueue):
         self.index: QueueIndex | None = None
         self.lazy: bool = False
         self.fault: str = ""
-        self.target_ram_count: i64 = INFINITE
         self.target_ram_bytes: i64 = INFINITE
         self._engine: Engine = engine
         self._entries: i64 = entries
@@ -103,6 +104,9 @@ class RestingMessages(RestingQueue):
 
     def ram_bytes(self) -> i64:
         return self._ram_bytes
+
+    def byte_rate(self) -> i64:
+        return self.rates.byte_rate()
 
     def tick(self, now_ms: i64) -> None:
         self.rates.update(now_ms)

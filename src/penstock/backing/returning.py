@@ -47,9 +47,12 @@ class ReturningMessages(EndingMessages):
 
     def unfetch(self, messages: list[Message]) -> None:
         if messages:
+            count: i64 = len(messages)
+            before = self._ready_bytes
             self._came_back(messages)
-            self.rates.out_count -= len(messages)
-            self.rates.ack_in_count -= len(messages)
+            self.rates.out_count -= count
+            self.rates.ack_in_count -= count
+            self.rates.left_bytes -= self._ready_bytes - before + count * MESSAGE_OVERHEAD_BYTES
             self._put(messages)
 
     def _came_back(self, messages: list[Message]) -> None:

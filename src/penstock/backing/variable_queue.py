@@ -197,6 +197,7 @@ class VariableQueue(ExpiringMessages, BackingQueue):
         self.pending.add(taken, size)
         self.rates.out_count += count
         self.rates.ack_in_count += count
+        self.rates.left_bytes += size + count * MESSAGE_OVERHEAD_BYTES
         if self.q4.count() == 0:
             self.look_ahead()
         return taken

@@ -120,6 +120,9 @@ def _queue_pairs(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator
         + " in memory, "
         + ("any size" if size_bytes is None else size(size_bytes)),
     )
+    if facts["duration_s"] is not None:
+        pace = f"{size(facts['bytes_per_second'])} leave in a second"
+        yield "duration", f"{facts['duration_s']} s for what is in memory, {pace}"
     rates = facts["rates"]
     yield (
         "per second",

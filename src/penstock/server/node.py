@@ -54,10 +54,11 @@ from penstock.storage.definition_records import (
     VhostRecord,
 )
 from penstock.storage.definitions import Definitions
-from penstock.storage.engine import EngineLimits, RestingQueue
+from penstock.storage.engine import EngineLimits
 from penstock.storage.failpoints import reach
 from penstock.storage.files import RealFileSystem
 from penstock.storage.recovery import Opening, close_engine
+from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.store_groups import StoreWriter
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter

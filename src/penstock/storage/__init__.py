@@ -27,6 +27,8 @@ everything back.
     store_recovery.py    reads the store at start
     message_store.py     large contents, one copy each, with a count of who needs them
     ram.py               how much of all this is in memory
+    resting_queue.py     what the engine may ask of a queue's backing
+    memory_monitor.py    how much each queue may keep in memory when it is short
     engine.py            what the queues of a node share: paging, retirement of the journal
     terms.py             how everything stood at a clean stop
     recovery.py          opens the engine on a data directory, and closes it

@@ -10,11 +10,10 @@
 turn calls it as long as it says there is more.  Each slice is bounded by messages, so that
 the loop is held for a few milliseconds at most.
 
-**Paging.**  Over ``ram.paging_bytes`` the queues that hold most are told a target, each its
-share of the excess, and write to segments what is over it; the nearer to the limit the more
-per slice.  Bytes are counted, not messages, and unacknowledged ones too: RabbitMQ's way, by
-duration and count, lets large or unacknowledged messages run past the limit.  Nothing more is
-paged while ``WRITES_WAITING_MAX_BYTES`` wait for the disk: they are in memory all the same.
+**Paging.**  Over ``ram.paging_bytes`` the memory monitor (memory_monitor.py) finds out what each
+queue may keep, and those that hold more write to segments what is over it, the furthest over
+first.  Nothing more is paged while ``WRITES_WAITING_MAX_BYTES`` wait for the disk: they are in
+memory all the same.
 
 **Retirement** of the oldest journal file, in steps: every queue that may need it writes to
 segments what still lives there; settled marks are written; the segments are synced; the file
@@ -40,9 +39,11 @@ from penstock.storage.disk_jobs import JobBoard
 from penstock.storage.files import FileSystem
 from penstock.storage.journal import Journal, JournalFile
 from penstock.storage.journal_codec import JournalGroup
+from penstock.storage.memory_monitor import Holding, MemoryMonitor
 from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import RamAccount
+from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.segment import Segment
 from penstock.storage.segment_jobs import SegmentSync, Undertaker, WriteAccount
 
@@ -52,74 +53,8 @@ IDLE_FLUSH_MS: Final[i64] = 1000
 HOUSEKEEPING_MS: Final[i64] = 250
 TRANSIENT_BATCH_BYTES: Final[i64] = 1024 * 1024
 """The transient store writes so much at a time, and what is left a few times a second."""
-PAGED_AT_ONCE: Final = 16
-"""Queues that page in one round; the largest."""
-LEAST_TARGET_BYTES: Final[i64] = 256 * 1024
 REWRITTEN_AT_ONCE_BYTES: Final[i64] = 32 * 1024 * 1024
 """Segments of so many bytes are rewritten in one turn, before a retirement may have its own."""
-
-
-class RestingQueue:
-    """What the engine may ask of a queue's backing.
-
-    ``reader`` is who wants to know that something arrived, a name the engine only passes on.
-    """
-
-    queue_id: i64
-
-    def __init__(self) -> None:
-        self.reader: object = None
-
-    def set_reader(self, reader: object) -> None:
-        self.reader = reader
-
-    def needs_file(self, file_no: i64) -> bool:
-        """May something of journal files up to this one be needed after a crash?"""
-        raise NotImplementedError
-
-    def flush_file(self, file_no: i64, quota: i64) -> bool:
-        """Write to segments what lives only in journal files up to this one.
-
-        At most about ``quota`` messages; True = nothing is left, the index may be synced.
-        """
-        raise NotImplementedError
-
-    def flushed(self, file_no: i64) -> None:
-        """All that was found by ``flush_file`` is on its way to the disk, and will be synced."""
-        raise NotImplementedError
-
-    def ram_bytes(self) -> i64:
-        raise NotImplementedError
-
-    def page(self, target_bytes: i64, quota: i64) -> bool:
-        """Let go of memory over the target, about ``quota`` messages; True = there is more."""
-        raise NotImplementedError
-
-    def end_paging(self) -> None:
-        """Memory is not short any more."""
-        raise NotImplementedError
-
-    def tick(self, now_ms: i64) -> None:
-        """Some time has passed: averages move."""
-        raise NotImplementedError
-
-    def converting(self) -> bool:
-        """Is a change of mode under way that ``page`` goes on with?"""
-        raise NotImplementedError
-
-    def index_or_none(self) -> QueueIndex | None:
-        raise NotImplementedError
-
-    def segment_entries(self) -> i64:
-        raise NotImplementedError
-
-    def note_delivered(self) -> None:
-        """Before a clean stop: what was handed out is to be marked so after the start."""
-        raise NotImplementedError
-
-    def expiring(self) -> bool:
-        """May a message here have a time to die?"""
-        raise NotImplementedError
 
 
 @final
@@ -193,8 +128,9 @@ class Engine:
         self._visited: list[RestingQueue] = []
         self._syncs: list[SegmentSync] = []
         self._dying: list[Segment] = []  # segments whose files were to go when they were synced
-        self._paging: list[RestingQueue] = []
-        self._paged: list[RestingQueue] = []  # since memory became short
+        self.monitor: MemoryMonitor = MemoryMonitor()
+        self._paging: list[Holding] = []  # over their targets, the furthest last
+        self._paged: dict[int, RestingQueue] = {}  # since memory became short
         self._converting: list[RestingQueue] = []
         self._slack_bytes: i64 = segment_slack_bytes
         self._wasteful: list[Segment] = []  # the most garbage last
@@ -281,7 +217,7 @@ class Engine:
         if waiting > TRANSIENT_BATCH_BYTES:
             self.transient_store.flush_job()
         self.ram.cached_bytes = self.store.cached_bytes() + self.transient_store.cached_bytes()
-        more = self._page()
+        more = self._page(now_ms)
         if self._convert():
             more = True
         if self._flush_impatient():
@@ -307,33 +243,42 @@ class Engine:
         """So much waits for it that more would only be more in memory; its end wakes the loop."""
         return self.account.waiting_bytes + self.ram.cached_bytes > WRITES_WAITING_MAX_BYTES
 
-    def _page(self) -> bool:
+    def _page(self, now_ms: i64) -> bool:
         if self.disk_is_short or not self.ram.must_page():
-            for queue in self._paged:
-                queue.end_paging()
-            self._paged = []
-            self._paging = []
+            self._end_paging()
             return False
         if self._disk_is_busy():
             return False
-        if not self._paging:
-            everyone = list(self.queues.values())
-            everyone.sort(key=_ram_bytes)
-            self._paging = everyone[-PAGED_AT_ONCE:]
-            self._paged.extend([queue for queue in self._paging if queue not in self._paged])
+        if self.monitor.is_due(now_ms, len(self._paging) > 0, len(self.queues)):
+            self._set_targets(now_ms)
         if not self._paging:
             return False  # all that takes memory waits for the disk
-        queue = self._paging.pop()
-        # Each queue keeps its share of nine tenths of what the node may keep.
-        share = queue.ram_bytes() * 9 // 10 * self.ram.paging_bytes // self.ram.used_bytes()
-        least = self.ram.paging_bytes // 8
-        if least > LEAST_TARGET_BYTES:
-            least = LEAST_TARGET_BYTES
-        self.paged_slices += 1
-        if queue.page(share if share > least else least, SLICE_MESSAGES):
-            self._paging.append(queue)
-            return True
+        over = self._paging.pop()
+        queue = over.queue
+        if int(queue.queue_id) in self.queues:
+            self.paged_slices += 1
+            if queue.page(over.target_bytes, SLICE_MESSAGES):
+                self._paging.append(over)
         return len(self._paging) > 0
+
+    def _set_targets(self, now_ms: i64) -> None:
+        """The queues may keep nine tenths of what starts paging.
+
+        What waits for the disk goes by itself: nobody has to page in its place.
+        """
+        paging = self.ram.paging_bytes
+        queues = list(self.queues.values())
+        self._paging = self.monitor.look(queues, paging - paging // 10, paging, now_ms)
+        for over in self._paging:
+            self._paged[int(over.queue.queue_id)] = over.queue
+
+    def _end_paging(self) -> None:
+        for queue in self._paged.values():
+            queue.end_paging()
+        if self._paged:
+            self._paged = {}
+            self._paging = []
+        self.monitor.rest()
 
     def _convert(self) -> bool:
         if self._converting and not self._disk_is_busy():
@@ -341,6 +286,8 @@ class Engine:
             if int(queue.queue_id) in self.queues and queue.converting():
                 self._converting.insert(0, queue)
                 return queue.page(0, SLICE_MESSAGES)
+            if int(queue.queue_id) not in self._paged:
+                queue.end_paging()
         return False
 
     def _flush_impatient(self) -> bool:
@@ -471,7 +418,3 @@ class Engine:
 
 def _garbage_bytes(segment: Segment) -> int:
     return int(segment.size - segment.record_bytes)
-
-
-def _ram_bytes(queue: RestingQueue) -> int:
-    return int(queue.ram_bytes())

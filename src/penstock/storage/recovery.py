@@ -41,7 +41,7 @@ from mypy_extensions import i64
 from penstock.core.errors import Corrupt
 from penstock.core.message import STORED, Message
 from penstock.storage.disk_jobs import DiskJob, JobBoard, run_job
-from penstock.storage.engine import Engine, EngineLimits, RestingQueue
+from penstock.storage.engine import Engine, EngineLimits
 from penstock.storage.failpoints import reach
 from penstock.storage.files import FileSystem
 from penstock.storage.index_recovery import IndexScan
@@ -50,6 +50,7 @@ from penstock.storage.journal_codec import SPARE_SUFFIX, journal_file_name, jour
 from penstock.storage.journal_recovery import SEQ_ID_STEP, JournalRecovery
 from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
+from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.segment_codec import segment_file_name
 from penstock.storage.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
 
