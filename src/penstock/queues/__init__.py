@@ -3,5 +3,5 @@
 In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``backing``.
 
     queue.py       ready messages meet consumers      consumers.py   windows and outlets
-    schedule.py    things that are due at a time
+    schedule.py    things that are due at a time    dealing.py     messages go round in a ring
 """

@@ -15,14 +15,28 @@ from mypy_extensions import i64
 
 UNLIMITED: Final[i64] = 1 << 40
 """More messages than any queue delivers in one go."""
+OUTLET_BYTES: Final[i64] = 512 * 1024
+"""More than this waiting to be sent shuts an outlet, where it was not told less."""
 
 
 @final
 class Outlet:
-    """A session's way out, shared by all its consumers."""
+    """A session's way out, shared by all its consumers.
+
+    With more than ``limit_bytes`` on its way it is shut until all of that has left.
+    """
 
     def __init__(self) -> None:
         self.open: bool = True
+        self.limit_bytes: i64 = OUTLET_BYTES
+        self.unsent_bytes: i64 = 0  # what the socket did not take at the last write
+        self.busy: bool = False  # something was delivered since then
+        self.round: i64 = 0  # of the output budget, the last in which it was
+
+    def room_bytes(self) -> i64:
+        """How much one pass may bring, but for a first message of any size."""
+        room = self.limit_bytes - self.unsent_bytes
+        return room if room > 0 else 0
 
 
 @final

@@ -29,6 +29,7 @@ from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring
+from penstock.queues.dealing import Dealing
 from penstock.queues.limiting import LimitedMessages
 from penstock.queues.limits import Death
 from penstock.queues.refusals import check_going, leased, locked
@@ -178,15 +179,17 @@ class Queue(LimitedMessages):
             return self._deliver_to(ring.members[0], now_ms)
         return self._deliver_round_robin(ring, now_ms)
 
-    def _fetch(self, count: i64, now_ms: i64) -> list[Message]:
+    def _fetch(self, count: i64, size: i64, now_ms: i64) -> list[Message]:
         """From the head; a message whose time passed behind one that lasts is not handed out.
 
         One whose time comes just now may be: a time to live of 0 means "at once or not at all".
         """
         if count > DELIVER_MESSAGES_MAX:
             count = DELIVER_MESSAGES_MAX
+        if size > DELIVER_BYTES_MAX:
+            size = DELIVER_BYTES_MAX
         while True:
-            messages = self.backing.fetch(count, DELIVER_BYTES_MAX)
+            messages = self.backing.fetch(count, size)
             if len(messages) > 0 and self._counts_bodies():
                 self._count_bodies(messages, -1)
             if len(messages) == 0 or not self.backing.may_expire():
@@ -202,7 +205,7 @@ class Queue(LimitedMessages):
         room = consumer.room()
         if room == 0:
             return []
-        messages = self._fetch(room, now_ms)
+        messages = self._fetch(room, consumer.outlet.room_bytes(), now_ms)
         if len(messages) == 0:
             return []
         self._hand_out(consumer, messages)
@@ -212,77 +215,35 @@ class Queue(LimitedMessages):
 
     def _deliver_round_robin(self, ring: Ring, now_ms: i64) -> list[Delivery]:
         """Message by message to the next consumer that has room, as RabbitMQ deals."""
-        members = ring.members
-        rooms: list[int] = []
-        total: i64 = 0
-        for consumer in members:
-            room = consumer.room()
-            if room > DELIVER_MESSAGES_MAX:
-                room = DELIVER_MESSAGES_MAX
-            rooms.append(int(room))
-            total += room
-        if total == 0:
+        dealing = Dealing(ring, DELIVER_MESSAGES_MAX)
+        if dealing.messages_wanted == 0:
             return []
-        messages = self._fetch(total, now_ms)
+        messages = self._fetch(dealing.messages_wanted, dealing.bytes_wanted, now_ms)
         if len(messages) == 0:
             return []
-        hands: list[list[Message]] = [[] for _ in members]
-        count: i64 = len(members)
-        place = ring.next % count
-        left: list[Message] = []
-        for message in messages:
-            tried: i64 = 0
-            # A shared window shrinks while we deal, so room is asked for each message.
-            while tried < count and (
-                rooms[place] <= len(hands[place]) or members[place].shared.room() == 0
-            ):
-                place = (place + 1) % count
-                tried += 1
-            if tried == count:
-                left.append(message)
-                continue
-            hands[place].append(message)
-            consumer = members[place]
-            if not consumer.no_ack:
-                consumer.take(1)
-                self.unacked_count += 1
-            place = (place + 1) % count
-        ring.next = place
-        if ring.shares_holder:
-            dealt = messages[: len(messages) - len(left)]
-            return self._deal_in_order(ring, dealt, hands, left)
-        return self._deal(ring, hands, left)
-
-    def _deal_in_order(
-        self,
-        ring: Ring,
-        messages: list[Message],
-        hands: list[list[Message]],
-        left: list[Message],
-    ) -> list[Delivery]:
-        """As ``_deal``, but in message order: two consumers of one session see it."""
-        takers: dict[int, Consumer] = {}
-        for i in range(len(hands)):
-            for message in hands[i]:
-                takers[_place(message)] = ring.members[i]
-        self._deal(ring, hands, left)
-        return [Delivery(takers[_place(message)], [message]) for message in messages]
-
-    def _deal(self, ring: Ring, hands: list[list[Message]], left: list[Message]) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        for i in range(len(hands)):
-            if len(hands[i]) > 0:
-                consumer = ring.members[i]
-                self.delivered_count += len(hands[i])
-                if consumer.no_ack:
-                    self.backing.ack(hands[i])
-                deliveries.append(Delivery(consumer, hands[i]))
+        left = dealing.deal(messages)
+        self.unacked_count += dealing.unacked_count
+        deliveries = self._handed(dealing)
         if len(left) > 0:
             self.backing.unfetch(left)
             if self._counts_bodies():
                 self._count_bodies(left, 1)
         elif self.backing.ready_count() > 0 and ring.has_room():
             self.wake()
+        if ring.shares_holder:
+            return _in_order(messages[: len(messages) - len(left)], deliveries)
+        return deliveries
+
+    def _handed(self, dealing: Dealing) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for i in range(len(dealing.takers)):
+            hand = dealing.hands[i]
+            if len(hand) > 0:
+                consumer = dealing.takers[i]
+                self.delivered_count += len(hand)
+                if consumer.no_ack:
+                    self.backing.ack(hand)
+                deliveries.append(Delivery(consumer, hand))
         return deliveries
 
     def _hand_out(self, consumer: Consumer, messages: list[Message]) -> None:
@@ -493,6 +454,15 @@ class Queue(LimitedMessages):
         assert self.refilling == (self in self._refills), "Q2"
         assert outstanding <= self.unacked_count, "Q4"
         self.backing.check()
+
+
+def _in_order(messages: list[Message], deliveries: list[Delivery]) -> list[Delivery]:
+    """The same in message order: two consumers of one session see it."""
+    takers: dict[int, Consumer] = {}
+    for delivery in deliveries:
+        for message in delivery.messages:
+            takers[_place(message)] = delivery.consumer
+    return [Delivery(takers[_place(message)], [message]) for message in messages]
 
 
 def _place(message: Message) -> int:

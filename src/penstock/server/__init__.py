@@ -9,5 +9,6 @@ sessions.py        who comes, and what they speak
 amqp_session.py    one connection             amqp_handshake.py, amqp_link.py
 amqp_channel.py    one channel                amqp_topology.py
 boot_definitions.py  what is imported at start
+output_budget.py   what may wait for sockets that are not read
 range_session.py   one reader of ranges       watch.py      what management may see
 """

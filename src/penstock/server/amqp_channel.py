@@ -45,8 +45,6 @@ from penstock.wire.amqp.events import AckRun
 from penstock.wire.amqp.ledger import ALL_OPEN, DeliveryLedger, Settlement
 from penstock.wire.amqp.methods import Method
 
-OUTPUT_HIGH_BYTES: Final[i64] = 512 * 1024
-"""More than this waiting to be sent shuts the outlet until it has left."""
 ACCOUNTS_MAX: Final = 64
 """Queues a channel polls; above this, those it owes nothing are forgotten."""
 
@@ -94,8 +92,10 @@ class AmqpChannel:
         if link.vhost.tracing:
             trace_deliveries(link, self.number, cast(Queue, consumer.queue).name, messages)
         write_deliveries(link.out, self.number, tag_bytes, first_tag, messages, link.frame_max)
-        if len(link.out) > OUTPUT_HIGH_BYTES:
-            link.outlet.open = False
+        outlet = link.outlet
+        outlet.busy = True
+        if len(link.out) + outlet.unsent_bytes >= outlet.limit_bytes:
+            outlet.open = False
 
     # -- settling ------------------------------------------------------------------------
 

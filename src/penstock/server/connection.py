@@ -79,6 +79,16 @@ class Connection:
         sock = self.sock
         return sock.login if isinstance(sock, SecureSocket) else None
 
+    def slim(self) -> None:
+        """While the peer does not read, keep no more than what it has not read."""
+        session = self.session
+        if session is None or not self.unsent:
+            return
+        if 2 * self.unsent.nbytes < memoryview(self.unsent.obj).nbytes:
+            self.unsent = memoryview(bytes(self.unsent))
+        if len(session.out) == 0:
+            session.renew_output()  # its buffer is as large as it ever was
+
     def own_address(self) -> tuple[str, int]:
         """Where the client came in."""
         if self.own is not None:

@@ -17,6 +17,7 @@ from typing import Final
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings
 from penstock.server.connection import UNIX, Connection
+from penstock.server.output_budget import KERNEL_UNSENT_BYTES
 from penstock.server.proxy_protocol import ProxySocket
 from penstock.server.secure_socket import SecureSocket, TlsOptions
 
@@ -60,6 +61,7 @@ class Listener:
     def connection(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> Connection:
         if not self._is_unix:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_UNSENT_BYTES)
             for level, option, value in KEEPALIVE:
                 sock.setsockopt(level, option, value)
         connection = Connection(sock, peer, now_ms)

@@ -215,6 +215,7 @@ class Loop:
             for fd in self.listeners:
                 self._epoll.modify(fd, _IN)
         self._sessions.tick(now_ms)
+        self.turn.output.tick()
         for connection in list(self.connections.values()):
             session = connection.session
             if session is None:
@@ -222,6 +223,8 @@ class Loop:
                     self._drop(connection, now_ms)
                 continue
             session.unread = connection.paused
+            connection.slim()
+            self.turn.output.limit(session.outlet)
             session.clogged = not connection.paused and connection.mask & _IN == 0
             if not self._ticked(connection, session, now_ms):
                 self._drop(connection, now_ms)
@@ -402,6 +405,7 @@ class Loop:
             self._drop(connection, now_ms)
             return
         left = len(connection.unsent)
+        self.turn.output.wrote(session.outlet, left)
         if left == 0:
             if session.closed:
                 self._close(connection, session, now_ms)
@@ -478,6 +482,7 @@ class Loop:
         connection.sock.close()
         session = connection.session
         if session is not None:
+            self.turn.output.wrote(session.outlet, 0)
             session.carrier = None
             try:
                 session.lost(now_ms)

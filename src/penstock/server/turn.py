@@ -22,6 +22,7 @@ from penstock.queues.queue import Queue
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
+from penstock.server.output_budget import OutputBudget
 from penstock.server.session import Session
 from penstock.storage.engine import Engine
 from penstock.storage.journal_codec import JournalGroup
@@ -53,6 +54,7 @@ class Turn:
         self._engine = engine
         self._committer = committer
         self._worker = worker
+        self.output = OutputBudget(engine.ram)
         self._more_work: bool = False
         self._synced_at_ms: i64 = 0
         self._unwritten_bytes: i64 = 0  # with the committer

@@ -2,7 +2,8 @@
 
 Freed contents do not leave the resident size of the process at once, so memory is counted
 here and not asked of the system: each message as its content plus ``MESSAGE_OVERHEAD_BYTES``,
-ready and unacknowledged alike, and what waits for the disk in segments and stores.
+ready and unacknowledged alike, what waits for the disk in segments and stores, and what sessions
+have not sent.
 """
 
 from typing import Final, final
@@ -29,10 +30,11 @@ class RamAccount:
         self.queued_bytes: i64 = 0
         self.cached_bytes: i64 = 0  # contents that wait for the message stores' files
         self.uncommitted_bytes: i64 = 0  # published in transactions that are not over
+        self.output_bytes: i64 = 0  # written for peers that have not taken it
         self._writes: WriteAccount = writes
 
     def used_bytes(self) -> i64:
-        waiting = self.cached_bytes + self._writes.waiting_bytes
+        waiting = self.cached_bytes + self._writes.waiting_bytes + self.output_bytes
         return self.queued_bytes + self.uncommitted_bytes + waiting
 
     def take_uncommitted(self, size_bytes: i64) -> bool:

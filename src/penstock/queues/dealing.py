@@ -1,0 +1,80 @@
+"""``Dealing``: messages go round among the consumers of one ring, one each, as RabbitMQ deals.
+
+Looking for who has room costs one step for each consumer and each pass, never for each message:
+a thousand consumers that take nothing, because their sockets are not read or their windows are
+full, stand beside the deal and not in it.
+
+    who has room, from whose turn it is on ─► deal ─► a hand for each; what nobody could take
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.core.message import Message
+from penstock.queues.consumers import Consumer, Ring
+
+
+@final
+class Dealing:
+    """One deal; ``messages_wanted`` and ``bytes_wanted`` say what is to be fetched for it."""
+
+    def __init__(self, ring: Ring, most_messages: i64) -> None:
+        """``most_messages``: so many nobody gets in one deal."""
+        self.takers: list[Consumer] = []
+        self.hands: list[list[Message]] = []
+        self.unacked_count: i64 = 0  # dealt, and to be settled
+        self.messages_wanted: i64 = 0
+        self.bytes_wanted: i64 = 0
+        self._ring = ring
+        self._places: list[int] = []  # of the takers in the ring
+        self._rooms: list[int] = []
+        count: i64 = len(ring.members)
+        place = ring.next % count if count > 0 else 0
+        for _ in range(count):
+            consumer = ring.members[place]
+            room = consumer.room()
+            if room > most_messages:
+                room = most_messages
+            if room > 0:
+                self.takers.append(consumer)
+                self.hands.append([])
+                self._places.append(int(place))
+                self._rooms.append(int(room))
+                self.messages_wanted += room
+                self.bytes_wanted += consumer.outlet.room_bytes()
+            place += 1
+            if place == count:
+                place = 0
+
+    def deal(self, messages: list[Message]) -> list[Message]:
+        """Returns what nobody had room for, at the end."""
+        rooms = self._rooms
+        still: list[int] = list(range(len(self.takers)))  # who may still have room
+        turn: i64 = 0
+        dealt: i64 = 0
+        last: i64 = -1
+        for message in messages:
+            taker: i64 = -1
+            while len(still) > 0:
+                if turn >= len(still):
+                    turn = 0
+                taker = still[turn]
+                # A shared window shrinks while we deal, so room is asked for each message.
+                if rooms[taker] > 0 and self.takers[taker].shared.room() > 0:
+                    break
+                del still[turn]
+            if len(still) == 0:
+                break
+            self.hands[taker].append(message)
+            rooms[taker] -= 1
+            consumer = self.takers[taker]
+            if not consumer.no_ack:
+                consumer.take(1)
+                self.unacked_count += 1
+            last = taker
+            dealt += 1
+            turn += 1
+        if last >= 0:
+            self._ring.next = (self._places[last] + 1) % len(self._ring.members)
+        return messages[dealt:]
