@@ -51,6 +51,21 @@ ELSEWHERE: Final = (
         "server/test_dead_letters.py::test_what_is_tried_too_often_dies",
     ),
     Elsewhere(
+        "Budgets of a virtual host",
+        "Limits of virtual hosts are `max-connections` and `max-queues`.",
+        "`max-memory-bytes`, `max-disk-bytes` and `max-publish-rate` besides: who is over them has "
+        "its publishers held.",
+        "broker/test_budgets.py::test_reasons_are_joined_and_go_with_their_limit",
+    ),
+    Elsewhere(
+        "Consumers that do not read",
+        "The kernel takes up to 4 MB for each of them.",
+        "At most 256 KiB, beside the peer's own receive buffer; what the broker keeps for all of "
+        "them has one budget.",
+        "server/test_output_budget.py::"
+        "test_consumers_that_never_read_cost_little_and_nobody_else_anything",
+    ),
+    Elsewhere(
         "Dead letters",
         "Of classic queues they are published without waiting: a crash at the wrong moment loses "
         "them.",

@@ -115,6 +115,16 @@ def test_nonsense_is_refused(
     assert served.get(VHOST) == served.get("/api/user-limits/guest") == []
 
 
+def test_budgets_are_limits_like_others(served: Served) -> None:
+    wanted = {"max-memory-bytes": 1 << 40, "max-disk-bytes": 5, "max-publish-rate": 0}
+    for name, value in wanted.items():
+        assert put(served, f"{VHOST}/{name}", value) == 204
+    assert served.get(VHOST) == [{"vhost": "/", "value": wanted}]
+    for name in wanted:
+        assert ask(served, "DELETE", f"{VHOST}/{name}")[0] == 204
+    assert served.get(VHOST) == []
+
+
 def test_who_may_look_and_who_may_change(served: Served) -> None:
     served.add_user("none", "m", ["policymaker"])
     assert put(served, f"{VHOST}/max-queues", 100) == 204

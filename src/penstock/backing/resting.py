@@ -105,6 +105,18 @@ class RestingMessages(RestingQueue):
     def ram_bytes(self) -> i64:
         return self._ram_bytes
 
+    def disk_bytes(self) -> i64:
+        """A durable queue's transient messages count as if they were persistent."""
+        held = self._ready_bytes + self.pending.bytes
+        if self.durable:
+            return held
+        objects: i64 = len(self.delayed)
+        for run in [self.q1, self.q2, self.q3, self.q4, self.tail]:
+            objects += run.count()
+        objects += self.pending.count
+        elsewhere = held - (self._ram_bytes - objects * MESSAGE_OVERHEAD_BYTES)
+        return elsewhere if elsewhere > 0 else 0
+
     def byte_rate(self) -> i64:
         return self.rates.byte_rate()
 

@@ -7,5 +7,6 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
     access.py      users and passwords                arguments.py  x-arguments: known and refused
     rights.py      configure, write, read, topics     policies.py   settings by name, merged
     confirms.py    when a publish is safe             administration.py  users, limits, policies
+    budget.py      what a virtual host may use        budgets.py    who uses more
     definitions_json.py  all of it in RabbitMQ's JSON, out and in
 """

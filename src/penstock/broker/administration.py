@@ -15,6 +15,7 @@ from typing import Final
 
 from penstock.broker.access import HASHINGS, NO_LIMIT, User
 from penstock.broker.broker import Broker
+from penstock.broker.budget import BUDGET_LIMITS
 from penstock.broker.policies import Policy, check_policy
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import NotFound, PreconditionFailed
@@ -26,9 +27,17 @@ from penstock.storage.definition_records import (
     VhostRecord,
 )
 
-VHOST_LIMITS: Final = ("max-connections", "max-queues")
+VHOST_LIMITS: Final = ("max-connections", "max-queues", *BUDGET_LIMITS)
 USER_LIMITS: Final = ("max-connections", "max-channels")
 LIMIT_MAX: Final = 2**31 - 1
+BYTES_MAX: Final = 2**60
+
+
+def limits_of(vhost: Vhost) -> dict[str, int]:
+    """Those that are set."""
+    limits = {"max-connections": int(vhost.max_connections), "max-queues": int(vhost.max_queues)}
+    limits.update(vhost.budget.limits())
+    return {name: value for name, value in limits.items() if value > NO_LIMIT}
 
 
 def check_pattern(pattern: str) -> None:
@@ -150,8 +159,9 @@ class Administration:
                 raise PreconditionFailed(f'Unrecognised terms [{{<<"{name}">>,{value}}}] in limits')
             if isinstance(value, bool) or not isinstance(value, int):
                 raise PreconditionFailed(f"{name} should be a number, actually was {value!r}")
-            if value > LIMIT_MAX:
-                raise PreconditionFailed(f"{name} is more than {LIMIT_MAX}")
+            most = BYTES_MAX if name.endswith("-bytes") else LIMIT_MAX
+            if value > most:
+                raise PreconditionFailed(f"{name} is more than {most}")
         for name in known:
             self._broker.limit(scope, owner, name, limits.get(name, NO_LIMIT))
         kept = {name: value for name, value in limits.items() if value > NO_LIMIT}

@@ -12,6 +12,7 @@ from penstock.backing.factory import adopt
 from penstock.broker.access import NO_LIMIT, User, UserRegistry
 from penstock.broker.admission import Admission
 from penstock.broker.alarms import Alarms
+from penstock.broker.budgets import Budgets
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
@@ -65,6 +66,7 @@ class Broker:
         self.node_name: str = ""
         self.schedule = Schedule()
         self.sweep = Sweep(definitions)
+        self.budgets = Budgets(self.vhosts)
         self.replies = Replies()
         self.dead_letters = DeadLetters(
             self.vhosts, self.replies, letter_writer, lambda: engine.journal.durable_position
@@ -145,7 +147,7 @@ class Broker:
             self.limit(limit.scope, limit.owner, limit.name, limit.value)
 
     def limit(self, scope: str, owner: str, name: str, value: int) -> None:
-        """How many connections, channels or queues somebody or something may have."""
+        """How much somebody or something may have: connections, channels, queues, budgets."""
         value = max(value, NO_LIMIT)
         if scope == "user":
             user = self.users.users[owner]
@@ -157,8 +159,10 @@ class Broker:
             vhost = self.vhosts[owner]
             if name == "max-connections":
                 vhost.max_connections = value
-            else:
+            elif name == "max-queues":
                 vhost.max_queues = value
+            else:
+                vhost.budget.set(name, value)
 
     def _bind_all(self, topology: Topology) -> None:
         for binding in topology.bindings:

@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any, Final
 
 from penstock.broker.access import HASHING, NO_LIMIT, User, hash_password
-from penstock.broker.administration import Administration
+from penstock.broker.administration import Administration, limits_of
 from penstock.broker.broker import Broker
 from penstock.broker.policies import Policy, check_key
 from penstock.broker.vhost import Vhost
@@ -124,9 +124,7 @@ def _limits(limits: dict[str, int]) -> dict[str, int]:
 
 
 def _contents(vhost: Vhost, changed: list[str]) -> dict[str, list[Json]]:
-    limits = _limits(
-        {"max-connections": int(vhost.max_connections), "max-queues": int(vhost.max_queues)}
-    )
+    limits = limits_of(vhost)
     book = vhost.policies
     parameters: list[Json] = [
         {"component": "operator_policy", "name": policy.name, "value": _policy(policy)}

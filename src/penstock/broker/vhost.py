@@ -16,6 +16,7 @@ from mypy_extensions import i64
 from penstock.backing.interface import BackingQueue
 from penstock.broker.access import NO_LIMIT
 from penstock.broker.arguments import check_exchange_arguments, check_queue_arguments
+from penstock.broker.budget import Budget
 from penstock.broker.equivalence import check_same_exchange, check_same_queue
 from penstock.broker.policies import PolicyBook
 from penstock.broker.routes import (
@@ -96,6 +97,7 @@ class Vhost:
         self.connection_count: i64 = 0
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT
+        self.budget = Budget()
         self._definitions = definitions
         self._engine = engine
         self._make_backing = make_backing

@@ -1,7 +1,7 @@
 """How much virtual hosts and users may have, over HTTP, in the form of RabbitMQ's API.
 
     GET         /api/vhost-limits    /api/vhost-limits/{vhost}
-    PUT DELETE  /api/vhost-limits/{vhost}/{limit}    max-connections, max-queues
+    PUT DELETE  /api/vhost-limits/{vhost}/{limit}    max-connections, max-queues, and the budgets
     GET         /api/user-limits     /api/user-limits/{user}
     PUT DELETE  /api/user-limits/{user}/{limit}      max-connections, max-channels
 
@@ -15,7 +15,7 @@ import json
 from aiohttp import web
 
 from penstock.broker.access import NO_LIMIT
-from penstock.broker.administration import USER_LIMITS, VHOST_LIMITS, Administration
+from penstock.broker.administration import USER_LIMITS, Administration, limits_of
 from penstock.broker.broker import Broker
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.management.access import Visitor
@@ -56,9 +56,7 @@ class LimitsApi:
         return [{"user": name, "value": value} for name, value in limits.items() if value]
 
     def _vhost_limits(self, name: str) -> dict[str, int]:
-        vhost = self._broker.vhost(name)
-        values = (int(vhost.max_connections), int(vhost.max_queues))
-        return _set_ones(VHOST_LIMITS, values)
+        return limits_of(self._broker.vhost(name))
 
     def _user_limits(self, name: str) -> dict[str, int]:
         user = self._broker.users.users.get(name)

@@ -92,6 +92,7 @@ class Publishing:
         self.published_count += count
         link.session.has_published = True
         route = link.route(run.address)
+        link.vhost.budget.allowance -= count
         if link.broker.stamping != UNSTAMPED:
             run.messages = stamped(run.messages, link.now_ms, link.broker.stamping)
         marks = _marks_in(run.messages)

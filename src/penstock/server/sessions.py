@@ -78,6 +78,7 @@ class Sessions:
 
     def tick(self, now_ms: int) -> None:
         self._leases.tick(now_ms)
+        self._broker.budgets.tick(now_ms)
 
 
 def server_properties() -> dict[str, object]:

@@ -1,0 +1,193 @@
+"""``Budgets``: which virtual hosts use more than they may, and why their publishers are held.
+
+    queues of a virtual host ─► bytes in memory, bytes on disk ─┐
+    what was published since the last look ─► tokens left ──────┴─► ``reasons``, by virtual host
+
+Three budgets (budget.py), each a limit of the virtual host:
+
+    max-memory-bytes   messages in memory: contents and objects, ready and unacknowledged
+    max-disk-bytes     messages on disk: all contents of durable queues, of others what was paged
+    max-publish-rate   messages per second that clients publish
+
+Who is over one has a reason; its publishers are held, its consumers go on, and nobody else notices.
+Sizes have hysteresis: over the limit sets the reason, nine tenths of it take it away.  So a
+publisher does not hear ``blocked`` and ``unblocked`` at every message that somebody takes.
+
+The rate is a bucket of tokens that holds one second of it.  Publishing takes them
+(``Budget.allowance``), time brings them back; an empty bucket sets the reason, at the next look or
+at once when a publisher is seen to have emptied it (``spent``), and half a bucket takes it away.
+What is published over it, the rest of one read, is paid back first.  So in any time t no more than
+``rate * (t + 1)`` messages come, and one read for each connection.
+
+Sizes are counted anew at each look, which costs a step for each queue; with very many queues the
+looks are rarer (``QUEUES_PER_MS``).  A limit of 0 lets nothing through.
+
+Invariants (``check``):
+  B1  a reason belongs to a virtual host that has a budget
+  B2  no bucket holds more than its second
+"""
+
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.budget import Budget
+from penstock.broker.vhost import Vhost
+from penstock.queues.queue import Queue
+from penstock.storage.resting_queue import RestingQueue
+
+LOW_ON_MEMORY: Final = "low on memory in virtual host"
+LOW_ON_DISK: Final = "low on disk in virtual host"
+PUBLISH_RATE: Final = "publish rate of virtual host"
+AND: Final = " & "
+"""As RabbitMQ joins the reasons of its alarms."""
+QUEUES_PER_MS: Final[i64] = 200
+
+
+@final
+class Usage:
+    """What was found at the last look at a virtual host."""
+
+    def __init__(self) -> None:
+        self.memory_bytes: i64 = 0
+        self.disk_bytes: i64 = 0
+        self.low_on_memory: bool = False
+        self.low_on_disk: bool = False
+        self.over_rate: bool = False
+        self.looked_at_ms: i64 = 0
+        self.filled_at_ms: i64 = 0
+        self.thousandths: i64 = 0  # of a token, that have come back
+
+    def reason(self, name: str) -> str:
+        reasons: list[str] = []
+        if self.low_on_memory:
+            reasons.append(f"{LOW_ON_MEMORY} '{name}'")
+        if self.low_on_disk:
+            reasons.append(f"{LOW_ON_DISK} '{name}'")
+        if self.over_rate:
+            reasons.append(f"{PUBLISH_RATE} '{name}'")
+        return AND.join(reasons)
+
+
+@final
+class Budgets:
+    """``reasons`` has those whose publishers are to be held; it is never another dictionary."""
+
+    def __init__(self, vhosts: dict[str, Vhost]) -> None:
+        self.reasons: dict[str, str] = {}
+        self.usages: dict[str, Usage] = {}
+        self._vhosts = vhosts
+
+    def tick(self, now_ms: i64) -> None:
+        """A few times a second."""
+        for name in list(self.usages):
+            vhost = self._vhosts.get(name)
+            if vhost is None or not vhost.budget.is_set():
+                del self.usages[name]
+                self.reasons.pop(name, None)
+        for vhost in self._vhosts.values():
+            if vhost.budget.is_set():
+                self._look(vhost, now_ms)
+
+    def spent(self, vhost: Vhost) -> None:
+        """A publisher has emptied the bucket: do not wait for the next look."""
+        if vhost.budget.is_spent():
+            usage = self._usage(vhost)
+            usage.over_rate = True
+            self._tell(vhost, usage)
+
+    def _usage(self, vhost: Vhost) -> Usage:
+        usage = self.usages.get(vhost.name)
+        if usage is None:
+            usage = Usage()
+            self.usages[vhost.name] = usage
+        return usage
+
+    def _look(self, vhost: Vhost, now_ms: i64) -> None:
+        budget = vhost.budget
+        usage = self._usage(vhost)
+        _fill(budget, usage, now_ms)
+        interval_ms: i64 = len(vhost.queues) // QUEUES_PER_MS
+        if not 0 <= now_ms - usage.looked_at_ms < interval_ms:
+            usage.looked_at_ms = now_ms
+            _measure(vhost, usage)
+        usage.low_on_memory = _is_over(
+            usage.memory_bytes, budget.max_memory_bytes, usage.low_on_memory
+        )
+        usage.low_on_disk = _is_over(usage.disk_bytes, budget.max_disk_bytes, usage.low_on_disk)
+        self._tell(vhost, usage)
+
+    def _tell(self, vhost: Vhost, usage: Usage) -> None:
+        reason = usage.reason(vhost.name)
+        if reason != "":
+            self.reasons[vhost.name] = reason
+        else:
+            self.reasons.pop(vhost.name, None)
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        for name in self.reasons:
+            assert self.usages[name].reason(name) == self.reasons[name], "B1"
+        for vhost in self._vhosts.values():
+            budget = vhost.budget
+            if budget.max_publish_rate >= 0:
+                assert budget.allowance <= budget.max_publish_rate, "B2"
+
+
+def _fill(budget: Budget, usage: Usage, now_ms: i64) -> None:
+    """What has come back into the bucket since the last look."""
+    rate = budget.max_publish_rate
+    passed_ms = now_ms - usage.filled_at_ms
+    if usage.filled_at_ms == 0 or passed_ms < 0:
+        passed_ms = 0
+    usage.filled_at_ms = now_ms
+    if rate < 0:
+        usage.over_rate = False
+        return
+    come = rate * passed_ms + usage.thousandths
+    usage.thousandths = come % 1000
+    budget.allowance += come // 1000
+    if budget.allowance >= rate:
+        budget.allowance = rate
+        usage.thousandths = 0
+    if budget.allowance <= 0:
+        usage.over_rate = True
+    elif budget.allowance * 2 >= rate:
+        usage.over_rate = False
+
+
+def _measure(vhost: Vhost, usage: Usage) -> None:
+    memory: i64 = 0
+    disk: i64 = 0
+    for queue in vhost.queues.values():
+        memory += memory_bytes(queue)
+        disk += disk_bytes(queue)
+    for room in vhost.rooms.rooms.values():
+        memory += memory_bytes(room)
+        disk += disk_bytes(room)
+    usage.memory_bytes = memory
+    usage.disk_bytes = disk
+
+
+def memory_bytes(queue: Queue) -> i64:
+    size: i64 = 0
+    for part in queue.backing.parts():
+        size += cast(RestingQueue, part).ram_bytes()
+    return size
+
+
+def disk_bytes(queue: Queue) -> i64:
+    size: i64 = 0
+    for part in queue.backing.parts():
+        size += cast(RestingQueue, part).disk_bytes()
+    return size
+
+
+def _is_over(used: i64, limit: i64, was_over: bool) -> bool:
+    if limit < 0:
+        return False
+    if limit == 0:
+        return True
+    if used > limit:
+        return True
+    return was_over and used > limit - limit // 10
