@@ -290,6 +290,9 @@ class AmqpChannel:
             self.wake_queues()
         else:
             self.prefetch = method.number("prefetch_count")
+            if self.shared.limit > 0:  # as in RabbitMQ, the later one does away with it
+                self.shared.limit = 0
+                self.wake_queues()
         self._reply(method, m.BASIC_QOS_OK, [])
 
     def _consume(self, method: Method) -> None:
