@@ -14,6 +14,7 @@ from penstock.queues.consumers import Outlet
 from penstock.server.output_budget import (
     BUDGET_MOST_BYTES,
     LIMIT_PART,
+    READER_LEAST_BYTES,
     SHARE_LEAST_BYTES,
     SHARE_MOST_BYTES,
     OutputBudget,
@@ -94,8 +95,7 @@ def test_very_many_share_the_budget_and_readers_get_back_to_the_full(
     assert room.budget.unsent_bytes <= budget + 1000 * SHARE_LEAST_BYTES
     assert room.ram.output_bytes == room.budget.unsent_bytes
     assert min(brought) >= SHARE_LEAST_BYTES
-    if room.budget.unsent_bytes < budget * 9 // 10:
-        assert min(brought) == 256 * 1024, "a whole pass"
+    assert min(brought) >= READER_LEAST_BYTES, "they have read for long"
 
 
 def test_those_who_were_idle_begin_small() -> None:
@@ -127,7 +127,7 @@ def test_the_sum_is_kept(limit_mb: int, steps: list[tuple[int, int, bool, bool]]
         budget.wrote(outlets[place], left)
         budget.check(outlets)
         if busy:
-            assert outlets[place].limit_bytes == budget.share_bytes
+            assert outlets[place].limit_bytes >= budget.share_bytes
         if tick:
             budget.tick()
             budget.check(outlets)

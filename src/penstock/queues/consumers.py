@@ -32,6 +32,7 @@ class Outlet:
         self.unsent_bytes: i64 = 0  # what the socket did not take at the last write
         self.busy: bool = False  # something was delivered since then
         self.round: i64 = 0  # of the output budget, the last in which it was
+        self.since_round: i64 = 0  # and in each since this one
 
     def room_bytes(self) -> i64:
         """How much one pass may bring, but for a first message of any size."""

@@ -8,11 +8,14 @@ thousand consumers that stopped reading would cost a thousand times a large one.
 have one budget, an eighth of the memory limit and at most ``BUDGET_MOST_BYTES``.  What is left
 of it is divided by the sessions that are delivered to in a round, from one tick to the next: with
 few of them each has the full ``SHARE_MOST_BYTES``, and one that does not read any more is not
-delivered to, so it gives its part up and keeps only what it has.  Nobody gets less than
-``SHARE_LEAST_BYTES``: with less a reader would wait for us.  A share shrinks at once when more
-sessions come into the round, or the budget is used up; it grows at a tick.  Who had nothing
-in the last round begins with the least, for nobody knows whether it still reads, and a thousand may
-be woken in one turn.
+delivered to, so it gives its part up and keeps only what it has.  A share shrinks at once when more
+sessions come into the round, or the budget is used up; it grows at a tick.
+
+Nobody gets less than ``SHARE_LEAST_BYTES``, and who was delivered to in each round of the last
+second, so that it must have been reading, no less than ``READER_LEAST_BYTES``: small shares cost
+time, and those that read shall not pay for those that do not.  Who had nothing in the last round
+begins with the least, for nobody knows whether it still reads, and a thousand may be woken
+in one turn.
 
 A share bounds what a queue hands to a session at once as well, but never to less than one message:
 so a session costs its share, and one pass of another queue or one large message more.  In
@@ -36,6 +39,8 @@ from penstock.storage.ram import RamAccount
 
 SHARE_MOST_BYTES: Final[i64] = OUTLET_BYTES
 SHARE_LEAST_BYTES: Final[i64] = 32 * 1024
+READER_LEAST_BYTES: Final[i64] = 128 * 1024
+READER_ROUNDS: Final[i64] = 4
 BUDGET_MOST_BYTES: Final[i64] = 64 * 1024 * 1024
 LIMIT_PART: Final[i64] = 8
 KERNEL_UNSENT_BYTES: Final = 256 * 1024
@@ -68,6 +73,8 @@ class OutputBudget:
         if outlet.busy:
             outlet.busy = False
             if outlet.round != self._round:
+                if outlet.round + 1 < self._round:
+                    outlet.since_round = self._round
                 outlet.round = self._round
                 self._takers += 1
                 share = self._divide()
@@ -77,8 +84,12 @@ class OutputBudget:
 
     def limit(self, outlet: Outlet) -> None:
         """Tell an outlet what it may have now."""
-        recent = outlet.round + 1 >= self._round
-        outlet.limit_bytes = self.share_bytes if recent else SHARE_LEAST_BYTES
+        limit = SHARE_LEAST_BYTES
+        if outlet.round + 1 >= self._round:
+            limit = self.share_bytes
+            if limit < READER_LEAST_BYTES and outlet.round - outlet.since_round >= READER_ROUNDS:
+                limit = READER_LEAST_BYTES
+        outlet.limit_bytes = limit
 
     def tick(self) -> None:
         """A few times a second; then ``limit`` for every outlet."""

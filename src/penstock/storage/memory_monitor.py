@@ -46,7 +46,7 @@ from penstock.storage.resting_queue import RestingQueue
 
 INTERVAL_MS: Final[i64] = 2500
 LEAST_TARGET_BYTES: Final[i64] = 256 * 1024
-QUEUES_PER_MS: Final[i64] = 64
+QUEUES_PER_MS: Final[i64] = 16
 """A look at so many queues is taken once a millisecond at most: so it costs a few per cent."""
 ENDLESS: Final = float("inf")
 INFINITE: Final[i64] = -1
@@ -85,7 +85,9 @@ class MemoryMonitor:
 
     def is_due(self, now_ms: i64, busy: bool, queues: i64) -> bool:
         """Should somebody look?  ``busy`` = some that are over their targets still page."""
-        interval_ms = INTERVAL_MS if busy else queues // QUEUES_PER_MS
+        interval_ms = queues // QUEUES_PER_MS
+        if busy or interval_ms > INTERVAL_MS:
+            interval_ms = INTERVAL_MS
         return not 0 <= now_ms - self._looked_at_ms < interval_ms
 
     def look(
