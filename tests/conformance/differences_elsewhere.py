@@ -55,7 +55,8 @@ ELSEWHERE: Final = (
         "Limits of virtual hosts are `max-connections` and `max-queues`.",
         "`max-memory-bytes`, `max-disk-bytes` and `max-publish-rate` besides: who is over them has "
         "its publishers held.",
-        "broker/test_budgets.py::test_reasons_are_joined_and_go_with_their_limit",
+        "management/test_budgets.py::"
+        "test_only_publishers_of_a_virtual_host_over_its_memory_are_held",
     ),
     Elsewhere(
         "Consumers that do not read",

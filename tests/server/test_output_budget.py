@@ -150,7 +150,7 @@ FILLED_BYTES = 60_000_000
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[LiveBroker]:
     allow_sockets()
-    with LiveBroker(tmp_path / "broker", ("--message-memory-limit-bytes", str(256 * MB))) as own:
+    with LiveBroker(tmp_path / "broker", ("--vm-memory-high-watermark", str(384 * MB))) as own:
         yield own
 
 
@@ -158,7 +158,7 @@ def live(tmp_path: Path) -> Iterator[LiveBroker]:
 def test_consumers_that_never_read_cost_little_and_nobody_else_anything(
     live: LiveBroker, size: int
 ) -> None:
-    """They share a full queue; the growth is bounded by the budget, an eighth of 256 MB, and
+    """They share a full queue; the growth is bounded by the budget, an eighth of the limit, and
     64 KiB or one message for each.  It was 512 KiB and more.
     """
     fill(live.url, "full", FILLED_BYTES // size, size)

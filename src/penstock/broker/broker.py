@@ -66,7 +66,6 @@ class Broker:
         self.node_name: str = ""
         self.schedule = Schedule()
         self.sweep = Sweep(definitions)
-        self.budgets = Budgets(self.vhosts)
         self.replies = Replies()
         self.dead_letters = DeadLetters(
             self.vhosts, self.replies, letter_writer, lambda: engine.journal.durable_position
@@ -79,6 +78,7 @@ class Broker:
             self.dead_letters.settle_later,
         )
         self.admission = Admission(Alarms(engine.ram))
+        self.budgets = Budgets(self.vhosts, self.admission.vhost_reasons)
         self._wakeups: list[Queue] = []
         self._refills: list[Queue] = []
         self._make_backing = make_backing

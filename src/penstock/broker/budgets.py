@@ -71,10 +71,10 @@ class Usage:
 
 @final
 class Budgets:
-    """``reasons`` has those whose publishers are to be held; it is never another dictionary."""
+    """``reasons``: why whose publishers are to be held; the gate (admission.py) looks there."""
 
-    def __init__(self, vhosts: dict[str, Vhost]) -> None:
-        self.reasons: dict[str, str] = {}
+    def __init__(self, vhosts: dict[str, Vhost], reasons: dict[str, str]) -> None:
+        self.reasons: dict[str, str] = reasons
         self.usages: dict[str, Usage] = {}
         self._vhosts = vhosts
 
@@ -90,9 +90,9 @@ class Budgets:
                 self._look(vhost, now_ms)
 
     def spent(self, vhost: Vhost) -> None:
-        """A publisher has emptied the bucket: do not wait for the next look."""
-        if vhost.budget.is_spent():
-            usage = self._usage(vhost)
+        """A publisher has found the bucket empty: do not wait for the next look."""
+        usage = self._usage(vhost)
+        if not usage.over_rate:
             usage.over_rate = True
             self._tell(vhost, usage)
 

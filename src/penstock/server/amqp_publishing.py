@@ -92,7 +92,10 @@ class Publishing:
         self.published_count += count
         link.session.has_published = True
         route = link.route(run.address)
-        link.vhost.budget.allowance -= count
+        budget = link.vhost.budget
+        budget.allowance -= count
+        if budget.allowance <= 0:
+            link.broker.budgets.spent(link.vhost)
         if link.broker.stamping != UNSTAMPED:
             run.messages = stamped(run.messages, link.now_ms, link.broker.stamping)
         marks = _marks_in(run.messages)
