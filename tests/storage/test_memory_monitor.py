@@ -7,7 +7,6 @@ from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mypy_extensions import i64
 
 from penstock.core.message import Message
 from penstock.storage.memory_monitor import (
@@ -23,19 +22,8 @@ from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
 
-class Still(RestingQueue):
-    """Holds so much and moves so fast."""
-
-    def __init__(self, held_bytes: int, byte_rate: int) -> None:
-        super().__init__()
-        self.held = held_bytes
-        self.rate = byte_rate
-
-    def ram_bytes(self) -> i64:
-        return self.held
-
-    def byte_rate(self) -> i64:
-        return self.rate
+def holding(held_bytes: int, byte_rate: int) -> Holding:
+    return Holding(RestingQueue(), held_bytes, byte_rate)
 
 
 def kept_within(duration: Fraction, queues: list[tuple[int, int]], least: int) -> Fraction:
@@ -72,7 +60,7 @@ def test_one_duration_for_all(queues: list[tuple[int, int]], share: int, paging:
     monitor = MemoryMonitor()
     total = sum(held for held, _ in queues)
     kept = total * share // 100
-    here: list[RestingQueue] = [Still(held, rate) for held, rate in queues]
+    here = [holding(held, rate) for held, rate in queues]
     over = monitor.look(here, kept, paging, 1)
     monitor.check()
     if total <= kept:
@@ -91,8 +79,7 @@ def test_one_duration_for_all(queues: list[tuple[int, int]], share: int, paging:
 
 
 def test_what_moves_keeps_more_than_what_stands_still() -> None:
-    busy, slow = Holding(Still(0, 0), 1000, 900), Holding(Still(0, 0), 1000, 100)
-    idle = Holding(Still(0, 0), 1000, 0)
+    busy, slow, idle = holding(1000, 900), holding(1000, 100), holding(1000, 0)
     # 1000 of the busy one, a ninth of it of the slow one: 1.11 s; nothing of the idle one.
     duration_s = duration_for([busy, slow, idle], 1000 + 111 + 1, 0)
     assert 1.1 < duration_s < 1.2
@@ -100,8 +87,8 @@ def test_what_moves_keeps_more_than_what_stands_still() -> None:
 
 def test_still_ones_share_evenly_what_the_moving_ones_leave() -> None:
     held = [900, 800, 100, 500]
-    queues: list[RestingQueue] = [Still(each, 0) for each in held]
-    queues.append(Still(1000, 10**6))
+    queues = [holding(each, 0) for each in held]
+    queues.append(holding(1000, 10**6))
     monitor = MemoryMonitor()
     over = monitor.look(queues, 2000, 8, 1)
     assert sorted(int(one.target_bytes) for one in over) == [300, 300, 300]
@@ -131,7 +118,7 @@ def test_products_of_large_numbers_do_not_run_over() -> None:
     """100 GB of memory, all of it taken."""
     monitor = MemoryMonitor()
     size = 100 * 10**9
-    (over,) = monitor.look([Still(size, 10**10)], size * 9 // 10, size, 1)
+    (over,) = monitor.look([holding(size, 10**10)], size * 9 // 10, size, 1)
     assert over.target_bytes == size * 9 // 10
 
 

@@ -39,7 +39,7 @@ from penstock.storage.disk_jobs import JobBoard
 from penstock.storage.files import FileSystem
 from penstock.storage.journal import Journal, JournalFile
 from penstock.storage.journal_codec import JournalGroup
-from penstock.storage.memory_monitor import Holding, MemoryMonitor
+from penstock.storage.memory_monitor import Holding, MemoryMonitor, holdings_of
 from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import RamAccount
@@ -267,8 +267,8 @@ class Engine:
         What waits for the disk goes by itself: nobody has to page in its place.
         """
         paging = self.ram.paging_bytes
-        queues = list(self.queues.values())
-        self._paging = self.monitor.look(queues, paging - paging // 10, paging, now_ms)
+        holdings = holdings_of(list(self.queues.values()))
+        self._paging = self.monitor.look(holdings, paging - paging // 10, paging, now_ms)
         for over in self._paging:
             self._paged[int(over.queue.queue_id)] = over.queue
 

@@ -91,17 +91,12 @@ class MemoryMonitor:
         return not 0 <= now_ms - self._looked_at_ms < interval_ms
 
     def look(
-        self, queues: list[RestingQueue], kept_bytes: i64, paging_bytes: i64, now_ms: i64
+        self, holdings: list[Holding], kept_bytes: i64, paging_bytes: i64, now_ms: i64
     ) -> list[Holding]:
         """Those that hold more than they may, the furthest over last."""
         self._looked_at_ms = now_ms
         self.looks += 1
         self._kept_bytes = kept_bytes
-        holdings: list[Holding] = []
-        for queue in queues:
-            held_bytes = queue.ram_bytes()
-            if held_bytes > 0:
-                holdings.append(Holding(queue, held_bytes, queue.byte_rate()))
         self._holdings = holdings
         least = least_target(paging_bytes, kept_bytes, len(holdings))
         self._least_bytes = least
@@ -136,6 +131,16 @@ class MemoryMonitor:
                 due = i64(int(self.duration_s * float(int(holding.byte_rate))))
                 assert holding.target_bytes == (due if due > least else least), "W2"
         assert -len(self._holdings) <= kept - self._kept_bytes <= len(self._holdings), "W1"
+
+
+def holdings_of(queues: list[RestingQueue]) -> list[Holding]:
+    """Of those that hold anything."""
+    holdings: list[Holding] = []
+    for queue in queues:
+        held_bytes = queue.ram_bytes()
+        if held_bytes > 0:
+            holdings.append(Holding(queue, held_bytes, queue.byte_rate()))
+    return holdings
 
 
 def least_target(paging_bytes: i64, kept_bytes: i64, queues: i64) -> i64:
