@@ -90,6 +90,17 @@ class Flow:
             self._turn_over.append(channel)
         channel.keep(credit, cost)
 
+    def must_charge(self, queues: list[Queue], store_bytes: i64) -> bool:
+        """Is there anything that a queue might not deal with at once?  Mostly not."""
+        return (
+            store_bytes > 0
+            or self.journal_behind
+            or self.paging_behind
+            or self.book.blocked_queues > 0
+            or len(queues) > 1
+            or queues[0].is_crowded()
+        )
+
     def charge(
         self,
         channel: Stage,

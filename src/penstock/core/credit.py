@@ -147,6 +147,8 @@ class Stage:
         if len(self.blockers) == 0:
             self.blocked_at_ms = self._book.now_ms
             self._list(credit.receiver)
+            if self.kind == QUEUE:
+                self._book.blocked_queues += 1
         self.blockers.append(credit)
 
     def _list(self, receiver: "Stage") -> None:
@@ -165,6 +167,8 @@ class Stage:
         if len(self.blockers) > 0:
             return
         self._last_flow_ms = self._book.now_ms
+        if self.kind == QUEUE:
+            self._book.blocked_queues -= 1
         waiting = self._waiting
         self._waiting = []
         for sender in waiting:
@@ -280,6 +284,7 @@ class FlowBook:
     def __init__(self) -> None:
         self.now_ms: i64 = 0
         self.flowing: list[Stage] = []  # blocked in the last ten seconds
+        self.blocked_queues: i64 = 0
         self.freed: list[Stage] = []  # readers that are no longer blocked, for the loop
         self._second_ms: i64 = 0
 

@@ -11,6 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.credit import CHANNEL, Credit, Stage
+from penstock.queues.queue import Queue
 from penstock.server.amqp_link import Link
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.events import Event, PublishRun
@@ -49,6 +50,10 @@ class Intake:
         if flow.enabled and (self._taken >= credit.balance or self.stage.is_blocked()):
             flow.take(credit, self._taken)
             self._taken = 0
+
+    def charge(self, queues: list[Queue], cost: i64, journalled: bool, store_bytes: i64) -> None:
+        """The channel has given something to these queues."""
+        self._flow.charge(self.stage, self.by_queue, queues, cost, journalled, store_bytes)
 
     def has_held(self) -> bool:
         return len(self._held) > 0

@@ -139,15 +139,11 @@ class Publishing:
             position = link.vhost.publish(route.queues, messages, link.now_ms)
         if flow.measuring:
             flow.publish_ns += perf_counter_ns() - since
-        cost = cost_of(len(messages), run.size_bytes)
-        self._charge(route.queues, cost, position, store.pending_bytes() - stored)
+        stored = store.pending_bytes() - stored
+        if flow.enabled and flow.must_charge(route.queues, stored):
+            cost = cost_of(len(messages), run.size_bytes)
+            self.intake.charge(route.queues, cost, position > 0, stored)
         return position
-
-    def _charge(self, queues: list[Queue], cost: i64, position: i64, store_bytes: i64) -> None:
-        flow = self.link.broker.flow
-        if flow.enabled:
-            intake = self.intake
-            flow.charge(intake.stage, intake.by_queue, queues, cost, position > 0, store_bytes)
 
     def _confirm_some(self, count: i64, position: i64) -> None:
         """A publisher with confirms is told which messages the queues took."""
@@ -180,6 +176,7 @@ class Publishing:
     def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> i64:
         """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
         link = self.link
+        flow = link.broker.flow
         store = link.broker.engine.store
         position: i64 = 0
         for place in range(len(messages)):
@@ -208,7 +205,9 @@ class Publishing:
                     self._refused.add(place)
             else:
                 at = link.vhost.publish(queues, [message], link.now_ms)
-            self._charge(queues, cost_of(1, message.size), at, store.pending_bytes() - stored)
+            stored = store.pending_bytes() - stored
+            if flow.enabled and flow.must_charge(queues, stored):
+                self.intake.charge(queues, cost_of(1, message.size), at > 0, stored)
             position = at if at > 0 else position
         return position
 
