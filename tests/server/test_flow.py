@@ -11,7 +11,9 @@ from penstock.core.credit import CreditSpec
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import load_settings
 from penstock.queues.queue import CROWDED_BYTES
+from penstock.server.amqp_intake import SHIFTED_AT_ONCE
 from penstock.server.flow_settings import make_flow
+from penstock.wire.amqp.events import PublishRun
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -155,6 +157,38 @@ def test_a_session_that_holds_much_is_not_read(node: QuietBroker) -> None:
     open_gate(node)
     assert flow.may_read_on(client.session.held_bytes)
     assert flow.held_bytes == 0
+
+
+def test_what_went_on_is_not_kept(node: QuietBroker) -> None:
+    """Under steady load something is always held, for minutes."""
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    node.broker.flow.spec = CreditSpec(1, 1)
+    client.method(2, "channel.open")
+    intake = client.session.channels[2].intake
+    data = b""
+    for number in range(3 * SHIFTED_AT_ONCE):
+        data += codec.method_frame(2, "basic.publish", exchange="", routing_key=f"none{number % 2}")
+        data += codec.content_frames(2, b"m", {})
+    client.send(data, run=False)
+    seen = []
+    while client.session.held_bytes > 0:
+        node.broker.flow.end_turn(node.now_ms)
+        node.broker.flow.begin_turn()
+        client.session.resume(node.now_ms)
+        seen.append(len(intake._held) - intake._place)
+        assert intake._place <= SHIFTED_AT_ONCE
+        assert all(isinstance(one, PublishRun) for one in intake._held[intake._place :])
+        assert not any(isinstance(one, PublishRun) for one in intake._held[: intake._place])
+        if len(seen) == 3:
+            break
+    assert seen[0] > 2 * SHIFTED_AT_ONCE
+    while client.session.held_bytes > 0:
+        node.broker.flow.end_turn(node.now_ms)
+        node.broker.flow.begin_turn()
+        client.session.resume(node.now_ms)
+        assert len(intake._held) <= 3 * SHIFTED_AT_ONCE
+    assert intake._held == []
 
 
 # -- credit ----------------------------------------------------------------------------------

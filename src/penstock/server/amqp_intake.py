@@ -19,6 +19,9 @@ from penstock.wire.amqp.events import Event, PublishRun
 OVERTAKES: Final = (m.BASIC_NACK, m.BASIC_REJECT, m.BASIC_CANCEL)
 """Beside ``basic.ack``, which has a run of its own."""
 
+SHIFTED_AT_ONCE: Final[i64] = 4096
+_GONE: Final = Event(0)
+
 
 @final
 class Intake:
@@ -71,9 +74,14 @@ class Intake:
         event = self._held[self._place]
         if isinstance(event, PublishRun):
             self._count(-event.size_bytes)
+        # Of what went on nothing may stay: under load the list is never empty.
+        self._held[self._place] = _GONE
         self._place += 1
         if self._place == len(self._held):
             self._held = []
+            self._place = 0
+        elif self._place == SHIFTED_AT_ONCE:
+            del self._held[: self._place]
             self._place = 0
 
     def _count(self, size_bytes: i64) -> None:
