@@ -256,3 +256,21 @@ def test_a_forecast_is_a_time_or_none(looks: list[tuple[int, int]]) -> None:
         assert NEVER <= whole <= FAR_S
         assert whole == NEVER or half <= whole
         assert forecast.seconds_to(free) == 0
+
+
+def test_paging_begins_sooner_while_the_process_is_near_its_limit() -> None:
+    """What the heap keeps beside the messages counts, long before it is an alarm."""
+    alarms = Alarms(RamAccount(1000, 500, WriteAccount()))
+    alarms.set_memory_limit(MemoryLimit(0.0, 1000))
+    ram = alarms._ram
+    alarms.look_at_resident(850)
+    assert ram.paging_bytes == 500
+    alarms.look_at_resident(950)
+    assert ram.paging_bytes == 400
+    assert ram.limit_bytes == 1000
+    alarms.look_at_resident(5000)
+    assert ram.paging_bytes == 500 // 8
+    for _ in range(60):
+        alarms.look_at_resident(500)
+    assert ram.paging_bytes > 490
+    alarms.check()

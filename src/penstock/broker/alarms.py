@@ -19,6 +19,9 @@ resource_monitor``) and tells of what is left.  It counts only while messages ho
 of what is left for them: else publishers would be held for memory that no consumer can free,
 perhaps for ever.
 
+Before that it makes paging begin sooner, by as much as it is above ``COMFORT`` percent of the
+limit: what messages leave goes to those that come, and the process stays below its limit.
+
 **Hysteresis**: an alarm that is set stays until there is a twentieth to spare, so that
 publishers are not told ``blocked`` and ``unblocked`` at every message; RabbitMQ, which looks once
 a second, has none.  A limit that somebody changes is judged afresh.
@@ -44,6 +47,10 @@ NO_PAGING: Final[i64] = 1 << 62
 UNKNOWN: Final[i64] = -1
 SPARE: Final[i64] = 20
 """One part in so many has to be to spare before an alarm is cleared."""
+COMFORT: Final[i64] = 85
+"""Percent of the limit; by what the resident size is above it, paging begins sooner."""
+LEAST_PAGING: Final[i64] = 8
+"""But not below one part in so many of what the ratio says."""
 NEXT_TO_NOTHING: Final[i64] = 100
 """With messages below this part of their share, the base may be measured again."""
 
@@ -64,6 +71,7 @@ class Alarms:
         self.disk_free_bytes: i64 = UNKNOWN
         self.disk_limit_bytes: i64 = 0
         self.forecast: Forecast = Forecast()
+        self._excess_bytes: i64 = 0
         self._ram: RamAccount = ram
         self._memory_limit: MemoryLimit = MemoryLimit(0.0, int(ram.limit_bytes))
         self._disk_limit: DiskLimit = DiskLimit(0)
@@ -97,7 +105,13 @@ class Alarms:
             left = 0
         self._ram.limit_bytes = left
         ratio = self.paging_ratio
-        self._ram.paging_bytes = NO_PAGING if ratio > 1 else i64(ratio * float(left))
+        if ratio > 1:
+            self._ram.paging_bytes = NO_PAGING
+            return
+        paging = i64(ratio * float(left))
+        least = paging // LEAST_PAGING
+        lowered = paging - self._excess_bytes
+        self._ram.paging_bytes = lowered if lowered > least else least
 
     # -- looks -----------------------------------------------------------------------------
 
@@ -116,7 +130,10 @@ class Alarms:
         messages = self._ram.used_bytes()
         if messages < self._ram.limit_bytes // NEXT_TO_NOTHING:
             self.base_bytes = max(min(self.base_bytes, resident_bytes - messages), 0)
-            self._share_out()
+        excess = resident_bytes - self.memory_limit_bytes * COMFORT // 100
+        fading = self._excess_bytes * 7 // 8
+        self._excess_bytes = excess if excess > fading else fading
+        self._share_out()
         self.look()
 
     def set_base(self, base_bytes: i64) -> None:
