@@ -77,7 +77,6 @@ class Stage:
         self.blockers: list[Credit] = []
         self.kept: list[Credit] = []  # sent to us, and not acknowledged for the time being
         self.kept_at_ms: i64 = 0
-        self.blocked_at_ms: i64 = 0
         self.flow_s: i64 = 0  # seconds in flow, in all
         self.history: i64 = 0  # the last ten of them, a bit each
         self._book = book
@@ -145,7 +144,6 @@ class Stage:
 
     def block(self, credit: "Credit") -> None:
         if len(self.blockers) == 0:
-            self.blocked_at_ms = self._book.now_ms
             self._list(credit.receiver)
             if self.kind == QUEUE:
                 self._book.blocked_queues += 1
