@@ -4,7 +4,7 @@ For each row both brokers are started anew with the same memory limit, one after
 127.0.0.1 with directories of their own that are deleted before the next begins.  Results are
 written after every row, so that a run that is broken off has not been for nothing.
 
-    python benchmarks/overload.py                          all rows, about fifteen minutes
+    python benchmarks/overload.py                          all rows, about twenty-five minutes
     python benchmarks/overload.py --only slow              rows whose names begin so
     python benchmarks/overload.py --seconds 5 --pure       does it work?
 """
@@ -21,8 +21,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any, NamedTuple
@@ -45,6 +48,7 @@ from benchmarks.storage_page import NAMES, OURS, THEIRS, Rounds  # noqa: E402
 from benchmarks.tables import machine  # noqa: E402
 from penstock.client.amqp import Connection, Endpoint  # noqa: E402
 from penstock.client.load import __file__ as generator_file  # noqa: E402
+from tests.helpers.administer import MEMORY, administer  # noqa: E402
 from tests.helpers.rabbit import missing_reason  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -67,6 +71,8 @@ class Row(NamedTuple):
     has_consumer: bool
     window: int
     prefetch: int
+    alarm: bool = False
+    """In the second third of the time the memory alarm is on, by the operator's command."""
 
     @property
     def title(self) -> str:
@@ -74,6 +80,8 @@ class Row(NamedTuple):
 
     @property
     def consumer(self) -> str:
+        if self.alarm:
+            return "slow, alarm"
         return "slow" if self.has_consumer else "none"
 
 
@@ -82,6 +90,8 @@ ROWS = (
     Row("none-1m", 1_000_000, False, 20, 50),
     Row("slow-1k", 1024, True, 1000, 1000),
     Row("slow-1m", 1_000_000, True, 20, 50),
+    Row("alarm-1k", 1024, True, 1000, 1000, alarm=True),
+    Row("alarm-1m", 1_000_000, True, 20, 50, alarm=True),
 )
 
 
@@ -200,7 +210,7 @@ def attempt(row: Row, side: str, given: argparse.Namespace, report: Result) -> R
 def measure(row: Row, broker: Broker, given: argparse.Namespace) -> Result:
     with Connection(Endpoint.parse(broker.url)) as connection:
         connection.channel().queue_declare(QUEUE, durable=True)
-    with Watch(broker) as watch:
+    with Watch(broker) as watch, alarm(row, broker, given):
         result = load(row, broker, given)
     drain, resumed = result["drain"], result["resumed_s"]
     accounts = result.pop("accounts")
@@ -211,6 +221,25 @@ def measure(row: Row, broker: Broker, given: argparse.Namespace) -> Result:
         "last_resumed_s": max((s for s in resumed if s is not None), default=None),
         "drain_rate": drain["count"] / drain["seconds"] if drain["seconds"] > 0 else None,
     }
+
+
+@contextmanager
+def alarm(row: Row, broker: Broker, given: argparse.Namespace) -> Iterator[None]:
+    """Where the row says so, nobody may publish in the second third of its time."""
+    limits = ((given.seconds / 3, "0"), (given.seconds * 2 / 3, f"{given.memory_mb}MB"))
+    steps = [
+        threading.Timer(after_s, administer, (broker, MEMORY, "absolute", limit))
+        for after_s, limit in limits
+        if row.alarm
+    ]
+    for step in steps:
+        step.start()
+    try:
+        yield
+    finally:
+        for step in steps:
+            step.cancel()
+            step.join()
 
 
 def load(row: Row, broker: Broker, given: argparse.Namespace) -> Result:

@@ -99,7 +99,7 @@ def promises(report: Result, rows: list[Any], rounds: dict[str, Rounds]) -> list
         text = f"{row.name}: publishers that resume, of {publishers}"
         found += promise(text, resumed, thousands, kept)
         shares = [share for pair in runs if (share := consumer_share(pair)) is not None]
-        if row.has_consumer:
+        if row.alarm or shares:
             kept = bool(shares) and min(shares) >= CONSUMER_SHARE
             text = f"{row.name}: a consumer's rate while publishers are held, over that while free"
             found += promise(text, shares, plain, kept)

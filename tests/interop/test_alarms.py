@@ -6,9 +6,6 @@ The alarms are raised with the commands operators use, ``rabbitmqctl`` for Rabbi
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,41 +15,16 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingConnection
 
+from tests.helpers.administer import DISK, MEMORY, administer
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.live_broker import LiveBroker
-from tests.helpers.rabbit import RabbitServer
 from tests.interop.programs import PROGRAMS, built, finish, hear, missing_reason, start
 
 Connect = Callable[..., BlockingConnection]
 WAIT_S = 15.0
-RABBITMQCTL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 NO_DISK_HAS = "900000GB"
-MEMORY = "set_vm_memory_high_watermark"
-DISK = "set_disk_free_limit"
 
 # The first test of a program may have to fetch its libraries.
 pytestmark = pytest.mark.timeout(400)
-
-
-def administer(broker: BrokerProcess, *words: str) -> str:
-    """Run the broker's own command; what it said."""
-    environment = None
-    if isinstance(broker, RabbitServer):
-        environment = broker.environment()
-        command = [RABBITMQCTL, "-n", environment["RABBITMQ_NODENAME"], *words]
-    else:
-        assert isinstance(broker, LiveBroker)
-        command = [sys.executable, "-m", "penstock", *words, "--url", broker.http_url]
-    done = subprocess.run(
-        command,
-        env=os.environ | (environment or {}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        stdin=subprocess.DEVNULL,
-    )
-    return done.stdout
 
 
 class Publisher:
