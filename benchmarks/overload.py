@@ -25,6 +25,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import disk_usage
@@ -226,20 +227,23 @@ def measure(row: Row, broker: Broker, given: argparse.Namespace) -> Result:
 @contextmanager
 def alarm(row: Row, broker: Broker, given: argparse.Namespace) -> Iterator[None]:
     """Where the row says so, nobody may publish in the second third of its time."""
-    limits = ((given.seconds / 3, "0"), (given.seconds * 2 / 3, f"{given.memory_mb}MB"))
-    steps = [
-        threading.Timer(after_s, administer, (broker, MEMORY, "absolute", limit))
-        for after_s, limit in limits
-        if row.alarm
-    ]
-    for step in steps:
-        step.start()
-    try:
+    if not row.alarm:
         yield
-    finally:
-        for step in steps:
-            step.cancel()
-            step.join()
+        return
+    over = threading.Event()
+
+    def raise_and_clear() -> None:
+        for limit in (("0",), ("absolute", f"{given.memory_mb}MB")):
+            over.wait(given.seconds / 3)
+            administer(broker, MEMORY, *limit)
+
+    with ThreadPoolExecutor(1) as operator:
+        raised = operator.submit(raise_and_clear)
+        try:
+            yield
+        finally:
+            over.set()
+        raised.result()
 
 
 def load(row: Row, broker: Broker, given: argparse.Namespace) -> Result:
