@@ -74,6 +74,10 @@ class PagedMessages(RestingMessages):
     def end_paging(self) -> None:
         self.target_ram_bytes = INFINITE
 
+    def disk_count(self) -> i64:
+        """Ready messages whose contents are not in memory."""
+        return self.ready_count() - self._ram_count - self.tail.count()
+
     def ready_count(self) -> i64:
         return (
             self.q4.count() + self.q3.count() + self.delta_count + self.q2.count() + self.q1.count()

@@ -222,6 +222,22 @@ class ReturningMessages(EndingMessages):
             self._journalled(logged)
         self._index_delays(messages)
 
+    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        """New ones, delayed from the start."""
+        raise NotImplementedError
+
+    def drop_delayed(self) -> i64:
+        """Those that are delayed are gone; returns how many."""
+        raise NotImplementedError
+
+    def take_delayed(self) -> list[tuple[Message, int]]:
+        """Delayed become pending, each with the time it waited for; contents at hand."""
+        raise NotImplementedError
+
+    def note_attempts(self, messages: list[Message]) -> None:
+        """The attempts counted in the flags of these pending messages have changed."""
+        raise NotImplementedError
+
     def _hold(self, message: Message, until_ms: i64) -> None:
         seq_id = int(message.seq_id)
         self.delayed[seq_id] = message

@@ -17,10 +17,12 @@ from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
 from penstock.broker.policies import Policy
+from penstock.broker.queue_maker import BackingFactory
 from penstock.broker.replies import Replies
 from penstock.broker.routes import check_connection_limits, check_node_limit
 from penstock.broker.sweep import Sweep
-from penstock.broker.vhost import BackingFactory, IncarnationSource, Vhost
+from penstock.broker.vhost import IncarnationSource, Vhost
+from penstock.broker.waiting_rooms import is_backlog
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.headers import HeaderReader
@@ -28,7 +30,7 @@ from penstock.core.letters import LetterWriter
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
-from penstock.routing.exchanges import Exchange
+from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 from penstock.storage.definition_records import Topology
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
@@ -116,8 +118,11 @@ class Broker:
                 )
             )
         for queue_record in topology.queues:
-            queue = self.vhosts[queue_record.vhost].recover_queue(queue_record, now_ms)
+            vhost = self.vhosts[queue_record.vhost]
+            queue = vhost.recover_queue(queue_record, now_ms)
             queue.range_lease = range_lease_epoch
+            if is_backlog(queue.name):
+                vhost.topics.attach(cast(Exchange, queue.releases_to))
         self._bind_all(topology)
 
     def adopt(self, topology: Topology, found: dict[int, FoundQueue]) -> None:
@@ -128,6 +133,9 @@ class Broker:
             adopt(queue.backing, record.queue_id, found)
             if queue.releases_to is not None:
                 queue.wake()  # what is ready there has not been looked at
+        for vhost in self.vhosts.values():
+            for topic in vhost.topics.topics.values():
+                topic.look()
 
     def _take_rules(self, topology: Topology) -> None:
         """Before there are queues: they are made by what holds."""
@@ -172,8 +180,11 @@ class Broker:
                 destination = vhost.queue(binding.destination)
             else:
                 destination = vhost.exchange(binding.destination)
-            vhost.exchange(binding.source).bind(destination, binding.routing_key, binding.arguments)
+            source = vhost.exchange(binding.source)
+            source.bind(destination, binding.routing_key, binding.arguments)
             vhost.epoch += 1
+            if source.type == NSQ_TOPIC:
+                vhost.topics.bindings_changed(source)
 
     def add_vhost(self, name: str, segment_entries: int) -> Vhost:
         """``segment_entries``: of its queues' index, the same as long as it has data."""
@@ -215,6 +226,18 @@ class Broker:
         return vhost
 
     # -- the turn ------------------------------------------------------------------------
+
+    def sort_room(self, room: Queue, now_ms: i64) -> None:
+        """Something in a waiting room may go on."""
+        room.awake = False
+        if room.deleted:
+            return
+        exchange = cast(Exchange, room.releases_to)
+        if exchange.delays:
+            self.delays.sort(room, now_ms)
+        else:
+            topics = self.vhosts[room.vhost].topics
+            topics.move(exchange, self.dead_letters.settle_later, now_ms)
 
     def has_wakeups(self) -> bool:
         return len(self._wakeups) > 0

@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
-from penstock.core.message import Message
+from penstock.core.message import Message, body_size
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 
@@ -17,12 +17,23 @@ class Route:
 
     ``needs_headers``  ask again for each message
     ``refuses``        some queue refuses what is too much for it
+    ``topic``          the exchange it begins at, if that counts what is published
     """
 
-    def __init__(self, queues: list[Queue], needs_headers: bool) -> None:
+    def __init__(
+        self, queues: list[Queue], needs_headers: bool, topic: Exchange | None = None
+    ) -> None:
         self.queues = queues
         self.needs_headers = needs_headers
+        self.topic = topic
         self.refuses = any_refuses(queues)
+
+
+def count_published(topic: Exchange, messages: list[Message]) -> None:
+    """A topic knows how much was published to it."""
+    topic.published_count += len(messages)
+    for message in messages:
+        topic.published_bytes += body_size(message.content)
 
 
 def any_refuses(queues: list[Queue]) -> bool:

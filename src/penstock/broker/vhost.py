@@ -13,12 +13,12 @@ from typing import cast, final
 
 from mypy_extensions import i64
 
-from penstock.backing.interface import BackingQueue
 from penstock.broker.access import NO_LIMIT
 from penstock.broker.arguments import check_exchange_arguments, check_queue_arguments
 from penstock.broker.budget import Budget
 from penstock.broker.equivalence import check_same_exchange, check_same_queue
 from penstock.broker.policies import PolicyBook
+from penstock.broker.queue_maker import BackingFactory, QueueMaker
 from penstock.broker.routes import (
     Route,
     check_not_default,
@@ -29,7 +29,8 @@ from penstock.broker.routes import (
     unused,
 )
 from penstock.broker.sweep import Sweep
-from penstock.broker.waiting_rooms import WaitingRooms, is_room
+from penstock.broker.topics import Topics, check_topic_exchange
+from penstock.broker.waiting_rooms import WaitingRooms, has_room, is_room
 from penstock.core.errors import (
     AccessRefused,
     CommandInvalid,
@@ -42,8 +43,8 @@ from penstock.queues.limits import Death
 from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import (
-    DELAYED,
     EXCHANGE_TYPES,
+    NSQ_TOPIC,
     PREDECLARED,
     Exchange,
     looks_at_headers,
@@ -59,8 +60,6 @@ from penstock.storage.definition_records import (
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
 
-BackingFactory = Callable[[int, bool, int, dict[str, object]], BackingQueue]
-"""(queue id, durable, segment entries, arguments) -> the backing of a new queue."""
 IncarnationSource = Callable[[], str]
 """Names that no queue ever had before (dice live in noisy rooms)."""
 
@@ -89,7 +88,6 @@ class Vhost:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}  # of durable queues
-        self.rooms = WaitingRooms(name, definitions, self._new_room, new_incarnation)
         self.policies = PolicyBook()
         self.description = ""
         self.tags: list[str] = []
@@ -98,13 +96,12 @@ class Vhost:
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT
         self.budget = Budget()
-        self._definitions = definitions
+        self.definitions = definitions
         self._engine = engine
-        self._make_backing = make_backing
+        self._maker = QueueMaker(name, segment_entries, make_backing, wakeups, refills, deaths)
         self._new_incarnation = new_incarnation
-        self._wakeups = wakeups
-        self._refills = refills
-        self._deaths = deaths
+        self.rooms = WaitingRooms(name, definitions, self._maker.room, new_incarnation)
+        self.topics = Topics(self)
         self._schedule = schedule
         self._sweep = sweep
         for exchange_name, kind, internal in PREDECLARED:
@@ -132,7 +129,8 @@ class Vhost:
             raise AccessRefused(f"cannot publish to internal {self.exchange_text(exchange.name)}")
         if looks_at_headers(exchange, self.exchanges):
             return Route([], True)
-        return Route(queues_in(route(exchange, address.routing_key, None, self.exchanges)), False)
+        queues = queues_in(route(exchange, address.routing_key, None, self.exchanges))
+        return Route(queues, False, exchange if exchange.type == NSQ_TOPIC else None)
 
     def publish(self, queues: list[Queue], messages: list[Message], now_ms: i64) -> i64:
         """Give the messages to every queue; returns the journal position that makes them safe.
@@ -167,6 +165,18 @@ class Vhost:
         after = self._engine.journal.position
         return after if after != before else 0, refused
 
+    def publish_deferred(
+        self, queues: list[Queue], messages: list[Message], until_ms: i64, now_ms: i64
+    ) -> i64:
+        """As ``publish``, but nobody gets them before that time; the objects stay the caller's."""
+        before = self._engine.journal.position
+        for queue in queues:
+            copies = [message.copy_for_queue() for message in messages]
+            queue.publish_deferred(copies, until_ms, now_ms)
+            share_contents(copies, messages)
+        after = self._engine.journal.position
+        return after if after != before else 0
+
     def find_queues(
         self, exchange: str, key: str, headers: dict[str, object], copies: list[str]
     ) -> list[Queue]:
@@ -181,6 +191,10 @@ class Vhost:
         if source is None:
             return []
         return queues_in(route(source, key, headers, self.exchanges, copies or None))
+
+    def forget_routes(self) -> None:
+        """Messages go another way from now on."""
+        self.epoch += 1
 
     # -- names ---------------------------------------------------------------------------
 
@@ -227,15 +241,20 @@ class Vhost:
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         check_exchange_arguments(kind, arguments, what)
+        if kind == NSQ_TOPIC:
+            check_topic_exchange(name)
         self.add_exchange(
             Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
         )
         if durable:
-            self._definitions.put_exchange(
+            self.definitions.put_exchange(
                 ExchangeRecord(self.name, name, kind, auto_delete, internal, arguments)
             )
-        if kind == DELAYED:
-            self.rooms.open(self.exchanges[name])
+        exchange = self.exchanges[name]
+        if has_room(exchange):
+            self.rooms.open(exchange)
+        if kind == NSQ_TOPIC:
+            self.topics.attach(exchange)
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
@@ -260,11 +279,13 @@ class Vhost:
 
     def _strike(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
+        if exchange.type == NSQ_TOPIC:
+            self.topics.detach(exchange)
         self.rooms.close(exchange)
         exchange.close()
         self._sweep.add(exchange)
         if exchange.durable:
-            self._definitions.delete_exchange(self.name, exchange.name)
+            self.definitions.delete_exchange(self.name, exchange.name)
 
     def _forget_destination(self, destination: object) -> None:
         """Remove what leads there; auto-delete exchanges go with their last binding."""
@@ -280,6 +301,8 @@ class Vhost:
                 if unused(exchange):
                     self._strike(exchange)
                     gone.append(exchange)
+                elif exchange.type == NSQ_TOPIC:
+                    self.topics.bindings_changed(exchange)
 
     # -- bindings ------------------------------------------------------------------------
 
@@ -304,8 +327,10 @@ class Vhost:
         if not exchange.bind(destination, record.routing_key, record.arguments):
             return
         self.epoch += 1
+        if exchange.type == NSQ_TOPIC:
+            self.topics.bindings_changed(exchange)
         if exchange.durable and kept:
-            self._definitions.put_binding(record)
+            self.definitions.put_binding(record)
 
     def unbind_queue(
         self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
@@ -333,9 +358,11 @@ class Vhost:
         ):
             return
         self.epoch += 1
-        self._definitions.delete_binding(record)
+        self.definitions.delete_binding(record)
         if unused(exchange):
             self._remove_exchange(exchange)
+        elif exchange.type == NSQ_TOPIC:
+            self.topics.bindings_changed(exchange)
 
     # -- queues --------------------------------------------------------------------------
 
@@ -361,14 +388,14 @@ class Vhost:
         # An exclusive queue dies with its connection, so with the process: nothing to keep.
         kept = durable and owner is None
         if kept:
-            queue_id = self._definitions.next_queue_id(part_count(highest_priority(arguments)))
+            queue_id = self.definitions.next_queue_id(part_count(highest_priority(arguments)))
         queue = self._make_queue(
             queue_id, name, self._new_incarnation(), durable, kept, auto_delete, arguments
         )
         queue.owner = owner
         self.touch(queue, now_ms)
         if kept:
-            self._definitions.put_queue(
+            self.definitions.put_queue(
                 QueueRecord(queue_id, queue.incarnation, self.name, name, auto_delete, arguments)
             )
         return queue
@@ -400,8 +427,7 @@ class Vhost:
         auto_delete: bool,
         arguments: dict[str, object],
     ) -> Queue:
-        backing = self._make_backing(queue_id, kept, self.segment_entries, arguments)
-        queue = self._new_queue(name, incarnation, durable, auto_delete, arguments, backing)
+        queue = self._maker.make(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
         queue.single_active = arguments.get("x-single-active-consumer") is True
         self.policies.queue_settings(name, arguments).apply_to(queue)
         self.queues[name] = queue
@@ -409,34 +435,6 @@ class Vhost:
             self.queue_ids[name] = queue_id
         self.epoch += 1
         return queue
-
-    def _new_queue(
-        self,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-        backing: BackingQueue,
-    ) -> Queue:
-        queue = Queue(
-            self.name,
-            name,
-            incarnation,
-            durable,
-            auto_delete,
-            arguments,
-            backing,
-            self._wakeups,
-            self._refills,
-            self._deaths,
-        )
-        backing.set_reader(queue)
-        return queue
-
-    def _new_room(self, queue_id: int, name: str, incarnation: str, kept: bool) -> Queue:
-        backing = self._make_backing(queue_id, kept, self.segment_entries, {})
-        return self._new_queue(name, incarnation, kept, False, {}, backing)
 
     def durable_queues(self) -> list[Queue]:
         """Those whose messages the disk keeps, waiting rooms too."""
@@ -448,7 +446,7 @@ class Vhost:
         del self.queues[queue.name]
         if queue.name in self.queue_ids:
             del self.queue_ids[queue.name]
-            self._definitions.delete_queue(self.name, queue.name)
+            self.definitions.delete_queue(self.name, queue.name)
         consumers = queue.end()
         self._forget_destination(queue)
         return consumers

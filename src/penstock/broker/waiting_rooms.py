@@ -1,8 +1,10 @@
-"""Where delayed messages wait: a queue behind each ``x-delayed-message`` exchange.
+"""Where messages wait behind an exchange: a queue that nobody sees, consumes from or declares.
 
-Routing takes the room for a destination of messages that have a delay; nobody sees it, consumes
-from it or declares it.  The room of a durable exchange is a durable queue whose name begins with
-``amq.delayed.``, which no client may use.  What happens in it is ``delays.py``.
+    x-delayed-message   takes its room for a destination of messages that have a delay (delays.py)
+    x-nsq-topic         takes its room for the only destination while it holds (topics.py)
+
+The room of a durable exchange is a durable queue whose name begins with ``amq.delayed.`` or
+``amq.backlog.``, which no client may use.
 """
 
 from collections.abc import Callable
@@ -10,18 +12,32 @@ from typing import Final, final
 
 from penstock.core.errors import Corrupt
 from penstock.queues.queue import Queue
-from penstock.routing.exchanges import Exchange
+from penstock.routing.exchanges import DELAYED, NSQ_TOPIC, Exchange
 from penstock.storage.definition_records import QueueRecord
 from penstock.storage.definitions import Definitions
 
-ROOM_PREFIX: Final = "amq.delayed."
+PREFIXES: Final = {DELAYED: "amq.delayed.", NSQ_TOPIC: "amq.backlog."}
+"""By the types of exchanges that have a room."""
 
 NewQueue = Callable[[int, str, str, bool], Queue]
 """(queue id, name, incarnation, kept) -> a queue that nothing else knows."""
 
 
+def is_backlog(name: str) -> bool:
+    return name.startswith(PREFIXES[NSQ_TOPIC])
+
+
 def is_room(name: str) -> bool:
-    return name.startswith(ROOM_PREFIX)
+    return name.startswith(PREFIXES[DELAYED]) or is_backlog(name)
+
+
+def has_room(exchange: Exchange) -> bool:
+    return exchange.type in PREFIXES
+
+
+def room_name(exchange: Exchange) -> str:
+    """Of an exchange that has one."""
+    return PREFIXES[exchange.type] + exchange.name
 
 
 @final
@@ -43,7 +59,7 @@ class WaitingRooms:
 
     def open(self, exchange: Exchange) -> None:
         """For an exchange that has just been declared."""
-        name = ROOM_PREFIX + exchange.name
+        name = room_name(exchange)
         queue_id = self._definitions.next_queue_id() if exchange.durable else 0
         incarnation = self._new_incarnation()
         self._attach(exchange, self._new_queue(queue_id, name, incarnation, exchange.durable))
@@ -53,9 +69,9 @@ class WaitingRooms:
             )
 
     def recover(self, record: QueueRecord, exchanges: dict[str, Exchange]) -> Queue:
-        exchange = exchanges.get(record.name[len(ROOM_PREFIX) :])
-        if exchange is None or not exchange.delays:
-            raise Corrupt(f"the room {record.name!r} belongs to no exchange that delays")
+        exchange = exchanges.get(record.name.split(".", 2)[2])
+        if exchange is None or not has_room(exchange):
+            raise Corrupt(f"the room {record.name!r} belongs to no exchange that has one")
         queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
         self._attach(exchange, queue)
         return queue
@@ -67,9 +83,9 @@ class WaitingRooms:
 
     def close(self, exchange: Exchange) -> None:
         """The exchange goes, and with it what waits there."""
-        queue = self.rooms.pop(ROOM_PREFIX + exchange.name, None)
-        if queue is None:
+        if not has_room(exchange):
             return
+        queue = self.rooms.pop(room_name(exchange))
         queue.deleted = True
         queue.backing.delete()
         if exchange.durable:

@@ -49,6 +49,14 @@ class NotImplementedYet(ConnectionError_):
     """A feature RabbitMQ has and this release refuses (AMQP 540)."""
 
 
+class NotInFlight(BrokerError):
+    """No delivery of that id waits to be settled."""
+
+
+class NotOwner(BrokerError):
+    """The delivery is somebody else's to settle."""
+
+
 class SettingInvalid(PenstockError):
     """A configuration value is unknown, mistyped or out of bounds."""
 

@@ -4,4 +4,7 @@ In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``ba
 
     queue.py       ready messages meet consumers      consumers.py   windows and outlets
     schedule.py    things that are due at a time    dealing.py     messages go round in a ring
+    limits.py      what a queue may hold            limiting.py    what becomes of the rest
+    leases.py      deliveries with a deadline       leasing.py     what comes back, and when
+    refusals.py    what a queue refuses
 """

@@ -2,7 +2,8 @@
 
 Three things may stop a consumer, and each is one small object:
 
-    its own window      how many deliveries it may hold unsettled (``prefetch``, 0 = any)
+    its own window      how many deliveries it may hold unsettled (``prefetch``, 0 = any; or
+                        ``window``, 0 = none, which may change at any time, also to below that)
     a shared window     the same over several consumers (a limit for their whole session)
     its outlet          its session's way out is full; opened again when it has drained
 
@@ -15,6 +16,7 @@ from mypy_extensions import i64
 
 UNLIMITED: Final[i64] = 1 << 40
 """More messages than any queue delivers in one go."""
+NO_WINDOW: Final[i64] = -1
 OUTLET_BYTES: Final[i64] = 512 * 1024
 """More than this waiting to be sent shuts an outlet, where it was not told less."""
 
@@ -77,6 +79,7 @@ class Consumer:
         self.shared = shared
         self.no_ack = no_ack
         self.prefetch: i64 = prefetch
+        self.window: i64 = NO_WINDOW  # in place of ``prefetch``, and 0 means none
         self.exclusive = exclusive
         self.arguments = arguments
         self.priority: i64 = priority
@@ -93,12 +96,17 @@ class Consumer:
         if self.no_ack:
             # Not counted, but not delivered either while the shared limit is reached.
             return UNLIMITED if room > 0 else 0
-        if self.prefetch > 0 and self.prefetch - self.outstanding < room:
+        if self.window != NO_WINDOW:
+            if self.window - self.outstanding < room:
+                room = self.window - self.outstanding
+        elif self.prefetch > 0 and self.prefetch - self.outstanding < room:
             room = self.prefetch - self.outstanding
         return room if room > 0 else 0
 
     def nearly_full(self) -> bool:
         """At least three quarters of its window are still unsettled."""
+        if self.window != NO_WINDOW:
+            return self.outstanding * 4 >= self.window * 3
         if self.prefetch > 0:
             return self.outstanding * 4 >= self.prefetch * 3
         shared = self.shared

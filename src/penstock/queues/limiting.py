@@ -39,6 +39,7 @@ class LimitedMessages:
     def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
         self.backing: BackingQueue = backing
         self.limits: QueueLimits = NO_LIMITS
+        self.counts_attempts: bool = False  # when messages are handed out, not when they return
         self.expired_count: i64 = 0
         self.dropped_count: i64 = 0
         self._deaths: list[Death] = deaths
@@ -70,7 +71,7 @@ class LimitedMessages:
         exhausted: list[Message] = []
         for message in messages:
             attempts = (message.flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX
-            if attempts < ATTEMPTS_MAX:
+            if attempts < ATTEMPTS_MAX and not self.counts_attempts:
                 message.flags += ONE_ATTEMPT
                 attempts += 1
             (living if attempts <= limit else exhausted).append(message)

@@ -19,18 +19,19 @@ Invariants (``check``):
   Q4  ``unacked_count`` = deliveries waiting for settlement, over consumers and gets
 """
 
-from typing import Final, final
+from typing import Final, cast, final
 
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.backing.variable_queue import VariableQueue
 from penstock.core.credit import Stage
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring
 from penstock.queues.dealing import Dealing
-from penstock.queues.limiting import LimitedMessages
+from penstock.queues.leasing import LeasedMessages
 from penstock.queues.limits import Death
 from penstock.queues.refusals import check_going, leased, locked
 
@@ -59,7 +60,7 @@ class Delivery:
 
 
 @final
-class Queue(LimitedMessages):
+class Queue(LeasedMessages):
     """One queue: its consumers on this side, its backing on the other."""
 
     def __init__(
@@ -90,7 +91,6 @@ class Queue(LimitedMessages):
         self.last_used_ms: i64 = 0
         self.idle_due_ms: i64 = 0  # when the schedule will look whether it is in use; 0 = never
         self.expiry_due_ms: i64 = 0  # when the schedule will look at its head; 0 = never
-        self.unacked_count: i64 = 0
         self.awake: bool = False
         self.refilling: bool = False
         self.deleted: bool = False
@@ -139,6 +139,13 @@ class Queue(LimitedMessages):
             self._drop_over_limit(self.spare_room())
         self.wake()
 
+    def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        """Take messages that are not to be handed out before that time."""
+        cast(VariableQueue, self.backing).publish_delayed(messages, until_ms, now_ms)
+        self.published_count += len(messages)
+        self.active_at_ms = now_ms
+        self.wake()
+
     def spare_room(self) -> i64:
         """How many messages consumers take now, were they there."""
         room: i64 = 0
@@ -158,6 +165,10 @@ class Queue(LimitedMessages):
             deliveries = self._deliver(now_ms)
             if deliveries:
                 self.active_at_ms = now_ms
+                if self.counts_attempts:
+                    for delivery in deliveries:
+                        if not delivery.consumer.no_ack:
+                            self._count_attempts(delivery.messages)
         if self.limits.drops:
             self._drop_over_limit(self.spare_room())
         return deliveries
@@ -281,6 +292,8 @@ class Queue(LimitedMessages):
         if self._counts_bodies():
             self._count_bodies(messages, -1)
         self._hand_out(account, messages)
+        if self.counts_attempts and not account.no_ack:
+            self._count_attempts(messages)
         return messages[0]
 
     def settle(self, consumer: Consumer, messages: list[Message]) -> None:

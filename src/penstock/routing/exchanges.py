@@ -34,7 +34,11 @@ from penstock.routing.once import ONCE, OnceMatcher
 from penstock.routing.topic_trie import TopicTrie
 
 DELAYED: Final = "x-delayed-message"
-EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers", CONSISTENT_HASH, DELAYED, ONCE)
+NSQ_TOPIC: Final = "x-nsq-topic"
+EXCHANGE_TYPES: Final = (
+    *("direct", "fanout", "topic", "headers"),
+    *(CONSISTENT_HASH, DELAYED, NSQ_TOPIC, ONCE),
+)
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),
@@ -60,7 +64,7 @@ REMOVED_AT_ONCE: Final = 100
 def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
     if exchange_type == "direct":
         return DirectMatcher()
-    if exchange_type == "fanout":
+    if exchange_type in ("fanout", NSQ_TOPIC):
         return FanoutMatcher()
     if exchange_type == "topic":
         return TopicTrie()
@@ -100,6 +104,7 @@ class Exchange:
     ``needs_headers``  messages have to be opened to be routed here
     ``alternate``      name of the exchange that gets what finds no destination here
     ``delays``         messages with a delay go to its ``room``, and from there on later
+    ``holds``          all messages go to its ``room``, for now
     """
 
     def __init__(
@@ -122,7 +127,10 @@ class Exchange:
         self.alternate: str | None = None
         self.matcher: Matcher = make_matcher(type, arguments)
         self.delays: bool = type == DELAYED
+        self.holds: bool = type == NSQ_TOPIC
         self.room: object = None
+        self.published_count: i64 = 0  # by publishers that named it
+        self.published_bytes: i64 = 0
         self.needs_headers: bool = self.delays or self.matcher.needs_headers
         # By identity of the destination, then by (routing key, arguments).
         self.bound: dict[int, dict[tuple[str, str], Binding]] = {}
@@ -280,6 +288,8 @@ def next_hops(
     """
     found: list[object] = []
     if exchange.delays and headers is not None and delay_in(headers.get(DELAY_HEADER)) > 0:
+        return [exchange.room]
+    if exchange.holds:
         return [exchange.room]
     exchange.match(routing_key, headers, found)
     if copies is not None and exchange.matcher.takes_copies:

@@ -35,6 +35,7 @@ from penstock.server.amqp_publishing import Publishing
 from penstock.server.amqp_replies import ReplyChannel
 from penstock.server.amqp_topology import TopologyMethods
 from penstock.server.amqp_transaction import ACK, REJECT, REQUEUE, Transaction
+from penstock.server.session import Subscriber
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import (
     short_bytes,
@@ -50,12 +51,12 @@ ACCOUNTS_MAX: Final = 64
 
 
 @final
-class AmqpChannel:
+class AmqpChannel(Subscriber):
     """An open channel."""
 
     def __init__(self, link: Link, number: i64) -> None:
+        super().__init__(link.session, number)
         self.link = link
-        self.number: i64 = number
         self.closing: bool = False
         self.active_at_ms: i64 = link.now_ms  # when it last carried messages or settlements
         self.consumers: dict[str, Consumer] = {}

@@ -20,7 +20,7 @@ from mypy_extensions import i64
 from penstock.broker.broker import UNSTAMPED
 from penstock.broker.confirms import ConfirmLedger
 from penstock.broker.rights import WRITE
-from penstock.broker.routes import Route, any_refuses, waits
+from penstock.broker.routes import Route, any_refuses, count_published, waits
 from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed
 from penstock.core.headers import NOW
@@ -96,6 +96,8 @@ class Publishing:
         budget.allowance -= count
         if budget.allowance <= 0:
             link.broker.budgets.spent(link.vhost)
+        if route.topic is not None:
+            count_published(route.topic, run.messages)
         if link.broker.stamping != UNSTAMPED:
             run.messages = stamped(run.messages, link.now_ms, link.broker.stamping)
         marks = _marks_in(run.messages)

@@ -9,7 +9,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.credit import READER, FlowBook, Stage
 from penstock.core.errors import BrokerError
-from penstock.queues.consumers import Outlet
+from penstock.queues.consumers import Consumer, Outlet
+from penstock.queues.queue import Delivery
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -82,4 +83,23 @@ class Session:
 
     def shut_down(self) -> None:
         """The broker stops: say so to the peer."""
+        raise NotImplementedError
+
+
+class Subscriber:
+    """Whoever stands behind a consumer as its ``holder``: where deliveries go.
+
+    ``number`` tells it from others of its session.
+    """
+
+    def __init__(self, session: Session, number: i64) -> None:
+        self.session = session
+        self.number: i64 = number
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Messages for one of its consumers."""
+        raise NotImplementedError
+
+    def queue_lost(self, consumer: Consumer) -> None:
+        """The consumer's queue is gone."""
         raise NotImplementedError

@@ -23,7 +23,7 @@ from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.output_budget import OutputBudget
-from penstock.server.session import Session
+from penstock.server.session import Session, Subscriber
 from penstock.storage.engine import Engine
 from penstock.storage.journal_codec import JournalGroup
 
@@ -102,9 +102,9 @@ class Turn:
     def cancelled(self, consumers: list[Consumer]) -> None:
         """Tell consumers that their queue is gone."""
         for consumer in consumers:
-            channel = cast(AmqpChannel, consumer.holder)
-            channel.queue_lost(consumer)
-            self.touch(channel.link.session)
+            subscriber = cast(Subscriber, consumer.holder)
+            subscriber.queue_lost(consumer)
+            self.touch(subscriber.session)
 
     def _answer(self) -> None:
         """Direct replies, which wait in no queue."""
@@ -130,14 +130,12 @@ class Turn:
 
     def _deliver_from(self, queue: Queue, now_ms: i64) -> None:
         if queue.releases_to is not None:
-            queue.awake = False
-            if not queue.deleted:
-                self._broker.delays.sort(queue, now_ms)
+            self._broker.sort_room(queue, now_ms)
             return
         for delivery in queue.deliver(now_ms):
-            channel = cast(AmqpChannel, delivery.consumer.holder)
-            channel.deliver(delivery)
-            self.touch(channel.link.session)
+            subscriber = cast(Subscriber, delivery.consumer.holder)
+            subscriber.deliver(delivery)
+            self.touch(subscriber.session)
 
     # -- the disk ------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from penstock.server.connection import Connection
 from penstock.server.flow_view import flow_row
 from penstock.server.loop import Loop
 from penstock.server.secure_socket import SecureSocket
+from penstock.server.session import Subscriber
 from penstock.wire.amqp.properties import body_of, decode_properties
 
 PROTOCOL: Final = "AMQP 0-9-1"
@@ -92,9 +93,9 @@ class NodeWatch(Watch):
         return [_channel_facts(number, channel) for number, channel in amqp.channels.items()]
 
     def place_of(self, consumer: Consumer) -> tuple[object, int] | None:
-        channel = cast(AmqpChannel, consumer.holder)
-        carrier = channel.link.session.carrier
-        return None if carrier is None else (carrier, int(channel.number))
+        subscriber = cast(Subscriber, consumer.holder)
+        carrier = subscriber.session.carrier
+        return None if carrier is None else (carrier, int(subscriber.number))
 
     def listeners(self) -> list[ListenerFacts]:
         return [

@@ -1,0 +1,343 @@
+"""Topics and channels: NSQ's two nouns, made of an exchange, its room and queues.
+
+    topic T        exchange ``nsq.T`` of the type x-nsq-topic; its backlog is the exchange's room
+    channel C      queue ``nsq.T:C`` bound to it; deliveries have deadlines and count attempts
+
+A topic **holds** what is published, in its backlog, while it is paused, or nobody is bound to it,
+or the backlog is not empty yet; else its messages go where bindings lead, like those of a fanout
+exchange.  So nothing is lost before the first channel, the order stays, and every publisher goes
+the same way, whatever it speaks.  ``move`` empties the backlog some messages at a time; a message
+is let go there when it is on disk where it went.
+
+Any queue bound to the exchange gets the messages.  It is a channel when its name says so and its
+backing can delay messages; colons are in no NSQ name, so names cannot be taken for each other.
+A topic and its channels are all in the definitions of exchanges, queues and bindings: here is
+only what one can look up, made anew at each start (``attach``, ``bindings_changed``).
+
+An ephemeral topic is a transient exchange that goes with its last binding; an ephemeral channel
+is a transient queue of bounded length that goes with its last consumer, and drops what comes when
+it is full.
+
+Invariants (``check``):
+  T1  a topic that does not hold is not paused, has a binding and an empty backlog
+  T2  ``channels`` are the bound queues that are called so, and all of them have leases
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.core.errors import PreconditionFailed
+from penstock.core.message import Message
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import NSQ_TOPIC, Exchange
+from penstock.storage.definition_records import ExchangeRecord
+
+if TYPE_CHECKING:
+    from penstock.broker.vhost import Vhost
+
+PREFIX: Final = "nsq."
+SEPARATOR: Final = ":"
+EPHEMERAL: Final = "#ephemeral"
+NAME_MAX: Final = 64
+PAUSED: Final = "x-nsq-paused"
+"""Argument of a topic's exchange that says it is."""
+EPHEMERAL_MAX_LENGTH: Final = 10_000
+MOVED_AT_ONCE: Final[i64] = 1024
+MOVED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
+_NAME: Final = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
+
+SettleLater = Callable[[i64, Queue, list[Message]], None]
+"""(position, queue, messages): acknowledge them when the journal is on disk so far."""
+
+
+def is_name(text: str) -> bool:
+    """May a topic or a channel be called so?  (nsqd, ``protocol/names.go``)"""
+    return 1 <= len(text) <= NAME_MAX and _NAME.fullmatch(text) is not None
+
+
+def is_ephemeral(name: str) -> bool:
+    return name.endswith(EPHEMERAL)
+
+
+def exchange_name(topic: str) -> str:
+    return PREFIX + topic
+
+
+def queue_name(topic: str, channel: str) -> str:
+    return f"{PREFIX}{topic}{SEPARATOR}{channel}"
+
+
+def check_topic_exchange(name: str) -> None:
+    """Raises PreconditionFailed when no topic may have an exchange of that name."""
+    if not name.startswith(PREFIX) or not is_name(name[len(PREFIX) :]):
+        raise PreconditionFailed(
+            f"an exchange of type '{NSQ_TOPIC}' is called 'nsq.' and the name of a topic: letters,"
+            f" digits, '.', '_' and '-', {NAME_MAX} at most; '{name}' is not"
+        )
+
+
+@final
+class Channel:
+    """One channel of a topic, and its queue."""
+
+    def __init__(self, topic: "Topic", name: str, queue: Queue) -> None:
+        self.topic = topic
+        self.name = name
+        self.queue = queue
+
+    @property
+    def ephemeral(self) -> bool:
+        return is_ephemeral(self.name)
+
+    def backend_depth(self) -> i64:
+        """Of its ready messages, those that are not in memory."""
+        return cast(VariableQueue, self.queue.backing).disk_count()
+
+
+@final
+class Topic:
+    """One topic; ``changed`` is whom to tell that messages go another way from now on."""
+
+    def __init__(self, exchange: Exchange, changed: Callable[[], None]) -> None:
+        self.exchange = exchange
+        self.name = exchange.name[len(PREFIX) :]
+        self.channels: dict[str, Channel] = {}
+        self.paused: bool = exchange.arguments.get(PAUSED) is True
+        self._changed = changed
+
+    @property
+    def ephemeral(self) -> bool:
+        return is_ephemeral(self.name)
+
+    @property
+    def backlog(self) -> Queue:
+        return cast(Queue, self.exchange.room)
+
+    @property
+    def message_count(self) -> i64:
+        return self.exchange.published_count
+
+    @property
+    def message_bytes(self) -> i64:
+        return self.exchange.published_bytes
+
+    def depth(self) -> i64:
+        """Messages no channel has got yet, deferred ones too."""
+        return self.backlog.backing.ready_count() + self.backlog.deferred_count()
+
+    def backend_depth(self) -> i64:
+        return cast(VariableQueue, self.backlog.backing).disk_count()
+
+    def may_move(self) -> bool:
+        """Do messages leave the backlog?"""
+        return not self.paused and self.exchange.has_bindings()
+
+    def look(self) -> None:
+        """Something has changed: does it hold?"""
+        holds = not self.may_move() or self.depth() > 0
+        if holds != self.exchange.holds:
+            self.exchange.holds = holds
+            self._changed()
+        if self.may_move() and holds:
+            self.backlog.wake()
+
+    def look_for_channels(self) -> None:
+        """Which of the queues bound to it are its channels?"""
+        found: dict[str, Channel] = {}
+        prefix = self.exchange.name + SEPARATOR
+        for queue in self.destinations():
+            name = queue.name[len(prefix) :]
+            if not queue.name.startswith(prefix) or not is_name(name):
+                continue
+            known = self.channels.get(name)
+            if known is not None and known.queue is queue:
+                found[name] = known
+            elif queue.use_leases():
+                found[name] = Channel(self, name, queue)
+        self.channels = found
+
+    def destinations(self) -> list[Queue]:
+        """The queues bound to its exchange."""
+        found: list[object] = []
+        self.exchange.match("", None, found)
+        return [one for one in found if isinstance(one, Queue)]
+
+
+@final
+class Topics:
+    """Those of one virtual host."""
+
+    def __init__(self, vhost: "Vhost") -> None:
+        self.topics: dict[str, Topic] = {}
+        self.version: i64 = 0  # moves when a topic or channel comes or goes
+        self._vhost = vhost
+
+    # -- names -----------------------------------------------------------------------------
+
+    def topic(self, name: str, now_ms: i64) -> Topic:
+        """The topic of that (valid) name, made if there is none."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
+        ephemeral = is_ephemeral(name)
+        self._vhost.declare_exchange(
+            exchange_name(name), NSQ_TOPIC, not ephemeral, ephemeral, False, {}
+        )
+        return self.topics[name]
+
+    def channel(self, topic: Topic, name: str, now_ms: i64) -> Channel:
+        """The channel of that (valid) name, made if there is none."""
+        channel = topic.channels.get(name)
+        if channel is not None:
+            return channel
+        ephemeral = is_ephemeral(name)
+        arguments: dict[str, object] = {}
+        if ephemeral:
+            arguments = {"x-max-length": EPHEMERAL_MAX_LENGTH, "x-overflow": "reject-publish"}
+        queue = self._vhost.declare_queue(
+            queue_name(topic.name, name), not ephemeral, None, ephemeral, arguments, now_ms
+        )
+        self._vhost.bind_queue(queue, topic.exchange.name, "", {})
+        if name not in topic.channels:
+            raise PreconditionFailed(
+                f"{self._vhost.queue_text(queue.name)} cannot be a channel: it has priorities or"
+                " drops duplicates"
+            )
+        return topic.channels[name]
+
+    # -- what others tell --------------------------------------------------------------------
+
+    def attach(self, exchange: Exchange) -> None:
+        """An exchange of ours is there, and has its room."""
+        topic = Topic(exchange, self._vhost.forget_routes)
+        self.topics[topic.name] = topic
+        self.version += 1
+
+    def detach(self, exchange: Exchange) -> None:
+        """It is deleted."""
+        del self.topics[exchange.name[len(PREFIX) :]]
+        self.version += 1
+
+    def bindings_changed(self, exchange: Exchange) -> None:
+        """A queue was bound to one of ours, or is not any more."""
+        topic = self.topics[exchange.name[len(PREFIX) :]]
+        topic.look_for_channels()
+        topic.look()
+        self.version += 1
+
+    # -- what people do ----------------------------------------------------------------------
+
+    def pause(self, topic: Topic, paused: bool) -> None:
+        """A paused topic takes messages and passes none on to its channels."""
+        topic.paused = paused
+        exchange = topic.exchange
+        exchange.arguments = {**exchange.arguments, PAUSED: paused}
+        if exchange.durable:
+            self._vhost.definitions.put_exchange(
+                ExchangeRecord(
+                    exchange.vhost,
+                    exchange.name,
+                    exchange.type,
+                    exchange.auto_delete,
+                    exchange.internal,
+                    exchange.arguments,
+                )
+            )
+        topic.look()
+
+    def pause_channel(self, channel: Channel, paused: bool) -> None:
+        queue = channel.queue
+        queue.set_paused(paused)
+        if queue.durable:
+            self._vhost.definitions.pause_queue(queue.vhost, queue.name, paused)
+
+    def empty(self, topic: Topic) -> None:
+        """Let go of its backlog; what channels have stays."""
+        topic.backlog.empty()
+        topic.look()
+
+    def delete(self, topic: Topic) -> list[Consumer]:
+        """With its channels; returns the consumers who lost theirs."""
+        lost: list[Consumer] = []
+        for channel in list(topic.channels.values()):
+            lost.extend(self._vhost.delete_queue(channel.queue))
+        if topic.name in self.topics:  # an ephemeral one has gone with its last channel
+            self._vhost.delete_exchange(topic.exchange.name, False)
+        return lost
+
+    def delete_channel(self, channel: Channel) -> list[Consumer]:
+        return self._vhost.delete_queue(channel.queue)
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def publish(self, topic: Topic, messages: list[Message], size: i64, now_ms: i64) -> i64:
+        """Returns the journal position that makes them safe, 0 = nothing went there.
+
+        ``size`` is that of all bodies, for those who count.
+        """
+        self._count(topic, messages, size)
+        if topic.exchange.holds:
+            return self._vhost.publish([topic.backlog], messages, now_ms)
+        position, _ = self._vhost.publish_some(topic.destinations(), messages, now_ms)
+        return position
+
+    def publish_deferred(
+        self, topic: Topic, messages: list[Message], size: i64, until_ms: i64, now_ms: i64
+    ) -> i64:
+        """As ``publish``; nobody gets them before that time."""
+        self._count(topic, messages, size)
+        queues = [topic.backlog] if topic.exchange.holds else topic.destinations()
+        return self._vhost.publish_deferred(queues, messages, until_ms, now_ms)
+
+    def _count(self, topic: Topic, messages: list[Message], size: i64) -> None:
+        topic.exchange.published_count += len(messages)
+        topic.exchange.published_bytes += size
+
+    def move(self, exchange: Exchange, settle_later: SettleLater, now_ms: i64) -> None:
+        """Some of the backlog goes on to where bindings lead now."""
+        topic = self.topics[exchange.name[len(PREFIX) :]]
+        if not topic.may_move():
+            return
+        vhost = self._vhost
+        backlog = topic.backlog
+        backing = cast(VariableQueue, backlog.backing)
+        queues = topic.destinations()
+        messages = backing.fetch(MOVED_AT_ONCE, MOVED_BYTES_MAX)
+        if messages:
+            copies = [message.copy_for_queue() for message in messages]
+            position, _ = vhost.publish_some(queues, copies, now_ms)
+            settle_later(position, backlog, messages)
+        if backing.ready_count() == 0:
+            self._move_deferred(backlog, queues, settle_later, now_ms)
+        elif messages:
+            backlog.wake()
+        topic.look()
+
+    def _move_deferred(
+        self, backlog: Queue, queues: list[Queue], settle_later: SettleLater, now_ms: i64
+    ) -> None:
+        """Those that were due long ago are due in their channels at once."""
+        for message, until_ms in cast(VariableQueue, backlog.backing).take_delayed():
+            copies = [message.copy_for_queue()]
+            position = self._vhost.publish_deferred(queues, copies, until_ms, now_ms)
+            settle_later(position, backlog, [message])
+
+    # -- invariants --------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert T1 and T2."""
+        for topic in self.topics.values():
+            if not topic.exchange.holds:
+                assert not topic.paused, "T1"
+                assert topic.exchange.has_bindings(), "T1"
+                assert topic.depth() == 0, "T1"
+            bound = topic.destinations()
+            for name, channel in topic.channels.items():
+                assert channel.queue in bound, "T2"
+                assert channel.queue.name == queue_name(topic.name, name), "T2"
+                assert channel.queue.leases is not None, "T2"

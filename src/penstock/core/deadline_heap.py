@@ -1,0 +1,129 @@
+"""``DeadlineHeap``: things by when they are due, each of which can be taken out or moved.
+
+In: objects with a ``due_ms``.  Out: those whose time has come, earliest first; ties in any order.
+
+A binary heap in one list.  Each object knows its own place in it, so ``remove`` and ``move`` find
+it without a search and cost O(log n), as ``push`` and each object of ``pop_due`` do.  Deadlines
+that only grow, as those of deliveries with one timeout do, are pushed without climbing.
+
+Objects are invisible to the garbage collector: they may refer to bytes, integers and messages.
+
+Invariants (``check``):
+  H1  no object is due before the one above it
+  H2  an object's ``place`` is where it is; -1 = it is in no heap
+"""
+
+from typing import final
+
+from mypy_extensions import i64, mypyc_attr
+
+
+@mypyc_attr(acyclic=True)
+class Due:
+    """Something with a deadline, in at most one heap."""
+
+    __slots__ = ("due_ms", "place")
+
+    def __init__(self, due_ms: i64) -> None:
+        self.due_ms: i64 = due_ms
+        self.place: i64 = -1
+
+
+@final
+class DeadlineHeap:
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        self._items: list[Due] = []
+
+    def count(self) -> i64:
+        return len(self._items)
+
+    def first_ms(self) -> i64:
+        """When the first is due; 0 = there is none."""
+        return self._items[0].due_ms if len(self._items) > 0 else 0
+
+    def push(self, due: Due) -> None:
+        assert due.place == -1, "it is in a heap already"
+        place: i64 = len(self._items)
+        self._items.append(due)
+        self._climb(due, place)
+
+    def remove(self, due: Due) -> None:
+        """Take it out before its time."""
+        place = due.place
+        assert place >= 0, "it is in no heap"
+        due.place = -1
+        last = self._items.pop()
+        if last is not due:
+            self._settle(last, place)
+
+    def move(self, due: Due, due_ms: i64) -> None:
+        """It is due at another time."""
+        due.due_ms = due_ms
+        self._settle(due, due.place)
+
+    def pop_due(self, now_ms: i64) -> list[Due]:
+        """Take out all whose time has come."""
+        found: list[Due] = []
+        while len(self._items) > 0 and self._items[0].due_ms <= now_ms:
+            due = self._items[0]
+            self.remove(due)
+            found.append(due)
+        return found
+
+    def clear(self) -> None:
+        for due in self._items:
+            due.place = -1
+        self._items = []
+
+    # -- order ---------------------------------------------------------------------------
+
+    def _settle(self, due: Due, place: i64) -> None:
+        """Put it where it belongs, from ``place`` on, in whichever direction."""
+        if place > 0 and due.due_ms < self._items[(place - 1) >> 1].due_ms:
+            self._climb(due, place)
+        else:
+            self._sink(due, place)
+
+    def _climb(self, due: Due, place: i64) -> None:
+        items = self._items
+        while place > 0:
+            above = (place - 1) >> 1
+            parent = items[above]
+            if parent.due_ms <= due.due_ms:
+                break
+            items[place] = parent
+            parent.place = place
+            place = above
+        items[place] = due
+        due.place = place
+
+    def _sink(self, due: Due, place: i64) -> None:
+        items = self._items
+        count: i64 = len(items)
+        below = 2 * place + 1
+        while below < count:
+            child = items[below]
+            if below + 1 < count:
+                other = items[below + 1]
+                if other.due_ms < child.due_ms:
+                    child = other
+                    below += 1
+            if due.due_ms <= child.due_ms:
+                break
+            items[place] = child
+            child.place = place
+            place = below
+            below = 2 * place + 1
+        items[place] = due
+        due.place = place
+
+    # -- invariants ----------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert H1 and H2; O(n), for tests."""
+        for place in range(len(self._items)):
+            due = self._items[place]
+            assert due.place == place, "H2"
+            assert place == 0 or self._items[(place - 1) >> 1].due_ms <= due.due_ms, "H1"

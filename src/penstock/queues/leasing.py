@@ -1,0 +1,155 @@
+"""Deliveries with a deadline: the part of ``Queue`` that takes messages back.
+
+A queue with ``leases`` counts every attempt to deliver a message, whoever gets it, and gives it
+again when its time is over (``leases.py`` knows the times).  On top of what every queue can do:
+
+    give_back   to the tail, or as if it had not been there, not before some time has passed
+    expire      what is over its deadline goes to the tail; what was delayed for long enough is
+                ready again at the place it had, so it does not wait behind a backlog
+    empty       lets go of everything, what is in flight and what is delayed too
+
+A message that comes back was tried too often when the queue has a ``delivery_limit`` and its
+attempts are over it: then it dies (``limiting.py``).
+
+Only a plain backing can delay messages, so only a queue that has one may have leases.
+"""
+
+from typing import cast
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.backing.variable_queue import VariableQueue
+from penstock.core.message import ATTEMPTS_MAX, ATTEMPTS_SHIFT, ONE_ATTEMPT, Message
+from penstock.queues.consumers import Consumer
+from penstock.queues.leases import Leases
+from penstock.queues.limiting import LimitedMessages
+from penstock.queues.limits import Death
+
+
+def attempts(message: Message) -> i64:
+    """How often it was given to a consumer, this time included."""
+    return (message.flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX
+
+
+class LeasedMessages(LimitedMessages):
+    """See the head of this file; ``leases`` is None where deliveries have no deadlines."""
+
+    def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
+        super().__init__(backing, deaths)
+        self.leases: Leases | None = None
+        self.unacked_count: i64 = 0
+        self.requeued_count: i64 = 0  # given back before their time
+        self.timed_out_count: i64 = 0
+
+    def wake(self) -> None:
+        """Something may be deliverable: ask for a turn."""
+        raise NotImplementedError
+
+    def use_leases(self) -> bool:
+        """From now on deliveries have deadlines; False where the backing cannot do that."""
+        if self.leases is None and isinstance(self.backing, VariableQueue):
+            self.leases = Leases()
+            self.counts_attempts = True
+        return self.leases is not None
+
+    def _count_attempts(self, messages: list[Message]) -> None:
+        """They are being handed out."""
+        for message in messages:
+            if attempts(message) < ATTEMPTS_MAX:
+                message.flags += ONE_ATTEMPT
+        cast(VariableQueue, self.backing).note_attempts(messages)
+
+    # -- coming back -----------------------------------------------------------------------
+
+    def give_back(
+        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: i64
+    ) -> None:
+        """Its consumer could not deal with these; 0 = to the tail at once."""
+        consumer.release(len(messages))
+        self.requeued_count += len(messages)
+        self._take_back(messages, delay_ms, now_ms)
+
+    def give_back_all(self, owner: i64) -> None:
+        """A consumer left and its messages need not wait: to the places they had."""
+        leases = self.leases
+        assert leases is not None
+        messages: list[Message] = []
+        for consumer, message in leases.release(owner):
+            consumer.release(1)
+            messages.append(message)
+        if messages:
+            self.unacked_count -= len(messages)
+            self.backing.requeue(self._living(messages))
+            self.wake()
+
+    def _take_back(self, messages: list[Message], delay_ms: i64, now_ms: i64) -> None:
+        self.unacked_count -= len(messages)
+        messages = self._living(messages)
+        backing = cast(VariableQueue, self.backing)
+        if messages and delay_ms > 0:
+            backing.delay(messages, now_ms + delay_ms)
+        elif messages:
+            backing.requeue_to_tail(messages, now_ms)
+            if self._counts_bodies():
+                self._count_bodies(messages, 1)
+        self.wake()
+
+    def _living(self, messages: list[Message]) -> list[Message]:
+        return self._live_on(messages) if self.limits.delivery_limit >= 0 else messages
+
+    # -- time ------------------------------------------------------------------------------
+
+    def expire(self, now_ms: i64) -> None:
+        super().expire(now_ms)
+        leases = self.leases
+        if leases is None:
+            return
+        late = leases.expired(now_ms)
+        if late:
+            for consumer, _ in late:
+                consumer.release(1)
+            self.timed_out_count += len(late)
+            self._take_back([message for _, message in late], 0, now_ms)
+        backing = cast(VariableQueue, self.backing)
+        if 0 < backing.next_due_ms() <= now_ms and backing.release_due(now_ms) > 0:
+            self.wake()
+
+    def next_due_ms(self) -> i64:
+        due_ms = super().next_due_ms()
+        leases = self.leases
+        if leases is None:
+            return due_ms
+        due_ms = _earlier(due_ms, leases.first_ms())
+        return _earlier(due_ms, cast(VariableQueue, self.backing).next_due_ms())
+
+    # -- letting go ------------------------------------------------------------------------
+
+    def deferred_count(self) -> i64:
+        """How many wait for their time."""
+        backing = self.backing
+        return backing.count_delayed() if isinstance(backing, VariableQueue) else 0
+
+    def empty(self) -> i64:
+        """Let go of everything but what consumers without a deadline hold; returns how many."""
+        backing = cast(VariableQueue, self.backing)
+        count = backing.purge() + backing.drop_delayed()
+        self._body_bytes = 0
+        leases = self.leases
+        if leases is not None:
+            messages: list[Message] = []
+            for consumer, message in leases.clear():
+                consumer.release(1)
+                messages.append(message)
+            self.unacked_count -= len(messages)
+            backing.ack(messages)
+            count += len(messages)
+        self.wake()
+        return count
+
+
+def _earlier(one_ms: i64, other_ms: i64) -> i64:
+    """The earlier of two times, 0 = never."""
+    if one_ms == 0 or 0 < other_ms < one_ms:
+        return other_ms
+    return one_ms
