@@ -79,6 +79,7 @@ HOT = [
     "src/penstock/queues/leasing.py",
     "src/penstock/queues/refusals.py",
     "src/penstock/queues/queue.py",
+    "src/penstock/queues/scan_loop.py",
     "src/penstock/queues/schedule.py",
     "src/penstock/routing/topic_trie.py",
     "src/penstock/routing/headers.py",

@@ -29,6 +29,7 @@ from penstock.core.headers import HeaderReader
 from penstock.core.letters import LetterWriter
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
+from penstock.queues.scan_loop import ScanLoop
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 from penstock.storage.definition_records import Topology
@@ -67,6 +68,7 @@ class Broker:
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.node_name: str = ""
         self.schedule = Schedule()
+        self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries
         self.sweep = Sweep(definitions)
         self.replies = Replies()
         self.dead_letters = DeadLetters(
@@ -200,6 +202,7 @@ class Broker:
             self.dead_letters.deaths,
             self.schedule,
             self.sweep,
+            lambda: self.scan is not None,
         )
         self.vhosts[name] = vhost
         return vhost
@@ -247,6 +250,26 @@ class Broker:
         awake = self._wakeups[:]
         self._wakeups.clear()
         return awake
+
+    def scan_channels(self, now_ms: i64) -> bool:
+        """Let the scan loop, if there is one, look at some; True = it would go on at once."""
+        scan = self.scan
+        if scan is None:
+            return False
+        if scan.wants_channels(now_ms):
+            queues: list[Queue] = []
+            for vhost in self.vhosts.values():
+                queues.extend(vhost.topics.channel_queues())
+            scan.refresh(queues, now_ms)
+        return scan.step(now_ms)
+
+    def next_due_ms(self) -> i64:
+        """When something is due, as far as time alone makes it; 0 = nothing is."""
+        next_ms = self.schedule.next_ms()
+        scan = self.scan
+        if scan is None or 0 < next_ms < scan.next_ms():
+            return next_ms
+        return scan.next_ms()
 
     def wake_readers(self) -> None:
         """Queues for which the disk has brought something."""

@@ -101,14 +101,21 @@ class Channel:
 
 @final
 class Topic:
-    """One topic; ``changed`` is whom to tell that messages go another way from now on."""
+    """One topic.
 
-    def __init__(self, exchange: Exchange, changed: Callable[[], None]) -> None:
+    ``changed``  whom to tell that messages go another way from now on
+    ``scanned``  does a scan loop find the deadlines of its channels?
+    """
+
+    def __init__(
+        self, exchange: Exchange, changed: Callable[[], None], scanned: Callable[[], bool]
+    ) -> None:
         self.exchange = exchange
         self.name = exchange.name[len(PREFIX) :]
         self.channels: dict[str, Channel] = {}
         self.paused: bool = exchange.arguments.get(PAUSED) is True
         self._changed = changed
+        self._scanned = scanned
 
     @property
     def ephemeral(self) -> bool:
@@ -158,6 +165,7 @@ class Topic:
             if known is not None and known.queue is queue:
                 found[name] = known
             elif queue.use_leases():
+                queue.scanned = self._scanned()
                 found[name] = Channel(self, name, queue)
         self.channels = found
 
@@ -170,12 +178,13 @@ class Topic:
 
 @final
 class Topics:
-    """Those of one virtual host."""
+    """Those of one virtual host; ``scanned``: does a scan loop find their deadlines?"""
 
-    def __init__(self, vhost: "Vhost") -> None:
+    def __init__(self, vhost: "Vhost", scanned: Callable[[], bool]) -> None:
         self.topics: dict[str, Topic] = {}
         self.version: i64 = 0  # moves when a topic or channel comes or goes
         self._vhost = vhost
+        self._scanned = scanned
 
     # -- names -----------------------------------------------------------------------------
 
@@ -210,11 +219,18 @@ class Topics:
             )
         return topic.channels[name]
 
+    def channel_queues(self) -> list[Queue]:
+        """Of all channels there are."""
+        found: list[Queue] = []
+        for topic in self.topics.values():
+            found.extend([channel.queue for channel in topic.channels.values()])
+        return found
+
     # -- what others tell --------------------------------------------------------------------
 
     def attach(self, exchange: Exchange) -> None:
         """An exchange of ours is there, and has its room."""
-        topic = Topic(exchange, self._vhost.forget_routes)
+        topic = Topic(exchange, self._vhost.forget_routes, self._scanned)
         self.topics[topic.name] = topic
         self.version += 1
 

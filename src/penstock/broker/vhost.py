@@ -81,6 +81,7 @@ class Vhost:
         deaths: list[Death],
         schedule: Schedule,
         sweep: Sweep,
+        scanned: Callable[[], bool],
     ) -> None:
         self.name = name
         self.segment_entries = segment_entries
@@ -101,7 +102,7 @@ class Vhost:
         self._maker = QueueMaker(name, segment_entries, make_backing, wakeups, refills, deaths)
         self._new_incarnation = new_incarnation
         self.rooms = WaitingRooms(name, definitions, self._maker.room, new_incarnation)
-        self.topics = Topics(self)
+        self.topics = Topics(self, scanned)
         self._schedule = schedule
         self._sweep = sweep
         for exchange_name, kind, internal in PREDECLARED:

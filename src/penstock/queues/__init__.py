@@ -6,5 +6,5 @@ In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``ba
     schedule.py    things that are due at a time    dealing.py     messages go round in a ring
     limits.py      what a queue may hold            limiting.py    what becomes of the rest
     leases.py      deliveries with a deadline       leasing.py     what comes back, and when
-    refusals.py    what a queue refuses
+    refusals.py    what a queue refuses             scan_loop.py   nsqd's way to find what is due
 """

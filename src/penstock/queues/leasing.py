@@ -5,7 +5,8 @@ again when its time is over (``leases.py`` knows the times).  On top of what eve
 
     give_back   to the tail, or as if it had not been there, not before some time has passed
     expire      what is over its deadline goes to the tail; what was delayed for long enough is
-                ready again at the place it had, so it does not wait behind a backlog
+                ready again at the place it had, so it does not wait behind a backlog; where the
+                queue is ``scanned``, the scan loop asks for that (``release_due``)
     empty       lets go of everything, what is in flight and what is delayed too
 
 A message that comes back was tried too often when the queue has a ``delivery_limit`` and its
@@ -38,6 +39,7 @@ class LeasedMessages(LimitedMessages):
     def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
         super().__init__(backing, deaths)
         self.leases: Leases | None = None
+        self.scanned: bool = False  # its deadlines are found by the scan loop
         self.unacked_count: i64 = 0
         self.requeued_count: i64 = 0  # given back before their time
         self.timed_out_count: i64 = 0
@@ -102,9 +104,14 @@ class LeasedMessages(LimitedMessages):
 
     def expire(self, now_ms: i64) -> None:
         super().expire(now_ms)
+        if self.leases is not None and not self.scanned:
+            self.release_due(now_ms)
+
+    def release_due(self, now_ms: i64) -> bool:
+        """What is over its deadline or was delayed for long enough is ready; True = some was."""
         leases = self.leases
         if leases is None:
-            return
+            return False
         late = leases.expired(now_ms)
         if late:
             for consumer, _ in late:
@@ -112,13 +119,15 @@ class LeasedMessages(LimitedMessages):
             self.timed_out_count += len(late)
             self._take_back([message for _, message in late], 0, now_ms)
         backing = cast(VariableQueue, self.backing)
-        if 0 < backing.next_due_ms() <= now_ms and backing.release_due(now_ms) > 0:
-            self.wake()
+        if not 0 < backing.next_due_ms() <= now_ms or backing.release_due(now_ms) == 0:
+            return len(late) > 0
+        self.wake()
+        return True
 
     def next_due_ms(self) -> i64:
         due_ms = super().next_due_ms()
         leases = self.leases
-        if leases is None:
+        if leases is None or self.scanned:
             return due_ms
         due_ms = _earlier(due_ms, leases.first_ms())
         return _earlier(due_ms, cast(VariableQueue, self.backing).next_due_ms())

@@ -84,6 +84,7 @@ class Turn:
             self._refill_since_ms = now_ms
         if self._broker.replies.count_answered() > 0:
             self._answer()
+        scanned = self._broker.scan_channels(now_ms)
         self._deliver(now_ms)
         next_ms = self._broker.schedule.next_ms()
         if next_ms > 0 and next_ms <= now_ms:
@@ -96,7 +97,7 @@ class Turn:
         self._commit(now_ms)
         self.collect()
         self._engine.disk_is_short = self._look().alarms.disk
-        self._more_work = self._engine.work(now_ms, idle) or letters or swept
+        self._more_work = self._engine.work(now_ms, idle) or letters or swept or scanned
         self._hand_over()
 
     def cancelled(self, consumers: list[Consumer]) -> None:
@@ -248,7 +249,7 @@ class Turn:
         )
 
     def next_due_ms(self) -> i64:
-        return self._broker.schedule.next_ms()
+        return self._broker.next_due_ms()
 
 
 def _size(group: JournalGroup) -> i64:
