@@ -11,6 +11,8 @@ from tests.helpers.sim_files import SimFileSystem
 
 EVERYTHING = 1 << 40
 SEGMENT_ENTRIES = 16_384
+JOURNAL_FILE_BYTES = 64 * 1024
+"""Allocated whole, so a small one makes a new engine cheap."""
 
 
 def quiet_engine(files: FileSystem | None = None, directory: str = "data") -> Engine:
@@ -22,7 +24,7 @@ def quiet_engine(files: FileSystem | None = None, directory: str = "data") -> En
             run_job(job, disk)
 
     limits = EngineLimits(4096, EVERYTHING, 32_768, EVERYTHING, EVERYTHING)
-    opening = Opening(disk, directory, limits, {})
+    opening = Opening(disk, directory, limits, {}, JOURNAL_FILE_BYTES)
     opening.run(run, lambda _text: None)
     return opening.engine
 
