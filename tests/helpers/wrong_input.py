@@ -378,6 +378,7 @@ TAGS_MAX: Final = 1 << 20
 """No channel here has as many deliveries."""
 PREDECLARED: Final = ("", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match")
 HEADER_DUE = -1
+FRAME_MAX_BYTES: Final = 131_072
 
 
 class Model:
@@ -399,6 +400,8 @@ class Model:
         if self.lost_track or act.kind == "damaged":
             self.lost_track = True
             return Right(anything=True)
+        if len(act.data) > FRAME_MAX_BYTES:
+            return _only(501)
         if act.kind == "frame":
             return _only(act.size) if act.size else NOTHING
         if act.channel == 0:

@@ -232,6 +232,7 @@ class Topics:
         """An exchange of ours is there, and has its room."""
         topic = Topic(exchange, self._vhost.forget_routes, self._scanned)
         self.topics[topic.name] = topic
+        topic.look()
         self.version += 1
 
     def detach(self, exchange: Exchange) -> None:

@@ -127,7 +127,7 @@ class Exchange:
         self.alternate: str | None = None
         self.matcher: Matcher = make_matcher(type, arguments)
         self.delays: bool = type == DELAYED
-        self.holds: bool = type == NSQ_TOPIC
+        self.holds: bool = False
         self.room: object = None
         self.published_count: i64 = 0  # by publishers that named it
         self.published_bytes: i64 = 0
