@@ -1,6 +1,7 @@
 """Bytes on the line become events and back; sans-IO: no socket, no clock, no loop.
 
     amqp/       AMQP 0-9-1 with RabbitMQ's extensions
+    nsq/        NSQ's protocol V2
     ranges.py   the range protocol of the Spark data source
 
 Knows only ``core``: what an event means is the business of the sessions above.
