@@ -162,6 +162,8 @@ def test_all_that_is_due_is_found_in_the_end(
     loop.refresh(queues, NOW_MS)
     now_ms = DUE_MS
     while any(queue.leases is not None and queue.leases.count() for queue in queues):
+        if loop.wants_channels(now_ms):
+            loop.refresh(queues, now_ms)
         turns(loop, now_ms)
         assert loop.next_ms() > now_ms
         now_ms += 100
