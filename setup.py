@@ -14,6 +14,7 @@ HOT = [
     "src/penstock/core/letters.py",
     "src/penstock/core/credit.py",
     "src/penstock/core/deadline_heap.py",
+    "src/penstock/core/quantiles.py",
     "src/penstock/wire/amqp/errors.py",
     "src/penstock/wire/amqp/tables.py",
     "src/penstock/wire/amqp/methods.py",
