@@ -83,6 +83,7 @@ HOT = [
     "src/penstock/queues/limits.py",
     "src/penstock/queues/limiting.py",
     "src/penstock/queues/leases.py",
+    "src/penstock/queues/latency.py",
     "src/penstock/queues/leasing.py",
     "src/penstock/queues/refusals.py",
     "src/penstock/queues/queue.py",

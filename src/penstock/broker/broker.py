@@ -65,6 +65,8 @@ class Broker:
         self.connection_max: i64 = NO_LIMIT
         self.consumer_timeout_ms: i64 = 0  # of unsettled deliveries; 0 = none
         self.stamping: i64 = UNSTAMPED
+        self.latency_targets: list[float] = []  # of channels
+        self.latency_window_ms: i64 = 0
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.node_name: str = ""
         self.schedule = Schedule()
@@ -204,6 +206,8 @@ class Broker:
             self.sweep,
             lambda: self.scan is not None,
         )
+        vhost.topics.latency_targets = self.latency_targets
+        vhost.topics.latency_window_ms = self.latency_window_ms
         self.vhosts[name] = vhost
         return vhost
 

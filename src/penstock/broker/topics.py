@@ -33,6 +33,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
+from penstock.queues.latency import Latency
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 from penstock.storage.definition_records import ExchangeRecord
@@ -183,6 +184,8 @@ class Topics:
     def __init__(self, vhost: "Vhost", scanned: Callable[[], bool]) -> None:
         self.topics: dict[str, Topic] = {}
         self.version: i64 = 0  # moves when a topic or channel comes or goes
+        self.latency_targets: list[float] = []  # quantiles of its channels; none = not measured
+        self.latency_window_ms: i64 = 0
         self._vhost = vhost
         self._scanned = scanned
 
@@ -244,6 +247,10 @@ class Topics:
         """A queue was bound to one of ours, or is not any more."""
         topic = self.topics[exchange.name[len(PREFIX) :]]
         topic.look_for_channels()
+        if self.latency_targets:
+            for channel in topic.channels.values():
+                if channel.queue.latency is None:
+                    channel.queue.latency = Latency(self.latency_targets, self.latency_window_ms)
         topic.look()
         self.version += 1
 

@@ -23,6 +23,7 @@ from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import ATTEMPTS_MAX, ATTEMPTS_SHIFT, ONE_ATTEMPT, Message
 from penstock.queues.consumers import Consumer
+from penstock.queues.latency import Latency
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import LimitedMessages
 from penstock.queues.limits import Death
@@ -39,6 +40,7 @@ class LeasedMessages(LimitedMessages):
     def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
         super().__init__(backing, deaths)
         self.leases: Leases | None = None
+        self.latency: Latency | None = None  # measured when somebody wants to know it
         self.scanned: bool = False  # its deadlines are found by the scan loop
         self.unacked_count: i64 = 0
         self.requeued_count: i64 = 0  # given back before their time

@@ -158,6 +158,8 @@ class Queue(LeasedMessages):
         """One pass over the consumers; asks for another turn itself if more can be done."""
         self.awake = False
         self._expired_away = False
+        if self.latency is not None:
+            self.latency.take_time(now_ms)
         if self.deleted:
             return []
         deliveries: list[Delivery] = []
@@ -304,7 +306,9 @@ class Queue(LeasedMessages):
         self.acked_count += count
         if not self.deleted:
             self.backing.ack(messages)
-            if self.backing.ready_count() > 0:
+            if self.latency is not None:
+                self.latency.settled(messages)
+            if self.backing.ready_count() > 0 or self.latency is not None:
                 if consumer.nearly_full():
                     self.refill()
                 else:

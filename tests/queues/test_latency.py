@@ -1,0 +1,72 @@
+"""How long messages of a queue took: from being taken until a consumer was done with them."""
+
+from __future__ import annotations
+
+from penstock.core.message import Message
+from penstock.core.quantiles import TargetedQuantiles
+from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.latency import Latency
+from penstock.queues.queue import Queue
+from tests.helpers.engines import transient_backing
+
+TARGETS = [0.5, 1.0]
+
+
+class Hall:
+    def __init__(self) -> None:
+        self.wakeups: list[Queue] = []
+        self.refills: list[Queue] = []
+        backing = transient_backing()
+        self.queue = Queue(
+            "/", "q", "life", False, False, {}, backing, self.wakeups, self.refills, []
+        )
+        self.queue.latency = Latency(TARGETS, 60_000)
+        self.consumer = Consumer("c", "c", Outlet(), SharedWindow(), False, 0, False, {})
+        self.queue.add_consumer(self.consumer)
+
+    def deliver(self, now_ms: int) -> list[Message]:
+        self.wakeups.clear()
+        return [one for delivery in self.queue.deliver(now_ms) for one in delivery.messages]
+
+    def answer(self, now_ms: int) -> tuple[int, list[float]]:
+        total = TargetedQuantiles(TARGETS)
+        assert self.queue.latency is not None
+        self.queue.latency.quantiles.add_to(total, now_ms)
+        return int(total.count()), [total.query(share) for share in TARGETS]
+
+
+def test_a_message_took_as_long_as_it_waited_and_was_worked_on() -> None:
+    hall = Hall()
+    hall.queue.publish([Message(b"x", b"", 0, 0)], 1000)
+    messages = hall.deliver(1200)
+    hall.queue.settle(hall.consumer, messages)
+    assert hall.wakeups == [hall.queue], "the time comes with the next pass"
+    hall.deliver(1500)
+    assert hall.answer(1500) == (1, [500.0, 500.0])
+
+
+def test_given_back_is_not_done() -> None:
+    hall = Hall()
+    hall.queue.publish([Message(b"x", b"", 0, 0)], 1000)
+    hall.queue.requeue(hall.consumer, hall.deliver(1200))
+    again = hall.deliver(1300)
+    assert hall.answer(1300) == (0, [0.0, 0.0])
+    hall.queue.settle(hall.consumer, again)
+    hall.deliver(3000)
+    assert hall.answer(3000) == (1, [2000.0, 2000.0])
+
+
+def test_a_clock_set_back_makes_no_negative_times() -> None:
+    hall = Hall()
+    hall.queue.publish([Message(b"x", b"", 0, 0)], 5000)
+    hall.queue.settle(hall.consumer, hall.deliver(5000))
+    hall.deliver(4000)
+    assert hall.answer(4000) == (1, [0.0, 0.0])
+
+
+def test_a_queue_nobody_measures_is_not_asked_again() -> None:
+    hall = Hall()
+    hall.queue.latency = None
+    hall.queue.publish([Message(b"x", b"", 0, 0)], 1000)
+    hall.queue.settle(hall.consumer, hall.deliver(1000))
+    assert hall.wakeups == []
