@@ -8,5 +8,6 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
     rights.py      configure, write, read, topics     policies.py   settings by name, merged
     confirms.py    when a publish is safe             administration.py  users, limits, policies
     budget.py      what a virtual host may use        budgets.py    who uses more
+    lookup.py      which node has which NSQ topic
     definitions_json.py  all of it in RabbitMQ's JSON, out and in
 """

@@ -1,0 +1,194 @@
+"""The registry of nsqlookupd: who has what, who is silent, what is tombstoned."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from penstock.broker.lookup import SILENT_AFTER_MS, TOMBSTONE_MS, Lookup, Node
+
+NOW_MS = 1_000_000
+
+
+def node(number: int = 1, *, is_here: bool = False) -> Node:
+    made = Node(f"10.0.0.{number}:5{number}", is_here)
+    made.broadcast_address = f"host{number}"
+    made.tcp_port, made.http_port, made.version = 4150, 4151, "1.3.0"
+    return made
+
+
+def known(lookup: Lookup, number: int = 1) -> Node:
+    made = node(number)
+    lookup.identify(made, NOW_MS)
+    return made
+
+
+def test_a_channel_registers_its_topic_as_well() -> None:
+    lookup = Lookup()
+    one = known(lookup)
+    lookup.register(one, "t", "c")
+    assert lookup.topics() == ["t"]
+    assert lookup.channels("t") == ["c"]
+    assert lookup.producers("t", NOW_MS) == [one]
+
+
+def test_a_key_outlives_its_producers_unless_it_is_ephemeral() -> None:
+    lookup = Lookup()
+    one = known(lookup)
+    for topic in ("t", "e#ephemeral"):
+        lookup.register(one, topic, "c")
+        lookup.register(one, topic, "x#ephemeral")
+        lookup.unregister(one, topic, "c")
+        lookup.unregister(one, topic, "x#ephemeral")
+        assert lookup.channels(topic) == ["c"]
+        lookup.unregister(one, topic, "")
+    assert lookup.topics() == ["t"]
+    assert lookup.producers("t", NOW_MS) == []
+    assert lookup.has_topic("t")
+
+
+def test_who_leaves_is_forgotten_everywhere() -> None:
+    lookup = Lookup()
+    one, two = known(lookup, 1), known(lookup, 2)
+    for each in (one, two):
+        lookup.register(each, "t", "c")
+    lookup.forget(one)
+    assert lookup.producers("t", NOW_MS) == [two]
+    assert [facts["hostname"] for facts in lookup.nodes(NOW_MS)] == [""]
+    lookup.check()
+
+
+def test_who_is_silent_is_told_to_nobody_until_it_is_heard_again() -> None:
+    lookup = Lookup()
+    one = known(lookup)
+    lookup.register(one, "t", "")
+    assert lookup.producers("t", NOW_MS + SILENT_AFTER_MS) == [one]
+    late_ms = NOW_MS + SILENT_AFTER_MS + 1
+    assert lookup.producers("t", late_ms) == []
+    assert lookup.nodes(late_ms) == []
+    lookup.ping(one, late_ms)
+    assert lookup.producers("t", late_ms) == [one]
+
+
+def test_this_node_is_never_silent() -> None:
+    lookup = Lookup()
+    here = node(9, is_here=True)
+    lookup.identify(here, NOW_MS)
+    lookup.register(here, "t", "")
+    assert lookup.producers("t", NOW_MS + 10 * SILENT_AFTER_MS) == [here]
+
+
+def test_a_tombstone_hides_one_producer_of_one_topic_for_a_while() -> None:
+    lookup = Lookup()
+    one, two = known(lookup, 1), known(lookup, 2)
+    for topic in ("t", "u"):
+        lookup.register(one, topic, "")
+        lookup.register(two, topic, "")
+    lookup.tombstone("t", "host1:4151", NOW_MS)
+    assert lookup.producers("t", NOW_MS) == [two]
+    assert lookup.producers("u", NOW_MS) == [one, two]
+    facts = lookup.nodes(NOW_MS)[0]
+    assert facts["topics"] == ["t", "u"]
+    assert facts["tombstones"] == [True, False]
+    assert lookup.producers("t", NOW_MS + TOMBSTONE_MS) == [one, two]
+
+
+def test_people_make_and_delete_keys() -> None:
+    lookup = Lookup()
+    one = known(lookup)
+    lookup.create_channel("t", "c")
+    assert (lookup.topics(), lookup.channels("t")) == (["t"], ["c"])
+    assert not lookup.delete_channel("t", "other")
+    assert lookup.delete_channel("t", "c")
+    lookup.register(one, "t", "d")
+    lookup.delete_topic("t")
+    lookup.delete_topic("nobody")
+    assert (lookup.topics(), lookup.channels("t")) == ([], [])
+
+
+def test_a_node_keeps_what_it_says_and_nothing_else() -> None:
+    lookup = Lookup()
+    one, two = known(lookup, 1), known(lookup, 2)
+    lookup.register(two, "t", "c")
+    lookup.keep(one, {"t": ["c", "x#ephemeral"], "u": []})
+    assert lookup.channels("t") == ["c", "x#ephemeral"]
+    lookup.keep(one, {"t": [], "v": ["d"]})
+    assert lookup.channels("t") == ["c"], "the other has it, the ephemeral one is gone"
+    assert lookup.producers("u", NOW_MS) == []
+    assert lookup.producers("v", NOW_MS) == [one]
+    lookup.keep(one, {})
+    assert lookup.producers("t", NOW_MS) == [two]
+
+
+def test_all_keys_are_shown() -> None:
+    lookup = Lookup()
+    assert lookup.all_keys() == {}
+    one = known(lookup)
+    lookup.register(one, "t", "c")
+    assert list(lookup.all_keys()) == ["client::", "topic:t:", "channel:t:c"]
+
+
+topics = st.sampled_from(["a", "b", "e#ephemeral"])
+channels = st.sampled_from(["", "c", "d", "x#ephemeral"])
+numbers = st.integers(1, 3)
+
+
+class LookupMachine(RuleBasedStateMachine):
+    """Against sets of pairs: who says he has what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookup = Lookup()
+        self.nodes = {number: node(number) for number in range(1, 4)}
+        self.here: set[int] = set()
+        self.topics: set[tuple[int, str]] = set()
+
+    @rule(number=numbers)
+    def identify(self, number: int) -> None:
+        if number not in self.here:
+            self.here.add(number)
+            self.lookup.identify(self.nodes[number], NOW_MS)
+
+    @rule(number=numbers)
+    def leave(self, number: int) -> None:
+        self.here.discard(number)
+        self.topics = {pair for pair in self.topics if pair[0] != number}
+        self.lookup.forget(self.nodes[number])
+
+    @rule(number=numbers, topic=topics, channel=channels)
+    def register(self, number: int, topic: str, channel: str) -> None:
+        if number in self.here:
+            self.topics.add((number, topic))
+            self.lookup.register(self.nodes[number], topic, channel)
+
+    @rule(number=numbers, topic=topics, channel=channels)
+    def unregister(self, number: int, topic: str, channel: str) -> None:
+        if channel == "":
+            self.topics.discard((number, topic))
+        self.lookup.unregister(self.nodes[number], topic, channel)
+
+    @rule(topic=topics, channel=channels)
+    def delete(self, topic: str, channel: str) -> None:
+        if channel != "":
+            self.lookup.delete_channel(topic, channel)
+            return
+        self.lookup.delete_topic(topic)
+        self.topics = {pair for pair in self.topics if pair[1] != topic}
+
+    @rule(number=numbers, wanted=st.dictionaries(topics, st.lists(channels.filter(bool))))
+    def keep(self, number: int, wanted: dict[str, list[str]]) -> None:
+        if number in self.here:
+            self.topics = {pair for pair in self.topics if pair[0] != number}
+            self.topics |= {(number, topic) for topic in wanted}
+            self.lookup.keep(self.nodes[number], wanted)
+
+    @invariant()
+    def agrees(self) -> None:
+        self.lookup.check()
+        for topic in self.lookup.topics():
+            found = {one.id for one in self.lookup.producers(topic, NOW_MS)}
+            assert found == {self.nodes[n].id for n, name in self.topics if name == topic}
+        assert {topic for _, topic in self.topics} <= set(self.lookup.topics())
+
+
+TestLookup = LookupMachine.TestCase
