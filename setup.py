@@ -109,6 +109,7 @@ HOT = [
     "src/penstock/broker/sweep.py",
     "src/penstock/broker/budget.py",
     "src/penstock/broker/queue_maker.py",
+    "src/penstock/broker/lookup.py",
     "src/penstock/broker/topics.py",
     "src/penstock/broker/vhost.py",
     "src/penstock/broker/budgets.py",

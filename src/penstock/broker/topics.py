@@ -6,7 +6,8 @@
 A topic **holds** what is published, in its backlog, while it is paused, or nobody is bound to it,
 or the backlog is not empty yet; else its messages go where bindings lead, like those of a fanout
 exchange.  So nothing is lost before the first channel, the order stays, and every publisher goes
-the same way, whatever it speaks.  ``move`` empties the backlog some messages at a time; a message
+the same way, whatever it speaks.  A new topic also holds while it is **prepared**: other nodes are
+asked which channels it is to have (``on_new``), so that none of them misses the first messages.  ``move`` empties the backlog some messages at a time; a message
 is let go there when it is on disk where it went.
 
 Any queue bound to the exchange gets the messages.  It is a channel when its name says so and its
@@ -19,7 +20,7 @@ is a transient queue of bounded length that goes with its last consumer, and dro
 it is full.
 
 Invariants (``check``):
-  T1  a topic that does not hold is not paused, has a binding and an empty backlog
+  T1  a topic that does not hold is not paused or prepared, has a binding and an empty backlog
   T2  ``channels`` are the bound queues that are called so, and all of them have leases
 """
 
@@ -115,6 +116,7 @@ class Topic:
         self.name = exchange.name[len(PREFIX) :]
         self.channels: dict[str, Channel] = {}
         self.paused: bool = exchange.arguments.get(PAUSED) is True
+        self.preparing: bool = False
         self._changed = changed
         self._scanned = scanned
 
@@ -143,7 +145,7 @@ class Topic:
 
     def may_move(self) -> bool:
         """Do messages leave the backlog?"""
-        return not self.paused and self.exchange.has_bindings()
+        return not self.paused and not self.preparing and self.exchange.has_bindings()
 
     def look(self) -> None:
         """Something has changed: does it hold?"""
@@ -184,6 +186,8 @@ class Topics:
     def __init__(self, vhost: "Vhost", scanned: Callable[[], bool]) -> None:
         self.topics: dict[str, Topic] = {}
         self.version: i64 = 0  # moves when a topic or channel comes or goes
+        self.on_change: Callable[[], None] | None = None  # told when ``version`` has moved
+        self.on_new: Callable[[str], bool] | None = None  # will it say what channels to make?
         self.latency_targets: list[float] = []  # quantiles of its channels; none = not measured
         self.latency_window_ms: i64 = 0
         self._vhost = vhost
@@ -235,13 +239,30 @@ class Topics:
         """An exchange of ours is there, and has its room."""
         topic = Topic(exchange, self._vhost.forget_routes, self._scanned)
         self.topics[topic.name] = topic
+        if self.on_new is not None:
+            topic.preparing = self.on_new(topic.name)
         topic.look()
-        self.version += 1
+        self._changed()
 
     def detach(self, exchange: Exchange) -> None:
         """It is deleted."""
         del self.topics[exchange.name[len(PREFIX) :]]
+        self._changed()
+
+    def prepared(self, name: str, channels: list[str], now_ms: i64) -> None:
+        """``on_new`` has found that these are to be there."""
+        topic = self.topics.get(name)
+        if topic is None or not topic.preparing:
+            return
+        for channel in channels:
+            self.channel(topic, channel, now_ms)
+        topic.preparing = False
+        topic.look()
+
+    def _changed(self) -> None:
         self.version += 1
+        if self.on_change is not None:
+            self.on_change()
 
     def bindings_changed(self, exchange: Exchange) -> None:
         """A queue was bound to one of ours, or is not any more."""
@@ -252,7 +273,7 @@ class Topics:
                 if channel.queue.latency is None:
                     channel.queue.latency = Latency(self.latency_targets, self.latency_window_ms)
         topic.look()
-        self.version += 1
+        self._changed()
 
     # -- what people do ----------------------------------------------------------------------
 
@@ -358,6 +379,7 @@ class Topics:
         for topic in self.topics.values():
             if not topic.exchange.holds:
                 assert not topic.paused, "T1"
+                assert not topic.preparing, "T1"
                 assert topic.exchange.has_bindings(), "T1"
                 assert topic.depth() == 0, "T1"
             bound = topic.destinations()
