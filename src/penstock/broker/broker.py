@@ -28,6 +28,7 @@ from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import LetterWriter
 from penstock.queues.consumers import Consumer
+from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.queue import Queue
 from penstock.queues.scan_loop import ScanLoop
 from penstock.queues.schedule import Schedule
@@ -67,6 +68,7 @@ class Broker:
         self.stamping: i64 = UNSTAMPED
         self.latency_targets: list[float] = []  # of channels
         self.latency_window_ms: i64 = 0
+        self.publish_time: PublishTime = enqueue_time
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.node_name: str = ""
         self.schedule = Schedule()
@@ -208,6 +210,7 @@ class Broker:
         )
         vhost.topics.latency_targets = self.latency_targets
         vhost.topics.latency_window_ms = self.latency_window_ms
+        vhost.topics.publish_time = self.publish_time
         self.vhosts[name] = vhost
         return vhost
 

@@ -34,7 +34,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
-from penstock.queues.latency import Latency
+from penstock.queues.latency import Latency, PublishTime, enqueue_time
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 from penstock.storage.definition_records import ExchangeRecord
@@ -190,6 +190,7 @@ class Topics:
         self.on_new: Callable[[str], bool] | None = None  # will it say what channels to make?
         self.latency_targets: list[float] = []  # quantiles of its channels; none = not measured
         self.latency_window_ms: i64 = 0
+        self.publish_time: PublishTime = enqueue_time
         self._vhost = vhost
         self._scanned = scanned
 
@@ -271,7 +272,9 @@ class Topics:
         if self.latency_targets:
             for channel in topic.channels.values():
                 if channel.queue.latency is None:
-                    channel.queue.latency = Latency(self.latency_targets, self.latency_window_ms)
+                    channel.queue.latency = Latency(
+                        self.latency_targets, self.latency_window_ms, self.publish_time
+                    )
         topic.look()
         self._changed()
 

@@ -1,10 +1,12 @@
-"""``Latency``: how long messages of one queue took, from when it got them until they were done.
+"""``Latency``: how long messages of one queue took, from their publish until they were done.
 
 In: messages a consumer is done with, and a little later the time (settling is told none, the pass
-over the queue in the same turn is).  Out: quantiles of the milliseconds between.  So everything
+over the queue in the same turn is).  When a message was published may be written in it: whoever
+can read that hands in how.  Out: quantiles of the milliseconds between.  So everything
 counts that lay between: waiting, attempts, retries.
 """
 
+from collections.abc import Callable
 from typing import final
 
 from mypy_extensions import i64
@@ -13,18 +15,30 @@ from penstock.core.message import Message
 from penstock.core.quantiles import SlidingQuantiles
 
 
+PublishTime = Callable[[Message], int]
+"""When a message was published, in milliseconds since 1970."""
+
+
+def enqueue_time(message: Message) -> int:
+    """When its queue took it, which is later for one that went to the tail."""
+    return int(message.enqueued_at_ms)
+
+
 @final
 class Latency:
     """Of one queue, whatever its consumers speak."""
 
-    def __init__(self, targets: list[float], window_ms: i64) -> None:
+    def __init__(
+        self, targets: list[float], window_ms: i64, publish_time: PublishTime = enqueue_time
+    ) -> None:
         self.quantiles = SlidingQuantiles(targets, window_ms, 0)
-        self._done: list[int] = []  # when the queue got each of them
+        self._publish_time = publish_time
+        self._done: list[int] = []  # when each of them was published
 
     def settled(self, messages: list[Message]) -> None:
         for message in messages:
             if message.enqueued_at_ms > 0:
-                self._done.append(int(message.enqueued_at_ms))
+                self._done.append(self._publish_time(message))
 
     def take_time(self, now_ms: i64) -> None:
         """What was settled since the last time was settled just now."""

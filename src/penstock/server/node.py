@@ -62,6 +62,7 @@ from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.store_groups import StoreWriter
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
+from penstock.wire.nsq.contents import publish_time_ms
 
 DRAIN_MS: Final = 3000
 _MALLOPT_TRIM_THRESHOLD: Final = -1
@@ -122,6 +123,7 @@ class Node:
         self.broker.connection_max = settings.connection_max or NO_LIMIT
         self.broker.consumer_timeout_ms = settings.consumer_timeout_ms
         self.broker.flow = make_flow(settings)
+        self.broker.publish_time = publish_time_ms
         self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
         self.recovery = self._recover(topology)
         self.committer = Committer(

@@ -112,6 +112,10 @@ def timestamp_ns(message: Message) -> i64:
     return message.enqueued_at_ms * 1_000_000
 
 
+def publish_time_ms(message: Message) -> int:
+    return int(timestamp_ns(message) // 1_000_000)
+
+
 def body(content: bytes) -> bytes:
     """The body, whoever published it."""
     if is_ours(content):
