@@ -7,8 +7,9 @@ A topic **holds** what is published, in its backlog, while it is paused, or nobo
 or the backlog is not empty yet; else its messages go where bindings lead, like those of a fanout
 exchange.  So nothing is lost before the first channel, the order stays, and every publisher goes
 the same way, whatever it speaks.  A new topic also holds while it is **prepared**: other nodes are
-asked which channels it is to have (``on_new``), so that none of them misses the first messages.  ``move`` empties the backlog some messages at a time; a message
-is let go there when it is on disk where it went.
+asked which channels it is to have (``on_new``), so that none of them misses the first messages.
+``move`` empties the backlog some messages at a time; a message is let go there when it is on disk
+where it went.
 
 Any queue bound to the exchange gets the messages.  It is a channel when its name says so and its
 backing can delay messages; colons are in no NSQ name, so names cannot be taken for each other.

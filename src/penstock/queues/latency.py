@@ -14,7 +14,6 @@ from mypy_extensions import i64
 from penstock.core.message import Message
 from penstock.core.quantiles import SlidingQuantiles
 
-
 PublishTime = Callable[[Message], int]
 """When a message was published, in milliseconds since 1970."""
 
