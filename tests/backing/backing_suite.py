@@ -229,12 +229,45 @@ class BackingMachine(RuleBasedStateMachine):
         self.note("delayed", len(seq_ids))
 
     @precondition(lambda self: any(queue.model.delayed for queue in self.queues))
-    @rule(passed_ms=st.sampled_from([0, 1, 20, 500, 500]))
-    def release_due(self, passed_ms: int) -> None:
+    @rule(
+        passed_ms=st.sampled_from([0, 1, 20, 500, 500]),
+        at_most=st.sampled_from([1, 4, 1000, 1000]),
+    )
+    def release_due(self, passed_ms: int, at_most: int) -> None:
         self.now_ms += passed_ms
         for queue in self.queues:
-            self.note("released into delta", queue.count_due_in_delta(self.now_ms))
-            self.note("released", queue.release(self.now_ms))
+            in_delta = queue.count_due_in_delta(self.now_ms)
+            behind = queue.count_due_behind_delta(self.now_ms)
+            left = len(queue.model.delayed)
+            self.note("released", queue.release(self.now_ms, at_most))
+            if at_most > left:
+                self.note("released into delta", in_delta)
+                self.note("released behind delta", behind)
+
+    @rule(at=QUEUES, kinds=KINDS, wait_ms=st.sampled_from([1, 20, 500]))
+    def publish_delayed(self, at: int, kinds: list[tuple[bool, int, int]], wait_ms: int) -> None:
+        batch = self.batch(kinds)
+        self.queues[at].publish_delayed(batch, self.now_ms + wait_ms, self.now_ms)
+        self.note("published delayed", len(batch))
+
+    @precondition(lambda self: any(queue.model.delayed for queue in self.queues))
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def cancel_delayed(self, data: st.DataObject, count: int) -> None:
+        """One after the other, and some that are not delayed, or not there."""
+        queue = data.draw(st.sampled_from([one for one in self.queues if one.model.delayed]))
+        seq_ids = st.sampled_from(sorted(queue.model.delayed)) | self.seq_ids(queue, 0)
+        for seq_id in data.draw(st.lists(seq_ids, min_size=1, max_size=count)):
+            self.note("cancelled", int(queue.cancel_delayed(seq_id)))
+
+    @precondition(lambda self: any(queue.model.delayed for queue in self.queues))
+    @rule(at=QUEUES)
+    def drop_delayed(self, at: int) -> None:
+        self.note("dropped while delayed", self.queues[at].drop_delayed())
+
+    @precondition(lambda self: any(queue.model.delayed for queue in self.queues))
+    @rule(at=QUEUES, max_messages=st.integers(1, 30), max_bytes=st.sampled_from([1, 500, 10**6]))
+    def take_delayed(self, at: int, max_messages: int, max_bytes: int) -> None:
+        self.note("taken while delayed", self.queues[at].take_delayed(max_messages, max_bytes))
 
     def anything(self) -> bool:
         return any(queue.tokens or queue.model.ready for queue in self.queues)
@@ -463,10 +496,12 @@ class BackingMachine(RuleBasedStateMachine):
         # After a failed step this would only hide what has failed.
         if not hasattr(self, "opened") or sys.exc_info()[1] is not self.raised_before:
             return
+        self.opened.settle(self.now_ms)
         for queue in self.queues:
             queue.requeue(list(queue.tokens))
             queue.bury(list(queue.dying))
             queue.release(EVERYTHING)
+            assert queue.model.delayed == {}, "put off, though nothing was under way"
             queue.ack(queue.take_all())
             queue.backing.check()
         self.opened.settle(self.now_ms)

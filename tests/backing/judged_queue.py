@@ -21,6 +21,7 @@ class Judged:
         self.model = ModelQueue(durable=durable)
         self.tokens: dict[int, Message] = {}
         self.dying: dict[int, Message] = {}
+        self.put_off_ms = 0  # some could not be released: not again before
 
     def __repr__(self) -> str:
         return f"queue {self.queue_id}"
@@ -29,6 +30,34 @@ class Judged:
         self.backing.publish(batch, now_ms)
         self.model.publish(batch, now_ms)
         assert all(one.enqueued_at_ms == now_ms for one in batch)
+
+    def publish_delayed(self, batch: list[Message], until_ms: int, now_ms: int) -> None:
+        self.backing.publish_delayed(batch, until_ms, now_ms)
+        self.model.publish_delayed(batch, until_ms, now_ms)
+        assert all(one.enqueued_at_ms == now_ms for one in batch)
+
+    def cancel_delayed(self, seq_id: int) -> bool:
+        """Only what is delayed can be; what was taken out for other reasons cannot."""
+        there = seq_id in self.model.delayed
+        assert self.backing.cancel_delayed(seq_id) == there
+        self.model.cancel_delayed([seq_id] if there else [])
+        return there
+
+    def drop_delayed(self) -> int:
+        count = len(self.model.delayed)
+        assert self.backing.drop_delayed() == count
+        self.model.cancel_delayed(list(self.model.delayed))
+        return count
+
+    def take_delayed(self, max_messages: int, max_bytes: int) -> int:
+        taken = self.backing.take_delayed(max_messages, max_bytes)
+        assert len(taken) <= max_messages
+        assert taken or not self.model.delayed
+        assert len(taken) < 2 or sum(len(one.content) for one, _ in taken) <= max_bytes
+        for one, until_ms in taken:
+            assert self.model.take_delayed(int(one.seq_id), until_ms).agrees_with(one)
+            self.dying[int(one.seq_id)] = one
+        return len(taken)
 
     def fetched(self, fetched: list[Message], max_messages: int, max_bytes: int) -> None:
         self.model.fetched(fetched, max_messages, max_bytes)
@@ -72,9 +101,11 @@ class Judged:
         self.backing.requeue(self.taken(seq_ids))
         self.model.requeue(seq_ids)
 
-    def release(self, now_ms: int) -> int:
-        count = self.model.release_due(now_ms)
-        assert self.backing.release_due(now_ms) == count
+    def release(self, now_ms: int, at_most: int = EVERYTHING) -> int:
+        count = int(self.backing.release_due(now_ms, at_most))
+        waiting = {seq_id for _, seq_id, _ in self.backing.list_delayed(0, -1, EVERYTHING)}
+        assert self.model.release_due(now_ms, waiting) == count
+        self.put_off_ms = int(self.backing.next_due_ms())
         return count
 
     def count_due_in_delta(self, now_ms: int) -> int:
@@ -82,6 +113,11 @@ class Judged:
         backing = self.backing
         due = [seq_id for seq_id, until_ms in self.model.until_ms.items() if until_ms <= now_ms]
         return sum(backing.delta_start <= seq_id < backing.delta_end for seq_id in due)
+
+    def count_due_behind_delta(self, now_ms: int) -> int:
+        backing = self.backing
+        due = [seq_id for seq_id, until_ms in self.model.until_ms.items() if until_ms <= now_ms]
+        return sum(seq_id >= backing.delta_end > 0 for seq_id in due)
 
     def crashed(self) -> None:
         """Judge what was found after a start that was not clean."""
@@ -122,7 +158,8 @@ class Judged:
         assert backing.floor_seq_id() <= model.floor_seq_id()
         assert backing.next_expiry_ms() in (0, model.next_expiry_ms())
         assert backing.count_delayed() == len(model.delayed)
-        assert backing.next_due_ms() == model.next_due_ms()
+        assert backing.list_delayed(0, -1, 3) == model.list_delayed()[:3]
+        assert backing.next_due_ms() in (model.next_due_ms(), self.put_off_ms)
         timed = any(entry.expires_at_ms for entry in model.everything())
         assert backing.may_expire() or not timed
         held = {seq_id: bool(token.flags & SETTLED) for seq_id, token in self.tokens.items()}

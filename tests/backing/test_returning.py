@@ -90,8 +90,8 @@ def test_a_delay_survives(size: int, ending: str) -> None:
     assert bodies(queue) == [b"0", b"3", b"4", b"5"]
     assert queue.count_delayed() == 2
     assert queue.next_due_ms() == 500
-    assert queue.release_due(499) == 0
-    assert queue.release_due(500) == 2
+    assert queue.release_due(499, EVERYTHING) == 0
+    assert queue.release_due(500, EVERYTHING) == 2
     queue.check()
     assert bodies(queue) == [b"0", b"1", b"2", b"3", b"4", b"5"]
     assert queue.next_due_ms() == 0
@@ -114,5 +114,101 @@ def test_a_purge_goes_around_what_is_delayed() -> None:
     one = opened(files)
     queue = one.queues[QUEUE_ID]
     assert queue.ready_count() == 0
-    assert queue.release_due(500) == 2
+    assert queue.release_due(500, EVERYTHING) == 2
     assert bodies(queue) == [b"4", b"5"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("ending", ["none", "kill", "power", "clean"])
+def test_published_for_later_it_is_not_ready_before(size: int, ending: str) -> None:
+    """Its place and its time are in one group: a crash finds both or neither."""
+    files = SimFileSystem()
+    one = opened(files)
+    queue = one.queues[QUEUE_ID]
+    fill(queue, 2, size)
+    place = queue.next_seq_id()
+    queue.publish_delayed([message(b"9:" + b"x" * size)], 500, 1)
+    queue.publish([message(b"2:" + b"x" * size)], 2)
+    queue.check()
+    one.commit()
+    if ending == "clean":
+        one.close_cleanly()
+    elif ending == "power":
+        files.power_cut(random.Random(2))
+    elif ending == "kill":
+        files.kill()
+    if ending != "none":
+        one = opened(files)
+        queue = one.queues[QUEUE_ID]
+    assert bodies(queue) == [b"0", b"1", b"2"]
+    assert queue.list_delayed(0, -1, 9) == [(500, place, size + 2)]
+    assert queue.list_delayed(500, place, 9) == []
+    assert queue.release_due(500, EVERYTHING) == 1
+    queue.check()
+    assert bodies(queue) == [b"0", b"1", b"9", b"2"]
+    queue.await_head()
+    seen = [bool(one.flags & REDELIVERED) for one in queue.fetch(4, EVERYTHING)]
+    assert seen == [ending in ("kill", "power")] * len(seen)
+
+
+def test_many_are_released_some_at_a_time() -> None:
+    one = opened(SimFileSystem())
+    queue = one.queues[QUEUE_ID]
+    for i in range(10):
+        queue.publish_delayed([message(b"%d:" % i)], 100 - i, 1)
+    assert queue.release_due(200, 4) == 4
+    assert bodies(queue) == [b"6", b"7", b"8", b"9"]
+    assert queue.next_due_ms() == 95
+    assert queue.release_due(200, EVERYTHING) == 6
+    assert queue.next_due_ms() == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_was_cancelled_or_dropped_never_comes_back(size: int) -> None:
+    files = SimFileSystem()
+    one = opened(files)
+    queue = one.queues[QUEUE_ID]
+    first = queue.next_seq_id()
+    queue.publish_delayed([message(b"%d:" % i + b"x" * size) for i in range(4)], 500, 1)
+    one.commit()
+    assert queue.cancel_delayed(first + 1)
+    assert not queue.cancel_delayed(first + 1)
+    one.commit()
+    files.kill()
+    one = opened(files)
+    queue = one.queues[QUEUE_ID]
+    assert [seq_id for _, seq_id, _ in queue.list_delayed(0, -1, 9)] == [
+        first,
+        first + 2,
+        first + 3,
+    ]
+    assert queue.drop_delayed() == 3
+    queue.check()
+    one.settle(1)
+    assert one.engine.store.statistics()["references"] == 0
+    assert one.engine.ram.used_bytes() == 0
+    files.kill()
+    one = opened(files)
+    assert one.queues[QUEUE_ID].count_delayed() == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_was_taken_is_delayed_again_after_a_crash(size: int) -> None:
+    """Until it is acknowledged; a start has read nothing of it, taking it does."""
+    files = SimFileSystem()
+    one = opened(files)
+    queue = one.queues[QUEUE_ID]
+    queue.publish_delayed([message(b"%d:" % i + b"x" * size) for i in range(4)], 500, 1)
+    one.commit()
+    for left in (4, 3):
+        files.kill()
+        one = opened(files)
+        queue = one.queues[QUEUE_ID]
+        taken = queue.take_delayed(9, EVERYTHING)
+        assert len(taken) == left
+        assert all(len(one.content) == size + 2 and until == 500 for one, until in taken)
+        assert queue.count_delayed() == 0
+        queue.check()
+        queue.ack([taken[0][0]])
+        queue.check()
+        one.commit()

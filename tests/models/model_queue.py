@@ -56,6 +56,7 @@ class ModelQueue:
         self.delayed: dict[int, Entry] = {}
         self.dying: dict[int, Entry] = {}
         self.until_ms: dict[int, int] = {}
+        self.taken_until_ms: dict[int, int] = {}  # of those dying that were delayed
         self.next_seq_id = next_seq_id
         self.possible: dict[bytes, dict[Place, Entry]] = {}  # by content
 
@@ -90,6 +91,31 @@ class ModelQueue:
             self.ready[entry.seq_id] = entry
             self._may_be(entry, GONE)
             self._is_at(entry)
+
+    def publish_delayed(self, messages: list[Message], until_ms: int, now_ms: int) -> None:
+        """Both in one group: it is nowhere ever ready before."""
+        first = self.next_seq_id
+        self.publish(messages, now_ms)
+        for seq_id in range(first, self.next_seq_id):
+            entry = self.ready.pop(seq_id)
+            self.delayed[seq_id] = entry
+            self.until_ms[seq_id] = until_ms
+            if entry.content in self.possible:
+                del self.possible[entry.content][seq_id, 0]
+            self._is_at(entry, until_ms)
+
+    def cancel_delayed(self, seq_ids: list[int]) -> None:
+        for seq_id in seq_ids:
+            del self.until_ms[seq_id]
+            self._ended(self.delayed.pop(seq_id))
+
+    def take_delayed(self, seq_id: int, until_ms: int) -> Entry:
+        """Held elsewhere until it is acknowledged; a crash finds it delayed as before."""
+        assert self.until_ms.pop(seq_id) == until_ms
+        entry = self.delayed.pop(seq_id)
+        self.taken_until_ms[seq_id] = until_ms
+        self.dying[seq_id] = entry
+        return entry
 
     def fetched(self, messages: list[Message], max_messages: int, max_bytes: int) -> None:
         """The backing took these: they must be the first ones, within the limits, and some."""
@@ -134,14 +160,22 @@ class ModelQueue:
             self.until_ms[seq_id] = until_ms
             self._is_at(entry, until_ms)
 
-    def release_due(self, now_ms: int) -> int:
-        """Those whose time has come are ready, at the places they had."""
+    def release_due(self, now_ms: int, put_off: set[int]) -> int:
+        """Those whose time has come are ready, at the places they had; the backing chooses how
+        many, and says who is not.
+        """
         due = [seq_id for seq_id, until_ms in self.until_ms.items() if until_ms <= now_ms]
+        due = [seq_id for seq_id in due if seq_id not in put_off]
         for seq_id in due:
             del self.until_ms[seq_id]
             self.ready[seq_id] = self.delayed.pop(seq_id)
             self._is_at(self.ready[seq_id])
         return len(due)
+
+    def list_delayed(self) -> list[tuple[int, int, int]]:
+        """(until, seq_id, size), in order of time."""
+        entries = self.delayed.values()
+        return sorted((self.until_ms[e.seq_id], e.seq_id, len(e.content)) for e in entries)
 
     def next_due_ms(self) -> int:
         return min(self.until_ms.values(), default=0)
@@ -172,6 +206,7 @@ class ModelQueue:
 
     def bury(self, seq_ids: list[int]) -> None:
         for seq_id in seq_ids:
+            self.taken_until_ms.pop(seq_id, None)
             self._ended(self.dying.pop(seq_id))
 
     def late_behind(self, now_ms: int) -> list[Entry]:
@@ -206,14 +241,17 @@ class ModelQueue:
     def committed(self) -> None:
         """All up to now is on disk: a crash finds what there is, where it is."""
         self.possible = {}
+        until_ms = self.until_ms | self.taken_until_ms
         for entry in self.kept():
-            self._is_at(entry, self.until_ms.get(entry.seq_id, 0))
+            self._is_at(entry, until_ms.get(entry.seq_id, 0))
 
     def stopped_cleanly(self) -> None:
         """What was out comes back marked; the rest keeps its mark, and delays their times."""
         self.requeue(list(self.pending))
-        self.ready.update(self.dying)
-        self.dying = {}
+        for seq_id, entry in self.dying.items():
+            (self.delayed if seq_id in self.taken_until_ms else self.ready)[seq_id] = entry
+        self.until_ms |= self.taken_until_ms
+        self.dying, self.taken_until_ms = {}, {}
         kept = {entry.seq_id for entry in self.kept()}
         self.ready = {s: entry for s, entry in self.ready.items() if s in kept}
         self.delayed = {s: entry for s, entry in self.delayed.items() if s in kept}
@@ -228,7 +266,7 @@ class ModelQueue:
         found = {(int(message.seq_id), 0) for message in ready} | set(delays.items())
         assert len(found) == len(ready) + len(delays), "found twice"
         self.ready, self.pending, self.delayed, self.until_ms = {}, {}, {}, {}
-        self.dying = {}
+        self.dying, self.taken_until_ms = {}, {}
         for content, places in self.possible.items():
             here = sorted(found & places.keys())
             assert len(here) < 2, f"{content[:8]!r} was found at {here}"

@@ -81,6 +81,7 @@ class JudgedQueue:
         self.delayed: dict[int, int] = {}  # place -> until
         self.names: dict[int, int] = {}  # by place, of all that were ever there
         self.handed_out: set[int] = set()  # names of what must be marked as redelivered
+        self.put_off_ms = 0  # some could not be released: not again before
         self.moves = self.delays = self.releases = 0
         self._rng = rng
         self._contents = contents
@@ -90,7 +91,8 @@ class JudgedQueue:
         self.queue.check()
         assert self.queue.ready_count() == len(self.ready)
         assert self.queue.count_delayed() == len(self.delayed)
-        assert self.queue.next_due_ms() == min(self.delayed.values(), default=0)
+        due_ms = min(self.delayed.values(), default=0)
+        assert self.queue.next_due_ms() in (due_ms, self.put_off_ms)
 
     def _note(self, seq_id: int, state: State) -> None:
         name = self.names[seq_id]
@@ -181,7 +183,10 @@ class JudgedQueue:
 
     def release_due(self, now_ms: int) -> None:
         due = {seq_id for seq_id, until_ms in self.delayed.items() if until_ms <= now_ms}
-        assert self.queue.release_due(now_ms) == len(due)
+        count = self.queue.release_due(now_ms, self._rng.choice([1, 5, EVERYTHING]))
+        due -= {seq_id for _, seq_id, _ in self.queue.list_delayed(0, -1, EVERYTHING)}
+        assert count == len(due)
+        self.put_off_ms = int(self.queue.next_due_ms())
         for seq_id in due:
             del self.delayed[seq_id]
             self._note(seq_id, (seq_id, 0))
@@ -235,16 +240,17 @@ class JudgedQueue:
         found: dict[int, State] = {}
         for one in ready:
             self._found(found, one, 0)
-        until_ms = queue._delayed_until
-        for seq_id, one in queue.delayed.items():
+        until_ms = {seq_id: due_ms for due_ms, seq_id, _ in queue.list_delayed(0, -1, EVERYTHING)}
+        for one in queue.delayed.messages():
             whole = queue.whole(one)
             assert whole is not None
-            self._found(found, whole, until_ms[seq_id])
+            self._found(found, whole, until_ms[one.seq_id])
         self.promises.judge(found)
         self.promises = Promises()
         self.promises.committed = dict(found)
         self.ready = set(seq_ids)
-        self.delayed = dict(until_ms)
+        self.delayed = until_ms
+        self.put_off_ms = 0
         self.tokens = []
         if not clean:
             self.handed_out = set(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import random
+import sys
 
 import pytest
 
@@ -216,7 +217,7 @@ def test_what_is_delayed_twice_is_written_and_freed_once() -> None:
     first, second = queue.fetch(2, EVERYTHING)
     queue.delay([first], 1000)
     queue.delay([second], 10)
-    assert queue.release_due(10) == 1
+    assert queue.release_due(10, EVERYTHING) == 1
     queue.delay(queue.fetch(1, EVERYTHING), 20)
     queue.page(8, EVERYTHING)
     queue.check()
@@ -232,9 +233,10 @@ def test_what_was_delayed_once_is_not_held_for_ever() -> None:
     first, second = queue.fetch(2, EVERYTHING)
     queue.delay([first], 1000)
     queue.delay([second], 10)
-    queue.release_due(10)
+    queue.release_due(10, EVERYTHING)
     queue.ack(queue.fetch(1, EVERYTHING))
-    assert list(queue._delayed_ram.values()) == [first]
+    assert sys.getrefcount(second) == 2
+    assert [one.message for one in queue.delayed.take_in_ram(EVERYTHING)] == [first]
 
 
 def test_starts_in_vain_leave_nothing_that_looks_like_damage() -> None:

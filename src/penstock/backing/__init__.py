@@ -7,7 +7,9 @@ ram_target.py       how fast a queue moves, and how much of it may stay in memor
 resting.py          q4, q3, delta, q2, q1, and how delta comes back from the disk
 paging.py           alphas to betas to delta, pending contents to disk, lazy mode
 ending.py           acknowledged, dropped, purged, expired
-returning.py        requeued, moved to the tail, delayed
+returning.py        requeued, moved to the tail
+deferrals.py        what waits for its time
+delaying.py         published or given back for later; released, cancelled
 variable_queue.py   ``VariableQueue``: the verbs, on top of these
 description.py      where the messages are, for people
 """

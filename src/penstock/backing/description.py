@@ -66,8 +66,8 @@ class _Count:
         if queue.pending.count <= budget:
             budget -= int(queue.pending.count)
             self.pending = _Counted(queue.pending.live())
-        if len(queue.delayed) <= budget:
-            self.delayed = _Counted(list(queue.delayed.values()))
+        if queue.delayed.count() <= budget:
+            self.delayed = _Counted(queue.delayed.messages())
 
     def everything(self) -> list[_Counted] | None:
         """All that is in memory; None when something did not fit."""
@@ -110,7 +110,7 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
             "ram_messages": int(pending.ram_count),
             "ram_bytes": int(pending.ram_bytes),
         },
-        "delayed": len(queue.delayed),
+        "delayed": int(queue.delayed.count()),
         **_persistent(queue, count),
         **_targets(queue),
         "rates": queue.rates.describe(),
@@ -166,7 +166,7 @@ def _targets(queue: VariableQueue) -> Facts:
 
 def _content_ram_bytes(queue: VariableQueue) -> int:
     """Contents in memory, whatever state they are in: the account without the overhead."""
-    objects = queue.pending.count + queue.tail.count() + len(queue.delayed)
+    objects = queue.pending.count + queue.tail.count() + queue.delayed.count()
     for run in (queue.q1, queue.q2, queue.q3, queue.q4):
         objects += run.count()
     return int(queue.ram_bytes() - objects * MESSAGE_OVERHEAD_BYTES)

@@ -12,6 +12,7 @@ Delayed messages are not ready: whatever drops ready ones goes around them.
 
 from mypy_extensions import i64
 
+from penstock.backing.deferrals import Deferrals
 from penstock.backing.paging import TAIL_BYTES, PagedMessages
 from penstock.backing.pending import PendingAcks
 from penstock.backing.runs import Run
@@ -35,7 +36,7 @@ class EndingMessages(PagedMessages):
             self._engine.impatient.append(self)
 
     def ack(self, messages: list[Message]) -> None:
-        if len(self.dying) > 0:
+        if self.delayed.held_count > 0:
             messages = self._bury(messages)
             if len(messages) == 0:
                 return
@@ -59,7 +60,7 @@ class EndingMessages(PagedMessages):
             self._forget(messages, flags)
 
     def _bury(self, messages: list[Message]) -> list[Message]:
-        """Let go what was dying; the others.  ``ExpiringMessages`` knows how."""
+        """Let go what was held; the others.  ``ExpiringMessages`` knows how."""
         raise NotImplementedError
 
     def _forget(self, messages: list[Message], flags: i64) -> None:
@@ -118,7 +119,7 @@ class EndingMessages(PagedMessages):
             if self.index is not None:
                 # All else that has a record is pending or delayed.
                 self.index.clear(
-                    self.pending.live() + list(self.delayed.values()) + self._places_left()
+                    self.pending.live() + self.delayed.messages() + self._places_left()
                 )
             self._forget_delta()
         return count
@@ -138,7 +139,8 @@ class EndingMessages(PagedMessages):
         if not self.durable:
             return
         count: i64 = 0
-        for seq_id in sorted([seq_id for seq_id in self.delayed if start <= seq_id < end]):
+        delayed = [int(message.seq_id) for message in self.delayed.messages()]
+        for seq_id in sorted([seq_id for seq_id in delayed if start <= seq_id < end]):
             if start < seq_id:
                 self._engine.journal.ack_run(self.queue_id, start, seq_id)
                 count += 1
@@ -187,7 +189,7 @@ class EndingMessages(PagedMessages):
         if first_whole < seq_id:
             count += self._drop_read(self.delta_start, first_whole)
             live_bytes = index.live_bytes
-            kept = list(self.delayed.values()) + self._places_left()
+            kept = self.delayed.messages() + self._places_left()
             dropped = index.drop_segments(first_whole, seq_id, kept)
             count += dropped
             self.delta_count -= dropped
@@ -247,12 +249,8 @@ class EndingMessages(PagedMessages):
             self._forget_stored(run.take_all())
         self._forget_stored(self.tail.take_all())
         self._forget_stored(self.pending.live())
-        self._forget_stored(list(self.delayed.values()))
-        self.delayed = {}
-        self.dying = {}
-        self._delayed_until = {}
-        self._delay_heap = []
-        self._delayed_ram = {}
+        self._forget_stored(self.delayed.messages())
+        self.delayed = Deferrals()
         if self.index is not None:
             self.index.settle(self._places_left())
             self._left = []

@@ -22,10 +22,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.backing.deferrals import Deferred
+from penstock.backing.delaying import DelayedMessages
 from penstock.backing.ending import expired_at_head
-from penstock.backing.returning import ReturningMessages
 from penstock.backing.runs import Run
-from penstock.core.message import INDEXED, LOGGED, SETTLED, STORED, Message
+from penstock.core.message import INDEXED, Message
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
@@ -38,7 +39,7 @@ READ_PAUSE_MS: Final[i64] = 20
 """Between two slices that read: 13 MB a second at most."""
 
 
-class ExpiringMessages(ReturningMessages):
+class ExpiringMessages(DelayedMessages):
     """Adds time."""
 
     # -- what is known of times --------------------------------------------------------------
@@ -167,9 +168,6 @@ class ExpiringMessages(ReturningMessages):
         if taken:
             self._leave_ready(taken)
             self._hold_dying(taken)
-            for message in taken:
-                if message.seq_id > self._delayed_highest:
-                    self._delayed_highest = message.seq_id
             found.extend(taken)
         return left
 
@@ -209,11 +207,7 @@ class ExpiringMessages(ReturningMessages):
 
     def _hold_dying(self, messages: list[Message]) -> None:
         for message in messages:
-            seq_id = int(message.seq_id)
-            self.dying[seq_id] = message
-            self.delayed[seq_id] = message
-            if len(message.content) > 0:
-                self._delayed_ram[seq_id] = message
+            self.delayed.hold(message)
 
     # -- delta -------------------------------------------------------------------------------
 
@@ -330,27 +324,15 @@ class ExpiringMessages(ReturningMessages):
     # -- the end -----------------------------------------------------------------------------
 
     def _bury(self, messages: list[Message]) -> list[Message]:
-        """Those that were dying are gone; returns the others."""
+        """Those that were held are gone; returns the others."""
         others: list[Message] = []
-        dead: list[Message] = []
-        flags: i64 = 0
-        freed: i64 = 0
+        held: list[Deferred] = []
         for message in messages:
-            seq_id = int(message.seq_id)
-            if self.dying.get(seq_id) is not message:
+            deferred = self.delayed.find(message)
+            if deferred is None or deferred.place >= 0:
                 others.append(message)
-                continue
-            del self.dying[seq_id]
-            del self.delayed[seq_id]
-            self._delayed_ram.pop(seq_id, None)
-            flags |= message.flags
-            message.flags |= SETTLED
-            freed += len(message.content) + MESSAGE_OVERHEAD_BYTES
-            dead.append(message)
-        if len(self.delayed) == 0:
-            self._delayed_highest = -1
-        if dead:
-            self._account(-freed)
-            if flags & (LOGGED | INDEXED | STORED):
-                self._forget(dead, flags)
+            else:
+                held.append(deferred)
+        if held:
+            self._let_go(held)
         return others

@@ -164,10 +164,7 @@ class PagedMessages(RestingMessages):
         if count <= 0:
             return 0
         place: i64 = len(self.q3.messages) - count
-        highest = self.pending.highest_seq_id
-        if self._delayed_highest > highest:
-            highest = self._delayed_highest
-        lowest = self.q3.first_at(highest + 1)
+        lowest = self.q3.first_at(self.pending.highest_seq_id + 1)
         if lowest > place:
             place = lowest
         count = len(self.q3.messages) - place
@@ -318,13 +315,10 @@ class PagedMessages(RestingMessages):
 
     def _trim_delayed(self, quota: i64) -> None:
         """Drop contents of delayed messages."""
-        found: list[Message] = []
-        while self._delayed_ram and len(found) < quota:
-            found.append(self._delayed_ram.popitem()[1])
-        messages = ascending(found)
+        delayed = self.delayed.take_in_ram(quota)
+        messages = ascending([one.message for one in delayed])
         if not self._contents_to_disk(messages):
-            for message in messages:
-                self._delayed_ram[int(message.seq_id)] = message
+            self.delayed.keep_in_ram(delayed)
             return
         self._index_delays(messages)
         freed: i64 = 0
@@ -333,16 +327,13 @@ class PagedMessages(RestingMessages):
             freed += message.size
         self._account(-freed)
 
-    def _is_delayed(self, message: Message) -> bool:
-        return self.delayed.get(int(message.seq_id)) is message
-
     def _index_delays(self, messages: list[Message]) -> None:
-        """Segments that hold delayed messages say so."""
+        """Segments that hold delayed messages say so; others may be among these."""
         for message in messages:
-            if message.flags & INDEXED and int(message.seq_id) not in self.dying:
-                self._the_index().set_delay(
-                    message.seq_id, self._delayed_until[int(message.seq_id)]
-                )
+            if message.flags & INDEXED:
+                deferred = self.delayed.find(message)
+                if deferred is not None and deferred.due_ms > 0:
+                    self._the_index().set_delay(message.seq_id, deferred.due_ms)
 
     # -- modes -----------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.backing.deferrals import Deferrals
 from penstock.backing.pending import PendingAcks
 from penstock.backing.ram_target import Rates
 from penstock.backing.runs import Run
@@ -72,14 +73,10 @@ class RestingMessages(RestingQueue):
         self._newest_file: i64 = 0
         self.dirty_count: i64 = 0  # journal records since the last flush
         self._flushed_seq_id: i64 = 0
-        # Delayed messages: positions in memory, neither ready nor pending.
-        self.delayed: dict[int, Message] = {}
-        self._delayed_until: dict[int, int] = {}
-        self._delay_heap: list[tuple[int, int]] = []  # (time, seq_id), some of them outdated
-        self._delayed_ram: dict[int, Message] = {}  # those with contents, by seq_id
-        self._delayed_highest: i64 = -1  # never below one that was delayed since the start
-        # Over their time, taken out from anywhere, not acknowledged yet; all are in delayed.
-        self.dying: dict[int, Message] = {}
+        # Positions in memory, neither ready nor pending: they wait for their time, or were taken
+        # out from anywhere and are held until somebody acknowledges them.
+        self.delayed: Deferrals = Deferrals()
+        self._release_after_ms: i64 = 0  # some could not be released: not again before
         self._unordered: bool = False  # some message expires before one that is ahead of it
         self._latest_ms: i64 = 0  # in the order they came, none expires later
         self._soonest_ms: i64 = NEVER_MS  # of those behind one that expires later
@@ -107,10 +104,10 @@ class RestingMessages(RestingQueue):
 
     def disk_bytes(self) -> i64:
         """A durable queue's transient messages count as if they were persistent."""
-        held = self._ready_bytes + self.pending.bytes
+        held = self._ready_bytes + self.pending.bytes + self.delayed.bytes
         if self.durable:
             return held
-        objects: i64 = len(self.delayed)
+        objects: i64 = self.delayed.count()
         for run in [self.q1, self.q2, self.q3, self.q4, self.tail]:
             objects += run.count()
         objects += self.pending.count
@@ -321,9 +318,9 @@ class RestingMessages(RestingQueue):
     def _decode(self, job: SegmentRead) -> list[Message]:
         """The ready ones of a stretch of delta; delayed ones may lie among them."""
         messages = self._the_index().decode(job)
-        if len(self.delayed) > 0:
-            delayed = self.delayed
-            return [message for message in messages if int(message.seq_id) not in delayed]
+        delayed = self.delayed
+        if delayed.count() > 0:
+            return [message for message in messages if not delayed.has(int(message.seq_id))]
         return messages
 
     def _failed(self, job: DiskJob) -> bool:

@@ -2,7 +2,6 @@
 
     requeue          pending ─► ready, at the place it had
     requeue_to_tail  pending ─► ready, with a new seq_id behind all others
-    delay            pending ─► delayed ─► (``release_due``) ready, at the place it had
 
 **To the tail.**  The journal gets one record that settles the old place and one that makes the
 new, in one group, so a crash finds the message once, at the old place or at the new.  A content
@@ -11,16 +10,7 @@ the flags travel along.
 
 Until that group is synced the record of the old place, if a segment has one, is left as it
 is: a mark or a removed file that reached the disk before the journal would lose the message.
-
-**Delayed** messages are positions in memory and a heap of times.  Their contents leave memory
-like those of unacknowledged ones.  The time is in the journal, and in the marks of the segment
-once the message rests there, so it survives a kill and a clean stop; after a start the delayed
-are read in and found again.  A delayed message may lie within delta's bounds without being part
-of delta: what reads delta leaves it out, what drops delta goes around it.
 """
-
-from heapq import heappop, heappush
-from typing import Final
 
 from mypy_extensions import i64
 
@@ -35,11 +25,7 @@ from penstock.core.message import (
     STORED,
     Message,
 )
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
-
-READ_BYTES: Final[i64] = 1024 * 1024
 
 
 class ReturningMessages(EndingMessages):
@@ -199,140 +185,8 @@ class ReturningMessages(EndingMessages):
             self._note_expiries(messages, len(messages))
         self._append_tail(messages, size)
 
-    # -- delay -----------------------------------------------------------------------------
-
-    def delay(self, messages: list[Message], until_ms: i64) -> None:
-        """Pending becomes delayed: not ready before that time."""
-        if len(messages) == 0:
-            return
-        self._leave_pending(messages)
-        journal = self._engine.journal
-        logged: i64 = 0
-        for message in messages:
-            message.flags |= REDELIVERED
-            if message.flags & LOGGED:
-                journal.delay(self.queue_id, message.seq_id, until_ms)
-                logged += 1
-            self._hold(message, until_ms)
-            if len(message.content) > 0:
-                self._delayed_ram[int(message.seq_id)] = message
-            if message.seq_id > self._delayed_highest:
-                self._delayed_highest = message.seq_id
-        if logged > 0:
-            self._journalled(logged)
-        self._index_delays(messages)
-
-    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
-        """New ones, delayed from the start."""
-        raise NotImplementedError
-
-    def drop_delayed(self) -> i64:
-        """Those that are delayed are gone; returns how many."""
-        raise NotImplementedError
-
-    def take_delayed(self) -> list[tuple[Message, int]]:
-        """Delayed become pending, each with the time it waited for; contents at hand."""
-        raise NotImplementedError
-
     def note_attempts(self, messages: list[Message]) -> None:
         """The attempts counted in the flags of these pending messages have changed."""
-        raise NotImplementedError
-
-    def _hold(self, message: Message, until_ms: i64) -> None:
-        seq_id = int(message.seq_id)
-        self.delayed[seq_id] = message
-        self._delayed_until[seq_id] = int(until_ms)
-        heappush(self._delay_heap, (int(until_ms), seq_id))
-
-    def count_delayed(self) -> i64:
-        return len(self.delayed) - len(self.dying)
-
-    def next_due_ms(self) -> i64:
-        """When ``release_due`` should be called next; 0 = nothing is delayed."""
-        heap = self._delay_heap
-        while heap and self._delayed_until.get(heap[0][1], -1) != heap[0][0]:
-            heappop(heap)
-        return heap[0][0] if heap else 0
-
-    def release_due(self, now_ms: i64) -> i64:
-        """What is due becomes ready at the place it had; returns how many."""
-        due: list[Message] = []
-        heap = self._delay_heap
-        while heap and heap[0][0] <= now_ms:
-            until_ms, seq_id = heappop(heap)
-            if self._delayed_until.get(seq_id, -1) == until_ms:
-                due.append(self._release(seq_id))
-        if due:
-            self._put_released(ascending(due))
-            self.look_ahead()
-        return len(due)
-
-    def _release(self, seq_id: int) -> Message:
-        message = self.delayed.pop(seq_id)
-        del self._delayed_until[seq_id]
-        self._delayed_ram.pop(seq_id, None)
-        if len(self.delayed) == 0:
-            self._delayed_highest = -1
-        if message.flags & LOGGED:
-            self._engine.journal.delay(self.queue_id, seq_id, 0)
-            self._journalled(1)
-        if message.flags & INDEXED:
-            self._the_index().set_delay(seq_id, 0)
-        return message
-
-    def _put_released(self, messages: list[Message]) -> None:
-        outside: list[Message] = []
-        for message in messages:
-            if self.delta_count > 0 and self.delta_start <= message.seq_id < self.delta_end:
-                self._back_into_delta(message)
-            else:
-                outside.append(message)
-        if outside:
-            self._become_ready(outside)
-            self._put(outside)
-
-    def _back_into_delta(self, message: Message) -> None:
-        """Its place is on disk, and so is it."""
-        assert message.flags & INDEXED
-        self._the_index().mark_delivered(message.seq_id)
-        self.delta_count += 1
-        self.delta_bytes += message.size
-        self._ready_bytes += message.size
-        self._account(-len(message.content) - MESSAGE_OVERHEAD_BYTES)
-        if self._expiring:
-            self._note_return([message])
-
-    def _adopt_delayed(self, index: QueueIndex) -> None:
-        """After a start all is delta; those that are delayed are read and taken out."""
-        delays = index.delays()
-        if not delays:
-            return
-        wanted = sorted(delays)
-        upto: i64 = -1
-        for seq_id in wanted:
-            if seq_id < upto:
-                continue
-            job = index.plan_read(seq_id, wanted[len(wanted) - 1] + 1, READ_BYTES)
-            if job is None:
-                return
-            run_job(job, self._engine.files)
-            if self._failed(job):
-                return
-            upto = job.upto
-            for message in index.decode(job):
-                if int(message.seq_id) in delays:
-                    self._take_from_delta(message, delays[int(message.seq_id)])
-
-    def _take_from_delta(self, message: Message, until_ms: i64) -> None:
-        message.content = b""
-        self._hold(message, until_ms)
-        self.delta_count -= 1
-        self.delta_bytes -= message.size
-        self._ready_bytes -= message.size
-        self._account(MESSAGE_OVERHEAD_BYTES)
-        if self.delta_count == 0:
-            self.delta_start = 0
-            self.delta_end = 0
 
 
 def _old_place(message: Message) -> Message:

@@ -16,7 +16,7 @@ A message is in one of these states, by what of it is in memory:
 In a short queue a publish goes straight to q4 and a fetch takes it from there.  When memory is
 short, q4's end and q1's beginning are paged towards delta (paging.py); when the consumer
 comes near, delta's head is read in (resting.py).  Messages end in ending.py and come back in
-returning.py; what may be delayed there is neither ready nor pending.  A *lazy* queue lets every
+returning.py; what is delayed (delaying.py) is neither ready nor pending.  A *lazy* queue lets every
 publish rest in delta at once and keeps no more than it reads ahead.
 
 Persistent messages have a record in the journal from the start, and large ones their content
@@ -94,6 +94,17 @@ class VariableQueue(ExpiringMessages, BackingQueue):
     # -- in --------------------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
+        size = self._take_in(messages, now_ms)
+        self.rates.in_count += len(messages)
+        self._append_tail(messages, size)
+
+    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        """New ones, delayed from the start."""
+        self._take_in(messages, now_ms)
+        self._defer(messages, until_ms)
+
+    def _take_in(self, messages: list[Message], now_ms: i64) -> i64:
+        """New ones get their numbers and are written; returns the bytes of their contents."""
         seq_id = self._next_seq_id
         flags: i64 = 0
         size: i64 = 0
@@ -111,16 +122,15 @@ class VariableQueue(ExpiringMessages, BackingQueue):
                 expiring = True
         if expiring:
             self._note_expiries(
-                messages, self.ready_count() + self.pending.count + len(self.delayed)
+                messages, self.ready_count() + self.pending.count + self.delayed.count()
             )
         self._next_seq_id = seq_id
         if largest >= self._engine.limits.embed_below_bytes:
             self._store_large(messages)
         if self.durable:
             self._journal_publish(messages, flags, seq_id)
-        self.rates.in_count += len(messages)
         self._account(size + len(messages) * MESSAGE_OVERHEAD_BYTES)
-        self._append_tail(messages, size)
+        return size
 
     def _append_tail(self, messages: list[Message], size: i64) -> None:
         count: i64 = len(messages)
@@ -275,7 +285,7 @@ class VariableQueue(ExpiringMessages, BackingQueue):
         done = done or quota > 0
         if done:
             # In the same step, for what was handed out or delayed meanwhile.
-            held = self.pending.live() + list(self.delayed.values())
+            held = self.pending.live() + self.delayed.messages()
             unwritten.extend(
                 [
                     message
@@ -288,7 +298,8 @@ class VariableQueue(ExpiringMessages, BackingQueue):
                 return False
         if unwritten:
             self._the_index().append(ascending(unwritten))
-            self._index_delays([message for message in unwritten if self._is_delayed(message)])
+            if self.delayed.count() > 0:
+                self._index_delays(unwritten)
         self._flushed_seq_id = upto
         return done
 
@@ -324,7 +335,7 @@ class VariableQueue(ExpiringMessages, BackingQueue):
         for message in pending:
             message.flags |= REDELIVERED
         _mark_delivered(index, pending)
-        _mark_delivered(index, list(self.delayed.values()))
+        _mark_delivered(index, self.delayed.messages())
 
     def expiring(self) -> bool:
         return self._expiring
@@ -335,6 +346,7 @@ class VariableQueue(ExpiringMessages, BackingQueue):
         self._check_order()
         self._check_counts()
         self.pending.check()
+        self.delayed.check()
         if self.q1.count() > 0:
             assert self.q3.count() > 0 or self.delta_count > 0, "V2"
         if self.q2.count() > 0:
@@ -381,8 +393,8 @@ class VariableQueue(ExpiringMessages, BackingQueue):
         ram_count: i64 = 0
         trimmed: i64 = 0
         ram_bytes: i64 = self.pending.ram_bytes + self.tail_bytes
-        objects: i64 = self.pending.count + self.tail.count() + len(self.delayed)
-        for message in self.delayed.values():
+        objects: i64 = self.pending.count + self.tail.count() + self.delayed.count()
+        for message in self.delayed.messages():
             ram_bytes += len(message.content)
         for run in [self.q4, self.q3, self.q2, self.q1]:
             for message in run.live():
@@ -395,7 +407,7 @@ class VariableQueue(ExpiringMessages, BackingQueue):
                     ram_bytes += message.size
                 else:
                     trimmed += 1
-        for message in self.tail.live() + self.pending.live() + list(self.delayed.values()):
+        for message in self.tail.live() + self.pending.live() + self.delayed.messages():
             self._check_message(message)
         assert size == self._ready_bytes, "V9"
         assert ram_count == self._ram_count, "V9"
@@ -425,7 +437,7 @@ class VariableQueue(ExpiringMessages, BackingQueue):
             for message in run.live():
                 if message.flags & INDEXED:
                     known += 1
-        for message in self.pending.live() + list(self.delayed.values()):
+        for message in self.pending.live() + self.delayed.messages():
             if message.flags & INDEXED:
                 known += 1
         for message in self.tail.live():

@@ -18,6 +18,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.routes import queues_in
 from penstock.broker.vhost import Vhost
@@ -74,7 +75,7 @@ class Delays:
     def release(self, room: Queue, now_ms: i64) -> None:
         """Its time may have come: what is due becomes ready, and is sorted in this turn."""
         backing = cast(VariableQueue, room.backing)
-        if backing.release_due(now_ms) > 0:
+        if backing.release_due(now_ms, RELEASED_AT_ONCE) > 0:
             room.wake()
         self._schedule_next(room, backing)
 

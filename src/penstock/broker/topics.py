@@ -361,20 +361,27 @@ class Topics:
             copies = [message.copy_for_queue() for message in messages]
             position, _ = vhost.publish_some(queues, copies, now_ms)
             settle_later(position, backlog, messages)
+        more = len(messages) > 0
         if backing.ready_count() == 0:
-            self._move_deferred(backlog, queues, settle_later, now_ms)
-        elif messages:
+            more = self._move_deferred(backlog, queues, settle_later, now_ms)
+        if more:
             backlog.wake()
         topic.look()
 
     def _move_deferred(
         self, backlog: Queue, queues: list[Queue], settle_later: SettleLater, now_ms: i64
-    ) -> None:
-        """Those that were due long ago are due in their channels at once."""
-        for message, until_ms in cast(VariableQueue, backlog.backing).take_delayed():
+    ) -> bool:
+        """Some of them; those that were due long ago are due in their channels at once.
+
+        Are there more?
+        """
+        backing = cast(VariableQueue, backlog.backing)
+        taken = backing.take_delayed(MOVED_AT_ONCE, MOVED_BYTES_MAX)
+        for message, until_ms in taken:
             copies = [message.copy_for_queue()]
             position = self._vhost.publish_deferred(queues, copies, until_ms, now_ms)
             settle_later(position, backlog, [message])
+        return len(taken) > 0 and backing.count_delayed() > 0
 
     # -- invariants --------------------------------------------------------------------------
 

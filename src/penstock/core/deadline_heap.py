@@ -63,10 +63,10 @@ class DeadlineHeap:
         due.due_ms = due_ms
         self._settle(due, due.place)
 
-    def pop_due(self, now_ms: i64) -> list[Due]:
-        """Take out all whose time has come."""
+    def pop_due(self, now_ms: i64, at_most: i64) -> list[Due]:
+        """Take out those whose time has come, the earliest first."""
         found: list[Due] = []
-        while len(self._items) > 0 and self._items[0].due_ms <= now_ms:
+        while len(found) < at_most and len(self._items) > 0 and self._items[0].due_ms <= now_ms:
             due = self._items[0]
             self.remove(due)
             found.append(due)

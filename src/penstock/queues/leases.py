@@ -138,9 +138,9 @@ class Leases:
             raise NotOwner
         return lease
 
-    def expired(self, now_ms: i64) -> list[tuple[Consumer, Message]]:
-        """Those over their deadline, in flight no more."""
-        return [self._end(cast(Lease, due)) for due in self._heap.pop_due(now_ms)]
+    def expired(self, now_ms: i64, at_most: i64) -> list[tuple[Consumer, Message]]:
+        """Of those over their deadline the first, in flight no more."""
+        return [self._end(cast(Lease, due)) for due in self._heap.pop_due(now_ms, at_most)]
 
     def release(self, owner: i64) -> list[tuple[Consumer, Message]]:
         """All that this one holds, in flight no more."""

@@ -5,8 +5,9 @@ again when its time is over (``leases.py`` knows the times).  On top of what eve
 
     give_back   to the tail, or as if it had not been there, not before some time has passed
     expire      what is over its deadline goes to the tail; what was delayed for long enough is
-                ready again at the place it had, so it does not wait behind a backlog; where the
-                queue is ``scanned``, the scan loop asks for that (``release_due``)
+                ready again at the place it had, so it does not wait behind a backlog.  Some
+                thousand at a time: ``next_due_ms`` says when there are more.  Where the queue is
+                ``scanned``, the scan loop asks for that (``release_due``)
     empty       lets go of everything, what is in flight and what is delayed too
 
 A message that comes back was tried too often when the queue has a ``delivery_limit`` and its
@@ -19,6 +20,7 @@ from typing import cast
 
 from mypy_extensions import i64
 
+from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import ATTEMPTS_MAX, ATTEMPTS_SHIFT, ONE_ATTEMPT, Message
@@ -114,14 +116,16 @@ class LeasedMessages(LimitedMessages):
         leases = self.leases
         if leases is None:
             return False
-        late = leases.expired(now_ms)
+        late = leases.expired(now_ms, RELEASED_AT_ONCE)
         if late:
             for consumer, _ in late:
                 consumer.release(1)
             self.timed_out_count += len(late)
             self._take_back([message for _, message in late], 0, now_ms)
         backing = cast(VariableQueue, self.backing)
-        if not 0 < backing.next_due_ms() <= now_ms or backing.release_due(now_ms) == 0:
+        if not 0 < backing.next_due_ms() <= now_ms:
+            return len(late) > 0
+        if backing.release_due(now_ms, RELEASED_AT_ONCE) == 0:
             return len(late) > 0
         self.wake()
         return True
