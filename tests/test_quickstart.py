@@ -37,6 +37,7 @@ def test_the_quick_start(tmp_path: Path) -> None:
         **os.environ,
         "PENSTOCK_AMQP_PORT": str(amqp_port),
         "PENSTOCK_HTTP_PORT": str(http_port),
+        "PENSTOCK_NSQ_PORT": "0",
         "PENSTOCK_HTTP_URL": f"http://127.0.0.1:{http_port}",
         "PENSTOCK_URL": f"amqp://guest:guest@127.0.0.1:{amqp_port}/%2f",
     }

@@ -99,7 +99,7 @@ def test_the_start_screen_tells_what_is_needed(live: LiveBroker) -> None:
 def test_a_second_broker_on_the_same_data_or_port_is_refused(
     live: LiveBroker, tmp_path: Path
 ) -> None:
-    ports = ["--amqp-port", "0", "--http-port", "0"]
+    ports = ["--amqp-port", "0", "--http-port", "0", "--nsq-port", "0"]
     locked = penstock(live, "serve", "--data-dir", str(live.data_dir), *ports)
     assert locked.returncode == 1
     assert f"in use by process {live.pid}" in locked.stderr

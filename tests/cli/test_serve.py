@@ -88,6 +88,15 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "proxy_protocol": "amqp,amqp/ssl",
         "unix_socket": "here.sock",
         "unix_socket_mode": "0600",
+        "nsq_vhost": "n",
+        "nsq_user": "ann",
+        "nsq_auth_required": "true",
+        "nsq_auth_http_addresses": "127.0.0.1:4180",
+        "nsq_tls_required": "tcp-https",
+        "nsq_snappy": "false",
+        "nsq_deflate": "false",
+        "nsq_publish_mode": "fast",
+        "nsq_requeue_on_disconnect": "true",
     }
     arguments = []
     for key, setting in DECLARED.items():

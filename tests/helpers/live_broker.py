@@ -64,7 +64,8 @@ class LiveBroker(BrokerProcess):
             if not key.startswith("PENSTOCK_") or key in PASSED_ON
         }
         path = [str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return kept | {"PYTHONPATH": os.pathsep.join(path)} | self._more_environment
+        ours = {"PYTHONPATH": os.pathsep.join(path), "PENSTOCK_NSQ_PORT": "0"}
+        return kept | ours | self._more_environment
 
     def is_ready(self) -> bool:
         return READY_LINE.search(self.output()) is not None

@@ -152,7 +152,7 @@ def screen(text: str = "", ready_ms: float = 123.4) -> str:
         version="1.2.3",
         pid=77,
         compiled=True,
-        listeners=[("amqp", settings.bind, 5673)],
+        listeners=[("amqp", settings.bind, 5673), ("nsq", settings.bind, 4150)],
         http_port=15673,
         recovery="2 durable queues, 3 messages",
         ready_ms=ready_ms,
@@ -164,6 +164,7 @@ def test_the_start_screen_has_what_a_user_needs() -> None:
     for word in (
         "Penstock 1.2.3, pid 77, compiled",
         "amqp://127.0.0.1:5673",
+        "NSQ         127.0.0.1:4150",
         "http://127.0.0.1:15673/",
         "/data (default, writable)",
         "2 durable queues, 3 messages",

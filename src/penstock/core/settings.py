@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.nsq_settings import NsqSettings
 from penstock.core.setting_kinds import (
     ENVIRONMENT_PREFIX,
     NAME_MAX_BYTES,
@@ -58,7 +59,7 @@ _LOOKS_MISSPELT: Final = 0.75
 _IS_NEAR: Final = 0.5
 
 
-class Settings:
+class Settings(NsqSettings):
     """One value per setting, checked; made by ``load_settings`` and never changed."""
 
     data_dir = Text(
@@ -321,7 +322,10 @@ class Settings:
 
 
 DECLARED: Final[Mapping[str, Setting]] = {
-    key: declared for key, declared in vars(Settings).items() if isinstance(declared, Setting)
+    key: declared
+    for part in (Settings, NsqSettings)
+    for key, declared in vars(part).items()
+    if isinstance(declared, Setting)
 }
 """Every setting by its key, in the order of declaration."""
 

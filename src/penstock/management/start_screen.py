@@ -28,7 +28,7 @@ def start_screen(
     host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
     lines = [
         f"Penstock {version}, pid {pid}, {build}",
-        *(f"  AMQP        {_amqp_url(*listener)}" for listener in listeners),
+        *(_listener_line(*listener) for listener in listeners),
         f"  management  http://{host}:{http_port}/",
         f"  data        {settings.data_dir} ({settings.source_of('data_dir')})",
         f"  recovered   {recovery}",
@@ -39,6 +39,12 @@ def start_screen(
     lines.extend(f"  warning     {text}" for text in _warnings(settings))
     lines.append(f"ready in {ready_ms:.0f} ms")
     return "\n".join(lines) + "\n"
+
+
+def _listener_line(protocol: str, host: str, port: int) -> str:
+    if protocol == "nsq":
+        return f"  NSQ         [{host}]:{port}" if ":" in host else f"  NSQ         {host}:{port}"
+    return f"  AMQP        {_amqp_url(protocol, host, port)}"
 
 
 def _amqp_url(protocol: str, host: str, port: int) -> str:

@@ -8,6 +8,11 @@ committer.py       group commit in a thread   session.py    what the loop knows 
 sessions.py        who comes, and what they speak
 amqp_session.py    one connection             amqp_handshake.py, amqp_link.py
 amqp_channel.py    one channel                amqp_topology.py
+nsq_session.py     one NSQ connection         nsq_opening.py  IDENTIFY, AUTH, layers, rights
+nsq_publishing.py  its publishes and answers  nsq_consuming.py  its channel, and what is in flight
+nsq_layers.py      TLS, snappy and deflate    nsq_rights.py, nsq_authority.py  what a client may do
+nsq_shared.py      what all of them share     nsq_settings.py   and how it is made
+publish_credit.py  the credits of a publisher thread_calls.py   calls from other threads
 boot_definitions.py  what is imported at start
 output_budget.py   what may wait for sockets that are not read
 range_session.py   one reader of ranges       watch.py      what management may see

@@ -31,9 +31,17 @@ class SessionFactory(Protocol):
     """Makes the session once the first bytes tell which protocol it is."""
 
     def choose(
-        self, first: bytes, peer: tuple[str, int], now_ms: int, login: str | None = None
+        self,
+        first: bytes,
+        peer: tuple[str, int],
+        now_ms: int,
+        login: str | None = None,
+        protocol: str = "",
     ) -> Session | None:
-        """None = not enough bytes yet to tell.  ``login``: whom a certificate names, if asked."""
+        """None = not enough bytes yet to tell.
+
+        ``login``: whom a certificate names, if asked; ``protocol``: its listener's.
+        """
 
     def tick(self, now_ms: int) -> None:
         """Some time has passed: end what nobody stands behind any more."""
@@ -52,14 +60,18 @@ class Connection:
         "own",
         "paused",
         "peer",
+        "protocol",
         "read_bytes",
         "session",
         "sock",
         "unsent",
     )
 
-    def __init__(self, sock: Carrier, peer: tuple[str, int], now_ms: int) -> None:
+    def __init__(
+        self, sock: Carrier, peer: tuple[str, int], now_ms: int, protocol: str = ""
+    ) -> None:
         self.sock = sock
+        self.protocol = protocol
         self.fd = sock.fileno()
         self.peer = peer
         self.own: tuple[str, int] | None = None  # our address, where a proxy says another

@@ -23,6 +23,7 @@ from penstock.server.secure_socket import SecureSocket, TlsOptions
 
 AMQP: Final = "amqp"
 AMQP_SSL: Final = "amqp/ssl"
+NSQ: Final = "nsq"
 BACKLOG: Final = 1024
 KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -37,10 +38,14 @@ class Listener:
     """One socket that accepts clients."""
 
     def __init__(
-        self, sock: socket.socket, tls: TlsOptions | None = None, proxied: bool = False
+        self,
+        sock: socket.socket,
+        tls: TlsOptions | None = None,
+        proxied: bool = False,
+        protocol: str = "",
     ) -> None:
         self.sock = sock
-        self.protocol = AMQP if tls is None else AMQP_SSL
+        self.protocol = protocol or (AMQP if tls is None else AMQP_SSL)
         self._options = tls
         self._proxied = proxied
         self._is_unix = sock.family == socket.AF_UNIX
@@ -64,7 +69,7 @@ class Listener:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_UNSENT_BYTES)
             for level, option, value in KEEPALIVE:
                 sock.setsockopt(level, option, value)
-        connection = Connection(sock, peer, now_ms)
+        connection = Connection(sock, peer, now_ms, self.protocol)
         if self._proxied:
             connection.sock = ProxySocket(sock, connection, self._options)
         elif self._options is not None:
@@ -135,6 +140,9 @@ def open_listeners(settings: Settings, tls: TlsOptions | None) -> list[Listener]
         if tls is not None:
             sock = tcp_socket(settings.bind, settings.ssl_port)
             listeners.append(Listener(sock, tls, AMQP_SSL in settings.proxy_protocol))
+        if settings.nsq_port:
+            sock = tcp_socket(settings.bind, settings.nsq_port)
+            listeners.append(Listener(sock, protocol=NSQ))
         if settings.unix_socket:
             path = os.path.abspath(settings.unix_socket)
             listeners.append(Listener(unix_socket(path, socket_mode(settings))))
@@ -162,3 +170,5 @@ def check_listeners(settings: Settings, tls: TlsOptions | None) -> None:
     socket_mode(settings)
     if AMQP_SSL in settings.proxy_protocol and tls is None:
         raise SettingInvalid("proxy_protocol names 'amqp/ssl', but ssl_certfile is not set")
+    if settings.nsq_tls_required != "no" and tls is None:
+        raise SettingInvalid("nsq_tls_required is set, but ssl_certfile is not: nobody could come")

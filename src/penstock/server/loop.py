@@ -9,18 +9,18 @@ A peer that does not take its bytes is not read from either, above a limit.
 
 import contextlib
 import logging
-import os
 import resource
 import select
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar, cast
 
-from penstock.server.connection import READ_MIN_BYTES, Connection, SessionFactory
+from penstock.server.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
 from penstock.server.listener import Listener
 from penstock.server.session import Session
+from penstock.server.thread_calls import ThreadCalls
 from penstock.server.turn import Turn
 
 READ_MAX_BYTES: Final = 256 * 1024
@@ -63,9 +63,8 @@ class Loop:
         self._epoll = select.epoll()
         self.listeners: dict[int, Listener] = {}
         self._listeners_rest = False  # until the next tick
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._wake_fd, _IN)
-        self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self._calls = ThreadCalls()
+        self._epoll.register(self._calls.fd, _IN)
         self._flow = turn.flow
         self._received_ns = 0  # of a measured turn
         self._admission = turn.admission
@@ -81,15 +80,11 @@ class Loop:
 
     def wake(self) -> None:
         """Make the loop turn; safe from any thread and from signal handlers."""
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake_fd, 1)
+        self._calls.ring()
 
     def call(self, function: Callable[[], T]) -> "Future[T]":
         """Run ``function`` between two turns; safe from any thread."""
-        future: Future[T] = Future()
-        self._calls.append((function, future))
-        self.wake()
-        return future
+        return self._calls.add(function)
 
     # -- listening -----------------------------------------------------------------------
 
@@ -135,7 +130,7 @@ class Loop:
     def run_once(self, timeout_ms: int) -> None:
         """Wait for something to do, do it, write what came of it."""
         turn = self.turn
-        if turn.has_work() or self._calls:
+        if turn.has_work() or self._calls.waiting:
             timeout_ms = 0
         elif self._flow.is_someone_behind():
             timeout_ms = min(timeout_ms, HOLD_MS)
@@ -155,8 +150,8 @@ class Loop:
                 self._read(connection, now_ms)
             if mask & _OUT and not connection.gone:
                 self._write(connection, now_ms)
-        if self._calls:
-            self._run_calls()
+        if self._calls.waiting:
+            self._calls.run()
         if not 0 < self._tick_at_ms - now_ms <= TICK_MS:
             self._tick(now_ms)
         self._run_turn(now_ms, not ready)
@@ -194,19 +189,8 @@ class Loop:
         listener = self.listeners.get(fd)
         if listener is not None:
             self._accept(listener, now_ms)
-        elif fd == self._wake_fd:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(fd)
-
-    def _run_calls(self) -> None:
-        calls, self._calls = self._calls, []
-        for function, future in calls:
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function())
-            except Exception as error:  # noqa: BLE001 - the caller's thread gets it
-                future.set_exception(error)
+        elif fd == self._calls.fd:
+            self._calls.heard()
 
     def _tick(self, now_ms: int) -> None:
         self._tick_at_ms = now_ms + TICK_MS
@@ -299,7 +283,9 @@ class Loop:
 
     def _choose(self, connection: Connection, data: bytes, now_ms: int) -> Session | None:
         connection.first += data
-        session = self._sessions.choose(connection.first, connection.peer, now_ms, connection.login)
+        session = self._sessions.choose(
+            connection.first, connection.peer, now_ms, connection.login, connection.protocol
+        )
         if session is not None:
             session.carrier = connection
             connection.session = session
@@ -410,6 +396,9 @@ class Loop:
             if session.closed:
                 self._close(connection, session, now_ms)
                 return
+            if session.swaps_carrier:
+                self._swap_carrier(connection, session, now_ms)
+                return
             if not session.outlet.open:
                 session.outlet.open = True
                 session.drained()
@@ -430,6 +419,14 @@ class Loop:
             count = connection.sock.send(connection.unsent)
             session.sent(count, now_ms)
             connection.unsent = connection.unsent[count:]
+
+    def _swap_carrier(self, connection: Connection, session: Session, now_ms: int) -> None:
+        """What it said has left the old way; from now on it speaks through the new one."""
+        sock = session.next_carrier(connection.sock, lambda: self.turn.touch(session))
+        connection.sock = cast(Carrier, sock)
+        self._read(connection, now_ms)  # what came early lies in it already
+        if not connection.gone:
+            self._write(connection, now_ms)
 
     def _watch(self, connection: Connection) -> None:
         """Ask for exactly the events we can use."""
@@ -497,4 +494,4 @@ class Loop:
     def close(self) -> None:
         self.stop_listening()
         self._epoll.close()
-        os.close(self._wake_fd)
+        self._calls.close()

@@ -42,6 +42,7 @@ from penstock.server.flow_settings import make_flow
 from penstock.server.listener import check_listeners, open_listeners
 from penstock.server.loop import Loop
 from penstock.server.machine import ASSUMED_BYTES, total_memory_bytes
+from penstock.server.nsq_settings import make_nsq
 from penstock.server.resource_monitor import ResourceMonitor
 from penstock.server.secure_socket import tls_options
 from penstock.server.sessions import Sessions
@@ -137,9 +138,10 @@ class Node:
             self._files, settings.data_dir, self._wake, self.engine.board.finish
         )
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
+        self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
         self.loop = Loop(
             self.turn,
-            Sessions(self.broker, settings, self.turn.cancelled),
+            Sessions(self.broker, settings, self.turn.cancelled, self.nsq),
             settings.handshake_timeout_ms,
         )
         self._stalled = ""

@@ -77,13 +77,19 @@ class SecureSocket:
     """See the head of this file."""
 
     def __init__(
-        self, sock: socket.socket, tls: TlsOptions, peer: tuple[str, int], received: bytes = b""
+        self,
+        sock: socket.socket,
+        tls: TlsOptions,
+        peer: tuple[str, int],
+        received: bytes = b"",
+        up: Callable[[], None] | None = None,
     ) -> None:
-        """``received``: what was read of the socket already."""
+        """``received``: what was read of the socket already; ``up``: told after the handshake."""
         self._sock = sock
         self._options = tls
         self._peer = peer
         self._received = received
+        self._up = up
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -93,6 +99,7 @@ class SecureSocket:
         self.established = False
         self.login: str | None = None
         self.subject = ""
+        self.common_name = ""
 
     @property
     def version(self) -> str:
@@ -160,7 +167,11 @@ class SecureSocket:
             self._options.count_handshake(began_s)
         self.established = True
         if certificate:
-            self.subject = distinguished_name(certificate.get("subject", ()))  # type: ignore[arg-type]
+            subject: Subject = certificate.get("subject", ())  # type: ignore[assignment]
+            self.subject = distinguished_name(subject)
+            self.common_name = common_name(subject)
+        if self._up is not None:
+            self._up()
 
     # -- out -----------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ A session is sans-IO.  The loop feeds it, asks for its output once per turn, and
 it when the peer is gone; the session says when it wants to be closed.
 """
 
+from collections.abc import Callable
+
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
@@ -34,12 +36,17 @@ class Session:
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection
+        self.swaps_carrier: bool = False  # as soon as what it has said has left
         self.close_after_ms: i64 = 0  # and not before this time (a refused login waits)
 
     @property
     def has_waiters(self) -> bool:
         """Wants ``tick`` more often, because a peer waits for something to happen."""
         return False
+
+    def next_carrier(self, sock: object, touch: Callable[[], None]) -> object:
+        """The socket ``swaps_carrier`` asked for; ``touch`` tells the loop of output later."""
+        raise NotImplementedError
 
     def renew_output(self) -> None:
         """Begin a new output buffer; the old one grew too large to be kept."""

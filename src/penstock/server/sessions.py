@@ -1,4 +1,4 @@
-"""Who comes: the first bytes of a connection tell the protocol, its peer where it comes from.
+"""Who comes: the listener or the first bytes tell the protocol, the peer where it comes from.
 
 In: the first bytes, the peer, and the user whom a certificate names.  Out: the session that goes on
 with them, told once and for all whether the peer sits on this machine.
@@ -17,9 +17,13 @@ from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_link import CancelSink
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.connection import UNIX
+from penstock.server.listener import NSQ
+from penstock.server.nsq_session import NsqSession
+from penstock.server.nsq_shared import NsqShared
 from penstock.server.range_session import RangeLeases, RangeSession
 from penstock.server.session import Session
 from penstock.wire import ranges
+from penstock.wire.nsq.reader import MAGIC
 
 PEER_PRODUCT: Final = "RabbitMQ"
 PEER_VERSION: Final = "3.10.8"
@@ -40,9 +44,16 @@ def new_name(prefix: str) -> str:
 class Sessions:
     """Chooses the protocol by the first bytes."""
 
-    def __init__(self, broker: Broker, settings: Settings, tell_cancelled: CancelSink) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        tell_cancelled: CancelSink,
+        nsq: NsqShared | None = None,
+    ) -> None:
         self._broker = broker
         self._tell_cancelled = tell_cancelled
+        self._nsq = nsq
         self._leases = RangeLeases()
         self._limits = Limits(
             settings.channel_max,
@@ -54,9 +65,18 @@ class Sessions:
         self._properties = server_properties()
 
     def choose(
-        self, first: bytes, peer: tuple[str, int], now_ms: int, login: str | None = None
+        self,
+        first: bytes,
+        peer: tuple[str, int],
+        now_ms: int,
+        login: str | None = None,
+        protocol: str = "",
     ) -> Session | None:
         is_loopback = peer[0].startswith("127.") or peer[0] in HERE
+        if protocol == NSQ:
+            if len(first) < len(MAGIC) or self._nsq is None:
+                return None
+            return NsqSession(self._nsq, peer, is_loopback, now_ms)
         if first.startswith(ranges.MAGIC):
             return RangeSession(self._broker, self._leases, is_loopback)
         if ranges.MAGIC.startswith(first):

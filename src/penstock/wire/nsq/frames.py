@@ -40,6 +40,7 @@ def _frame(kind: int, data: bytes) -> bytes:
 OK: Final = response_frame(b"OK")
 HEARTBEAT: Final = response_frame(b"_heartbeat_")
 CLOSE_WAIT: Final = response_frame(b"CLOSE_WAIT")
+BAD_PROTOCOL: Final = _frame(ERROR, b"E_BAD_PROTOCOL")
 
 
 def write_message(out: BytesWriter, message: Message, key: bytes) -> None:

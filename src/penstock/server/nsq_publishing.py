@@ -1,0 +1,175 @@
+"""The publishing side of one NSQ connection: runs go to topics, answers come back in order.
+
+    PublishRun ─► topics.publish ─► journal position ─► Answer ─► OK, when it is on disk
+    any other answer ────────────────────────────────────┘   at once, but never out of turn
+
+NSQ's answers carry nothing that says which command they belong to, so they leave in the order of
+the commands: an answer waits behind those before it.  ``OK`` waits until the journal is on disk as
+far as its messages need; in fast mode it does not.
+
+While publishers are held (an alarm, or no credit), runs wait here with the place of their answer;
+what consumers send goes on.
+"""
+
+from collections import deque
+from time import perf_counter_ns
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.broker.topics import Topic
+from penstock.broker.vhost import Vhost
+from penstock.core.credit import cost_of
+from penstock.core.errors import BrokerError
+from penstock.server.nsq_shared import NsqShared
+from penstock.server.publish_credit import PublishCredit
+from penstock.server.session import Session
+from penstock.wire.nsq.commands import Invalid, PublishRun
+from penstock.wire.nsq.frames import OK, error_frame
+
+HELD: Final[i64] = 1 << 62
+"""As a position: what it answers has not been done yet."""
+
+
+@final
+class Answer:
+    """What is to be said when the journal is on disk so far."""
+
+    def __init__(self, position: i64, frames: bytes) -> None:
+        self.position: i64 = position
+        self.frames = frames
+        self.last: bool = False  # nothing is said after it
+
+
+@final
+class NsqPublishing(PublishCredit):
+    """Of one session."""
+
+    def __init__(self, session: Session, shared: NsqShared) -> None:
+        super().__init__(session, shared.broker.flow, session)
+        self.counts: dict[str, int] = {}  # messages by topic, for people who watch
+        self._shared = shared
+        self._broker = shared.broker
+        self._answers: deque[Answer] = deque()
+        self._held: deque[tuple[PublishRun, Answer]] = deque()
+
+    # -- answers ---------------------------------------------------------------------------
+
+    def answer(self, position: i64, frames: bytes) -> None:
+        """Say it in its turn; position 0 = nothing has to be on disk for it."""
+        if len(self._answers) == 0 and position <= self._broker.engine.journal.durable_position:
+            self._session.out.write(frames)
+        else:
+            self._answers.append(Answer(position, frames))
+
+    def finish(self, frames: bytes) -> None:
+        """Say it in its turn, and nothing after it."""
+        answer = Answer(0, frames)
+        answer.last = True
+        self._answers.append(answer)
+
+    def flush(self) -> bool:
+        """Say what may be said by now; True when the last word was said."""
+        durable_position = self._broker.engine.journal.durable_position
+        answers = self._answers
+        while len(answers) > 0 and answers[0].position <= durable_position:
+            answer = answers.popleft()
+            self._session.out.write(answer.frames)
+            if answer.last:
+                return True
+        return False
+
+    def all_said(self) -> bool:
+        return len(self._answers) == 0
+
+    def awaits_disk(self) -> bool:
+        return len(self._answers) > 0 and self._answers[0].position != HELD
+
+    # -- publishing ------------------------------------------------------------------------
+
+    def has_held(self) -> bool:
+        return len(self._held) > 0
+
+    def hold(self, run: PublishRun) -> None:
+        """Not now; its answer keeps its place."""
+        answer = Answer(HELD, b"")
+        self._answers.append(answer)
+        self._held.append((run, answer))
+        self.count_held(run.size_bytes)
+
+    def publish_held(self, vhost: Vhost, now_ms: i64) -> None:
+        """What was held, as far as it goes."""
+        while len(self._held) > 0 and self._session.gate == "" and self.credit.balance > 0:
+            run, answer = self._held.popleft()
+            self.count_held(-run.size_bytes)
+            try:
+                position = self._publish(vhost, run, now_ms)
+                frames = _oks(run.answers)
+            except Invalid as wrong:
+                position = 0
+                frames = error_frame(wrong.code, wrong.text)
+                answer.last = True
+                self.drop_held()
+            answer.frames = frames
+            answer.position = position
+
+    def publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> None:
+        """Raises Invalid."""
+        position = self._publish(vhost, run, now_ms)
+        self.answer(position, OK if run.answers == 1 else _oks(run.answers))
+
+    def _publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> i64:
+        """Returns the position its answer waits for; raises Invalid."""
+        count: i64 = len(run.messages)
+        cost = cost_of(count, run.size_bytes)
+        self.take(cost)
+        try:
+            topic = vhost.topics.topics.get(run.topic)
+            if topic is None:
+                topic = vhost.topics.topic(run.topic, now_ms)
+            position = self._enqueue(vhost, topic, run, cost, now_ms)
+        except BrokerError as error:
+            code = f"E_{run.verb}_FAILED"
+            raise Invalid(code, f"{run.verb} failed {error}") from None
+        budget = vhost.budget
+        budget.allowance -= count
+        if budget.allowance <= 0:
+            self._broker.budgets.spent(vhost)
+        self.counts[run.topic] = self.counts.get(run.topic, 0) + int(count)
+        return 0 if self._shared.fast else position
+
+    def _enqueue(self, vhost: Vhost, topic: Topic, run: PublishRun, cost: i64, now_ms: i64) -> i64:
+        broker = self._broker
+        flow = broker.flow
+        store = broker.engine.store
+        queues = [topic.backlog] if topic.exchange.holds else topic.destinations()
+        stored = store.pending_bytes()
+        since = perf_counter_ns() if flow.measuring else 0
+        position: i64 = 0
+        if run.until_ms > 0:
+            position = vhost.topics.publish_deferred(
+                topic, run.messages, run.size_bytes, run.until_ms, now_ms
+            )
+        else:
+            position = vhost.topics.publish(topic, run.messages, run.size_bytes, now_ms)
+        if flow.measuring:
+            flow.publish_ns += perf_counter_ns() - since
+        stored = store.pending_bytes() - stored
+        if flow.enabled and len(queues) > 0 and flow.must_charge(queues, stored):
+            self.charge(queues, cost, position > 0, stored)
+        return position
+
+    def drop_held(self) -> None:
+        while len(self._held) > 0:
+            run, _ = self._held.popleft()
+            self.count_held(-run.size_bytes)
+
+    def close(self) -> None:
+        """The connection is over; what was held was never answered."""
+        self.drop_held()
+        self._answers.clear()
+        self.give_up()
+
+
+def _oks(count: i64) -> bytes:
+    return OK * int(count)

@@ -1,0 +1,74 @@
+"""A node's NSQ side, made from its settings."""
+
+import hashlib
+import platform
+import random
+import zlib
+from collections.abc import Callable
+
+from penstock.broker.broker import Broker
+from penstock.core.settings import Settings
+from penstock.queues.consumers import Consumer
+from penstock.server.nsq_authority import HttpAuthority
+from penstock.server.nsq_layers import SocketLayers
+from penstock.server.nsq_shared import NsqShared
+from penstock.server.secure_socket import TlsOptions
+from penstock.wire.nsq.identify import IdentifyLimits
+from penstock.wire.nsq.ids import NODE_MAX, IdFactory
+from penstock.wire.nsq.reader import ReaderLimits
+
+
+def make_nsq(
+    broker: Broker,
+    settings: Settings,
+    tell_cancelled: Callable[[list[Consumer]], None],
+    tls: TlsOptions | None,
+    wake: Callable[[], None],
+) -> NsqShared:
+    shared = NsqShared(
+        broker,
+        ReaderLimits(
+            settings.nsq_max_msg_size_bytes,
+            settings.nsq_max_body_size_bytes,
+            settings.nsq_max_req_timeout_ms,
+        ),
+        _identify_limits(settings, tls),
+        IdFactory(node_id(settings.nsq_node_id)),
+        tell_cancelled,
+        lambda: random.randrange(100),  # noqa: S311 - of samples
+    )
+    shared.layers = SocketLayers(tls)
+    if settings.nsq_auth_http_addresses:
+        shared.authority = HttpAuthority(settings.nsq_auth_http_addresses, wake)
+    shared.vhost_name = settings.nsq_vhost
+    shared.user_name = settings.nsq_user or settings.default_user
+    shared.fast = settings.nsq_publish_mode == "fast"
+    shared.requeue_on_disconnect = settings.nsq_requeue_on_disconnect
+    shared.tls_required = settings.nsq_tls_required != "no"
+    shared.max_channel_consumers = settings.nsq_max_channel_consumers
+    return shared
+
+
+def _identify_limits(settings: Settings, tls: TlsOptions | None) -> IdentifyLimits:
+    limits = IdentifyLimits()
+    limits.max_heartbeat_ms = settings.nsq_max_heartbeat_interval_ms
+    limits.max_ready_count = settings.nsq_max_rdy_count
+    limits.message_timeout_ms = settings.nsq_msg_timeout_ms
+    limits.max_message_timeout_ms = settings.nsq_max_msg_timeout_ms
+    limits.max_output_bytes = settings.nsq_max_output_buffer_size_bytes
+    limits.min_output_ms = settings.nsq_min_output_buffer_timeout_ms
+    limits.max_output_ms = settings.nsq_max_output_buffer_timeout_ms
+    limits.max_deflate_level = settings.nsq_max_deflate_level
+    limits.offers_tls = tls is not None
+    limits.offers_snappy = settings.nsq_snappy
+    limits.offers_deflate = settings.nsq_deflate
+    limits.auth_required = settings.nsq_auth_required or bool(settings.nsq_auth_http_addresses)
+    return limits
+
+
+def node_id(configured: int) -> int:
+    """Of this machine's name, as nsqd makes it, unless it is said."""
+    if configured >= 0:
+        return configured
+    digest = hashlib.md5(platform.node().encode(), usedforsecurity=False).digest()
+    return zlib.crc32(digest) % (NODE_MAX + 1)
