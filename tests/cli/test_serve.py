@@ -97,6 +97,9 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "nsq_deflate": "false",
         "nsq_publish_mode": "fast",
         "nsq_requeue_on_disconnect": "true",
+        "nsq_broadcast_address": "here",
+        "nsqlookupd_tcp_addresses": "a:4160,b:4160",
+        "nsq_e2e_processing_latency_percentiles": "0.99,1.0",
     }
     arguments = []
     for key, setting in DECLARED.items():

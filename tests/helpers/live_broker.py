@@ -23,6 +23,12 @@ from tests.helpers.rabbit import RabbitServer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 READY_LINE = re.compile(r"^ready in ", re.MULTILINE)
+NO_NSQ = {
+    "PENSTOCK_NSQ_PORT": "0",
+    "PENSTOCK_NSQ_HTTP_PORT": "0",
+    "PENSTOCK_NSQLOOKUPD_TCP_PORT": "0",
+    "PENSTOCK_NSQLOOKUPD_HTTP_PORT": "0",
+}
 PASSED_ON = {"PENSTOCK_PURE", "PENSTOCK_REQUIRE_COMPILED"}
 
 
@@ -64,8 +70,7 @@ class LiveBroker(BrokerProcess):
             if not key.startswith("PENSTOCK_") or key in PASSED_ON
         }
         path = [str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        ours = {"PYTHONPATH": os.pathsep.join(path), "PENSTOCK_NSQ_PORT": "0"}
-        return kept | ours | self._more_environment
+        return kept | NO_NSQ | {"PYTHONPATH": os.pathsep.join(path)} | self._more_environment
 
     def is_ready(self) -> bool:
         return READY_LINE.search(self.output()) is not None

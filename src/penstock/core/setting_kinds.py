@@ -299,3 +299,43 @@ class NameList(Setting):
         return all(
             1 <= len(name.encode("utf-8", "surrogateescape")) <= NAME_MAX_BYTES for name in value
         )
+
+
+class Shares(Setting):
+    """A list of numbers above 0, none above 1: an array in the file, else with commas.
+
+    Kept as they were written.
+    """
+
+    def __init__(self, default: tuple[str, ...], doc: str) -> None:
+        super().__init__(default, doc)
+
+    def __get__(self, settings: Values, owner: type) -> tuple[float, ...]:
+        value = settings.value_of(self.key)
+        assert isinstance(value, tuple)
+        return tuple(float(text) for text in value)
+
+    def type_name(self) -> str:
+        return "list of shares"
+
+    def allowed(self) -> str:
+        return (
+            "numbers above 0 and up to 1, such as 0.99: an array in the file, separated by commas"
+            " elsewhere; empty for none"
+        )
+
+    def from_text(self, text: str) -> tuple[str, ...] | None:
+        return tuple(one.strip() for one in text.split(",")) if text.strip() else ()
+
+    def from_toml(self, raw: object) -> tuple[str, ...] | None:
+        if not isinstance(raw, list):
+            return None
+        if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in raw):
+            return None
+        return tuple(repr(one) for one in raw)
+
+    def within_bounds(self, value: Value) -> bool:
+        if not isinstance(value, tuple):
+            return False
+        numbers = [parse_number(text) for text in value]
+        return all(number is not None and 0 < number <= 1 for number in numbers)

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.nsq_http_settings import NsqHttpSettings
 from penstock.core.nsq_settings import NsqSettings
 from penstock.core.setting_kinds import (
     ENVIRONMENT_PREFIX,
@@ -59,7 +60,7 @@ _LOOKS_MISSPELT: Final = 0.75
 _IS_NEAR: Final = 0.5
 
 
-class Settings(NsqSettings):
+class Settings(NsqSettings, NsqHttpSettings):
     """One value per setting, checked; made by ``load_settings`` and never changed."""
 
     data_dir = Text(
@@ -323,7 +324,7 @@ class Settings(NsqSettings):
 
 DECLARED: Final[Mapping[str, Setting]] = {
     key: declared
-    for part in (Settings, NsqSettings)
+    for part in (Settings, NsqSettings, NsqHttpSettings)
     for key, declared in vars(part).items()
     if isinstance(declared, Setting)
 }

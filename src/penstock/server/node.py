@@ -13,6 +13,7 @@ queues, what rests in memory goes into segments, and the terms are written.
 import ctypes
 import fcntl
 import gc
+import hashlib
 import json
 import logging
 import os
@@ -22,7 +23,8 @@ import secrets
 import signal
 import sys
 import time
-from typing import Final, cast
+import zlib
+from typing import TYPE_CHECKING, Final, cast
 
 from penstock import __version__
 from penstock.backing.factory import BackingMaker
@@ -59,6 +61,10 @@ from penstock.storage.engine import EngineLimits
 from penstock.storage.failpoints import reach
 from penstock.storage.files import RealFileSystem
 from penstock.storage.recovery import Opening, close_engine
+from penstock.wire.nsq.ids import IdFactory
+
+if TYPE_CHECKING:
+    from penstock.server.nsq_services import NsqServices
 from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.store_groups import StoreWriter
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
@@ -123,6 +129,8 @@ class Node:
         )
         self.broker.connection_max = settings.connection_max or NO_LIMIT
         self.broker.consumer_timeout_ms = settings.consumer_timeout_ms
+        self.broker.latency_targets = list(settings.nsq_e2e_processing_latency_percentiles)
+        self.broker.latency_window_ms = settings.nsq_e2e_processing_latency_window_time_s * 1000
         self.broker.flow = make_flow(settings)
         self.broker.publish_time = publish_time_ms
         self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
@@ -144,6 +152,7 @@ class Node:
             Sessions(self.broker, settings, self.turn.cancelled, self.nsq),
             settings.handshake_timeout_ms,
         )
+        self.nsq_ids = IdFactory(nsq_node_id(settings))
         self._stalled = ""
 
     def _wake(self) -> None:
@@ -223,6 +232,8 @@ class Node:
             settings.queue_index_segment_entries,
         )
         http_port = management.start()
+        nsq = self.nsq_services()
+        nsq.start()
         self._settle_memory()
         self.monitor.begin(_now_ms(), int(self.engine.ram.used_bytes()))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -243,10 +254,19 @@ class Node:
         try:
             self._turn_until_stopped()
             management.set_ready(ready=False)
+            nsq.stop()
             self._drain()
         finally:
+            nsq.stop()
             management.stop()
         return self._close()
+
+    def nsq_services(self) -> "NsqServices":
+        """Not started yet."""
+        from penstock.server.nsq_services import NsqServices  # noqa: PLC0415 - as above
+
+        settings = self.settings
+        return NsqServices(settings, self.broker, self.loop, self.nsq_ids, settings.nsq_port)
 
     def _stop(self, _number: int, _frame: object) -> None:
         self.loop.stopping = True
@@ -345,6 +365,14 @@ def engine_limits(settings: Settings, memory: int) -> EngineLimits:
         memory,
         int(NO_PAGING) if ratio > 1 else int(memory * ratio),
     )
+
+
+def nsq_node_id(settings: Settings) -> int:
+    """In the ids of messages; made of the machine's name as nsqd makes it, if it is not set."""
+    if settings.nsq_node_id >= 0:
+        return settings.nsq_node_id
+    digest = hashlib.md5(platform.node().encode(), usedforsecurity=False).digest()
+    return zlib.crc32(digest) % 1024
 
 
 def refuse_old_data(path: str) -> None:

@@ -1,0 +1,50 @@
+"""The settings of NSQ's HTTP API, of nsqlookupd, and of what is measured: a part of ``Settings``.
+
+Names are those of nsqd's flags behind ``nsq_``, with the unit last.
+"""
+
+from penstock.core.setting_kinds import (
+    NAME_MAX_BYTES,
+    Integer,
+    NameList,
+    Shares,
+    Text,
+)
+
+
+class NsqHttpSettings:
+    """See ``settings.Settings``."""
+
+    nsq_http_port = Integer(
+        4151, 0, 65535, "TCP port of nsqd's HTTP API: publishing, topics, `/stats`. 0: off."
+    )
+    nsqlookupd_tcp_port = Integer(
+        4160, 0, 65535, "TCP port of the nsqlookupd within, for other nodes to register. 0: off."
+    )
+    nsqlookupd_http_port = Integer(
+        4161,
+        0,
+        65535,
+        "TCP port of its HTTP API, where consumers and nsqadmin look topics up. 0: off.",
+    )
+    nsq_broadcast_address = Text(
+        "",
+        "Address told to whoever looks up a topic: consumers connect to it. Empty: the name of the"
+        " machine.",
+        min_bytes=0,
+        max_bytes=NAME_MAX_BYTES,
+    )
+    nsqlookupd_tcp_addresses = NameList(
+        (),
+        "Other nsqlookupds, each `host:port` of its TCP port: this node registers its topics and"
+        " channels there, and asks them which channels a new topic is to have. Can be changed while"
+        " it runs: `PUT /config/nsqlookupd_tcp_addresses`.",
+    )
+    nsq_e2e_processing_latency_percentiles = Shares(
+        (),
+        "Quantiles of the time from publishing to finishing that `/stats` shows of each channel and"
+        " topic, such as `0.99,0.95`. Empty: not measured.",
+    )
+    nsq_e2e_processing_latency_window_time_s = Integer(
+        600, 2, 86_400, "Over how long a time they are taken.", unit="s"
+    )

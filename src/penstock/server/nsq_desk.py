@@ -1,0 +1,207 @@
+"""NSQ's topics and channels as HTTP asks for them, on the data loop.
+
+In: names and bodies of one request, and whether it comes from this machine.  Out: what was asked
+for; of a publish, a future that is done when the disk has the messages.  Whoever asks acts as the
+user ``nsq_user`` in the virtual host ``nsq_vhost``: that one's rights hold, and so do alarms and
+the budget of the virtual host, which refuse a publish with 503.
+"""
+
+import time
+from concurrent.futures import Future
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.broker.broker import Broker
+from penstock.broker.rights import Rights
+from penstock.broker.topics import Channel, Topic, exchange_name, is_name, queue_name
+from penstock.broker.vhost import Vhost
+from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.message import PERSISTENT, Message
+from penstock.core.settings import Settings
+from penstock.server.nsq_answers import Refused
+from penstock.server.session import Session
+from penstock.server.turn import Turn
+from penstock.wire.nsq.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
+from penstock.wire.nsq.ids import SUFFIXES, IdFactory
+
+FAST: Final = "fast"
+
+
+class DiskWaiters(Session):
+    """Answers that wait for the journal; to the turn it is a session that has confirms to come."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__(turn.flow.book)
+        self._turn = turn
+        self._waiting: list[tuple[i64, Future[None]]] = []  # positions ascend
+
+    def wait(self, position: i64) -> Future[None]:
+        """Done when the journal is on disk up to there."""
+        future: Future[None] = Future()
+        self._waiting.append((position, future))
+        self.awaiting_disk = True
+        self._turn.fed(self)
+        return future
+
+    def confirm(self, durable_position: i64) -> None:
+        done = [one for one in self._waiting if one[0] <= durable_position]
+        self._waiting = self._waiting[len(done) :]
+        self.awaiting_disk = len(self._waiting) > 0
+        for _, future in done:
+            future.set_result(None)
+
+
+class Desk:
+    """See the head of this file; every method is called on the data loop."""
+
+    def __init__(self, broker: Broker, turn: Turn, settings: Settings, ids: IdFactory) -> None:
+        self.turn = turn
+        self._broker = broker
+        self._settings = settings
+        self._ids = ids
+        self._maker = ContentMaker()
+        self._waiters = DiskWaiters(turn)
+
+    # -- who asks, and where -----------------------------------------------------------------
+
+    def vhost(self) -> Vhost:
+        try:
+            return self._broker.vhost(self._settings.nsq_vhost)
+        except NotFound as error:
+            raise Refused(503, f"VHOST_NOT_FOUND {error}") from error
+
+    def find_vhost(self) -> Vhost | None:
+        return self._broker.vhosts.get(self._settings.nsq_vhost)
+
+    def rights(self, is_local: bool) -> Rights:
+        """Raises AccessRefused."""
+        name = self._settings.nsq_user or self._settings.default_user
+        user = self._broker.users.trust(name, is_local)
+        vhost = self.vhost()
+        if vhost.name not in user.vhosts:
+            raise AccessRefused(f"access to vhost '{vhost.name}' refused for user '{name}'")
+        return Rights(user, vhost.name)
+
+    def topic(self, name: str) -> Topic:
+        """Raises Refused."""
+        topic = self.vhost().topics.topics.get(name)
+        if topic is None:
+            raise Refused(404, "TOPIC_NOT_FOUND")
+        return topic
+
+    def channel(self, topic: str, name: str) -> Channel:
+        """Raises Refused."""
+        channel = self.topic(topic).channels.get(name)
+        if channel is None:
+            raise Refused(404, "CHANNEL_NOT_FOUND")
+        return channel
+
+    # -- topics and channels -----------------------------------------------------------------
+
+    def create_topic(self, name: str, is_local: bool) -> Topic:
+        """Raises Refused for what is no name."""
+        rights = self.rights(is_local)
+        if not is_name(name):
+            raise Refused(400, "INVALID_TOPIC")
+        topics = self.vhost().topics
+        if name not in topics.topics:
+            rights.configure("exchange", exchange_name(name))
+        return topics.topic(name, _now_ms())
+
+    def create_channel(self, topic: str, name: str, is_local: bool) -> None:
+        rights = self.rights(is_local)
+        found = self.topic(topic)
+        if name not in found.channels:
+            queue = queue_name(topic, name)
+            rights.configure("queue", queue)
+            rights.bind("queue", queue, found.exchange.name)
+        self.vhost().topics.channel(found, name, _now_ms())
+
+    def delete_topic(self, name: str, is_local: bool) -> None:
+        topic = self.topic(name)
+        rights = self.rights(is_local)
+        rights.configure("exchange", topic.exchange.name)
+        for channel in topic.channels.values():
+            rights.configure("queue", channel.queue.name)
+        self.turn.cancelled(self.vhost().topics.delete(topic))
+
+    def delete_channel(self, topic: str, name: str, is_local: bool) -> None:
+        channel = self.channel(topic, name)
+        self.rights(is_local).configure("queue", channel.queue.name)
+        self.turn.cancelled(self.vhost().topics.delete_channel(channel))
+
+    def empty_topic(self, name: str, is_local: bool) -> None:
+        topic = self.topic(name)
+        self.rights(is_local).read("queue", topic.exchange.name)
+        self.vhost().topics.empty(topic)
+
+    def empty_channel(self, topic: str, name: str, is_local: bool) -> None:
+        channel = self.channel(topic, name)
+        self.rights(is_local).read("queue", channel.queue.name)
+        channel.queue.empty()
+
+    def pause_topic(self, name: str, paused: bool, is_local: bool) -> None:
+        topic = self.topic(name)
+        self.rights(is_local).configure("exchange", topic.exchange.name)
+        self.vhost().topics.pause(topic, paused)
+
+    def pause_channel(self, topic: str, name: str, paused: bool, is_local: bool) -> None:
+        channel = self.channel(topic, name)
+        self.rights(is_local).configure("queue", channel.queue.name)
+        self.vhost().topics.pause_channel(channel, paused)
+
+    # -- publishing --------------------------------------------------------------------------
+
+    def publish(
+        self, name: str, bodies: list[bytes], defer_ms: int, is_local: bool
+    ) -> Future[None] | None:
+        """Returns what is to be waited for before it is safe; None = nothing.
+
+        Raises Refused or AccessRefused.
+        """
+        vhost = self.vhost()
+        self.turn.blocked_reason()  # looks anew at the alarms
+        reason = self.turn.admission.reason(vhost.name)
+        if reason:
+            raise Refused(503, f"BLOCKED {reason}")
+        topic = self.create_topic(name, is_local)
+        self.rights(is_local).write("exchange", topic.exchange.name)
+        if not bodies:
+            return None
+        now_ms = _now_ms()
+        messages, size = self._messages(topic, bodies)
+        if defer_ms > 0:
+            until_ms = now_ms + defer_ms
+            position = vhost.topics.publish_deferred(topic, messages, size, until_ms, now_ms)
+        else:
+            position = vhost.topics.publish(topic, messages, size, now_ms)
+        vhost.budget.allowance -= len(messages)
+        if vhost.budget.allowance <= 0:
+            self._broker.budgets.spent(vhost)
+        if self._settings.nsq_publish_mode == FAST:
+            return None
+        if position <= self._broker.engine.journal.durable_position:
+            return None
+        return self._waiters.wait(position)
+
+    def _messages(self, topic: Topic, bodies: list[bytes]) -> tuple[list[Message], int]:
+        """Each with an id and the time of now."""
+        name = topic.exchange.name.encode()
+        address = bytes([len(name)]) + name + b"\0"
+        flags = 0 if topic.ephemeral else PERSISTENT
+        mode = TRANSIENT_MODE if topic.ephemeral else PERSISTENT_MODE
+        now_ns = time.time_ns()
+        messages: list[Message] = []
+        while len(messages) < len(bodies):
+            taken = int(self._ids.take(len(bodies) - len(messages), now_ns))
+            self._maker.begin(now_ns, mode, self._ids.prefix)
+            for number in range(taken):
+                suffix = SUFFIXES[int(self._ids.first) + number]
+                content = self._maker.make(suffix, bodies[len(messages)])
+                messages.append(Message(content, address, flags, 0))
+        return messages, sum(len(body) for body in bodies)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,290 @@
+"""What runs beside the data loop for NSQ: the HTTP API, nsqlookupd, and this node at others.
+
+    nsq_http_port          nsqd's API (``nsq_http``)
+    nsqlookupd_tcp_port    nodes that register (``lookup_tcp``)
+    nsqlookupd_http_port   who looks up (``lookup_http``)
+    nsqlookupd_tcp_addresses   where we register (``lookup_peers``)
+
+All on one thread with an event loop of its own.  Whatever they need of the broker is a short
+function handed to the data loop.
+
+``Follower`` lives on the data loop: whenever a topic or channel comes or goes it puts what the node
+has into the registry, and tells the peers.  Of a new topic it says whether others are to be asked
+which channels it has; it holds its messages until they have answered.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from aiohttp import web
+
+from penstock.broker.broker import Broker
+from penstock.broker.lookup import Lookup, Node
+from penstock.broker.topics import Topics, is_ephemeral
+from penstock.core.errors import BrokerError
+from penstock.core.settings import Settings
+from penstock.server.lookup_http import LookupApi, now_ms
+from penstock.server.lookup_peers import LookupPeers
+from penstock.server.lookup_tcp import LINE_MAX_BYTES, LookupServer
+from penstock.server.loop import Loop
+from penstock.server.nsq_answers import VERSION, Table, application
+from penstock.server.nsq_config import NsqConfig
+from penstock.server.nsq_desk import Desk
+from penstock.server.nsq_http import NsqdApi
+from penstock.server.nsq_stats import StatsView
+from penstock.wire.nsq.ids import IdFactory
+
+STOP_TIMEOUT_S: Final = 5.0
+SWITCH_INTERVAL_S: Final = 0.0005
+"""See ``management/app.py``: the data loop shall not wait long for the interpreter."""
+LOOK_S: Final = 1.0
+"""How often it is seen whether the virtual host has been made anew."""
+TOPICS_PER_S: Final = 20_000
+"""So many are looked at in one second at most, when many come at once."""
+
+log = logging.getLogger("penstock.nsq")
+
+
+class Follower:
+    """The node's own topics, in the registry and at the peers; on the data loop."""
+
+    def __init__(
+        self, loop: Loop, desk: Desk, lookup: Lookup, here: Node, peers: LookupPeers
+    ) -> None:
+        self.side: asyncio.AbstractEventLoop | None = None
+        self._loop = loop
+        self._desk = desk
+        self._lookup = lookup
+        self._here = here
+        self._peers = peers
+        self._topics: Topics | None = None
+        self._looking = False
+        self._closed = False
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def attach(self) -> None:
+        """Follow the topics of the virtual host that is there now."""
+        vhost = self._desk.find_vhost()
+        topics = None if vhost is None else vhost.topics
+        if topics is self._topics or self._closed:
+            return
+        self.detach()
+        self._topics = topics
+        if topics is not None:
+            topics.on_change = self._changed
+            topics.on_new = self._is_new
+        self._changed()
+
+    def detach(self) -> None:
+        if self._topics is not None:
+            self._topics.on_change = None
+            self._topics.on_new = None
+
+    def close(self) -> None:
+        self._closed = True
+        self.detach()
+
+    def _changed(self) -> None:
+        if self._looking or self.side is None:
+            return
+        self._looking = True
+        delay_s = 0.0 if self._topics is None else len(self._topics.topics) / TOPICS_PER_S
+        with suppress(RuntimeError):  # the services have stopped
+            self.side.call_soon_threadsafe(self._look_later, delay_s)
+
+    def _look_later(self, delay_s: float) -> None:
+        assert self.side is not None
+        self.side.call_later(delay_s, self._loop.call, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        topics = {} if self._topics is None else self._topics.topics
+        wanted = {name: list(topic.channels) for name, topic in topics.items()}
+        self._lookup.keep(self._here, wanted)
+        if self.side is not None:
+            with suppress(RuntimeError):
+                self.side.call_soon_threadsafe(self._peers.tell, wanted)
+
+    def _is_new(self, name: str) -> bool:
+        """A topic was made: will ``prepared`` be called for it?"""
+        known = [one for one in self._lookup.channels(name) if not is_ephemeral(one)]
+        if self._peers.has_any and self.side is not None:
+            try:
+                self.side.call_soon_threadsafe(self._ask, name, known)
+            except RuntimeError:
+                return False
+            return True
+        if known:
+            self._loop.call(partial(self._prepared, name, known))
+        return len(known) > 0
+
+    def _ask(self, name: str, known: list[str]) -> None:
+        async def ask() -> None:
+            channels = set(known)
+            try:
+                channels.update(await self._peers.channels(name))
+            except Exception:
+                log.exception("asking for the channels of %s failed", name)
+            self._loop.call(partial(self._prepared, name, sorted(channels)))
+
+        task = asyncio.get_running_loop().create_task(ask())
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    def _prepared(self, name: str, channels: list[str]) -> None:
+        if self._topics is None:
+            return
+        try:
+            self._topics.prepared(name, channels, now_ms())
+        except BrokerError as error:
+            log.warning("topic %s lacks a channel that others have: %s", name, error)
+            self._topics.prepared(name, [], now_ms())
+
+
+class NsqServices:
+    """Runs from ``start`` to ``stop``."""
+
+    def __init__(
+        self, settings: Settings, broker: Broker, loop: Loop, ids: IdFactory, tcp_port: int
+    ) -> None:
+        """``tcp_port``: where NSQ clients connect."""
+        self._settings = settings
+        self._loop = loop
+        desk = Desk(broker, loop.turn, settings, ids)
+        targets = settings.nsq_e2e_processing_latency_percentiles
+        self._stats = StatsView(loop, desk, targets, lambda _session, _topic: None)
+        self.config = NsqConfig(settings, tcp_port, self._stats.started_s, self._follow)
+        self.lookup = Lookup()
+        self._here = Node(f"{settings.bind}:{tcp_port}", is_here=True)
+        self._peers = LookupPeers(self._identity)
+        self._follower = Follower(loop, desk, self.lookup, self._here, self._peers)
+        self._api = NsqdApi(desk, self._stats, self.config, settings, loop.call)
+        self._server = LookupServer(self.lookup, self.config, loop.call)
+        self.lookup_tcp_port = 0
+        self.lookup_http_port = 0
+        self._started: Future[None] = Future()
+        self._thread: threading.Thread | None = None
+        self._side: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    # -- life ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen; raises the OSError that prevented it.  The data loop need not turn yet."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="nsq", daemon=True
+        )
+        self._thread.start()
+        self._started.result()
+
+    def stop(self) -> None:
+        """Stop listening and wait for the thread; may be called twice."""
+        side, stopping, thread = self._side, self._stopping, self._thread
+        if side is None or stopping is None or thread is None:
+            return
+        self._follower.close()
+        with suppress(RuntimeError):  # the loop is closed already
+            side.call_soon_threadsafe(stopping.set)
+        thread.join(STOP_TIMEOUT_S)
+
+    async def _serve(self) -> None:
+        self._side = self._follower.side = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        runners: list[web.AppRunner] = []
+        registrar: asyncio.Server | None = None
+        try:
+            registrar = await self._listen(runners)
+            self._tell_ports()
+            await self._peers.follow(self.config.lookup_addresses)
+            self._started.set_result(None)
+            await self._wait()
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+        finally:
+            await self._peers.close()
+            if registrar is not None:
+                registrar.close()
+                self._server.close()
+            for runner in runners:
+                await runner.cleanup()
+
+    async def _listen(self, runners: list[web.AppRunner]) -> asyncio.Server | None:
+        settings = self._settings
+        if settings.nsq_http_port:
+            self.config.http_port = await self._open(
+                runners, settings.nsq_http_port, self._api.table()
+            )
+        if settings.nsqlookupd_http_port:
+            self.lookup_http_port = await self._open(
+                runners,
+                settings.nsqlookupd_http_port,
+                LookupApi(self.lookup, self._loop.call).table(),
+            )
+        if not settings.nsqlookupd_tcp_port:
+            return None
+        registrar = await asyncio.start_server(
+            self._server.handle,
+            settings.bind,
+            settings.nsqlookupd_tcp_port,
+            limit=LINE_MAX_BYTES,
+        )
+        self.lookup_tcp_port = registrar.sockets[0].getsockname()[1]
+        return registrar
+
+    async def _open(self, runners: list[web.AppRunner], port: int, table: Table) -> int:
+        runner = web.AppRunner(
+            application(table), access_log=None, handle_signals=False, shutdown_timeout=1.0
+        )
+        runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, self._settings.bind, port).start()
+        return int(runner.addresses[0][1])
+
+    def _tell_ports(self) -> None:
+        """Before the data loop is asked for anything."""
+        here, config = self._here, self.config
+        here.hostname = config.hostname
+        here.broadcast_address = config.broadcast_address
+        here.tcp_port, here.http_port = config.tcp_port, config.http_port
+        here.version = VERSION
+        self._server.tcp_port = self.lookup_tcp_port
+        self._server.http_port = self.lookup_http_port
+        self._loop.call(self._begin)
+
+    def _begin(self) -> None:
+        self.lookup.identify(self._here, now_ms())
+        self._follower.attach()
+
+    async def _wait(self) -> None:
+        assert self._stopping is not None
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._stopping.wait()
+            self._loop.call(self._follower.attach)
+
+    # -- nsqlookupds of others ---------------------------------------------------------------
+
+    def _identity(self) -> dict[str, object]:
+        config = self.config
+        return {
+            "version": VERSION,
+            "tcp_port": config.tcp_port,
+            "http_port": config.http_port,
+            "hostname": config.hostname,
+            "broadcast_address": config.broadcast_address,
+        }
+
+    def _follow(self, addresses: list[str]) -> None:
+        """Changed by a request, on the loop of the services."""
+        self._following = asyncio.get_running_loop().create_task(self._peers.follow(addresses))

@@ -1,0 +1,284 @@
+"""What ``/stats`` shows: topics, channels and clients as nsqd counts them, as JSON and as text.
+
+In: the broker's topics on the data loop.  Out: dictionaries in nsqd's order of fields, and the text
+made of them.  A channel is a queue, so its numbers are the queue's: its messages are those it got,
+in flight is what consumers hold, whatever they speak.  An AMQP consumer is shown as a client too;
+its ready count is its prefetch.
+
+Of Go's memory only what has a meaning here is filled in: what the interpreter has allocated, and
+how often it collected garbage.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+from penstock import __version__
+from penstock.broker.topics import Channel, Topic
+from penstock.core.quantiles import TargetedQuantiles
+from penstock.queues.consumers import Consumer
+from penstock.server.loop import Loop
+from penstock.server.nsq_answers import VERSION
+from penstock.server.nsq_desk import Desk
+from penstock.server.session import Session, Subscriber
+
+HEALTHY: Final = "OK"
+NS_PER_MS: Final = 1_000_000
+Row = dict[str, Any]
+
+ClientRow = Callable[[Session, str], Row | None]
+"""(session, topic): a session of NSQ as a row, counting what it published to that topic only
+("" = all); None when it is none of NSQ's."""
+
+
+class StatsView:
+    """Called on the data loop."""
+
+    def __init__(
+        self, loop: Loop, desk: Desk, targets: tuple[float, ...], client: ClientRow
+    ) -> None:
+        self.started_s = int(time.time())
+        self._started_ns = time.monotonic_ns()
+        self._loop = loop
+        self._desk = desk
+        self._targets = list(targets)
+        self._client = client
+
+    def uptime_ns(self) -> int:
+        return time.monotonic_ns() - self._started_ns
+
+    def health(self) -> str:
+        stalled = self._loop.turn.disk_stalled()
+        return f"NOK - {stalled}" if stalled else HEALTHY
+
+    def stats(self, topic: str, channel: str, clients: bool, memory: bool, is_local: bool) -> Row:
+        """Of one topic or channel, "" = all; raises AccessRefused."""
+        self._desk.rights(is_local)
+        stats: Row = {
+            "version": VERSION,
+            "health": self.health(),
+            "start_time": self.started_s,
+            "topics": self._topics(topic, channel, clients),
+        }
+        if memory:
+            stats["memory"] = memory_row()
+        known = topic == "" or stats["topics"] is not None
+        stats["producers"] = self._producers(topic) if clients and known else None
+        return stats
+
+    def _topics(self, name: str, channel: str, clients: bool) -> list[Row] | None:
+        topics = self._desk.vhost().topics.topics
+        if name != "" and name not in topics:
+            return None
+        wanted = [topics[name]] if name else sorted(topics.values(), key=lambda one: one.name)
+        return [
+            self._topic(topic, channel, clients, name)
+            for topic in wanted
+            if channel == "" or channel in topic.channels
+        ]
+
+    def _topic(self, topic: Topic, channel: str, clients: bool, asked: str) -> Row:
+        names = [channel] if channel else sorted(topic.channels)
+        return {
+            "topic_name": topic.name,
+            "channels": [self._channel(topic.channels[one], clients, asked) for one in names],
+            "depth": int(topic.depth()),
+            "backend_depth": int(topic.backend_depth()),
+            "message_count": int(topic.message_count),
+            "message_bytes": int(topic.message_bytes),
+            "paused": topic.paused,
+            "e2e_processing_latency": self._latency(list(topic.channels.values())),
+        }
+
+    def _channel(self, channel: Channel, clients: bool, asked: str) -> Row:
+        queue = channel.queue
+        return {
+            "channel_name": channel.name,
+            "depth": int(queue.backing.ready_count()),
+            "backend_depth": int(channel.backend_depth()),
+            "in_flight_count": int(queue.unacked_count),
+            "deferred_count": int(queue.deferred_count()),
+            "message_count": int(queue.published_count),
+            "requeue_count": int(queue.requeued_count),
+            "timeout_count": int(queue.timed_out_count),
+            "client_count": len(queue.consumers),
+            "clients": [self._consumer(one, asked) for one in queue.consumers] if clients else None,
+            "paused": queue.paused,
+            "e2e_processing_latency": self._latency([channel]),
+        }
+
+    def _consumer(self, consumer: Consumer, asked: str) -> Row:
+        session = cast(Subscriber, consumer.holder).session
+        return self._client(session, asked) or foreign_client(consumer, session)
+
+    def _producers(self, topic: str) -> list[Row] | None:
+        rows: list[Row] = []
+        for connection in self._loop.connections.values():
+            if connection.session is not None:
+                row = self._client(connection.session, topic)
+                if row is not None and row.get("pub_counts"):
+                    rows.append(row)
+        return rows or None
+
+    def _latency(self, channels: list[Channel]) -> Row:
+        total = TargetedQuantiles(self._targets)
+        measured = [one.queue.latency for one in channels if one.queue.latency is not None]
+        if not measured:
+            return {"count": 0, "percentiles": None}
+        now_ms = time.time_ns() // NS_PER_MS
+        for latency in measured:
+            latency.quantiles.add_to(total, now_ms)
+        percentiles = [
+            {"quantile": share, "value": total.query(share) * NS_PER_MS} for share in self._targets
+        ]
+        return {"count": int(total.count()), "percentiles": percentiles}
+
+
+def foreign_client(consumer: Consumer, session: Session) -> Row:
+    """A consumer of another protocol, in the fields nsqd has."""
+    peer = getattr(session.carrier, "peer", ("", 0))
+    return {
+        "client_id": consumer.tag,
+        "hostname": peer[0],
+        "version": "AMQP 0-9-1",
+        "remote_address": f"{peer[0]}:{peer[1]}",
+        "state": 3,
+        "ready_count": int(consumer.prefetch),
+        "in_flight_count": int(consumer.outstanding),
+        "message_count": 0,
+        "finish_count": 0,
+        "requeue_count": 0,
+        "connect_ts": int(getattr(session, "connected_at_ms", 0)) // 1000,
+        "sample_rate": 0,
+        "deflate": False,
+        "snappy": False,
+        "user_agent": "",
+        "tls": False,
+        "tls_cipher_suite": "",
+        "tls_version": "",
+        "tls_negotiated_protocol": "",
+        "tls_negotiated_protocol_is_mutual": False,
+    }
+
+
+def memory_row() -> Row:
+    runs = sum(generation["collections"] for generation in gc.get_stats())
+    return {
+        "heap_objects": sys.getallocatedblocks(),
+        "heap_idle_bytes": 0,
+        "heap_in_use_bytes": resident_bytes(),
+        "heap_released_bytes": 0,
+        "gc_pause_usec_100": 0,
+        "gc_pause_usec_99": 0,
+        "gc_pause_usec_95": 0,
+        "next_gc_bytes": 0,
+        "gc_total_runs": runs,
+    }
+
+
+def resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * 4096
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+# -- as text -------------------------------------------------------------------------------
+
+
+def stats_text(stats: Row, uptime_ns: int) -> str:
+    started = datetime.fromtimestamp(stats["start_time"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    lines = [
+        f"nsqd v{VERSION} (built w/Penstock {__version__})",
+        f"start_time {started}",
+        f"uptime {go_duration(uptime_ns)}",
+        "",
+        f"Health: {stats['health']}",
+    ]
+    if "memory" in stats:
+        lines += ["", "Memory:"]
+        lines += [f"   {name:<25}\t{value}" for name, value in stats["memory"].items()]
+    topics = stats["topics"] or []
+    lines += ["", "Topics:" if topics else "Topics: None"]
+    for place, topic in enumerate(topics):
+        lines += _topic_lines(topic)[1 if place == 0 else 0 :]
+    producers = stats["producers"] or []
+    lines += ["", "Producers:" if producers else "Producers: None"]
+    lines += [f"   {client_text(client)}" for client in producers]
+    return "\n".join(lines) + "\n"
+
+
+def _topic_lines(topic: Row) -> list[str]:
+    head = (
+        f"{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}]"
+        f" depth: {topic['depth']:<5} be-depth: {topic['backend_depth']:<5}"
+        f" msgs: {topic['message_count']:<8} e2e%: {_latency_text(topic)}"
+    )
+    lines = ["", head]
+    for one in topic["channels"]:
+        lines.append(
+            f"   {'*P ' if one['paused'] else '   '}[{one['channel_name']:<25}]"
+            f" depth: {one['depth']:<5} be-depth: {one['backend_depth']:<5}"
+            f" inflt: {one['in_flight_count']:<4} def: {one['deferred_count']:<4}"
+            f" re-q: {one['requeue_count']:<5} timeout: {one['timeout_count']:<5}"
+            f" msgs: {one['message_count']:<8} e2e%: {_latency_text(one)}"
+        )
+        lines += [f"        {client_text(client)}" for client in one["clients"] or []]
+    return lines
+
+
+def _latency_text(row: Row) -> str:
+    percentiles = row["e2e_processing_latency"]["percentiles"] or []
+    return ", ".join(_human(one["value"]) for one in percentiles)
+
+
+def _human(value_ns: float) -> str:
+    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if value_ns > limit:
+            return f"{value_ns / limit:.1f}{unit}"
+    return f"{value_ns:.1f}ns"
+
+
+def client_text(client: Row) -> str:
+    port = client["remote_address"].rpartition(":")[2]
+    who = f"{client['hostname']}:{port} {client['user_agent']}"
+    connected = go_duration((int(time.time()) - client["connect_ts"]) * 1_000_000_000)
+    counts = client.get("pub_counts")
+    if counts:
+        total = sum(one["count"] for one in counts)
+        topics = ",".join(f"{one['topic']}={one['count']}" for one in counts)
+        return (
+            f"[{client['version']} {who:<21}] msgs: {total:<8} topics: {topics}"
+            f" connected: {connected}"
+        )
+    return (
+        f"[{client['version']} {who:<21}] state: {client['state']}"
+        f" inflt: {client['in_flight_count']:<4} rdy: {client['ready_count']:<4}"
+        f" fin: {client['finish_count']:<8} re-q: {client['requeue_count']:<8}"
+        f" msgs: {client['message_count']:<8} connected: {connected}"
+    )
+
+
+def go_duration(duration_ns: int) -> str:
+    """As Go prints one: ``1h2m3.5s``, ``250ms``, ``0s``."""
+    if duration_ns < 1_000_000_000:
+        for size, unit in ((1_000_000, "ms"), (1000, "µs")):
+            if duration_ns >= size:
+                return f"{_decimal(duration_ns, size)}{unit}"
+        return f"{duration_ns}ns" if duration_ns else "0s"
+    minutes, rest_ns = divmod(duration_ns, 60_000_000_000)
+    text = f"{_decimal(rest_ns, 1_000_000_000)}s"
+    if minutes == 0:
+        return text
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+
+
+def _decimal(number: int, unit: int) -> str:
+    whole, rest = divmod(number, unit)
+    digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)
