@@ -94,6 +94,8 @@ class NsqConfig:
             found = None
         if not isinstance(found, list) or not all(is_address(one) for one in found):
             raise Refused(400, "INVALID_VALUE")
+        if found and self.tcp_port == 0:
+            raise Refused(400, "INVALID_VALUE")  # nobody could connect to what it registers
         self.lookup_addresses = found
         self._follow(found)
 

@@ -27,14 +27,14 @@ from aiohttp import web
 from penstock.broker.broker import Broker
 from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topics import Topics, is_ephemeral
-from penstock.core.errors import BrokerError
+from penstock.core.errors import BrokerError, SettingInvalid
 from penstock.core.settings import Settings
 from penstock.server.lookup_http import LookupApi, now_ms
 from penstock.server.lookup_peers import LookupPeers
 from penstock.server.lookup_tcp import LINE_MAX_BYTES, LookupServer
 from penstock.server.loop import Loop
 from penstock.server.nsq_answers import VERSION, Table, application
-from penstock.server.nsq_config import NsqConfig
+from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import NsqdApi
 from penstock.server.nsq_stats import StatsView
@@ -147,6 +147,21 @@ class Follower:
             self._topics.prepared(name, [], now_ms())
 
 
+def check_addresses(settings: Settings) -> None:
+    """Raises SettingInvalid."""
+    for address in settings.nsqlookupd_tcp_addresses:
+        if not is_address(address):
+            raise SettingInvalid(
+                f"nsqlookupd_tcp_addresses has {address!r}; allowed: host:port, such as"
+                " 127.0.0.1:4160"
+            )
+    if settings.nsqlookupd_tcp_addresses and not (settings.nsq_port and settings.nsq_http_port):
+        raise SettingInvalid(
+            "nsqlookupd_tcp_addresses is set, but a node without nsq_port or nsq_http_port cannot"
+            " register there"
+        )
+
+
 class NsqServices:
     """Runs from ``start`` to ``stop``."""
 
@@ -154,6 +169,7 @@ class NsqServices:
         self, settings: Settings, broker: Broker, loop: Loop, ids: IdFactory, tcp_port: int
     ) -> None:
         """``tcp_port``: where NSQ clients connect."""
+        check_addresses(settings)
         self._settings = settings
         self._loop = loop
         desk = Desk(broker, loop.turn, settings, ids)
@@ -262,8 +278,13 @@ class NsqServices:
         self._loop.call(self._begin)
 
     def _begin(self) -> None:
-        self.lookup.identify(self._here, now_ms())
-        self._follower.attach()
+        if self._is_node():
+            self.lookup.identify(self._here, now_ms())
+            self._follower.attach()
+
+    def _is_node(self) -> bool:
+        """Can consumers and nsqadmin come?  If not, there is nobody to announce."""
+        return self.config.tcp_port > 0 and self.config.http_port > 0
 
     async def _wait(self) -> None:
         assert self._stopping is not None
@@ -271,7 +292,8 @@ class NsqServices:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._stopping.wait()
-            self._loop.call(self._follower.attach)
+            if self._is_node():
+                self._loop.call(self._follower.attach)
 
     # -- nsqlookupds of others ---------------------------------------------------------------
 
