@@ -11,6 +11,7 @@ second later and then more and more rarely, and says so in the log once.
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -22,6 +23,8 @@ from penstock.broker.topics import is_ephemeral, is_name
 PING_S: Final = 15.0
 PATIENCE_S: Final = 1.0
 """For connecting, and for each answer, as nsqd's."""
+LOOK_S: Final = 1.0
+"""How often it is seen whether the connection still is."""
 RETRY_MAX_S: Final = 15.0
 ANSWER_MAX_BYTES: Final = 5 * 1024 * 1024
 
@@ -85,14 +88,23 @@ class LookupPeer:
             while True:
                 self._changed.clear()
                 await self._say(reader, writer)
-                try:
-                    async with asyncio.timeout(PING_S):
-                        await self._changed.wait()
-                except TimeoutError:
+                if not await self._is_asked(reader):
                     await _command(reader, writer, b"PING\n")
         finally:
             self.http_address = ""
             writer.close()
+
+    async def _is_asked(self, reader: asyncio.StreamReader) -> bool:
+        """Something is to be said; False: nothing was for as long as it takes to a PING."""
+        until_s = time.monotonic() + PING_S
+        while time.monotonic() < until_s:
+            if reader.at_eof():
+                raise PeerFailed("it has closed the connection")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._changed.wait()
+                    return True
+        return False
 
     def _learn(self, answer: bytes) -> None:
         info = json.loads(answer)
