@@ -8,10 +8,11 @@ the budget of the virtual host, which refuse a publish with 503.
 
 import time
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i64
 
+from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
 from penstock.broker.topics import Channel, Topic, exchange_name, is_name, queue_name
@@ -150,6 +151,24 @@ class Desk:
         channel = self.channel(topic, name)
         self.rights(is_local).configure("queue", channel.queue.name)
         self.vhost().topics.pause_channel(channel, paused)
+
+    # -- what waits for its time -------------------------------------------------------------
+
+    def deferred(
+        self, topic: str, name: str, after: tuple[int, int], limit: int, is_local: bool
+    ) -> list[tuple[int, int, int]]:
+        """(due in ms, place, bytes) of the first behind that due and place."""
+        queue = self.channel(topic, name).queue
+        self.rights(is_local).read("queue", queue.name)
+        backing = cast(VariableQueue, queue.backing)
+        return backing.list_delayed(after[0], after[1], limit)
+
+    def cancel_deferred(self, topic: str, name: str, place: int, is_local: bool) -> None:
+        """Raises Refused when there is none at that place."""
+        queue = self.channel(topic, name).queue
+        self.rights(is_local).read("queue", queue.name)
+        if not cast(VariableQueue, queue.backing).cancel_delayed(place):
+            raise Refused(404, "DEFERRED_NOT_FOUND")
 
     # -- publishing --------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ those of nsqd 1.3.0.  Beyond them:
 
     403  ACCESS_REFUSED ...   the user NSQ acts as may not do that
     503  BLOCKED ...          memory or disk is short, or the virtual host is over its budget
-    GET  /channel/deferred?topic=&channel=&offset=&limit=   what waits for its time
+    GET  /channel/deferred?topic=&channel=&after=&limit=     what waits for its time
+    POST /channel/deferred/cancel?topic=&channel=&id=        one of these is to be gone
 
 ``/debug/*`` is about Go's runtime and is not here.
 """
@@ -30,6 +31,8 @@ PROMPT_S: Final = 5.0
 """How long the data loop may keep a request waiting."""
 DURABLE_S: Final = 30.0
 """And the disk a publish."""
+PAGE_ROWS: Final = 100
+PAGE_ROWS_MAX: Final = 1000
 NO_TEXT: Final = ("false", "0")
 
 
@@ -73,6 +76,8 @@ class NsqdApi:
             "/channel/unpause": partial(self._pause_channel, paused=False),
         }
         table: Table = {path: {"POST": endpoint} for path, endpoint in post.items()}
+        table["/channel/deferred"] = {"GET": self._deferred}
+        table["/channel/deferred/cancel"] = {"POST": self._cancel_deferred}
         table["/ping"] = {"GET": self._ping}
         table["/info"] = {"GET": self._info}
         table["/stats"] = {"GET": self._show_stats}
@@ -201,6 +206,45 @@ class NsqdApi:
         topic, channel = topic_and_channel(call)
         await self._do(partial(self._desk.pause_channel, topic, channel, paused, call.is_local))
         return None
+
+    # -- beyond nsqd -------------------------------------------------------------------------
+
+    async def _deferred(self, call: Call) -> object:
+        """Earliest first; ``next`` is the ``after`` of the next page, "" at the end."""
+        topic, channel = topic_and_channel(call)
+        limit = _number(call, "limit", PAGE_ROWS, 1, PAGE_ROWS_MAX)
+        due, _, place = call.query.get("after", "0-").partition("-")
+        after = _whole("after", due), _whole("after", place) if place else -1
+        rows = await self._do(
+            partial(self._desk.deferred, topic, channel, after, limit, call.is_local)
+        )
+        last = rows[-1] if len(rows) == limit else None
+        return {
+            "deferred": [
+                {"id": str(place), "due_ms": due_ms, "bytes": size} for due_ms, place, size in rows
+            ],
+            "next": f"{last[0]}-{last[1]}" if last else "",
+        }
+
+    async def _cancel_deferred(self, call: Call) -> object:
+        topic, channel = topic_and_channel(call)
+        place = _whole("id", call.argument("id"))
+        await self._do(partial(self._desk.cancel_deferred, topic, channel, place, call.is_local))
+        return None
+
+
+def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
+    text = call.query.get(name)
+    number = default if text is None else _whole(name, text)
+    if not least <= number <= most:
+        raise Refused(400, f"INVALID_ARG_{name.upper()}")
+    return number
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise Refused(400, f"INVALID_ARG_{name.upper()}")
+    return int(text)
 
 
 def _topic_to_publish(call: Call) -> str:
