@@ -13,7 +13,6 @@ queues, what rests in memory goes into segments, and the terms are written.
 import ctypes
 import fcntl
 import gc
-import hashlib
 import json
 import logging
 import os
@@ -23,7 +22,6 @@ import secrets
 import signal
 import sys
 import time
-import zlib
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock import __version__
@@ -61,15 +59,14 @@ from penstock.storage.engine import EngineLimits
 from penstock.storage.failpoints import reach
 from penstock.storage.files import RealFileSystem
 from penstock.storage.recovery import Opening, close_engine
-from penstock.wire.nsq.ids import IdFactory
-
-if TYPE_CHECKING:
-    from penstock.server.nsq_services import NsqServices
 from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.store_groups import StoreWriter
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 from penstock.wire.nsq.contents import publish_time_ms
+
+if TYPE_CHECKING:
+    from penstock.server.nsq_services import NsqServices
 
 DRAIN_MS: Final = 3000
 _MALLOPT_TRIM_THRESHOLD: Final = -1
@@ -152,7 +149,6 @@ class Node:
             Sessions(self.broker, settings, self.turn.cancelled, self.nsq),
             settings.handshake_timeout_ms,
         )
-        self.nsq_ids = IdFactory(nsq_node_id(settings))
         self._stalled = ""
 
     def _wake(self) -> None:
@@ -265,8 +261,7 @@ class Node:
         """Not started yet."""
         from penstock.server.nsq_services import NsqServices  # noqa: PLC0415 - as above
 
-        settings = self.settings
-        return NsqServices(settings, self.broker, self.loop, self.nsq_ids, settings.nsq_port)
+        return NsqServices(self.settings, self.loop, self.nsq)
 
     def _stop(self, _number: int, _frame: object) -> None:
         self.loop.stopping = True
@@ -365,14 +360,6 @@ def engine_limits(settings: Settings, memory: int) -> EngineLimits:
         memory,
         int(NO_PAGING) if ratio > 1 else int(memory * ratio),
     )
-
-
-def nsq_node_id(settings: Settings) -> int:
-    """In the ids of messages; made of the machine's name as nsqd makes it, if it is not set."""
-    if settings.nsq_node_id >= 0:
-        return settings.nsq_node_id
-    digest = hashlib.md5(platform.node().encode(), usedforsecurity=False).digest()
-    return zlib.crc32(digest) % 1024
 
 
 def refuse_old_data(path: str) -> None:

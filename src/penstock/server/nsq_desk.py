@@ -8,25 +8,22 @@ the budget of the virtual host, which refuse a publish with 503.
 
 import time
 from concurrent.futures import Future
-from typing import Final, cast
+from typing import cast
 
 from mypy_extensions import i64
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
 from penstock.broker.topics import Channel, Topic, exchange_name, is_name, queue_name
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import PERSISTENT, Message
-from penstock.core.settings import Settings
 from penstock.server.nsq_answers import Refused
+from penstock.server.nsq_shared import NsqShared
 from penstock.server.session import Session
 from penstock.server.turn import Turn
 from penstock.wire.nsq.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
-from penstock.wire.nsq.ids import SUFFIXES, IdFactory
-
-FAST: Final = "fast"
+from penstock.wire.nsq.ids import SUFFIXES
 
 
 class DiskWaiters(Session):
@@ -56,11 +53,11 @@ class DiskWaiters(Session):
 class Desk:
     """See the head of this file; every method is called on the data loop."""
 
-    def __init__(self, broker: Broker, turn: Turn, settings: Settings, ids: IdFactory) -> None:
+    def __init__(self, nsq: NsqShared, turn: Turn) -> None:
         self.turn = turn
-        self._broker = broker
-        self._settings = settings
-        self._ids = ids
+        self._nsq = nsq
+        self._broker = nsq.broker
+        self._ids = nsq.ids
         self._maker = ContentMaker()
         self._waiters = DiskWaiters(turn)
 
@@ -68,16 +65,16 @@ class Desk:
 
     def vhost(self) -> Vhost:
         try:
-            return self._broker.vhost(self._settings.nsq_vhost)
+            return self._broker.vhost(self._nsq.vhost_name)
         except NotFound as error:
             raise Refused(503, f"VHOST_NOT_FOUND {error}") from error
 
     def find_vhost(self) -> Vhost | None:
-        return self._broker.vhosts.get(self._settings.nsq_vhost)
+        return self._broker.vhosts.get(self._nsq.vhost_name)
 
     def rights(self, is_local: bool) -> Rights:
         """Raises AccessRefused."""
-        name = self._settings.nsq_user or self._settings.default_user
+        name = self._nsq.user_name
         user = self._broker.users.trust(name, is_local)
         vhost = self.vhost()
         if vhost.name not in user.vhosts:
@@ -198,7 +195,7 @@ class Desk:
         vhost.budget.allowance -= len(messages)
         if vhost.budget.allowance <= 0:
             self._broker.budgets.spent(vhost)
-        if self._settings.nsq_publish_mode == FAST:
+        if self._nsq.fast:
             return None
         if position <= self._broker.engine.journal.durable_position:
             return None

@@ -24,7 +24,6 @@ from typing import Final
 
 from aiohttp import web
 
-from penstock.broker.broker import Broker
 from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topics import Topics, is_ephemeral
 from penstock.core.errors import BrokerError, SettingInvalid
@@ -37,8 +36,8 @@ from penstock.server.nsq_answers import VERSION, Table, application
 from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import NsqdApi
+from penstock.server.nsq_shared import NsqShared
 from penstock.server.nsq_stats import StatsView
-from penstock.wire.nsq.ids import IdFactory
 
 STOP_TIMEOUT_S: Final = 5.0
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -165,16 +164,14 @@ def check_addresses(settings: Settings) -> None:
 class NsqServices:
     """Runs from ``start`` to ``stop``."""
 
-    def __init__(
-        self, settings: Settings, broker: Broker, loop: Loop, ids: IdFactory, tcp_port: int
-    ) -> None:
-        """``tcp_port``: where NSQ clients connect."""
+    def __init__(self, settings: Settings, loop: Loop, nsq: NsqShared) -> None:
         check_addresses(settings)
         self._settings = settings
         self._loop = loop
-        desk = Desk(broker, loop.turn, settings, ids)
+        desk = Desk(nsq, loop.turn)
+        tcp_port = settings.nsq_port
         targets = settings.nsq_e2e_processing_latency_percentiles
-        self._stats = StatsView(loop, desk, targets, lambda _session, _topic: None)
+        self._stats = StatsView(loop, desk, nsq, targets)
         self.config = NsqConfig(settings, tcp_port, self._stats.started_s, self._follow)
         self.lookup = Lookup()
         self._here = Node(f"{settings.bind}:{tcp_port}", is_here=True)

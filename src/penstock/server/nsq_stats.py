@@ -12,7 +12,6 @@ how often it collected garbage.
 import gc
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -23,29 +22,25 @@ from penstock.queues.consumers import Consumer
 from penstock.server.loop import Loop
 from penstock.server.nsq_answers import VERSION
 from penstock.server.nsq_desk import Desk
+from penstock.server.nsq_session import NsqSession
+from penstock.server.nsq_shared import NsqShared
 from penstock.server.session import Session, Subscriber
 
 HEALTHY: Final = "OK"
 NS_PER_MS: Final = 1_000_000
 Row = dict[str, Any]
 
-ClientRow = Callable[[Session, str], Row | None]
-"""(session, topic): a session of NSQ as a row, counting what it published to that topic only
-("" = all); None when it is none of NSQ's."""
-
 
 class StatsView:
     """Called on the data loop."""
 
-    def __init__(
-        self, loop: Loop, desk: Desk, targets: tuple[float, ...], client: ClientRow
-    ) -> None:
+    def __init__(self, loop: Loop, desk: Desk, nsq: NsqShared, targets: tuple[float, ...]) -> None:
         self.started_s = int(time.time())
         self._started_ns = time.monotonic_ns()
         self._loop = loop
         self._desk = desk
         self._targets = list(targets)
-        self._client = client
+        self._nsq = nsq
 
     def uptime_ns(self) -> int:
         return time.monotonic_ns() - self._started_ns
@@ -112,15 +107,17 @@ class StatsView:
 
     def _consumer(self, consumer: Consumer, asked: str) -> Row:
         session = cast(Subscriber, consumer.holder).session
-        return self._client(session, asked) or foreign_client(consumer, session)
+        if isinstance(session, NsqSession):
+            return client_row(session, asked)
+        return foreign_client(consumer, session)
 
     def _producers(self, topic: str) -> list[Row] | None:
-        rows: list[Row] = []
-        for connection in self._loop.connections.values():
-            if connection.session is not None:
-                row = self._client(connection.session, topic)
-                if row is not None and row.get("pub_counts"):
-                    rows.append(row)
+        """Who has published, of late or not."""
+        rows = [
+            client_row(session, topic)
+            for session in self._nsq.sessions
+            if isinstance(session, NsqSession) and session.publishing.counts
+        ]
         return rows or None
 
     def _latency(self, channels: list[Channel]) -> Row:
@@ -135,6 +132,19 @@ class StatsView:
             {"quantile": share, "value": total.query(share) * NS_PER_MS} for share in self._targets
         ]
         return {"count": int(total.count()), "percentiles": percentiles}
+
+
+def client_row(session: NsqSession, topic: str) -> Row:
+    """With what it published to that topic only, "" = to all."""
+    row = session.client_row()
+    counts = [
+        one for one in cast(list[Row], row.get("pub_counts", [])) if topic in ("", one["topic"])
+    ]
+    if counts:
+        row["pub_counts"] = counts
+    else:
+        row.pop("pub_counts", None)
+    return row
 
 
 def foreign_client(consumer: Consumer, session: Session) -> Row:
