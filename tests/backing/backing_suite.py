@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.backing.interface import BackingQueue
 from penstock.broker.routes import share_contents
-from penstock.core.message import ATTEMPTS_SHIFT, Message
+from penstock.core.message import Message
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.backing.judged_queue import EMBED_BELOW_BYTES, EVERYTHING, Judged
 from tests.backing.mortal_files import Died, MortalFileSystem
@@ -209,15 +209,19 @@ class BackingMachine(RuleBasedStateMachine):
         queue.requeue(seq_ids)
 
     @precondition(lambda self: self.anything())
-    @rule(data=st.data(), attempts=st.integers(0, 3))
-    def requeue_to_tail(self, data: st.DataObject, attempts: int) -> None:
+    @rule(data=st.data())
+    def note_attempts(self, data: st.DataObject) -> None:
+        queue, seq_ids = self.some_tokens(data)
+        queue.note_attempts(seq_ids)
+        self.note("counted", len(seq_ids))
+
+    @precondition(lambda self: self.anything())
+    @rule(data=st.data())
+    def requeue_to_tail(self, data: st.DataObject) -> None:
         queue, seq_ids = self.some_tokens(data)
         messages = queue.taken(seq_ids)
-        for one in messages:
-            one.flags += attempts << ATTEMPTS_SHIFT
-        counted = [int(one.flags >> ATTEMPTS_SHIFT) for one in messages]
         queue.backing.requeue_to_tail(messages, self.now_ms)
-        queue.model.requeue_to_tail(seq_ids, counted, self.now_ms)
+        queue.model.requeue_to_tail(seq_ids, self.now_ms)
         self.note("moved to the tail", len(messages))
 
     @precondition(lambda self: self.anything())

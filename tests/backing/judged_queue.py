@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.message import PENDING, SETTLED, Message
+from penstock.core.message import ONE_ATTEMPT, PENDING, SETTLED, Message, attempts_of
 from tests.models.model_queue import ModelQueue
 
 EMBED_BELOW_BYTES = 100
@@ -97,6 +97,13 @@ class Judged:
         self.model.ack(seq_ids)
         assert all(one.flags & SETTLED for one in messages)
 
+    def note_attempts(self, seq_ids: list[int]) -> None:
+        messages = [self.tokens[seq_id] for seq_id in seq_ids]
+        for one in messages:
+            one.flags += ONE_ATTEMPT
+        self.backing.note_attempts(messages)
+        self.model.note_attempts(seq_ids)
+
     def requeue(self, seq_ids: list[int]) -> None:
         self.backing.requeue(self.taken(seq_ids))
         self.model.requeue(seq_ids)
@@ -129,7 +136,9 @@ class Judged:
         found = self.backing.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
         index = self.backing.index_or_none()
         delays = {} if index is None else index.delays()
-        self.model.crashed(found, delays, int(self.backing.next_seq_id()))
+        everything = found + self.backing.delayed.messages()
+        attempts = {int(one.seq_id): int(attempts_of(one)) for one in everything}
+        self.model.crashed(found, delays, attempts, int(self.backing.next_seq_id()))
 
     def stopped_cleanly(self) -> None:
         self.tokens = {}

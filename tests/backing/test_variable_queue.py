@@ -57,6 +57,7 @@ REACHED = (
     "released into delta",
     "released behind delta",
     "published delayed",
+    "counted",
     "cancelled",
     "dropped while delayed",
     "taken while delayed",

@@ -59,6 +59,7 @@ class ModelQueue:
         self.taken_until_ms: dict[int, int] = {}  # of those dying that were delayed
         self.next_seq_id = next_seq_id
         self.possible: dict[bytes, dict[Place, Entry]] = {}  # by content
+        self.counted: dict[bytes, set[int]] = {}  # attempts that the disk may know, by content
 
     def in_order(self) -> list[Entry]:
         return [self.ready[seq_id] for seq_id in sorted(self.ready)]
@@ -139,15 +140,21 @@ class ModelQueue:
         for seq_id in seq_ids:
             self.ready[seq_id] = replace(self.pending.pop(seq_id), redelivered=True)
 
-    def requeue_to_tail(self, seq_ids: list[int], attempts: list[int], now_ms: int) -> None:
+    def note_attempts(self, seq_ids: list[int]) -> None:
+        """They were handed out once more."""
+        for seq_id in seq_ids:
+            entry = self.pending[seq_id]
+            self.counted.setdefault(entry.content, {entry.attempts}).add(entry.attempts + 1)
+            self.pending[seq_id] = replace(entry, attempts=entry.attempts + 1)
+
+    def requeue_to_tail(self, seq_ids: list[int], now_ms: int) -> None:
         """In this order behind all others, as new arrivals that were seen before."""
-        for seq_id, count in zip(seq_ids, attempts, strict=True):
+        for seq_id in seq_ids:
             entry = replace(
                 self.pending.pop(seq_id),
                 seq_id=self.next_seq_id,
                 enqueued_at_ms=now_ms,
                 redelivered=True,
-                attempts=count,
             )
             self.next_seq_id += 1
             self.ready[entry.seq_id] = entry
@@ -240,7 +247,7 @@ class ModelQueue:
 
     def committed(self) -> None:
         """All up to now is on disk: a crash finds what there is, where it is."""
-        self.possible = {}
+        self.possible, self.counted = {}, {}
         until_ms = self.until_ms | self.taken_until_ms
         for entry in self.kept():
             self._is_at(entry, until_ms.get(entry.seq_id, 0))
@@ -258,7 +265,13 @@ class ModelQueue:
         self.until_ms = {s: until_ms for s, until_ms in self.until_ms.items() if s in kept}
         self.committed()
 
-    def crashed(self, ready: list[Message], delays: dict[int, int], next_seq_id: int) -> None:
+    def crashed(
+        self,
+        ready: list[Message],
+        delays: dict[int, int],
+        attempts: dict[int, int],
+        next_seq_id: int,
+    ) -> None:
         """Judge what was found, and go on from it; nobody knows who had what, so all of it may
         have been seen.
         """
@@ -272,7 +285,10 @@ class ModelQueue:
             assert len(here) < 2, f"{content[:8]!r} was found at {here}"
             assert here or GONE in places, f"{content[:8]!r} is lost: it was at {sorted(places)}"
             for seq_id, until_ms in here:
-                entry = replace(places[seq_id, until_ms], redelivered=True)
+                entry = places[seq_id, until_ms]
+                counts = self.counted.get(content, {entry.attempts})
+                assert attempts[seq_id] in counts, f"{attempts[seq_id]} attempts, not {counts}"
+                entry = replace(entry, redelivered=True, attempts=attempts[seq_id])
                 (self.delayed if until_ms else self.ready)[seq_id] = entry
                 if until_ms:
                     self.until_ms[seq_id] = until_ms

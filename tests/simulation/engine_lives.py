@@ -94,6 +94,11 @@ class Life:
             (4, lambda: self.some_queue().requeue_to_tail(self.now_ms)),
             (4, lambda: self.some_queue().delay(self.now_ms)),
             (3, lambda: self.some_queue().release_due(self.now_ms)),
+            (4, self.publish_delayed),
+            (2, lambda: self.some_queue().cancel_delayed()),
+            (0.3, lambda: self.some_queue().drop_delayed()),
+            (1, lambda: self.some_queue().take_delayed()),
+            (6, lambda: self.some_queue().note_attempts()),
             (8, self.commit),
             (4, self.commit_in_part),
             (10, self.work),
@@ -115,6 +120,9 @@ class Life:
             (1, lambda: self.some_queue().requeue_to_tail(self.now_ms)),
             (1, lambda: self.some_queue().delay(self.now_ms)),
             (1, lambda: self.some_queue().release_due(self.now_ms)),
+            (1, self.publish_delayed),
+            (1, lambda: self.some_queue().cancel_delayed()),
+            (2, lambda: self.some_queue().note_attempts()),
             (10, self.commit),
             (1, self.commit_in_part),
             (25, self.work),
@@ -137,6 +145,16 @@ class Life:
 
     def publish(self) -> None:
         """To one queue or to both, which then share what is in the message store."""
+        batch = self.batch()
+        for queue in self.rng.sample(list(self.queues.values()), self.rng.choice([1, 1, 2])):
+            copies = [one.copy_for_queue() for one in batch]
+            queue.publish(copies, self.now_ms)
+            share_contents(copies, batch)
+
+    def publish_delayed(self) -> None:
+        self.some_queue().publish_delayed(self.batch(), self.now_ms)
+
+    def batch(self) -> list[Message]:
         batch: list[Message] = []
         for _ in range(self.rng.randint(1, 20)):
             name = len(self.contents)
@@ -144,10 +162,7 @@ class Life:
             persistent = self.rng.random() < 0.7
             self.contents[name] = (content, persistent)
             batch.append(message(content, persistent=persistent))
-        for queue in self.rng.sample(list(self.queues.values()), self.rng.choice([1, 1, 2])):
-            copies = [one.copy_for_queue() for one in batch]
-            queue.publish(copies, self.now_ms)
-            share_contents(copies, batch)
+        return batch
 
     def commit(self) -> None:
         self.seal(sync=True)
@@ -317,7 +332,7 @@ class Life:
             for queue in self.queues.values():
                 queue.drain()
             self.check()
-            if not any(queue.ready for queue in self.queues.values()):
+            if not any(queue.ready or queue.delayed for queue in self.queues.values()):
                 break
         self.now_ms += 1000  # what was moved to the tail has its old place settled by the clock
         self.settle()
@@ -329,6 +344,7 @@ class Life:
             self.counts["moves"] += queue.moves
             self.counts["delays"] += queue.delays
             self.counts["releases"] += queue.releases
+            self.counts["counted"] += queue.counted
 
 
 def must_be_trouble(error: OSError) -> None:

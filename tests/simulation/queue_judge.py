@@ -1,9 +1,9 @@
 """One queue of a random life, and what it must hold: the judge of engine_lives.py.
 
-A message is known by its *name*, the number its body begins with.  Its *state* is its place and
-the time until which it is delayed (0 = it is not); ``None`` = it is not there.  While the process
-lives the queue must be exactly what was done to it.  After a crash the judge knows, for each
-persistent message:
+A message is known by its *name*, the number its body begins with.  Its *state* is its place, the
+time until which it is delayed (0 = it is not) and its attempts; ``None`` = it is not there.  While
+the process lives the queue must be exactly what was done to it.  After a crash the judge knows, for
+each persistent message:
 
     committed   the state that is on disk for sure
     epochs      the states it went through since, one list per group of the journal
@@ -19,9 +19,9 @@ from __future__ import annotations
 import random
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.core.message import REDELIVERED, Message
+from penstock.core.message import ONE_ATTEMPT, REDELIVERED, Message, attempts_of
 
-State = tuple[int, int] | None
+State = tuple[int, int, int] | None
 EVERYTHING = 1 << 40
 
 
@@ -77,12 +77,14 @@ class JudgedQueue:
         self.queue: VariableQueue
         self.promises = Promises()
         self.tokens: list[Message] = []
+        self.held: list[Message] = []  # taken while they were delayed
         self.ready: set[int] = set()
         self.delayed: dict[int, int] = {}  # place -> until
         self.names: dict[int, int] = {}  # by place, of all that were ever there
+        self.attempts: dict[int, int] = {}  # by name, of those that were counted
         self.handed_out: set[int] = set()  # names of what must be marked as redelivered
         self.put_off_ms = 0  # some could not be released: not again before
-        self.moves = self.delays = self.releases = 0
+        self.moves = self.delays = self.releases = self.counted = 0
         self._rng = rng
         self._contents = contents
 
@@ -94,14 +96,16 @@ class JudgedQueue:
         due_ms = min(self.delayed.values(), default=0)
         assert self.queue.next_due_ms() in (due_ms, self.put_off_ms)
 
-    def _note(self, seq_id: int, state: State) -> None:
+    def _is_at(self, seq_id: int, until_ms: int = 0) -> None:
         name = self.names[seq_id]
         if self._contents[name][1]:
-            self.promises.note(name, state)
+            self.promises.note(name, (seq_id, until_ms, self.attempts.get(name, 0)))
 
     def _ended(self, seq_ids: set[int]) -> None:
         for seq_id in seq_ids:
-            self._note(seq_id, None)
+            name = self.names[seq_id]
+            if self._contents[name][1]:
+                self.promises.note(name, None)
         self.ready -= seq_ids
 
     def _judge_content(self, message: Message) -> None:
@@ -109,6 +113,8 @@ class JudgedQueue:
         assert message.content == self._contents[name][0], f"{name} is another"
         marked = bool(message.flags & REDELIVERED)
         assert marked == (name in self.handed_out), f"{name}: redelivered is {marked}"
+        attempts = attempts_of(message)
+        assert attempts == self.attempts.get(name, 0), f"{name}: {attempts} attempts"
 
     # -- verbs -----------------------------------------------------------------------------
 
@@ -117,7 +123,55 @@ class JudgedQueue:
         for message in messages:
             self.names[message.seq_id] = name_of(message.content)
             self.ready.add(message.seq_id)
-            self._note(message.seq_id, (message.seq_id, 0))
+            self._is_at(message.seq_id)
+
+    def publish_delayed(self, messages: list[Message], now_ms: int) -> None:
+        until_ms = now_ms + self._rng.choice([1, 60, 1000, 10_000])
+        self.queue.publish_delayed(messages, until_ms, now_ms)
+        for message in messages:
+            self.names[message.seq_id] = name_of(message.content)
+            self.delayed[message.seq_id] = until_ms
+            self._is_at(message.seq_id, until_ms)
+        self.delays += len(messages)
+
+    def cancel_delayed(self) -> None:
+        seq_ids = self._rng.sample(sorted(self.delayed), min(3, len(self.delayed)))
+        for seq_id in seq_ids:
+            assert self.queue.cancel_delayed(seq_id)
+            assert not self.queue.cancel_delayed(seq_id)
+            del self.delayed[seq_id]
+        self._ended(set(seq_ids))
+
+    def drop_delayed(self) -> None:
+        assert self.queue.drop_delayed() == len(self.delayed)
+        self._ended(set(self.delayed))
+        self.delayed = {}
+
+    def take_delayed(self) -> None:
+        """As a topic does that passes them on; what is not acknowledged at once is later."""
+        taken = self.queue.take_delayed(self._rng.randint(1, 20), 10_000)
+        for message, until_ms in taken:
+            self._judge_content(message)
+            assert self.delayed.pop(message.seq_id) == until_ms
+            self.held.append(message)
+        self._rng.shuffle(self.held)
+        count = self._rng.randint(0, len(self.held))
+        gone, self.held = self.held[:count], self.held[count:]
+        self.queue.ack(gone)
+        self._ended({message.seq_id for message in gone})
+
+    def note_attempts(self) -> None:
+        """Of some that are out; they stay so."""
+        counted = self.some_tokens(20)
+        for message in counted:
+            message.flags += ONE_ATTEMPT
+            name = self.names[message.seq_id]
+            self.attempts[name] = self.attempts.get(name, 0) + 1
+        self.queue.note_attempts(counted)
+        for message in counted:
+            self._is_at(message.seq_id)
+        self.counted += len(counted)
+        self.tokens += counted
 
     def fetch(self) -> None:
         found = self.queue.fetch(self._rng.randint(1, 30), 10**6)
@@ -168,7 +222,7 @@ class JudgedQueue:
             place += 1
             self.names[one.seq_id] = self.names[old]
             self.ready.add(one.seq_id)
-            self._note(one.seq_id, (one.seq_id, 0))
+            self._is_at(one.seq_id)
         self.moves += len(taken)
 
     def delay(self, now_ms: int) -> None:
@@ -178,7 +232,7 @@ class JudgedQueue:
         self._touched(taken)
         for one in taken:
             self.delayed[one.seq_id] = until_ms
-            self._note(one.seq_id, (one.seq_id, until_ms))
+            self._is_at(one.seq_id, until_ms)
         self.delays += len(taken)
 
     def release_due(self, now_ms: int) -> None:
@@ -189,7 +243,7 @@ class JudgedQueue:
         self.put_off_ms = int(self.queue.next_due_ms())
         for seq_id in due:
             del self.delayed[seq_id]
-            self._note(seq_id, (seq_id, 0))
+            self._is_at(seq_id)
         self.ready |= due
         self.releases += len(due)
 
@@ -246,12 +300,14 @@ class JudgedQueue:
             assert whole is not None
             self._found(found, whole, until_ms[one.seq_id])
         self.promises.judge(found)
+        self.attempts = {name: state[2] for name, state in found.items() if state is not None}
         self.promises = Promises()
         self.promises.committed = dict(found)
         self.ready = set(seq_ids)
         self.delayed = until_ms
         self.put_off_ms = 0
         self.tokens = []
+        self.held = []
         if not clean:
             self.handed_out = set(found)
         for one in ready:
@@ -262,11 +318,14 @@ class JudgedQueue:
         name = name_of(message.content)
         assert name not in found, f"{name} is there twice"
         assert self._contents[name] == (message.content, True), f"{name} is another"
-        found[name] = (message.seq_id, until_ms)
+        found[name] = (message.seq_id, until_ms, attempts_of(message))
 
     def drain(self) -> None:
         """All that is here is ready, and then what is at hand goes."""
         self.release_due(EVERYTHING)
+        self.queue.ack(self.held)
+        self._ended({one.seq_id for one in self.held})
+        self.held = []
         if self.tokens:
             self._touched(self.tokens)
             self.ready.update(one.seq_id for one in self.tokens)

@@ -9,7 +9,14 @@ from typing import NamedTuple
 import pytest
 
 from penstock.core.errors import Corrupt
-from penstock.core.message import ATTEMPTS_SHIFT, PERSISTENT, REDELIVERED, STORED, Message
+from penstock.core.message import (
+    ATTEMPTS_SHIFT,
+    PERSISTENT,
+    REDELIVERED,
+    STORED,
+    Message,
+    attempts_of,
+)
 from penstock.storage.journal import Journal
 from penstock.storage.journal_codec import (
     JournalGroup,
@@ -27,7 +34,16 @@ from tests.storage.record_reader import Record, examples, read_record
 DIRECTORY = "journal"
 FILE_BYTES = 1 << 14
 ADDRESS = b"\x00\x01q"
-FIXED = {b"A": ">IQ", b"R": ">IQI", b"T": ">IQQ", b"L": ">IQq", b"N": ">IQ", b"X": ">I", b"D": ">I"}
+FIXED = {
+    b"A": ">IQ",
+    b"R": ">IQI",
+    b"T": ">IQQ",
+    b"L": ">IQq",
+    b"E": ">IQII",
+    b"N": ">IQ",
+    b"X": ">I",
+    b"D": ">I",
+}
 
 
 class Block(NamedTuple):
@@ -139,6 +155,8 @@ def example_journal() -> OpenJournal:
     second.flags |= REDELIVERED | 1 << ATTEMPTS_SHIFT
     journal.to_tail(7, second, 1)
     journal.delay(7, 2, 60_000)
+    second.flags += 1 << ATTEMPTS_SHIFT
+    journal.note_attempts(7, [second])
     journal.ack(7, [first])
     opened.commit()
     return opened
@@ -301,6 +319,35 @@ def test_clause_3_4_the_last_word_on_a_delay_counts() -> None:
     assert opened.recover(1).queues[1].delays == {0: 70, 1: 0}
 
 
+def counted(seq: int, attempts: int) -> Message:
+    one = message(seq)
+    one.flags |= attempts << ATTEMPTS_SHIFT
+    return one
+
+
+def test_clause_3_9_attempts_are_of_runs_and_the_last_word_counts() -> None:
+    opened = OpenJournal()
+    transient = counted(3, 1)
+    transient.flags &= ~PERSISTENT
+    batch = [counted(0, 1), counted(1, 1), counted(2, 7), transient, counted(4, 7)]
+    opened.journal.publish(1, batch)
+    assert opened.journal.note_attempts(1, batch) == 3
+    opened.journal.note_attempts(1, [counted(0, 9)])  # not LOGGED: the disk does not keep it
+    opened.commit()
+    assert read_file(opened.data())[-1].records[4:] == [
+        (b"E", 1, 0, 2, 1),
+        (b"E", 1, 2, 1, 7),
+        (b"E", 1, 4, 1, 7),
+    ]
+    batch[0].flags += 1 << ATTEMPTS_SHIFT
+    opened.journal.note_attempts(1, batch[:1])
+    opened.journal.ack(1, batch[1:2])
+    opened.commit()
+    found = opened.recover(1).queues[1]
+    assert found.attempts == {0: 2, 2: 7, 4: 7}
+    assert [attempts_of(one) for one in found.messages] == [2, 7, 7]
+
+
 def test_clauses_3_5_and_4_6_numbers_go_on_above_what_was_reserved() -> None:
     opened = OpenJournal()
     opened.journal.reserve(1, 40_000)
@@ -375,10 +422,10 @@ def test_clause_4_2_a_torn_tail_is_where_the_file_ends() -> None:
     last = read_file(whole.data())[-1]
     for lost in (1, 50, 100):
         opened = example_journal()
-        put(opened, 334 - lost, b"\xff" * lost)
+        put(opened, 355 - lost, b"\xff" * lost)
         found = opened.recover(7)
         assert living(found, 7) == [0, 1]
-        assert found.bytes_cut == 334 - last.offset == 142
+        assert found.bytes_cut == 355 - last.offset == 163
 
 
 def test_clause_4_3_a_damage_that_a_later_block_attests() -> None:
@@ -439,8 +486,10 @@ def test_clause_7_the_example() -> None:
         (b"T", 7, 1, 2),
         (b"P", Record(67, 7, 1, 2, 0, 2, ADDRESS, 10_000, 5)),
         (b"L", 7, 2, 60_000),
+        (b"E", 7, 2, 1, 2),
         (b"A", 7, 0),
     ]
     found = opened.recover(7).queues[7]
     (one,) = found.messages
     assert (one.seq_id, one.msg_id, one.size, found.delays) == (2, 5, 10_000, {2: 60_000})
+    assert (found.attempts, attempts_of(one)) == ({2: 2}, 2)

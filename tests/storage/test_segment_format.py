@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.core.errors import Corrupt
-from penstock.core.message import PERSISTENT, STORED, Message
+from penstock.core.message import PERSISTENT, STORED, Message, attempts_of
 from penstock.storage.disk_jobs import JobBoard
 from penstock.storage.index_recovery import IndexScan
 from penstock.storage.journal_recovery import JournalledQueue
@@ -65,16 +65,21 @@ def read_messages(block: Block, segment: int, entries: int) -> dict[int, Record]
     return found
 
 
-def read_marks(block: Block, entries: int) -> tuple[set[int], set[int], dict[int, int]]:
-    """Clause 3.2: settled, delivered, delays."""
+Marks = tuple[set[int], set[int], dict[int, int], dict[int, int]]
+
+
+def read_marks(block: Block, entries: int) -> Marks:
+    """Clause 3.2: settled, delivered, delays, attempts."""
     size = (entries + 7) // 8
     bitmaps = block.payload[:size], block.payload[size : 2 * size]
     settled, delivered = (
         {p for p in range(entries) if bitmap[p // 8] >> p % 8 & 1} for bitmap in bitmaps
     )
     rows = [struct.unpack_from(">Iq", block.payload, 2 * size + 12 * i) for i in range(block.rows)]
-    assert len(block.payload) == 2 * size + 12 * block.rows
-    return settled, delivered, dict(rows)
+    at = 2 * size + 12 * block.rows
+    counts = [struct.unpack_from(">II", block.payload, at + 8 * i) for i in range(block.first)]
+    assert len(block.payload) == at + 8 * block.first
+    return settled, delivered, dict(rows), dict(counts)
 
 
 class OpenIndex:
@@ -133,6 +138,7 @@ def example_index() -> OpenIndex:
     opened.index.settle([first])
     opened.index.mark_delivered(19)
     opened.index.set_delay(19, 60_000)
+    opened.index.set_attempts(19, 2)
     opened.flush_marks()
     opened.sync()
     return opened
@@ -239,7 +245,7 @@ def test_clause_5_2_a_damage_that_a_later_block_attests(place: int) -> None:
     opened = example_index()
     at = 0 if place < 153 else 153
     opened.files.flip(PATH, 8 * place)
-    with pytest.raises(Corrupt, match=rf"1\.idx: damaged at offset {at}, {437 - at} bytes"):
+    with pytest.raises(Corrupt, match=rf"1\.idx: damaged at offset {at}, {445 - at} bytes"):
         scan(opened.files)
 
 
@@ -258,7 +264,26 @@ def test_clause_5_3_what_lives_after_a_crash() -> None:
     assert [(record.position, record.msg_id) for record in found.stored] == [(3, 5)]
     assert segment.is_settled(1)
     assert segment.is_settled(2)
-    assert segment.delays == {3: 60_000}
+    assert (segment.delays, segment.attempts) == ({3: 60_000}, {3: 2})
+
+
+@pytest.mark.parametrize("word, wanted", [(1, 2), (5, 5)])
+def test_clause_5_3_attempts_are_the_larger_of_marks_and_journal(word: int, wanted: int) -> None:
+    """And what is read from the segment says so."""
+    opened = example_index()
+    journalled = JournalledQueue()
+    journalled.attempts = {19: word, 18: 9, 400: 1}
+    job = IndexScan(DIRECTORY, 7, ENTRIES, journalled)
+    job.run(opened.files)
+    (segment,) = job.segments
+    assert segment.attempts == {3: wanted}
+    segment.check()
+    index = OpenIndex(opened.files).index
+    index.adopt(segment)
+    read = index.plan_read(16, 32, 1 << 20)
+    assert read is not None
+    read.run(opened.files)
+    assert [attempts_of(one) for one in index.decode(read)] == [wanted]
 
 
 def test_clause_6_1_another_version_is_refused_not_cut() -> None:
@@ -284,4 +309,4 @@ def test_clause_8_the_example() -> None:
         3: Record(65, 7, 0, 19, 0, 2, ADDRESS, 10_000, 5),
     }
     assert read_messages(second, 1, ENTRIES) == {2: Record(0, 7, 0, 18, 0, 3, ADDRESS, 1, b"t")}
-    assert read_marks(marks, ENTRIES) == ({1}, {3}, {3: 60_000})
+    assert read_marks(marks, ENTRIES) == ({1}, {3}, {3: 60_000}, {3: 2})

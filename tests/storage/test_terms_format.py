@@ -37,7 +37,7 @@ class Reader:
 def read_file(data: bytes) -> dict[str, Any]:
     magic, version, size, crc = struct.unpack_from(">3sBQI", data)
     payload = data[16:]
-    assert (magic, version, size) == (b"PST", 1, len(payload))
+    assert (magic, version, size) == (b"PST", 2, len(payload))
     assert crc == zlib.crc32(payload)
     reader = Reader(payload)
     (journal_file_no,) = reader.take("Q")
@@ -63,12 +63,15 @@ def read_segment(reader: Reader) -> dict[str, Any]:
     (count,) = reader.take("I")
     delays = [reader.take("Qq") for _ in range(count)]
     (count,) = reader.take("I")
+    attempts = [reader.take("QI") for _ in range(count)]
+    (count,) = reader.take("I")
     blocks = [reader.take("6Q") for _ in range(count)]
     return {
         "numbers": tuple(numbers),
         "has_stored": has_stored,
         "bitmaps": (settled, delivered),
         "delays": dict(delays),
+        "attempts": dict(attempts),
         "blocks": blocks,
     }
 
@@ -147,7 +150,7 @@ def test_clause_2_what_was_written_comes_back() -> None:
     ):
         assert getattr(segment, name) == getattr(before, name), name
     assert (segment.settled, segment.delivered) == (before.settled, before.delivered)
-    assert segment.delays == before.delays
+    assert (segment.delays, segment.attempts) == (before.delays, before.attempts)
     segment.transient_count = before.transient_count
     segment.check()
 
@@ -174,8 +177,8 @@ def test_clause_5_the_example() -> None:
     (queue,) = found["queues"]
     assert (queue["numbers"], queue["expiring"]) == ((7, ENTRIES, 20, 16), 0)
     (segment,) = queue["segments"]
-    assert segment["numbers"] == (1, 437, 381, 2, 10_001, 95)
+    assert segment["numbers"] == (1, 445, 389, 2, 10_001, 95)
     assert segment["has_stored"] == 1
     assert segment["bitmaps"] == (b"\x02\x00", b"\x08\x00")
-    assert segment["delays"] == {3: 60_000}
+    assert (segment["delays"], segment["attempts"]) == ({3: 60_000}, {3: 2})
     assert segment["blocks"] == [(1, 3, 2, 0, 97, 10_003), (2, 2, 1, 209, 44, 1)]

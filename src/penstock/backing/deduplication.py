@@ -190,6 +190,9 @@ class DeduplicatingBacking(BackingQueue):
     def may_expire(self) -> bool:
         return self._within.may_expire()
 
+    def note_attempts(self, messages: list[Message]) -> None:
+        self._within.note_attempts(messages)
+
     def ready_count(self) -> i64:
         return self._within.ready_count()
 

@@ -55,6 +55,13 @@ class BackingQueue:
         """Pending becomes ready again at its original place, marked redelivered."""
         raise NotImplementedError
 
+    def note_attempts(self, messages: list[Message]) -> None:
+        """The attempts counted in the flags of these pending messages have changed.
+
+        Of those that the disk keeps it is to know them, as soon as what is written now is there.
+        """
+        raise NotImplementedError
+
     def expire(self, now_ms: i64) -> i64:
         """Drop ready messages whose time has come; returns how many."""
         raise NotImplementedError

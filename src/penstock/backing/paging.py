@@ -23,7 +23,8 @@ for this reason loses at least its content.
 A segment record must not speak of a content that is not on disk: a large persistent message
 goes to delta only when the store has synced it (a few milliseconds after it came).  Nor may
 it be there before the journal's word that its old place is settled: what was moved to the
-tail rests only when that is synced, else a crash would find the message twice.
+tail rests only when that is synced, else a crash would find the message twice.  The same holds
+for what was published for later: a crash would find it without its time.
 """
 
 from typing import Final
@@ -193,7 +194,7 @@ class PagedMessages(RestingMessages):
         index = self._the_index()
         unwritten: list[Message] = []
         durable_msg_id = self._engine.store.durable_msg_id
-        unsafe = self._first_unsafe_move()
+        unsafe = self._first_unsafe()
         for message in messages:
             flags = message.flags
             if not flags & INDEXED:
@@ -230,13 +231,18 @@ class PagedMessages(RestingMessages):
             places.extend(messages)
         return places
 
-    def _first_unsafe_move(self) -> i64:
-        """From this seq_id on a move to the tail may not be durable yet."""
-        moves = self._moves
+    def _note_unsafe(self, first_seq_id: i64) -> None:
+        """No segment may speak of those from there on before what was journalled is durable."""
+        self._first_unsafe()
+        self._unsafe.append((int(first_seq_id), int(self._engine.journal.position)))
+
+    def _first_unsafe(self) -> i64:
+        """From this seq_id on a move to the tail, or a delay from the start, may not be durable."""
+        unsafe = self._unsafe
         durable = self._engine.journal.durable_position
-        while moves and moves[0][1] <= durable:
-            del moves[0]
-        return moves[0][0] if moves else self._next_seq_id
+        while unsafe and unsafe[0][1] <= durable:
+            del unsafe[0]
+        return unsafe[0][0] if unsafe else self._next_seq_id
 
     def _extend_delta_end(self, messages: list[Message]) -> i64:
         if self.delta_count == 0:
@@ -301,7 +307,7 @@ class PagedMessages(RestingMessages):
         way; False = not possible just now.
         """
         unwritten: list[Message] = []
-        unsafe = self._first_unsafe_move()
+        unsafe = self._first_unsafe()
         for message in messages:
             if not message.flags & INDEXED and not self._into_store(message):
                 if message.flags & LOGGED and message.seq_id >= unsafe:

@@ -125,6 +125,10 @@ class PriorityBacking(BackingQueue):
         for hand in self._by_priority(messages):
             self._part_of(hand).requeue(hand)
 
+    def note_attempts(self, messages: list[Message]) -> None:
+        for hand in self._by_priority(messages):
+            self._part_of(hand).note_attempts(hand)
+
     # -- time ----------------------------------------------------------------------------
 
     def expire(self, now_ms: i64) -> i64:

@@ -86,8 +86,8 @@ class RestingMessages(RestingQueue):
         self._sweep_count: i64 = 0
         self._sweep_number: i64 = -1  # of the segment that is being read
         self._segment_soonest_ms: i64 = NEVER_MS
-        # Messages moved to the tail: (the first of some, position of the journal behind them).
-        self._moves: list[tuple[int, int]] = []
+        # Moved to the tail or new for later: (the first of some, the journal's position then).
+        self._unsafe: list[tuple[int, int]] = []
         # Their old places in segments, to be settled when the journal is on disk that far.
         self._left: list[tuple[int, list[Message]]] = []
         self._ahead_bytes: i64 = AHEAD_LEAST_BYTES

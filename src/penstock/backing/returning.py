@@ -10,6 +10,9 @@ the flags travel along.
 
 Until that group is synced the record of the old place, if a segment has one, is left as it
 is: a mark or a removed file that reached the disk before the journal would lose the message.
+
+**Attempts** are counted in the flags, and a record is written with what they are then.  What is
+counted later is in the journal, and in the marks of the segment once there is a record.
 """
 
 from mypy_extensions import i64
@@ -24,6 +27,7 @@ from penstock.core.message import (
     REDELIVERED,
     STORED,
     Message,
+    attempts_of,
 )
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
 
@@ -177,7 +181,7 @@ class ReturningMessages(EndingMessages):
             size += message.size
         if logged > 0:
             self._journalled(logged)
-            self._moves.append((int(first), int(journal.position)))
+            self._note_unsafe(first)
         if left:
             self._left.append((int(journal.position), left))
             self._settle_left()
@@ -186,7 +190,12 @@ class ReturningMessages(EndingMessages):
         self._append_tail(messages, size)
 
     def note_attempts(self, messages: list[Message]) -> None:
-        """The attempts counted in the flags of these pending messages have changed."""
+        count = self._engine.journal.note_attempts(self.queue_id, messages)
+        if count > 0:
+            self._journalled(count)
+        for message in messages:
+            if message.flags & INDEXED:
+                self._the_index().set_attempts(message.seq_id, attempts_of(message))
 
 
 def _old_place(message: Message) -> Message:

@@ -102,6 +102,7 @@ class VariableQueue(ExpiringMessages, BackingQueue):
         """New ones, delayed from the start."""
         self._take_in(messages, now_ms)
         self._defer(messages, until_ms)
+        self._note_unsafe(messages[0].seq_id)
 
     def _take_in(self, messages: list[Message], now_ms: i64) -> i64:
         """New ones get their numbers and are written; returns the bytes of their contents."""

@@ -44,6 +44,7 @@ ATTEMPTS_SHIFT: Final = 16
 """Above this bit the flags count attempts to deliver (saturating at 65,535)."""
 ATTEMPTS_MAX: Final = 65_535
 ONE_ATTEMPT: Final[i64] = 65_536
+_ATTEMPTS: Final[i64] = 0xFFFF_0000
 ASKS_REPLY: Final[i64] = 1 << 32
 """``reply_to`` is the pseudo queue of direct reply-to: on its way to the broker only, which
 names the real one before it routes."""
@@ -107,6 +108,15 @@ class Message:
         copy = Message(self.content, self.address, self.flags & _COPIED, self.expires_at_ms)
         copy.msg_id = self.msg_id
         return copy
+
+
+def attempts_of(message: Message) -> i64:
+    """How often it was handed out, as far as that was counted."""
+    return (message.flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX
+
+
+def set_attempts(message: Message, attempts: i64) -> None:
+    message.flags = (message.flags & ~_ATTEMPTS) | (attempts << ATTEMPTS_SHIFT)
 
 
 @final

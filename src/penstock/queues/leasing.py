@@ -23,17 +23,12 @@ from mypy_extensions import i64
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
-from penstock.core.message import ATTEMPTS_MAX, ATTEMPTS_SHIFT, ONE_ATTEMPT, Message
+from penstock.core.message import ATTEMPTS_MAX, ONE_ATTEMPT, Message, attempts_of
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import Latency
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import LimitedMessages
 from penstock.queues.limits import Death
-
-
-def attempts(message: Message) -> i64:
-    """How often it was given to a consumer, this time included."""
-    return (message.flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX
 
 
 class LeasedMessages(LimitedMessages):
@@ -62,9 +57,9 @@ class LeasedMessages(LimitedMessages):
     def _count_attempts(self, messages: list[Message]) -> None:
         """They are being handed out."""
         for message in messages:
-            if attempts(message) < ATTEMPTS_MAX:
+            if attempts_of(message) < ATTEMPTS_MAX:
                 message.flags += ONE_ATTEMPT
-        cast(VariableQueue, self.backing).note_attempts(messages)
+        self.backing.note_attempts(messages)
 
     # -- coming back -----------------------------------------------------------------------
 

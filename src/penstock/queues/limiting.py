@@ -22,9 +22,9 @@ from penstock.backing.interface import BackingQueue
 from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN
 from penstock.core.message import (
     ATTEMPTS_MAX,
-    ATTEMPTS_SHIFT,
     ONE_ATTEMPT,
     Message,
+    attempts_of,
     body_size,
 )
 from penstock.queues.limits import NO_LIMITS, Death, QueueLimits
@@ -70,13 +70,15 @@ class LimitedMessages:
         living: list[Message] = []
         exhausted: list[Message] = []
         for message in messages:
-            attempts = (message.flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX
+            attempts = attempts_of(message)
             if attempts < ATTEMPTS_MAX and not self.counts_attempts:
                 message.flags += ONE_ATTEMPT
                 attempts += 1
             (living if attempts <= limit else exhausted).append(message)
         if exhausted:
             self._die(exhausted, DELIVERY_LIMIT)
+        if living and not self.counts_attempts:
+            self.backing.note_attempts(living)
         return living
 
     def _count_bodies(self, messages: list[Message], sign: i64) -> None:

@@ -31,7 +31,7 @@ from penstock.storage.message_record import (
     record_queue_id,
     record_seq_id,
 )
-from penstock.storage.segment_codec import ATTEST, DELAY_ROW_BYTES, MARKS, MESSAGES, BlockHeader
+from penstock.storage.segment_codec import ATTEST, MARKS, MESSAGES, BlockHeader
 from penstock.storage.store_codec import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, GroupHeader
 
 UNTRUE: Final = "no true block"
@@ -49,6 +49,7 @@ RECORD_NAMES: Final = {
     int(journal_codec.DROP): "drop file",
     int(journal_codec.TO_TAIL): "to tail",
     int(journal_codec.DELAY): "delay",
+    int(journal_codec.ATTEMPTS): "attempts",
 }
 
 
@@ -265,7 +266,7 @@ class SegmentWalk(FileWalk):
                     base = int(record_seq_id(self.data, at) - header.first)
                     self.entries = base // self.number
                 elif header.kind == MARKS and self.entries == 0:
-                    bitmaps = int(header.size - header.count * DELAY_ROW_BYTES)
+                    bitmaps = int(header.size - segment_codec.marks_size(header, 0))
                     self.entries = max(0, bitmaps // 2 * 8)
         if self.entries == 0:  # segment 0 without marks: positions are seq_ids
             last = max((int(header.last) for header in self.headers), default=0)
@@ -285,7 +286,7 @@ class SegmentWalk(FileWalk):
     def _read_marks(self, header: BlockHeader) -> None:
         start, end = int(header.offset + segment_codec.HEADER_BYTES), int(header.end())
         bitmap_bytes = len(self.present)
-        if header.size != 2 * bitmap_bytes + header.count * DELAY_ROW_BYTES:
+        if header.size != segment_codec.marks_size(header, bitmap_bytes):
             self.damage(int(header.offset), end, FOREIGN)
             return
         self.settled = self.data[start : start + bitmap_bytes]

@@ -7,7 +7,14 @@ written is taken from memory.
 
 from mypy_extensions import i64
 
-from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, Message
+from penstock.core.message import (
+    INDEXED,
+    LOGGED,
+    PERSISTENT,
+    REDELIVERED,
+    Message,
+    set_attempts,
+)
 from penstock.storage.message_record import message_record_end, read_message, record_seq_id
 from penstock.storage.segment import Block, Segment
 from penstock.storage.segment_codec import segment_file_name, unfinished_segment_name
@@ -132,6 +139,10 @@ class IndexReading(SegmentOwner):
         ):
             flags |= REDELIVERED
         message.flags = flags
+        if segment.attempts:
+            attempts = segment.attempts.get(int(seq_id - segment.number * self.entries))
+            if attempts is not None:
+                set_attempts(message, attempts)
         return message
 
     # -- looking ---------------------------------------------------------------------------

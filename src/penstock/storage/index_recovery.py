@@ -53,7 +53,9 @@ from penstock.storage.segment_codec import (
     BlockHeader,
     attests_damage,
     damage,
+    decode_attempts,
     decode_delays,
+    marks_size,
     read_block,
     refuse_unknown_version,
     segment_file_name,
@@ -116,25 +118,30 @@ class IndexScan(DiskJob):
             if not self._has(message.seq_id):
                 self.missing.append(message)
         self.journalled.messages = []
-        for segment in self.segments:
-            self._join_delays(segment)
+        self._join_words()
 
-    def _join_delays(self, segment: Segment) -> None:
-        """The journal has the last word on what is delayed until when."""
-        base = segment.number * self.entries
+    def _join_words(self) -> None:
+        """The journal has the last word on what is delayed until when, and on attempts."""
+        segments = {int(segment.number): segment for segment in self.segments}
+        entries = int(self.entries)
         for seq_id, until_ms in self.journalled.delays.items():
-            if base <= seq_id < base + self.entries:
+            segment = segments.get(seq_id // entries)
+            if segment is not None:
                 segment.marks_dirty = True
-                position = int(seq_id - base)
                 if until_ms > 0 and self._has(seq_id):
-                    segment.delays[position] = until_ms
+                    segment.delays[seq_id % entries] = until_ms
                 else:
-                    segment.delays.pop(position, None)
-        segment.delays = {
-            position: until_ms
-            for position, until_ms in segment.delays.items()
-            if not segment.is_settled(position)
-        }
+                    segment.delays.pop(seq_id % entries, None)
+        for seq_id, attempts in self.journalled.attempts.items():
+            segment = segments.get(seq_id // entries)
+            if segment is not None and self._has(seq_id):
+                segment.marks_dirty = True
+                # A word in the marks may be newer than the last one of the journal that is left.
+                known = segment.attempts.get(seq_id % entries, 0)
+                segment.attempts[seq_id % entries] = attempts if attempts > known else known
+        for segment in self.segments:
+            segment.delays = _living(segment, segment.delays)
+            segment.attempts = _living(segment, segment.attempts)
 
     def _has(self, seq_id: i64) -> bool:
         present = self._present.get(int(seq_id // self.entries))
@@ -193,21 +200,22 @@ class IndexScan(DiskJob):
         present = bytearray(segment.bitmap_bytes())
         self._present[int(segment.number)] = present
         marks = NOTHING
-        delays: dict[int, int] = {}
+        rows = BlockHeader(0, 0, MARKS, 0, 0)
         for header in headers:
             if header.kind == MARKS:
                 start = header.offset + HEADER_BYTES
                 marks = data[start : header.end()]
-                bitmaps = 2 * segment.bitmap_bytes()
-                if len(marks) != bitmaps + DELAY_ROW_BYTES * header.count:
+                rows = header
+                if len(marks) != marks_size(header, segment.bitmap_bytes()):
                     # The checksum is right: written so, by other rules than ours.
                     raise damage(path, int(header.offset), int(header.size))
-                delays = decode_delays(marks, 2 * segment.bitmap_bytes(), header.count)
         if marks != NOTHING:
             size = segment.bitmap_bytes()
             segment.settled = bytearray(marks[:size])
             segment.delivered = bytearray(marks[size : 2 * size])
-            segment.delays = delays
+            segment.delays = decode_delays(marks, 2 * size, rows.count)
+            after = 2 * size + DELAY_ROW_BYTES * rows.count
+            segment.attempts = decode_attempts(marks, after, rows.first)
             # A rewritten segment has no record of what was settled.
             present[:] = segment.settled
         for header in headers:
@@ -286,3 +294,7 @@ class IndexScan(DiskJob):
         if msg_id > 0:
             segment.has_stored = True
             self.stored.append(StoredRecord(segment, position, msg_id))
+
+
+def _living(segment: Segment, rows: dict[int, int]) -> dict[int, int]:
+    return {place: word for place, word in rows.items() if not segment.is_settled(place)}

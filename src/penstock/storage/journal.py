@@ -1,7 +1,7 @@
 """``Journal``: what happened to durable queues, in order, for all queues of a node.
 
-In: publishes, acknowledgements, requeues to the tail and delays, in batches, of queues known
-by number.  Out: sealed groups of bytes for ``server.committer``, which writes and syncs them.
+In: publishes, acknowledgements, requeues to the tail, delays and attempts, in batches, of queues
+known by number.  Out: sealed groups of bytes for ``server.committer``, which writes and syncs them.
 The journal is read only at start (``journal_recovery``).
 
 **The walk.**  ``publish`` and ``ack`` append records to a buffer; ``position`` counts the
@@ -45,7 +45,7 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from penstock.core.message import LOGGED, PERSISTENT, STORED, Message
+from penstock.core.message import LOGGED, PERSISTENT, STORED, Message, attempts_of
 from penstock.storage.files import FileSystem
 from penstock.storage.journal_codec import (
     BLOCK_HEADER_BYTES,
@@ -54,6 +54,7 @@ from penstock.storage.journal_codec import (
     JournalGroup,
     journal_file_name,
     write_ack,
+    write_attempts,
     write_delay,
     write_drop,
     write_forget,
@@ -190,6 +191,29 @@ class Journal:
         before: i64 = len(self._buffer)
         write_delay(self._buffer, queue_id, seq_id, until_ms)
         self.position += len(self._buffer) - before
+
+    def note_attempts(self, queue_id: i64, messages: list[Message]) -> i64:
+        """How often the LOGGED ones were handed out; returns how many records it took."""
+        before: i64 = len(self._buffer)
+        start: i64 = 0
+        end: i64 = -1  # the run of seq_ids is [start, end)
+        attempts: i64 = 0
+        count: i64 = 0
+        for message in messages:
+            if message.flags & LOGGED:
+                own = attempts_of(message)
+                if message.seq_id != end or own != attempts:
+                    if end > start:
+                        write_attempts(self._buffer, queue_id, start, end, attempts)
+                        count += 1
+                    start = message.seq_id
+                    attempts = own
+                end = message.seq_id + 1
+        if end > start:
+            write_attempts(self._buffer, queue_id, start, end, attempts)
+            count += 1
+        self.position += len(self._buffer) - before
+        return count
 
     def reserve(self, queue_id: i64, upto_seq_id: i64) -> None:
         """Once this is durable, no start ever gives the queue a next seq_id below that."""

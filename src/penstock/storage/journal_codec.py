@@ -17,6 +17,7 @@ file left behind in the same place.
     D         'D' file_no u32                                               file dropped
     T         'T' queue u32 old u64 new u64                                 requeued to the tail
     L         'L' queue u32 seq u64 until_ms i64                            not before that time
+    E         'E' queue u32 first u64 count u32 attempts u32                handed out so often
 
 A 'T' ends ``old`` and stands in the same block as the publish of ``new``, so either both are
 true or none.
@@ -54,6 +55,7 @@ QUEUES: Final[i64] = 0x51
 DROP: Final[i64] = 0x44
 TO_TAIL: Final[i64] = 0x54
 DELAY: Final[i64] = 0x4C
+ATTEMPTS: Final[i64] = 0x45
 
 ACK_BYTES: Final[i64] = 13
 ACK_RUN_BYTES: Final[i64] = 17
@@ -65,6 +67,7 @@ ROW_BYTES: Final[i64] = 12
 DROP_BYTES: Final[i64] = 5
 TO_TAIL_BYTES: Final[i64] = 21
 DELAY_BYTES: Final[i64] = 21
+ATTEMPTS_BYTES: Final[i64] = 21
 
 
 def journal_file_name(file_no: int) -> str:
@@ -260,6 +263,15 @@ def write_delay(writer: BytesWriter, queue_id: i64, seq_id: i64, until_ms: i64) 
     write_i64_be(writer, until_ms)
 
 
+def write_attempts(writer: BytesWriter, queue_id: i64, start: i64, end: i64, attempts: i64) -> None:
+    """Each of the messages from ``start`` up to and without ``end`` was handed out so often."""
+    writer.append(ATTEMPTS)
+    write_i32_be(writer, i32(queue_id))
+    write_i64_be(writer, start)
+    write_i32_be(writer, i32(end - start))
+    write_i32_be(writer, i32(attempts))
+
+
 def write_table(writer: BytesWriter, kind: i64, rows: dict[int, int]) -> None:
     """'F' or 'Q': a small number and a large one in each row."""
     writer.append(kind)
@@ -293,6 +305,8 @@ def _least_size(kind: i64) -> i64:
         return ACK_RUN_BYTES
     if kind == FORGET or kind == DROP or kind == FILES or kind == QUEUES:
         return FORGET_BYTES
+    if kind == ATTEMPTS:
+        return ATTEMPTS_BYTES
     return TO_TAIL_BYTES if kind == TO_TAIL or kind == DELAY else -1
 
 

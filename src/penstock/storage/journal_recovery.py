@@ -2,8 +2,8 @@
 
 In: a directory of journal files and the ids of the queues that exist.  Out: for each queue
 the messages that live as far as the journal knows, the seq_ids it says are settled (their
-messages may be in segments), delays, and the next seq_id.  Files are read from the newest to
-the oldest: an acknowledgement always lies in the file of its message or in a newer one, so
+messages may be in segments), delays, attempts, and the next seq_id.  Files are read from the newest
+to the oldest: an acknowledgement always lies in the file of its message or in a newer one, so
 when a message record is met everything that could have killed it has been read, and no
 object is made for a dead message.
 
@@ -37,11 +37,19 @@ from typing import Final, final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from penstock.core.message import LOGGED, PERSISTENT, REDELIVERED, Message
+from penstock.core.message import (
+    LOGGED,
+    PERSISTENT,
+    REDELIVERED,
+    Message,
+    attempts_of,
+    set_attempts,
+)
 from penstock.storage.files import FileSystem
 from penstock.storage.journal_codec import (
     ACK,
     ACK_RUN,
+    ATTEMPTS,
     BLOCK_HEADER_BYTES,
     DELAY,
     DROP,
@@ -81,13 +89,16 @@ class JournalledQueue:
                      the sync that covers the record is not attested
     ``acked``        seq_ids that are settled
     ``delays``       seq_id → not before, of the last word on each
+    ``attempts``     seq_id → how often it was handed out, of the last word on each that lives
     ``next_seq_id``  above every seq_id seen or reserved
     """
 
     __slots__ = (
         "acked",
+        "attempts",
         "chunks",
         "delays",
+        "file_attempts",
         "file_delays",
         "forgotten",
         "messages",
@@ -100,12 +111,45 @@ class JournalledQueue:
         self.acked: SeqRanges = SeqRanges()
         self.delays: dict[int, int] = {}
         self.file_delays: dict[int, int] = {}  # of the file being read
+        self.attempts: dict[int, int] = {}
+        self.file_attempts: dict[int, int] = {}  # of the file being read
         self.messages: list[Message] = []
         self.chunks: list[list[Message]] = []  # of the files read, newest first
 
     def saw(self, next_seq_id: i64) -> None:
         if next_seq_id > self.next_seq_id:
             self.next_seq_id = next_seq_id
+
+    def note_attempts(self, first: i64, count: i64, attempts: i64) -> None:
+        """Of those that live: what ended is in this file or in one that was read before."""
+        seq_id = first
+        while seq_id < first + count:
+            if not self.acked.contains(seq_id):
+                self.file_attempts[int(seq_id)] = int(attempts)
+            seq_id += 1
+
+    def file_is_read(self) -> None:
+        """The last words of a newer file, which was read before, stand."""
+        if self.file_delays:
+            for seq_id, until_ms in self.file_delays.items():
+                self.delays.setdefault(seq_id, until_ms)
+            self.file_delays = {}
+        if self.file_attempts:
+            for seq_id, attempts in self.file_attempts.items():
+                self.attempts.setdefault(seq_id, attempts)
+            self.file_attempts = {}
+
+    def join(self) -> None:
+        """All files were read."""
+        self.acked.settle()
+        for chunk in reversed(self.chunks):
+            self.messages.extend(chunk)
+        self.chunks = []
+        if self.attempts:
+            for message in self.messages:
+                attempts: i64 = self.attempts.get(int(message.seq_id), 0)
+                if attempts > attempts_of(message):
+                    set_attempts(message, attempts)
 
     def safe_next_seq_id(self) -> i64:
         """Transient messages leave no record: ids above the last one seen may have been used."""
@@ -149,10 +193,7 @@ class JournalRecovery:
         self.numbers = sorted([number for number in found if number > 0])
         self._read_all()
         for queue in self.queues.values():
-            queue.acked.settle()
-            for chunk in reversed(queue.chunks):
-                queue.messages.extend(chunk)
-            queue.chunks = []
+            queue.join()
             self.messages_read += len(queue.messages)
 
     def secure(self) -> None:
@@ -279,7 +320,7 @@ class JournalRecovery:
         queue = self.queues.get(int(queue_id))
         return self._unknown if queue is None else queue
 
-    # -- second pass over a file: the messages that live -----------------------------------
+    # -- second pass over a file: the messages that live, and what was counted of them ------
 
     def _collect(self, number: i64, data: bytes, blocks: list[int], attested: i64) -> None:
         for i in range(len(blocks) - 1):
@@ -290,17 +331,23 @@ class JournalRecovery:
             queue.messages = []
         self._touched = []
         for queue in self.queues.values():
-            if queue.file_delays:
-                for seq_id, until_ms in queue.file_delays.items():
-                    queue.delays.setdefault(seq_id, until_ms)  # a newer file was read before
-                queue.file_delays = {}
+            queue.file_is_read()
 
     def _collect_block(self, file_no: i64, data: bytes, at: i64, end: i64) -> None:
         queue = self._unknown
         known_id: i64 = -1
         while at < end:
             size = record_size(data, at, end)
-            if i64(data[at]) == MESSAGE:
+            kind = i64(data[at])
+            if kind == ATTEMPTS:
+                counted = self._queue(i64(read_i32_be(data, at + 1)))
+                if not counted.forgotten:
+                    counted.note_attempts(
+                        read_i64_be(data, at + 5),
+                        i64(read_i32_be(data, at + 13)),
+                        i64(read_i32_be(data, at + 17)),
+                    )
+            elif kind == MESSAGE:
                 queue_id = record_queue_id(data, at)
                 if queue_id != known_id:
                     queue = self._queue(queue_id)

@@ -218,6 +218,13 @@ class QueueIndex(IndexRewriting):
             segment.delays.pop(position, None)
         segment.marks_dirty = True
 
+    def set_attempts(self, seq_id: i64, attempts: i64) -> None:
+        """A living message was handed out so often; its record may say less."""
+        number = seq_id // self.entries
+        segment = self.segments[int(number)]
+        segment.attempts[int(seq_id - number * self.entries)] = int(attempts)
+        segment.marks_dirty = True
+
     def delays(self) -> dict[int, int]:
         """seq_id → not before, of all that are delayed."""
         found: dict[int, int] = {}
@@ -239,7 +246,8 @@ class QueueIndex(IndexRewriting):
         delivered = nothing if segment.delivered is None else bytes(segment.delivered)
         header = self._header(segment, MARKS)
         header.count = len(segment.delays)
-        payload = encode_marks(settled, delivered, segment.delays)
+        header.first = len(segment.attempts)
+        payload = encode_marks(settled, delivered, segment.delays, segment.attempts)
         segment.size += HEADER_BYTES + len(payload)
         segment.marks_dirty = False
         write = SegmentWrite(self, segment, self.path(segment.number), self._account)

@@ -9,7 +9,7 @@ Invariants (``check``):
       not count); live_count is 0 exactly when live_bytes is
   G2  blocks are sorted by their first position and lie within the file's size
   G3  synced <= size
-  G4  what is delayed has a record and is not settled
+  G4  what is delayed or counted has a record and is not settled
   G5  record_bytes, what the living take in the file, is within the blocks
 """
 
@@ -49,6 +49,7 @@ class Segment:
     """One segment; ``size`` and ``blocks`` include what is still being written."""
 
     __slots__ = (
+        "attempts",
         "blocks",
         "count",
         "delays",
@@ -102,6 +103,7 @@ class Segment:
         self.settled: bytearray | None = None
         self.delivered: bytearray | None = None
         self.delays: dict[int, int] = {}
+        self.attempts: dict[int, int] = {}  # counted since the records were written
 
     def note_expiry(self, expires_at_ms: i64) -> None:
         if expires_at_ms < self.soonest_ms:
@@ -166,6 +168,8 @@ class Segment:
         self.record_bytes -= record_size
         if self.delays:
             self.delays.pop(int(position), None)
+        if self.attempts:
+            self.attempts.pop(int(position), None)
         if transient:
             self.transient_count -= 1
         self.marks_dirty = True
@@ -185,6 +189,7 @@ class Segment:
                 settled[position >> 3] |= 1 << (position & 7)
         self.settled = settled
         self.delays = {place: until for place, until in self.delays.items() if place in kept}
+        self.attempts = {place: count for place, count in self.attempts.items() if place in kept}
         self.marks_dirty = True
 
     def is_settled(self, position: i64) -> bool:
@@ -237,6 +242,8 @@ class Segment:
         assert (self.live_bytes > 0) == (self.live_count > 0), "G1"
         assert 0 <= self.synced <= self.size, "G3"
         for position in self.delays:
+            assert not self.is_settled(position), "G4"
+        for position in self.attempts:
             assert not self.is_settled(position), "G4"
         assert 0 < self.record_bytes <= size or self.live_count == 0, "G5"
 

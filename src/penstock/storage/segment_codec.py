@@ -7,10 +7,11 @@ segment size).  The file is a row of blocks; everything is big-endian:
               first u32 | last u32 | count u32 | size u64 | crc u32 | payload
     kind 1    messages: ``count`` message records (message_record.py), ascending
     kind 2    marks: bitmap of settled positions, bitmap of delivered ones (E / 8 bytes each,
-              bit p % 8 of byte p / 8), then ``count`` rows (position u32, not before u64)
+              bit p % 8 of byte p / 8), then ``count`` rows (position u32, not before u64), then
+              ``first`` rows (position u32, attempts u32)
     kind 3    attestation: no payload, says that ``synced`` bytes of the file are on disk
 
-``first`` and ``last`` are the positions within the segment that a messages block spans.  The
+Of a messages block ``first`` and ``last`` are the positions within the segment that it spans.  The
 checksum covers header and payload, so every record is under one.  Blocks may be in any order
 of positions, and may overlap; a position is in at most one of them.  The last marks count.
 """
@@ -38,6 +39,7 @@ MESSAGES: Final[i64] = 1
 MARKS: Final[i64] = 2
 ATTEST: Final[i64] = 3
 DELAY_ROW_BYTES: Final[i64] = 12
+ATTEMPTS_ROW_BYTES: Final[i64] = 8
 
 
 def segment_file_name(number: int) -> str:
@@ -152,13 +154,24 @@ def damage(path: str, offset: int, size: int) -> Corrupt:
     )
 
 
-def encode_marks(settled: bytes, delivered: bytes, delays: dict[int, int]) -> bytes:
+def marks_size(header: BlockHeader, bitmap_bytes: i64) -> i64:
+    """Bytes of the payload that the header promises."""
+    return 2 * bitmap_bytes + DELAY_ROW_BYTES * header.count + ATTEMPTS_ROW_BYTES * header.first
+
+
+def encode_marks(
+    settled: bytes, delivered: bytes, delays: dict[int, int], attempts: dict[int, int]
+) -> bytes:
+    """The header's ``count`` and ``first`` say how many rows there are of each kind."""
     writer = BytesWriter()
     writer.write(settled)
     writer.write(delivered)
     for position, until_ms in delays.items():
         write_i32_be(writer, i32(position))
         write_i64_be(writer, i64(until_ms))
+    for position, count in attempts.items():
+        write_i32_be(writer, i32(position))
+        write_i32_be(writer, i32(count))
     return writer.getvalue()
 
 
@@ -169,3 +182,12 @@ def decode_delays(data: bytes, at: i64, count: i64) -> dict[int, int]:
         delays[int(read_i32_be(data, at))] = int(read_i64_be(data, at + 4))
         at += DELAY_ROW_BYTES
     return delays
+
+
+def decode_attempts(data: bytes, at: i64, count: i64) -> dict[int, int]:
+    """The rows that begin at ``at``."""
+    attempts: dict[int, int] = {}
+    for _ in range(count):
+        attempts[int(read_i32_be(data, at))] = int(read_i32_be(data, at + 4))
+        at += ATTEMPTS_ROW_BYTES
+    return attempts

@@ -76,8 +76,11 @@ class SegmentRewrite(DiskJob):
         nothing = bytes(segment.bitmap_bytes())
         self._settled: bytes = nothing if segment.settled is None else bytes(segment.settled)
         delivered = nothing if segment.delivered is None else bytes(segment.delivered)
-        self._marks: bytes = encode_marks(self._settled, delivered, segment.delays)
+        self._marks: bytes = encode_marks(
+            self._settled, delivered, segment.delays, segment.attempts
+        )
         self._delay_count: i64 = len(segment.delays)
+        self._attempts_count: i64 = len(segment.attempts)
         self._expected_count: i64 = segment.live_count
         self._expected_bytes: i64 = segment.record_bytes
         self._new: list[Block] = []
@@ -115,6 +118,7 @@ class SegmentRewrite(DiskJob):
             self._compare()
             marks = self._header(MARKS)
             marks.count = self._delay_count
+            marks.first = self._attempts_count
             self._put(files, handle, marks, self._marks)
             # Nobody sees the copy before it is on disk: that is what it says of itself.
             attestation = self._header(ATTEST)

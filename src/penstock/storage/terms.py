@@ -5,7 +5,7 @@ and delivered positions), for the message store its table.  Written last of all,
 name and renamed; used up by the start that reads it, before anything is changed, so terms
 that are there describe the data directory exactly.  docs/formats/terms.md is the page.
 
-    file     magic "PST" 01 | size u64 | crc u32 | payload
+    file     magic "PST" 02 | size u64 | crc u32 | payload
 
 Terms that are damaged are no loss: the start then reads everything, as after a crash.
 """
@@ -21,7 +21,7 @@ from penstock.storage.files import FileSystem
 from penstock.storage.segment import Block, Segment
 
 TERMS_FILE: Final = "terms"
-MAGIC_BYTES: Final = b"PST\x01"
+MAGIC_BYTES: Final = b"PST\x02"
 HEADER_BYTES: Final[i64] = 16
 
 
@@ -136,6 +136,10 @@ def _write_segment(writer: BytesWriter, segment: Segment) -> None:
     for position, until_ms in segment.delays.items():
         write_i64_be(writer, i64(position))
         write_i64_be(writer, i64(until_ms))
+    write_i32_be(writer, i32(len(segment.attempts)))
+    for position, attempts in segment.attempts.items():
+        write_i64_be(writer, i64(position))
+        write_i32_be(writer, i32(attempts))
     write_i32_be(writer, i32(len(segment.blocks)))
     for block in segment.blocks:
         write_i64_be(writer, block.first)
@@ -206,6 +210,9 @@ def _read_segment(reader: _Reader, queue_id: i64, entries: i64) -> Segment:
     for _ in range(reader.count()):
         position = reader.number()
         segment.delays[int(position)] = int(reader.number())
+    for _ in range(reader.count()):
+        position = reader.number()
+        segment.attempts[int(position)] = int(reader.count())
     for _ in range(reader.count()):
         first = reader.number()
         last = reader.number()
