@@ -116,33 +116,39 @@ class PenstockNsq(LiveBroker):
 
 # nsqd's flag -> our setting's flag; durations are whole milliseconds there.
 _SETTINGS: Final = {
-    "max-msg-size": "--nsq-max-msg-size",
-    "max-body-size": "--nsq-max-body-size",
+    "max-msg-size": "--nsq-max-msg-size-bytes",
+    "max-body-size": "--nsq-max-body-size-bytes",
     "max-msg-timeout": "--nsq-max-msg-timeout-ms",
     "max-req-timeout": "--nsq-max-req-timeout-ms",
     "max-rdy-count": "--nsq-max-rdy-count",
     "max-channel-consumers": "--nsq-max-channel-consumers",
     "max-heartbeat-interval": "--nsq-max-heartbeat-interval-ms",
-    "max-output-buffer-size": "--nsq-max-output-buffer-size",
+    "max-output-buffer-size": "--nsq-max-output-buffer-size-bytes",
     "max-output-buffer-timeout": "--nsq-max-output-buffer-timeout-ms",
     "max-deflate-level": "--nsq-max-deflate-level",
     "mem-queue-size": "--nsq-mem-queue-size",
     "deflate": "--nsq-deflate",
     "snappy": "--nsq-snappy",
     "auth-http-address": "--nsq-auth-http-addresses",
-    "tls-cert": "--tls-certificate",
-    "tls-key": "--tls-key",
+    "tls-cert": "--ssl-certfile",
+    "tls-key": "--ssl-keyfile",
     "tls-required": "--nsq-tls-required",
-    "tls-root-ca-file": "--tls-authority",
-    "tls-client-auth-policy": "--nsq-tls-client-auth-policy",
+    "tls-root-ca-file": "--ssl-cacertfile",
+}
+_WHOLE: Final = {
+    "--nsq-tls-required=true": ("--nsq-tls-required", "yes"),
+    "--tls-client-auth-policy=require-verify": (
+        *("--ssl-verify", "verify_peer"),
+        *("--ssl-fail-if-no-peer-cert", "true"),
+    ),
 }
 
 
-def _setting(flag: str, value: str) -> tuple[str, str]:
-    name = _SETTINGS[flag]
+def _setting(flag: str, value: str) -> tuple[str, ...]:
+    name = _SETTINGS.get(flag, f"--{flag}")
     if name.endswith("-ms"):
         value = str(int(value.removesuffix("s")) * 1000)
-    return name, value
+    return _WHOLE.get(f"{name}={value}", (name, value))
 
 
 class Family:
@@ -172,7 +178,7 @@ class Family:
 def _certificates(directory: Path, flags: dict[str, str]) -> None:
     """An authority, the server's pair and a client's pair."""
     authority = Authority(directory)
-    certificate, key = authority.sign("server", "/CN=localhost")
+    certificate, key = authority.sign("server", "/CN=localhost", "DNS:localhost,IP:127.0.0.1")
     authority.sign("client", "/CN=visitor")
     files = {"<certificate>": certificate, "<key>": key, "<authority>": str(authority.certificate)}
     for flag, value in flags.items():

@@ -23,8 +23,8 @@ class Authority:
             *("-keyout", str(self.key), "-out", str(self.certificate)),
         )
 
-    def sign(self, name: str, subject: str) -> tuple[str, str]:
-        """Certificate and key, as paths; ``subject`` in the spelling of openssl."""
+    def sign(self, name: str, subject: str, names: str = "") -> tuple[str, str]:
+        """Certificate and key, as paths; ``subject`` and other ``names`` as openssl spells them."""
         certificate, key, request = (
             self.directory / f"{name}.{ending}" for ending in ("pem", "key", "csr")
         )
@@ -32,8 +32,11 @@ class Authority:
             *("req", *_NEW_KEY, "-utf8", "-subj", subject),
             *("-keyout", str(key), "-out", str(request)),
         )
+        extensions = self.directory / f"{name}.ext"
+        extensions.write_text(f"subjectAltName={names}\n" if names else "")
         _openssl(
             *("x509", "-req", "-in", str(request), "-out", str(certificate), "-days", "2"),
+            *("-extfile", str(extensions)),
             *("-CA", str(self.certificate), "-CAkey", str(self.key), "-CAcreateserial"),
         )
         return str(certificate), str(key)

@@ -109,6 +109,26 @@ PROGRAMS = (
     ),
 )
 
+NSQ_PROGRAMS = (
+    Program(
+        "nsq_node",
+        ("package.json", "package-lock.json", "client.js"),
+        ("node", "npm"),
+        "apt-get install nodejs npm",
+        build_node,
+        lambda directory: ["node", str(directory / "client.js")],
+    ),
+    Program(
+        "nsq_go",
+        ("go.mod", "go.sum", "client.go"),
+        ("go",),
+        "apt-get install golang-go",
+        build_go,
+        lambda directory: [str(directory / "client")],
+    ),
+)
+"""Those of NSQ_CONVERSATION.md."""
+
 
 def missing_reason(program: Program) -> str | None:
     lacking = [tool for tool in program.tools if shutil.which(tool) is None]
@@ -148,10 +168,13 @@ def built(program: Program) -> Path:
     return target
 
 
-def start(program: Program, directory: Path, *arguments: object) -> subprocess.Popen[str]:
+def start(
+    program: Program, directory: Path, *arguments: object, **environment: str
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*program.command(directory), *map(str, arguments)],
         cwd=directory,
+        env=os.environ | environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
