@@ -125,8 +125,8 @@ def a_requeue_is_clamped(w: World) -> None:
 def timeout(w: World) -> None:
     t = w.name("t")
     a = w.subscriber(t, "c", rdy=1, msg_timeout=1000)
-    w.put(t, b"1")
     began = time.monotonic()
+    w.put(t, b"1")
     one = a.receive()
     a.quiet(0.7)
     again = a.receive()
@@ -162,8 +162,8 @@ def touch_extends(w: World) -> None:
     w.until_channel(t, "c", client_count=1)
     time.sleep(5.3)
     w.say("touched each half second for three seconds")
-    w.put(t, b"1")
     began = time.monotonic()
+    w.put(t, b"1")
     one = a.receive()
     for _ in range(6):
         time.sleep(0.5)
@@ -179,8 +179,8 @@ def touch_is_capped(w: World) -> None:
     a = w.subscriber(t, "c", rdy=1, msg_timeout=1000)
     time.sleep(5.3)
     w.say("touched each half second; the limit is three seconds")
-    w.put(t, b"1")
     began = time.monotonic()
+    w.put(t, b"1")
     one = a.receive()
     for _ in range(5):
         time.sleep(0.5)
@@ -205,8 +205,8 @@ def a_timed_out_message_goes_behind_the_others(w: World) -> None:
 def a_consumer_that_leaves_keeps_its_messages_until_their_timeout(w: World) -> None:
     t = w.name("t")
     a = w.subscriber(t, "c", rdy=1, msg_timeout=1500)
-    w.put(t, b"1")
     began = time.monotonic()
+    w.put(t, b"1")
     a.receive()
     a.close_socket()
     b = w.subscriber(t, "c", rdy=1, name="B")

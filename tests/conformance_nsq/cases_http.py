@@ -3,7 +3,7 @@
 import time
 
 from tests.conformance_nsq.case import World, case
-from tests.helpers.nsq_line import MAGIC, RawNsq, batch, sized
+from tests.helpers.nsq_line import RawNsq, batch, sized
 
 MAX = 1_048_576
 
@@ -199,10 +199,9 @@ def configuration(w: World) -> None:
 
 @case()
 def what_is_no_http(w: World) -> None:
-    for said in (MAGIC, b"  V2IDENTIFY\n\0\0\0\2{}", b"nonsense\r\n\r\n"):
+    for said in (b"  V2IDENTIFY\n\0\0\0\2{}", b"nonsense\r\n\r\n", b"\x16\x03\x01\n\n"):
         a = RawNsq(w.host, w.place.http_port, "A", w.lines.append)
         a.send_raw(said)
-        a.finish_sending()
         head = a.read_bytes(12)
         a.note(f"< {head!r}")
         a.close_socket()

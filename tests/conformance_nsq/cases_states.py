@@ -149,8 +149,20 @@ def names_of_channels(w: World) -> None:
 
 @case()
 def subscribe_twice(w: World) -> None:
-    t = w.name("t")
-    _subscribed(w, f"SUB {t} c", "IDENTIFY")
+    _subscribed(w, f"SUB {w.name('t')} c")
+
+
+@case()
+def identify_when_subscribed(w: World) -> None:
+    a = w.subscriber(w.name("t"), "c")
+    a.send("IDENTIFY", b"{}")
+    a.fate()
+
+
+@case()
+def commands_whose_body_is_missing(w: World) -> None:
+    """In a state in which they are refused anyway."""
+    _subscribed(w, "IDENTIFY", "AUTH")
 
 
 @case()
@@ -237,10 +249,17 @@ def closing(w: World) -> None:
 
 @case()
 def closing_refuses(w: World) -> None:
-    for line in (f"SUB {w.name('t')} c", "IDENTIFY", "FIN", "REQ x y", "RDY x", "AUTH"):
+    for line, body in (
+        (f"SUB {w.name('t')} c", None),
+        ("IDENTIFY", b"{}"),
+        ("FIN", None),
+        ("REQ x y", None),
+        ("RDY x", None),
+        ("AUTH", b"secret"),
+    ):
         a = w.subscriber(w.name("t"), "c")
         a.ask("CLS")
-        a.send(line)
+        a.send(line, body)
         a.fate(1.0)
         a.close_socket()
 
@@ -267,7 +286,9 @@ def authenticating_where_it_is_not_asked_for(w: World) -> None:
     a = w.client()
     a.send("AUTH and more", b"secret")
     a.fate()
-    _subscribed(w, "AUTH")
+    a = w.subscriber(w.name("t"), "c")
+    a.send("AUTH", b"secret")
+    a.fate()
 
 
 @case("small")
