@@ -96,6 +96,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "nsq_snappy": "false",
         "nsq_deflate": "false",
         "nsq_publish_mode": "fast",
+        "nsq_queue_scan": "probabilistic",
         "nsq_requeue_on_disconnect": "true",
         "nsq_broadcast_address": "here",
         "nsqlookupd_tcp_addresses": "a:4160,b:4160",

@@ -12,6 +12,8 @@ Of all policies whose pattern is found in the name the one with the highest prio
     overflow, queue-mode, dead-letter-*,     the argument, else the policy; operators have no say
     alternate-exchange
 
+    nsq-publish-mode                         the policy alone, for exchanges that are topics
+
 What a policy may say is checked key by key with RabbitMQ's words.  Keys that RabbitMQ knows and
 this release has no use for (mirroring, streams) are refused by name, as ``NotImplementedYet``: a
 policy that does nothing would be believed.
@@ -55,11 +57,13 @@ _WHAT: Final = {
     "max-length": "maximum length",
     "max-length-bytes": "maximum length in bytes",
     "message-ttl": "message TTL",
+    "nsq-publish-mode": "publish mode of a topic",
     "overflow": "overflow value",
     "queue-mode": "queue-mode value",
 }
 """Every key of a policy, and what RabbitMQ calls its value."""
 _WORDS: Final = {
+    "nsq-publish-mode": ("durable", "fast"),
     "overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
     "queue-mode": ("default", "lazy"),
 }
@@ -186,6 +190,9 @@ class PolicyBook:
         """Make them go by their arguments and what holds."""
         for exchange in exchanges:
             exchange.alternate = self.alternate_exchange(exchange.name, exchange.arguments)
+            policy = self.exchange_policy(exchange.name)
+            mode = None if policy is None else _text(policy.definition.get("nsq-publish-mode"))
+            exchange.publish_mode = mode or ""
 
     def alternate_exchange(self, name: str, arguments: dict[str, object]) -> str | None:
         """Where an exchange's unroutable messages go; None = nowhere."""

@@ -32,12 +32,13 @@ from typing import TYPE_CHECKING, Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.routes import any_refuses, queues_in
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import Latency, PublishTime, enqueue_time
 from penstock.queues.queue import Queue
-from penstock.routing.exchanges import NSQ_TOPIC, Exchange
+from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
 from penstock.storage.definition_records import ExchangeRecord
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ EPHEMERAL: Final = "#ephemeral"
 NAME_MAX: Final = 64
 PAUSED: Final = "x-nsq-paused"
 """Argument of a topic's exchange that says it is."""
+FAST: Final = "fast"
 EPHEMERAL_MAX_LENGTH: Final = 10_000
 MOVED_AT_ONCE: Final[i64] = 1024
 MOVED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
@@ -115,6 +117,9 @@ class Topic:
     ) -> None:
         self.exchange = exchange
         self.name = exchange.name[len(PREFIX) :]
+        self.queues: list[Queue] = []  # bound to it
+        self.reached: list[Queue] = []  # from there on, too, as of ``reached_epoch``
+        self.reached_epoch: i64 = -1
         self.channels: dict[str, Channel] = {}
         self.paused: bool = exchange.arguments.get(PAUSED) is True
         self.preparing: bool = False
@@ -137,6 +142,11 @@ class Topic:
     def message_bytes(self) -> i64:
         return self.exchange.published_bytes
 
+    def is_fast(self, by_default: bool) -> bool:
+        """Are publishers answered before the disk has their messages?"""
+        mode = self.exchange.publish_mode
+        return by_default if mode == "" else mode == FAST
+
     def depth(self) -> i64:
         """Messages no channel has got yet, deferred ones too."""
         return self.backlog.backing.ready_count() + self.backlog.deferred_count()
@@ -158,10 +168,13 @@ class Topic:
             self.backlog.wake()
 
     def look_for_channels(self) -> None:
-        """Which of the queues bound to it are its channels?"""
+        """Which queues are bound to it, and which of them are its channels?"""
+        bound: list[object] = []
+        self.exchange.match("", None, bound)
+        self.queues = [one for one in bound if isinstance(one, Queue)]
         found: dict[str, Channel] = {}
         prefix = self.exchange.name + SEPARATOR
-        for queue in self.destinations():
+        for queue in self.queues:
             name = queue.name[len(prefix) :]
             if not queue.name.startswith(prefix) or not is_name(name):
                 continue
@@ -172,12 +185,6 @@ class Topic:
                 queue.scanned = self._scanned()
                 found[name] = Channel(self, name, queue)
         self.channels = found
-
-    def destinations(self) -> list[Queue]:
-        """The queues bound to its exchange."""
-        found: list[object] = []
-        self.exchange.match("", None, found)
-        return [one for one in found if isinstance(one, Queue)]
 
 
 @final
@@ -330,9 +337,10 @@ class Topics:
         ``size`` is that of all bodies, for those who count.
         """
         self._count(topic, messages, size)
-        if topic.exchange.holds:
-            return self._vhost.publish([topic.backlog], messages, now_ms)
-        position, _ = self._vhost.publish_some(topic.destinations(), messages, now_ms)
+        queues = self.route(topic)
+        if not any_refuses(queues):
+            return self._vhost.publish(queues, messages, now_ms)
+        position, _ = self._vhost.publish_some(queues, messages, now_ms)
         return position
 
     def publish_deferred(
@@ -340,8 +348,22 @@ class Topics:
     ) -> i64:
         """As ``publish``; nobody gets them before that time."""
         self._count(topic, messages, size)
-        queues = [topic.backlog] if topic.exchange.holds else topic.destinations()
-        return self._vhost.publish_deferred(queues, messages, until_ms, now_ms)
+        return self._vhost.publish_deferred(self.route(topic), messages, until_ms, now_ms)
+
+    def route(self, topic: Topic) -> list[Queue]:
+        """Where its messages go now."""
+        return [topic.backlog] if topic.exchange.holds else self._reached(topic)
+
+    def _reached(self, topic: Topic) -> list[Queue]:
+        """The queues bound to it, and those behind exchanges bound to it."""
+        vhost = self._vhost
+        if topic.reached_epoch != vhost.epoch:
+            topic.reached_epoch = vhost.epoch
+            topic.reached = topic.queues
+            for exchange in topic.exchange.exchange_destinations():
+                further = queues_in(route(exchange, "", {}, vhost.exchanges))
+                topic.reached = list(dict.fromkeys([*topic.reached, *further]))
+        return topic.reached
 
     def _count(self, topic: Topic, messages: list[Message], size: i64) -> None:
         topic.exchange.published_count += len(messages)
@@ -355,7 +377,7 @@ class Topics:
         vhost = self._vhost
         backlog = topic.backlog
         backing = cast(VariableQueue, backlog.backing)
-        queues = topic.destinations()
+        queues = self._reached(topic)
         messages = backing.fetch(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         if messages:
             copies = [message.copy_for_queue() for message in messages]
@@ -393,7 +415,7 @@ class Topics:
                 assert not topic.preparing, "T1"
                 assert topic.exchange.has_bindings(), "T1"
                 assert topic.depth() == 0, "T1"
-            bound = topic.destinations()
+            bound = topic.queues
             for name, channel in topic.channels.items():
                 assert channel.queue in bound, "T2"
                 assert channel.queue.name == queue_name(topic.name, name), "T2"

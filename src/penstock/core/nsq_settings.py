@@ -110,3 +110,28 @@ class NsqSettings:
     nsq_max_output_buffer_timeout_ms = Integer(
         30_000, 1, 86_400_000, "Longest such time an NSQ client may ask for.", unit="ms"
     )
+    nsq_queue_scan = Text(
+        "exact",
+        "How deliveries and deferred messages whose time has come are found: `exact` knows every"
+        " deadline; `probabilistic` is nsqd's queueScanLoop, with the five settings that follow.",
+        choices=("exact", "probabilistic"),
+    )
+    nsq_queue_scan_interval_ms = Integer(
+        100, 1, 60_000, "How often the scan loop looks at some channels.", unit="ms"
+    )
+    nsq_queue_scan_refresh_interval_ms = Integer(
+        5000, 1, 3_600_000, "How often it learns which channels there are.", unit="ms"
+    )
+    nsq_queue_scan_selection_count = Integer(
+        20, 1, 1 << 20, "How many channels it looks at in a round."
+    )
+    nsq_queue_scan_dirty_percent = Integer(
+        25,
+        0,
+        100,
+        "With something due in more than so many per cent of them, another round follows at once.",
+        unit="percent",
+    )
+    nsq_queue_scan_worker_pool_max = Integer(
+        4, 1, 1024, "How many channels it looks at between two turns of the loop, at most."
+    )

@@ -105,6 +105,7 @@ class Exchange:
     ``alternate``      name of the exchange that gets what finds no destination here
     ``delays``         messages with a delay go to its ``room``, and from there on later
     ``holds``          all messages go to its ``room``, for now
+    ``publish_mode``   of a topic: when its publishers are answered; "" = as the node says
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Exchange:
         self.matcher: Matcher = make_matcher(type, arguments)
         self.delays: bool = type == DELAYED
         self.holds: bool = False
+        self.publish_mode: str = ""
         self.room: object = None
         self.published_count: i64 = 0  # by publishers that named it
         self.published_bytes: i64 = 0

@@ -42,7 +42,7 @@ from penstock.server.flow_settings import make_flow
 from penstock.server.listener import check_listeners, open_listeners
 from penstock.server.loop import Loop
 from penstock.server.machine import ASSUMED_BYTES, total_memory_bytes
-from penstock.server.nsq_settings import make_nsq
+from penstock.server.nsq_settings import make_nsq, make_scan_loop
 from penstock.server.resource_monitor import ResourceMonitor
 from penstock.server.secure_socket import tls_options
 from penstock.server.sessions import Sessions
@@ -130,6 +130,7 @@ class Node:
         self.broker.latency_window_ms = settings.nsq_e2e_processing_latency_window_time_s * 1000
         self.broker.flow = make_flow(settings)
         self.broker.publish_time = publish_time_ms
+        self.broker.scan = make_scan_loop(settings)
         self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
         self.recovery = self._recover(topology)
         self.committer = Committer(

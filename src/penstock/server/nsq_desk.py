@@ -195,7 +195,7 @@ class Desk:
         vhost.budget.allowance -= len(messages)
         if vhost.budget.allowance <= 0:
             self._broker.budgets.spent(vhost)
-        if self._nsq.fast:
+        if topic.is_fast(self._nsq.fast):
             return None
         if position <= self._broker.engine.journal.durable_position:
             return None

@@ -136,13 +136,13 @@ class NsqPublishing(PublishCredit):
         if budget.allowance <= 0:
             self._broker.budgets.spent(vhost)
         self.counts[run.topic] = self.counts.get(run.topic, 0) + int(count)
-        return 0 if self._shared.fast else position
+        return 0 if topic.is_fast(self._shared.fast) else position
 
     def _enqueue(self, vhost: Vhost, topic: Topic, run: PublishRun, cost: i64, now_ms: i64) -> i64:
         broker = self._broker
         flow = broker.flow
         store = broker.engine.store
-        queues = [topic.backlog] if topic.exchange.holds else topic.destinations()
+        queues = vhost.topics.route(topic)
         stored = store.pending_bytes()
         since = perf_counter_ns() if flow.measuring else 0
         position: i64 = 0

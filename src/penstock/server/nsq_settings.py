@@ -9,6 +9,7 @@ from collections.abc import Callable
 from penstock.broker.broker import Broker
 from penstock.core.settings import Settings
 from penstock.queues.consumers import Consumer
+from penstock.queues.scan_loop import ScanLoop
 from penstock.server.nsq_authority import HttpAuthority
 from penstock.server.nsq_layers import SocketLayers
 from penstock.server.nsq_shared import NsqShared
@@ -47,6 +48,20 @@ def make_nsq(
     shared.tls_required = settings.nsq_tls_required != "no"
     shared.max_channel_consumers = settings.nsq_max_channel_consumers
     return shared
+
+
+def make_scan_loop(settings: Settings) -> ScanLoop | None:
+    """None = every deadline is known."""
+    if settings.nsq_queue_scan == "exact":
+        return None
+    return ScanLoop(
+        lambda below, count: random.sample(range(below), count),
+        settings.nsq_queue_scan_interval_ms,
+        settings.nsq_queue_scan_refresh_interval_ms,
+        settings.nsq_queue_scan_selection_count,
+        settings.nsq_queue_scan_dirty_percent / 100,
+        settings.nsq_queue_scan_worker_pool_max,
+    )
 
 
 def _identify_limits(settings: Settings, tls: TlsOptions | None) -> IdentifyLimits:
