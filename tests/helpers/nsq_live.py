@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.helpers.broker_process import free_port
 from tests.helpers.certificates import Authority
@@ -36,7 +36,7 @@ class NsqLiveBroker(NsqBroker):
 
 
 class RawClient:
-    """One connection; answers and messages in the order in which they come."""
+    """One connection, a context; answers and messages in the order in which they come."""
 
     def __init__(self, broker: NsqLiveBroker) -> None:
         self._sock = socket.create_connection(("127.0.0.1", broker.tcp_port), 10)
@@ -71,5 +71,8 @@ class RawClient:
         self.send(data)
         return self.read(1)[0]
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
         self._sock.close()
