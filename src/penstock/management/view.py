@@ -298,7 +298,9 @@ class BrokerView:
                 "consumer_tag": consumer.tag,
                 "channel_details": self._channel_details(consumer),
                 "ack_required": not consumer.no_ack,
-                "prefetch_count": consumer.prefetch,
+                "prefetch_count": int(
+                    consumer.prefetch if consumer.window < 0 else consumer.window
+                ),
                 "exclusive": consumer.exclusive,
                 "active": True,
                 "activity_status": "up",

@@ -120,6 +120,15 @@ class NsqOpening(Session):
         except BrokerError:
             return  # said at the first command that needs rights
 
+    @property
+    def user_name(self) -> str:
+        """Whose rights hold; "" = nobody's yet."""
+        return "" if self._user is None else self._user.name
+
+    @property
+    def vhost_name(self) -> str:
+        return "" if self._vhost is None else self._vhost.name
+
     def _enter_as(self, user: User) -> None:
         """Raises BrokerError."""
         broker = self.shared.broker

@@ -10,11 +10,13 @@ from penstock.core.message import Message
 from penstock.management.facts import ChannelFacts, ConnectionFacts, ListenerFacts, Watch
 from penstock.management.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
+from penstock.server import nsq_watch
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.connection import Connection
 from penstock.server.flow_view import flow_row
 from penstock.server.loop import Loop
+from penstock.server.nsq_session import NsqSession
 from penstock.server.secure_socket import SecureSocket
 from penstock.server.session import Subscriber
 from penstock.wire.amqp.properties import body_of, decode_properties
@@ -33,9 +35,12 @@ class NodeWatch(Watch):
 
     def connection(self, session: object) -> ConnectionFacts | None:
         assert isinstance(session, Connection)
-        amqp = session.session
-        if session.gone or not isinstance(amqp, AmqpSession) or not amqp.decoder.opened:
+        if session.gone or not _is_entered(session):
             return None
+        amqp = session.session
+        if isinstance(amqp, NsqSession):
+            return nsq_watch.connection_facts(session, amqp)
+        assert isinstance(amqp, AmqpSession)
         user = amqp.link.user
         assert user is not None
         own_host, own_port = session.own_address()
@@ -73,21 +78,25 @@ class NodeWatch(Watch):
             # Its own end of the name costs a system call: asked of one only.
             if not name.startswith(f"{connection.peer[0]}:{connection.peer[1]} -> "):
                 continue
-            amqp = connection.session
-            if isinstance(amqp, AmqpSession) and amqp.decoder.opened and connection.name == name:
+            if _is_entered(connection) and connection.name == name:
                 return connection
         return None
 
     def close(self, session: object, reason: str) -> None:
         assert isinstance(session, Connection)
-        amqp = session.session
-        assert isinstance(amqp, AmqpSession)
-        amqp.force_close(reason)
-        self._loop.turn.touch(amqp)
+        there = session.session
+        assert isinstance(there, AmqpSession | NsqSession)
+        if isinstance(there, AmqpSession):
+            there.force_close(reason)
+        else:
+            there.shut_down()  # NSQ has no words for it
+        self._loop.turn.touch(there)
 
     def channels(self, session: object) -> list[ChannelFacts]:
         assert isinstance(session, Connection)
         amqp = session.session
+        if isinstance(amqp, NsqSession) and _is_entered(session):
+            return [nsq_watch.channel_facts(amqp)]
         if not isinstance(amqp, AmqpSession):
             return []
         return [_channel_facts(number, channel) for number, channel in amqp.channels.items()]
@@ -115,6 +124,14 @@ class NodeWatch(Watch):
             publishers_wait=turn.publishers_wait(),
             reason=turn.blocked_reason(),
         )
+
+
+def _is_entered(connection: Connection) -> bool:
+    """Has somebody logged in on it?"""
+    session = connection.session
+    if isinstance(session, NsqSession):
+        return nsq_watch.is_entered(session)
+    return isinstance(session, AmqpSession) and session.decoder.opened
 
 
 def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
