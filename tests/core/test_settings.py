@@ -19,6 +19,7 @@ from penstock.core.setting_kinds import (
     NameList,
     Number,
     Setting,
+    Shares,
     Text,
     Value,
 )
@@ -43,6 +44,8 @@ def value_of_kind(setting: Setting) -> st.SearchStrategy[Value]:
     if isinstance(setting, NameList):
         names = st.sampled_from(setting.choices) if setting.choices else PLAIN
         return st.lists(names, max_size=3).map(tuple)
+    if isinstance(setting, Shares):
+        return st.lists(st.sampled_from(["0.5", "0.99", "1"]), max_size=3).map(tuple)
     assert isinstance(setting, Text)
     return st.sampled_from(setting.choices) if setting.choices else PLAIN
 
@@ -144,6 +147,10 @@ def test_every_key_has_all_its_faces(key: str) -> None:
         ('ssl_fail_if_no_peer_cert = "true"', {}, {}, ["file", "allowed: true, false"]),
         ("", {"PENSTOCK_SSL_FAIL_IF_NO_PEER_CERT": "yes"}, {}, ["'yes'", "true, false"]),
         ('proxy_protocol = ["http"]', {}, {}, ["file", "'http'", "amqp and amqp/ssl"]),
+        ("nsq_e2e_processing_latency_percentiles = 0.5", {}, {}, ["file", "above 0 and up to 1"]),
+        ("nsq_e2e_processing_latency_percentiles = [true]", {}, {}, ["file", "up to 1"]),
+        ("", {}, {"nsq_e2e_processing_latency_percentiles": "0.5,0"}, ["flag", "up to 1"]),
+        ("", {}, {"nsq_e2e_processing_latency_percentiles": "99"}, ["flag", "up to 1"]),
         ("amqp_port = ", {}, {}, ["file: not TOML", "Invalid value"]),
     ],
 )
@@ -240,3 +247,10 @@ def test_limits_are_read_as_they_are_meant() -> None:
     assert settings.vm_memory_high_watermark == MemoryLimit(0.0, 2 << 30)
     assert settings.disk_free_limit == DiskLimit(-1, 1.5)
     assert settings.vm_memory_high_watermark_paging_ratio == 0.5
+
+
+def test_shares_are_read_as_numbers() -> None:
+    file = "nsq_e2e_processing_latency_percentiles = [1.0, 0.99]"
+    assert load_settings(file, {}, {}).nsq_e2e_processing_latency_percentiles == (1.0, 0.99)
+    flags = {"nsq_e2e_processing_latency_percentiles": "0.95, 0.5"}
+    assert load_settings(file, {}, flags).nsq_e2e_processing_latency_percentiles == (0.95, 0.5)

@@ -8,12 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from http.client import HTTPSConnection
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
 from penstock.client.amqp import Connection, Endpoint
+from tests.helpers.broker_process import BrokerFailed, free_port
+from tests.helpers.certificates import Authority
 from tests.helpers.nsq_broker import NsqBroker, ask, eventually
 
 
@@ -223,3 +227,49 @@ def test_ports_that_are_off_are_not_open() -> None:
         for port in (broker.api_port, broker.lookup_port, broker.lookup_tcp_port):
             with pytest.raises(ConnectionRefusedError):
                 ask(port, "GET", "/ping")
+
+
+@pytest.mark.parametrize("required, status", [("yes", 403), ("tcp-https", 200)])
+def test_tls(tmp_path: Path, required: str, status: int) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("broker", "/CN=localhost", "IP:127.0.0.1")
+    port = free_port()
+    settings = {
+        "PENSTOCK_SSL_CERTFILE": certificate,
+        "PENSTOCK_SSL_KEYFILE": key,
+        "PENSTOCK_SSL_PORT": "0",
+        "PENSTOCK_NSQ_HTTPS_PORT": str(port),
+        "PENSTOCK_NSQ_TLS_REQUIRED": required,
+    }
+    with NsqBroker(environment=settings) as broker:
+        context = authority.client_context()
+        with closing(HTTPSConnection("127.0.0.1", port, context=context, timeout=10)) as secure:
+            secure.request("GET", "/ping")
+            assert secure.getresponse().read() == b"OK"
+        plain = broker.ask("GET", "/ping")
+        assert plain.status == status
+        if status == 403:
+            assert plain.body == f'{{"message": "TLS_REQUIRED", "https_port": {port}}}'
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        broker = NsqBroker(environment={"PENSTOCK_NSQ_HTTP_PORT": str(port)})
+        with pytest.raises(BrokerFailed, match=f"cannot listen on 127.0.0.1:{port}"):
+            broker.start()
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"PENSTOCK_NSQLOOKUPD_TCP_ADDRESSES": "nowhere"}, "allowed: host:port"),
+        (
+            {"PENSTOCK_NSQLOOKUPD_TCP_ADDRESSES": "a:1", "PENSTOCK_NSQ_PORT": "0"},
+            "cannot register there",
+        ),
+    ],
+)
+def test_addresses_that_make_no_sense_stop_the_start(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(BrokerFailed, match=words):
+        NsqBroker(environment=settings).start()

@@ -18,6 +18,13 @@ class NsqHttpSettings:
     nsq_http_port = Integer(
         4151, 0, 65535, "TCP port of nsqd's HTTP API: publishing, topics, `/stats`. 0: off."
     )
+    nsq_https_port = Integer(
+        4152,
+        0,
+        65535,
+        "TCP port of the same API over TLS, opened when `ssl_certfile` is set. With"
+        ' `nsq_tls_required = "yes"` the other port only answers 403. 0: off.',
+    )
     nsqlookupd_tcp_port = Integer(
         4160, 0, 65535, "TCP port of the nsqlookupd within, for other nodes to register. 0: off."
     )

@@ -330,9 +330,8 @@ class Shares(Setting):
     def from_toml(self, raw: object) -> tuple[str, ...] | None:
         if not isinstance(raw, list):
             return None
-        if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in raw):
-            return None
-        return tuple(repr(one) for one in raw)
+        written = [written_size(one) for one in raw]
+        return None if None in written else tuple(str(one) for one in written)
 
     def within_bounds(self, value: Value) -> bool:
         if not isinstance(value, tuple):

@@ -42,8 +42,11 @@ def start_screen(
 
 
 def _listener_line(protocol: str, host: str, port: int) -> str:
-    if protocol == "nsq":
-        return f"  NSQ         [{host}]:{port}" if ":" in host else f"  NSQ         {host}:{port}"
+    if protocol.startswith("nsq"):
+        program, _, scheme = protocol.partition("/")
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        name = "NSQ" if program == "nsq" else program
+        return f"  {name:<11} {scheme}://{place}/" if scheme else f"  {name:<11} {place}"
     return f"  AMQP        {_amqp_url(protocol, host, port)}"
 
 

@@ -241,7 +241,10 @@ class Node:
                 version=__version__,
                 pid=os.getpid(),
                 compiled=is_compiled(),
-                listeners=[(one.protocol, one.host, one.port) for one in listeners],
+                listeners=[
+                    *((one.protocol, one.host, one.port) for one in listeners),
+                    *nsq.listeners(),
+                ],
                 http_port=http_port,
                 recovery=self.recovery,
                 ready_ms=(time.monotonic() - self._started) * 1000,
@@ -262,7 +265,8 @@ class Node:
         """Not started yet."""
         from penstock.server.nsq_services import NsqServices  # noqa: PLC0415 - as above
 
-        return NsqServices(self.settings, self.loop, self.nsq)
+        tls = None if self.tls is None else self.tls.context
+        return NsqServices(self.settings, self.loop, self.nsq, tls)
 
     def _stop(self, _number: int, _frame: object) -> None:
         self.loop.stopping = True

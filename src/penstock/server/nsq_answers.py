@@ -145,10 +145,12 @@ def refusal(status: int, text: str) -> web.Response:
     return web.Response(text=go_json({"message": text}), status=status, headers=headers)
 
 
-def application(table: Table) -> web.Application:
-    """Serves what the table says."""
+def application(table: Table, tls_at: int | None = None) -> web.Application:
+    """Serves what the table says; ``tls_at``: nothing, but the port where one is to come."""
 
     async def serve(request: web.Request) -> web.Response:
+        if tls_at is not None:
+            return _tls_required(tls_at)
         path, _, query = request.raw_path.partition("?")
         methods, option = _find(table, path)
         if methods is None:
@@ -176,6 +178,12 @@ def _find(table: Table, path: str) -> tuple[dict[str, Endpoint] | None, str]:
         return methods, ""
     folder, _, option = path.rpartition("/")
     return (table.get(folder + "/*"), option) if option else (None, "")
+
+
+def _tls_required(https_port: int) -> web.Response:
+    text = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'
+    headers = {**NSQ_TYPE, "Content-Type": JSON_TYPE}
+    return web.Response(text=text, status=403, headers=headers)
 
 
 def _not_found() -> web.Response:

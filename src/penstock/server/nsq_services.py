@@ -20,6 +20,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from ssl import SSLContext
 from typing import Final
 
 from aiohttp import web
@@ -28,11 +29,12 @@ from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topics import Topics, is_ephemeral
 from penstock.core.errors import BrokerError, SettingInvalid
 from penstock.core.settings import Settings
+from penstock.server.listener import tcp_socket
 from penstock.server.lookup_http import LookupApi, now_ms
 from penstock.server.lookup_peers import LookupPeers
 from penstock.server.lookup_tcp import LINE_MAX_BYTES, LookupServer
 from penstock.server.loop import Loop
-from penstock.server.nsq_answers import VERSION, Table, application
+from penstock.server.nsq_answers import VERSION, application
 from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import NsqdApi
@@ -164,7 +166,9 @@ def check_addresses(settings: Settings) -> None:
 class NsqServices:
     """Runs from ``start`` to ``stop``."""
 
-    def __init__(self, settings: Settings, loop: Loop, nsq: NsqShared) -> None:
+    def __init__(
+        self, settings: Settings, loop: Loop, nsq: NsqShared, tls: SSLContext | None
+    ) -> None:
         check_addresses(settings)
         self._settings = settings
         self._loop = loop
@@ -181,6 +185,9 @@ class NsqServices:
         self._server = LookupServer(self.lookup, self.config, loop.call)
         self.lookup_tcp_port = 0
         self.lookup_http_port = 0
+        self._tls = tls
+        self._needs_tls = settings.nsq_tls_required == "yes"
+        self._listening: list[tuple[str, int]] = []
         self._started: Future[None] = Future()
         self._thread: threading.Thread | None = None
         self._side: asyncio.AbstractEventLoop | None = None
@@ -197,6 +204,10 @@ class NsqServices:
         )
         self._thread.start()
         self._started.result()
+
+    def listeners(self) -> list[tuple[str, str, int]]:
+        """Protocol, host and port of each, for the start screen."""
+        return [(protocol, self._settings.bind, port) for protocol, port in self._listening]
 
     def stop(self) -> None:
         """Stop listening and wait for the thread; may be called twice."""
@@ -233,34 +244,45 @@ class NsqServices:
 
     async def _listen(self, runners: list[web.AppRunner]) -> asyncio.Server | None:
         settings = self._settings
+        table = self._api.table()
+        https_port = 0
+        if settings.nsq_https_port and self._tls is not None:
+            https_port = settings.nsq_https_port
+            https_port = await self._open(runners, https_port, application(table), self._tls)
+            self._listening.append(("nsq/https", https_port))
         if settings.nsq_http_port:
-            self.config.http_port = await self._open(
-                runners, settings.nsq_http_port, self._api.table()
-            )
+            plain = application(table, https_port if self._needs_tls else None)
+            self.config.http_port = await self._open(runners, settings.nsq_http_port, plain)
+            self._listening.append(("nsq/http", self.config.http_port))
         if settings.nsqlookupd_http_port:
+            lookups = application(LookupApi(self.lookup, self._loop.call).table())
             self.lookup_http_port = await self._open(
-                runners,
-                settings.nsqlookupd_http_port,
-                LookupApi(self.lookup, self._loop.call).table(),
+                runners, settings.nsqlookupd_http_port, lookups
             )
+            self._listening.append(("nsqlookupd/http", self.lookup_http_port))
         if not settings.nsqlookupd_tcp_port:
             return None
         registrar = await asyncio.start_server(
             self._server.handle,
-            settings.bind,
-            settings.nsqlookupd_tcp_port,
+            sock=tcp_socket(settings.bind, settings.nsqlookupd_tcp_port),
             limit=LINE_MAX_BYTES,
         )
         self.lookup_tcp_port = registrar.sockets[0].getsockname()[1]
+        self._listening.append(("nsqlookupd", self.lookup_tcp_port))
         return registrar
 
-    async def _open(self, runners: list[web.AppRunner], port: int, table: Table) -> int:
-        runner = web.AppRunner(
-            application(table), access_log=None, handle_signals=False, shutdown_timeout=1.0
-        )
+    async def _open(
+        self,
+        runners: list[web.AppRunner],
+        port: int,
+        served: web.Application,
+        tls: SSLContext | None = None,
+    ) -> int:
+        runner = web.AppRunner(served, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         runners.append(runner)
         await runner.setup()
-        await web.TCPSite(runner, self._settings.bind, port).start()
+        sock = tcp_socket(self._settings.bind, port)
+        await web.SockSite(runner, sock, ssl_context=tls).start()
         return int(runner.addresses[0][1])
 
     def _tell_ports(self) -> None:
