@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.broker_process import free_port
-from tests.helpers.live_broker import REPOSITORY
+from tests.helpers.live_broker import NO_NSQ, REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- quick-start: (\w+) -->\n```(\w+)\n(.*?)```", re.DOTALL)
@@ -37,7 +37,7 @@ def test_the_quick_start(tmp_path: Path) -> None:
         **os.environ,
         "PENSTOCK_AMQP_PORT": str(amqp_port),
         "PENSTOCK_HTTP_PORT": str(http_port),
-        "PENSTOCK_NSQ_PORT": "0",
+        **NO_NSQ,
         "PENSTOCK_HTTP_URL": f"http://127.0.0.1:{http_port}",
         "PENSTOCK_URL": f"amqp://guest:guest@127.0.0.1:{amqp_port}/%2f",
     }

@@ -99,6 +99,10 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "nsq_queue_scan": "probabilistic",
         "nsq_requeue_on_disconnect": "true",
         "nsq_broadcast_address": "here",
+        "nsq_statsd_address": "127.0.0.1:8125",
+        "nsq_statsd_prefix": "n.",
+        "nsq_statsd_mem_stats": "false",
+        "nsq_statsd_exclude_ephemeral": "true",
         "nsqlookupd_tcp_addresses": "a:4160,b:4160",
         "nsq_e2e_processing_latency_percentiles": "0.99,1.0",
     }

@@ -5,6 +5,7 @@ Names are those of nsqd's flags behind ``nsq_``, with the unit last.
 
 from penstock.core.setting_kinds import (
     NAME_MAX_BYTES,
+    Boolean,
     Integer,
     NameList,
     Shares,
@@ -54,4 +55,22 @@ class NsqHttpSettings:
     )
     nsq_e2e_processing_latency_window_time_s = Integer(
         600, 2, 86_400, "Over how long a time they are taken.", unit="s"
+    )
+    nsq_statsd_address = Text(
+        "",
+        "`host:port` of a statsd to which the numbers of topics and channels are pushed by UDP."
+        " Empty: to none.",
+        min_bytes=0,
+        max_bytes=NAME_MAX_BYTES,
+    )
+    nsq_statsd_prefix = Text(
+        "nsq.%s",
+        "What their names begin with; `%s` is the node: its broadcast address and HTTP port.",
+        min_bytes=0,
+        max_bytes=NAME_MAX_BYTES,
+    )
+    nsq_statsd_interval_s = Integer(60, 1, 86_400, "How often they are pushed.", unit="s")
+    nsq_statsd_mem_stats = Boolean(True, "Numbers of the interpreter's memory are pushed too.")
+    nsq_statsd_exclude_ephemeral = Boolean(
+        False, "Ephemeral topics and channels are left out of it."
     )

@@ -18,6 +18,7 @@ output_budget.py   what may wait for sockets that are not read
 range_session.py   one reader of ranges       watch.py      what management may see
 nsq_watch.py       NSQ clients as management shows them
 nsq_services.py    what runs beside the loop for NSQ
-nsq_http.py        nsqd's HTTP API    nsq_answers.py, nsq_desk.py, nsq_stats.py, nsq_config.py
+nsq_http.py        nsqd's HTTP API    nsq_answers.py, nsq_desk.py, nsq_stats.py, nsq_config.py,
+                   nsq_statsd.py
 lookup_http.py     nsqlookupd                 lookup_tcp.py, lookup_peers.py
 """

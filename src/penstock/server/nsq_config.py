@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.core.settings import Settings
 from penstock.server.nsq_answers import VERSION, Refused
+from penstock.server.nsq_statsd import PACKET_BYTES, full_prefix
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
@@ -127,6 +128,14 @@ class NsqConfig:
             "e2e_processing_latency_percentiles": list(
                 settings.nsq_e2e_processing_latency_percentiles
             ),
+            "statsd_address": settings.nsq_statsd_address,
+            "statsd_prefix": full_prefix(
+                settings.nsq_statsd_prefix, self.broadcast_address, self.http_port
+            ),
+            "statsd_interval": settings.nsq_statsd_interval_s * NS_PER_S,
+            "statsd_mem_stats": settings.nsq_statsd_mem_stats,
+            "statsd_udp_packet_size": PACKET_BYTES,
+            "statsd_exclude_ephemeral": settings.nsq_statsd_exclude_ephemeral,
             "deflate": settings.nsq_deflate,
             "max_deflate_level": settings.nsq_max_deflate_level,
             "snappy": settings.nsq_snappy,

@@ -37,9 +37,10 @@ from penstock.server.loop import Loop
 from penstock.server.nsq_answers import VERSION, application
 from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
-from penstock.server.nsq_http import NsqdApi
+from penstock.server.nsq_http import NsqdApi, on_loop
 from penstock.server.nsq_shared import NsqShared
-from penstock.server.nsq_stats import StatsView
+from penstock.server.nsq_stats import Row, StatsView
+from penstock.server.nsq_statsd import Statsd
 
 STOP_TIMEOUT_S: Final = 5.0
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -156,6 +157,10 @@ def check_addresses(settings: Settings) -> None:
                 f"nsqlookupd_tcp_addresses has {address!r}; allowed: host:port, such as"
                 " 127.0.0.1:4160"
             )
+    if settings.nsq_statsd_address and not is_address(settings.nsq_statsd_address):
+        raise SettingInvalid(
+            f"nsq_statsd_address = {settings.nsq_statsd_address!r}; allowed: host:port"
+        )
     if settings.nsqlookupd_tcp_addresses and not (settings.nsq_port and settings.nsq_http_port):
         raise SettingInvalid(
             "nsqlookupd_tcp_addresses is set, but a node without nsq_port or nsq_http_port cannot"
@@ -224,10 +229,16 @@ class NsqServices:
         self._stopping = asyncio.Event()
         runners: list[web.AppRunner] = []
         registrar: asyncio.Server | None = None
+        pushing: asyncio.Task[None] | None = None
         try:
             registrar = await self._listen(runners)
             self._tell_ports()
             await self._peers.follow(self.config.lookup_addresses)
+            if self._settings.nsq_statsd_address:
+                config = self.config
+                place = config.broadcast_address, config.http_port
+                statsd = Statsd(self._settings, *place, self._statistics)
+                pushing = asyncio.create_task(statsd.run())
             self._started.set_result(None)
             await self._wait()
         except BaseException as error:
@@ -235,12 +246,18 @@ class NsqServices:
                 raise
             self._started.set_exception(error)
         finally:
+            if pushing is not None:
+                pushing.cancel()
             await self._peers.close()
             if registrar is not None:
                 registrar.close()
                 self._server.close()
             for runner in runners:
                 await runner.cleanup()
+
+    async def _statistics(self, memory: bool) -> Row:
+        read = partial(self._stats.read, "", "", clients=False, memory=memory)
+        return await on_loop(self._loop.call, read)
 
     async def _listen(self, runners: list[web.AppRunner]) -> asyncio.Server | None:
         settings = self._settings

@@ -52,6 +52,10 @@ class StatsView:
     def stats(self, topic: str, channel: str, clients: bool, memory: bool, is_local: bool) -> Row:
         """Of one topic or channel, "" = all; raises AccessRefused."""
         self._desk.rights(is_local)
+        return self.read(topic, channel, clients, memory)
+
+    def read(self, topic: str, channel: str, clients: bool, memory: bool) -> Row:
+        """The same for ourselves."""
         stats: Row = {
             "version": VERSION,
             "health": self.health(),
