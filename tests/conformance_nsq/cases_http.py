@@ -203,5 +203,6 @@ def what_is_no_http(w: World) -> None:
         a = RawNsq(w.host, w.place.http_port, "A", w.lines.append)
         a.send_raw(said)
         head = a.read_bytes(12)
-        a.note(f"< {head!r}")
+        w.say("the answer begins with HTTP, which is how a client of NSQ knows its mistake")
+        a.note(f"< {head[:4]!r} {head[9:]!r}")
         a.close_socket()

@@ -154,11 +154,7 @@ def application(table: Table, tls_at: int | None = None) -> web.Application:
         path, _, query = request.raw_path.partition("?")
         methods, option = _find(table, path)
         if methods is None:
-            return (
-                _redirect(request.method, path)
-                if path.endswith("/") and path[:-1] in table
-                else _not_found()
-            )
+            return _redirect(table, request.method, path) or refusal(404, "NOT_FOUND")
         endpoint = methods.get(request.method)
         if endpoint is None:
             return _other_method(request.method, methods)
@@ -186,14 +182,17 @@ def _tls_required(https_port: int) -> web.Response:
     return web.Response(text=text, status=403, headers=headers)
 
 
-def _not_found() -> web.Response:
-    return refusal(404, "NOT_FOUND")
-
-
-def _redirect(method: str, path: str) -> web.Response:
-    """The same without the slash at its end."""
-    there = {"Location": path[:-1]}
-    return web.Response(status=301 if method == "GET" else 308, headers=there)
+def _redirect(table: Table, method: str, path: str) -> web.Response | None:
+    """To the path that was meant, as Go's router guesses: no other slashes, no capitals."""
+    there = "/" + "/".join(part for part in path.lower().split("/") if part)
+    if there == path or method not in table.get(there, {}):
+        return None
+    where = {"Location": there}
+    if method != "GET":
+        return web.Response(status=307, headers=where)
+    where["Content-Type"] = "text/html; charset=utf-8"
+    text = f'<a href="{there}">Moved Permanently</a>.\n\n'
+    return web.Response(status=301, headers=where, text=text)
 
 
 def _other_method(method: str, methods: dict[str, Endpoint]) -> web.Response:
