@@ -106,6 +106,7 @@ class PenstockNsq(LiveBroker):
         nsq_ports = (0, 0) if lookup else (self.port, self.nsq_http_port)
         super().__init__(
             arguments=(
+                *("--ssl-port", "0"),  # a free one, where there is TLS
                 *("--nsq-port", str(nsq_ports[0]), "--nsq-http-port", str(nsq_ports[1])),
                 *("--nsqlookupd-tcp-port", str(lookup_ports[0])),
                 *("--nsqlookupd-http-port", str(lookup_ports[1])),
@@ -126,7 +127,6 @@ _SETTINGS: Final = {
     "max-output-buffer-size": "--nsq-max-output-buffer-size-bytes",
     "max-output-buffer-timeout": "--nsq-max-output-buffer-timeout-ms",
     "max-deflate-level": "--nsq-max-deflate-level",
-    "mem-queue-size": "--nsq-mem-queue-size",
     "deflate": "--nsq-deflate",
     "snappy": "--nsq-snappy",
     "auth-http-address": "--nsq-auth-http-addresses",
@@ -135,6 +135,8 @@ _SETTINGS: Final = {
     "tls-required": "--nsq-tls-required",
     "tls-root-ca-file": "--ssl-cacertfile",
 }
+_WITHOUT: Final = {"mem-queue-size"}
+"""Flags that say nothing here; ``differences.py`` says why."""
 _WHOLE: Final = {
     "--nsq-tls-required=true": ("--nsq-tls-required", "yes"),
     "--tls-client-auth-policy=require-verify": (
@@ -145,6 +147,8 @@ _WHOLE: Final = {
 
 
 def _setting(flag: str, value: str) -> tuple[str, ...]:
+    if flag in _WITHOUT:
+        return ()
     name = _SETTINGS.get(flag, f"--{flag}")
     if name.endswith("-ms"):
         value = str(int(value.removesuffix("s")) * 1000)

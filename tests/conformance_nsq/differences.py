@@ -1,0 +1,241 @@
+"""Where Penstock answers otherwise than nsqd 1.3.0, on purpose, and why.
+
+The one list of such places, as ``tests/conformance/differences.py`` is for RabbitMQ.  An entry
+names a case and the lines of its record, one after the other, that read otherwise here.  The tests
+hold it to both sides: the record must contain the lines, and Penstock must answer exactly what the
+entry says, so an entry that is no longer true fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+RECORDED_ON = "2026-11-21"
+"""The last day on which all records were compared with nsqd 1.3.0 and were the same."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """In ``case`` the first lines that are ``theirs`` become ``ours``."""
+
+    case: str
+    theirs: tuple[str, ...]
+    ours: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One reason, and every place where it shows."""
+
+    reason: str
+    changes: tuple[Change, ...]
+
+
+_CLOSED = "A < closed"
+_JSON = "application/json; charset=utf-8 | nsq; version=1.0"
+_DROPPING = (
+    "stats <t>/c#ephemeral: depth=10000 in_flight_count=0 deferred_count=0 message_count={} "
+    "requeue_count=0 timeout_count=0 client_count=1 paused=False"
+)
+_NO_TOPIC = "stats <t>: none"
+_EMPTY_TOPIC = "stats <t>: depth=0 backend_depth=0 message_count=0 message_bytes=0 paused=False"
+
+
+def _unheard(case: str, raw: str, error: str) -> Change:
+    """What nsqd says to a client that has stopped in the middle of a command."""
+    return Change(
+        case,
+        (f"A > raw {raw}", "A > end", f"A < error {error}", _CLOSED),
+        (f"A > raw {raw}", "A > end", _CLOSED),
+    )
+
+
+def _half(raw: str, error: str) -> Change:
+    return _unheard("publish.half_a_publish", raw, error)
+
+
+def _waits(verb: str) -> Change:
+    error = f"A < error E_INVALID cannot {verb} in current state"
+    silence = (f"A > {verb}", "A < silence")
+    return Change("states.commands_whose_body_is_missing", (f"A > {verb}", error, _CLOSED), silence)
+
+
+def _no_topic(case: str) -> Change:
+    return Change(f"publish.{case}", (_EMPTY_TOPIC,), (_NO_TOPIC,))
+
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "A client that ends its connection in the middle of a command is not told so: nothing of "
+        "the command is looked at before it is whole.",
+        (
+            _unheard(
+                "auth.wrong_words_and_sizes",
+                "half a secret",
+                "E_BAD_BODY AUTH failed to read body",
+            ),
+            _unheard(
+                "auth.wrong_words_and_sizes",
+                "half a size",
+                "E_BAD_BODY AUTH failed to read body size",
+            ),
+            _unheard(
+                "identify.body_sizes",
+                "IDENTIFY with half a size",
+                "E_BAD_BODY IDENTIFY failed to read body size",
+            ),
+            _unheard(
+                "identify.body_sizes",
+                "IDENTIFY with half a body",
+                "E_BAD_BODY IDENTIFY failed to read body",
+            ),
+            _half(r"PUB <t> + b'\x00\x00'", "E_BAD_MESSAGE PUB failed to read message body size"),
+            _half(
+                r"PUB <t> + b'\x00\x00\x00\x05he'",
+                "E_BAD_MESSAGE PUB failed to read message body",
+            ),
+            _half(
+                r"DPUB <t> 1 + b'\x00\x00\x00\x05he'",
+                "E_BAD_MESSAGE DPUB failed to read message body",
+            ),
+            _half(r"MPUB <t> + b'\x00\x00'", "E_BAD_BODY MPUB failed to read body size"),
+            _half(
+                r"MPUB <t> + b'\x00\x00\x00 \x00\x00'",
+                "E_BAD_BODY MPUB failed to read message count",
+            ),
+            _half(
+                r"MPUB <t> + b'\x00\x00\x00 \x00\x00\x00\x02\x00\x00\x00\x01x\x00\x00'",
+                "E_BAD_MESSAGE MPUB failed to read message(1) body size",
+            ),
+            _half(
+                r"MPUB <t> + b'\x00\x00\x00 \x00\x00\x00\x02\x00\x00\x00\x01x\x00\x00\x00\x05he'",
+                "E_BAD_MESSAGE MPUB failed to read message body",
+            ),
+        ),
+    ),
+    Difference(
+        "For the same reason a command that has a body is refused when its body has come, not "
+        "before.",
+        (_waits("IDENTIFY"), _waits("AUTH")),
+    ),
+    Difference(
+        "An MPUB is exactly as long as it says. nsqd reads on behind it where its parts are "
+        "longer, and takes what is left for the next command where they are shorter.",
+        (
+            Change(
+                "publish.wrong_sizes_of_batches",
+                ("A < error E_BAD_BODY MPUB invalid message count 0",),
+                ("A < error E_BAD_BODY MPUB failed to read message count",),
+            ),
+            Change(
+                "publish.wrong_counts_of_batches",
+                ("A < silence",),
+                ("A < error E_BAD_MESSAGE MPUB failed to read message(1) body size", _CLOSED),
+            ),
+        ),
+    ),
+    Difference(
+        "A publish that is refused makes no topic.",
+        (
+            _no_topic("wrong_sizes_of_batches"),
+            _no_topic("wrong_counts_of_batches"),
+            _no_topic("wrong_messages_of_batches"),
+            _no_topic("half_a_publish"),
+        ),
+    ),
+    Difference(
+        "There is no `mem-queue-size`: how much of a queue is in memory follows from how much "
+        "memory there is, for all queues together. A small queue is in memory as a whole.",
+        (
+            Change(
+                "http.configuration",
+                (
+                    "http > GET /config/mem_queue_size",
+                    f"http < 200 OK [{_JSON}] 10000",
+                ),
+                (
+                    "http > GET /config/mem_queue_size",
+                    f'http < 400 Bad Request [{_JSON}] {{"message": "INVALID_OPTION"}}',
+                ),
+            ),
+            Change(
+                "manage.beyond_its_memory_a_channel_keeps_everything",
+                ("stats <t>/c: depth=10 backend_depth=7 message_count=10",),
+                ("stats <t>/c: depth=10 backend_depth=0 message_count=10",),
+            ),
+        ),
+    ),
+    Difference(
+        "A deferral is kept wherever the message is. nsqd loses it when its memory is full: the "
+        "fourth of four deferred messages came at once.",
+        (
+            Change(
+                "manage.what_is_deferred_is_beyond_memory_too",
+                (
+                    "A < message <id 1> attempts=1 b'4'",
+                    "# the first came at once",
+                    "A < message <id 2> attempts=1 b'1'",
+                    "A < message <id 3> attempts=1 b'2'",
+                    "A < message <id 4> attempts=1 b'3'",
+                ),
+                (
+                    "A < message <id 1> attempts=1 b'1'",
+                    "# the first came later",
+                    "A < message <id 2> attempts=1 b'2'",
+                    "A < message <id 3> attempts=1 b'3'",
+                    "A < message <id 4> attempts=1 b'4'",
+                ),
+            ),
+        ),
+    ),
+    Difference(
+        "An ephemeral channel's `message_count` counts what it took; nsqd counts what it dropped "
+        "as well.",
+        (
+            Change(
+                "manage.an_ephemeral_channel_drops_the_newest",
+                (_DROPPING.format(10005),),
+                (_DROPPING.format(10000),),
+            ),
+        ),
+    ),
+    Difference(
+        "An ephemeral topic without a channel keeps all of its backlog; nsqd drops what comes "
+        "after the first 10,000.",
+        (
+            Change(
+                "manage.an_ephemeral_topic_drops_the_newest",
+                ("stats <t>#ephemeral: depth=10000 message_count=10005",),
+                ("stats <t>#ephemeral: depth=10005 message_count=10005",),
+            ),
+        ),
+    ),
+)
+
+
+def changed_cases() -> set[str]:
+    return {change.case for difference in DIFFERENCES for change in difference.changes}
+
+
+def expected(case: str, recorded: Iterable[str]) -> list[str]:
+    """What Penstock must answer: the record, with the changes of this case applied."""
+    lines = list(recorded)
+    for difference in DIFFERENCES:
+        for change in difference.changes:
+            if change.case == case:
+                lines = _apply(change, lines)
+    return lines
+
+
+def _apply(change: Change, lines: list[str]) -> list[str]:
+    at = _place(change.theirs, lines)
+    if at < 0:
+        raise AssertionError(f"{change.case}: the record has no lines {change.theirs!r}")
+    return [*lines[:at], *change.ours, *lines[at + len(change.theirs) :]]
+
+
+def _place(wanted: Sequence[str], lines: Sequence[str]) -> int:
+    """Where these lines stand, one after the other; -1: nowhere."""
+    size = len(wanted)
+    return next((at for at in range(len(lines)) if tuple(lines[at : at + size]) == wanted), -1)
