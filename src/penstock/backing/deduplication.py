@@ -105,6 +105,13 @@ class DeduplicatingBacking(BackingQueue):
     # -- in and out ----------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
+        self._publish(messages, 0, now_ms)
+
+    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        """After a start the keys of what is still delayed are not known."""
+        self._publish(messages, until_ms, now_ms)
+
+    def _publish(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
         taken: list[Message] = []
         keys: list[str] = []
         new: set[str] = set()
@@ -119,7 +126,10 @@ class DeduplicatingBacking(BackingQueue):
             keys.append(key)
         if not taken:
             return
-        self._within.publish(taken, now_ms)
+        if until_ms > 0:
+            self._within.publish_delayed(taken, until_ms, now_ms)
+        else:
+            self._within.publish(taken, now_ms)
         for place in range(len(taken)):
             if keys[place] != "":
                 self._note(keys[place], self._place(taken[place]))
@@ -180,6 +190,15 @@ class DeduplicatingBacking(BackingQueue):
         self._within.delete()
 
     # -- as within -----------------------------------------------------------------------
+
+    def count_delayed(self) -> i64:
+        return self._within.count_delayed()
+
+    def next_due_ms(self) -> i64:
+        return self._within.next_due_ms()
+
+    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+        return self._within.release_due(now_ms, at_most)
 
     def next_sweep_ms(self) -> i64:
         return self._within.next_sweep_ms()

@@ -30,6 +30,21 @@ class BackingQueue:
         """
         raise NotImplementedError
 
+    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        """As ``publish``, but none is ready before that time."""
+        raise NotImplementedError
+
+    def count_delayed(self) -> i64:
+        raise NotImplementedError
+
+    def next_due_ms(self) -> i64:
+        """When ``release_due`` should be called next; 0 = nothing is delayed."""
+        raise NotImplementedError
+
+    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+        """What is due becomes ready at the place it had; returns how many."""
+        raise NotImplementedError
+
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
         """Take from the head: ready becomes pending.
 

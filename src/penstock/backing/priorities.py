@@ -44,7 +44,8 @@ class PriorityBacking(BackingQueue):
     def adopted(self) -> None:
         """After recovery: parts may hold messages from before."""
         for priority in range(len(self._parts)):
-            if self._parts[priority].ready_count() > 0:
+            part = self._parts[priority]
+            if part.ready_count() > 0 or part.count_delayed() > 0:
                 self._use(priority)
 
     def _use(self, priority: i64) -> BackingQueue:
@@ -81,6 +82,32 @@ class PriorityBacking(BackingQueue):
         for hand in self._by_priority(messages):
             priority = self._priority(hand[0])
             self._use(priority).publish(self._marked(hand, priority), now_ms)
+
+    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        for hand in self._by_priority(messages):
+            priority = self._priority(hand[0])
+            part = self._use(priority)
+            part.publish_delayed(self._marked(hand, priority), until_ms, now_ms)
+
+    def count_delayed(self) -> i64:
+        count: i64 = 0
+        for priority in self._used:
+            count += self._parts[priority].count_delayed()
+        return count
+
+    def next_due_ms(self) -> i64:
+        first: i64 = 0
+        for priority in self._used:
+            due_ms = self._parts[priority].next_due_ms()
+            if due_ms > 0 and (first == 0 or due_ms < first):
+                first = due_ms
+        return first
+
+    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+        count: i64 = 0
+        for priority in self._used:
+            count += self._parts[priority].release_due(now_ms, at_most - count)
+        return count
 
     # -- out -----------------------------------------------------------------------------
 

@@ -89,6 +89,7 @@ class Broker:
         self.budgets = Budgets(self.vhosts, self.admission.vhost_reasons)
         self._wakeups: list[Queue] = []
         self._refills: list[Queue] = []
+        self._letter_writer = letter_writer
         self._make_backing = make_backing
         self._new_incarnation = new_incarnation
 
@@ -139,6 +140,9 @@ class Broker:
             adopt(queue.backing, record.queue_id, found)
             if queue.releases_to is not None:
                 queue.wake()  # what is ready there has not been looked at
+            elif queue.backing.count_delayed() > 0:
+                queue.defers = True
+                queue.wake()
         for vhost in self.vhosts.values():
             for topic in vhost.topics.topics.values():
                 topic.look()
@@ -247,7 +251,7 @@ class Broker:
             self.delays.sort(room, now_ms)
         else:
             topics = self.vhosts[room.vhost].topics
-            topics.move(exchange, self.dead_letters.settle_later, now_ms)
+            topics.move(exchange, self._letter_writer, self.dead_letters.settle_later, now_ms)
 
     def has_wakeups(self) -> bool:
         return len(self._wakeups) > 0

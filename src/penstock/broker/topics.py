@@ -32,8 +32,10 @@ from typing import TYPE_CHECKING, Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.broker.routes import any_refuses, queues_in
+from penstock.broker.routes import any_refuses
 from penstock.core.errors import PreconditionFailed
+from penstock.core.headers import NOW
+from penstock.core.letters import LetterWriter
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import Latency, PublishTime, enqueue_time
@@ -351,57 +353,101 @@ class Topics:
         return self._vhost.publish_deferred(self.route(topic), messages, until_ms, now_ms)
 
     def route(self, topic: Topic) -> list[Queue]:
-        """Where its messages go now."""
-        return [topic.backlog] if topic.exchange.holds else self._reached(topic)
-
-    def _reached(self, topic: Topic) -> list[Queue]:
-        """The queues bound to it, and those behind exchanges bound to it."""
-        vhost = self._vhost
-        if topic.reached_epoch != vhost.epoch:
-            topic.reached_epoch = vhost.epoch
-            topic.reached = topic.queues
-            for exchange in topic.exchange.exchange_destinations():
-                further = queues_in(route(exchange, "", {}, vhost.exchanges))
-                topic.reached = list(dict.fromkeys([*topic.reached, *further]))
+        """Where its messages go now; those of NSQ, which have no key and no headers."""
+        if topic.exchange.holds:
+            return [topic.backlog]
+        if topic.reached_epoch != self._vhost.epoch:
+            topic.reached_epoch = self._vhost.epoch
+            topic.reached = self._reached(topic, [""], {})
         return topic.reached
 
     def _count(self, topic: Topic, messages: list[Message], size: i64) -> None:
         topic.exchange.published_count += len(messages)
         topic.exchange.published_bytes += size
 
-    def move(self, exchange: Exchange, settle_later: SettleLater, now_ms: i64) -> None:
+    def _reached(self, topic: Topic, keys: list[str], headers: dict[str, object]) -> list[Queue]:
+        """The queues a message gets to that does not stay in the backlog, each once."""
+        exchange = topic.exchange
+        if not exchange.bound_exchanges:
+            return topic.queues
+        hops: list[object] = []
+        for key in keys:
+            exchange.match(key, headers, hops)
+        found: dict[Queue, bool] = {}
+        for hop in hops:
+            if isinstance(hop, Exchange):
+                for queue in route(hop, keys[0], headers, self._vhost.exchanges, keys[1:]):
+                    found[cast(Queue, queue)] = True
+            else:
+                found[cast(Queue, hop)] = True
+        found.pop(topic.backlog, None)  # a way that leads back here
+        return list(found)
+
+    def _pass_on(
+        self,
+        topic: Topic,
+        messages: list[Message],
+        until_ms: i64,
+        letters: LetterWriter,
+        now_ms: i64,
+    ) -> i64:
+        """To where each would have gone, had it not been held; as ``publish``.
+
+        0 = it was not deferred.
+        """
+        if not topic.exchange.bound_exchanges:
+            return self._publish_to(topic.queues, messages, until_ms, now_ms)
+        position: i64 = 0
+        for message in messages:
+            letter = letters.release(message)
+            letter.headers[NOW] = int(now_ms)
+            queues = self._reached(topic, letter.keys, letter.headers)
+            at = self._publish_to(queues, [message], until_ms, now_ms)
+            position = at if at > 0 else position
+        return position
+
+    def _publish_to(
+        self, queues: list[Queue], messages: list[Message], until_ms: i64, now_ms: i64
+    ) -> i64:
+        if until_ms > 0:
+            return self._vhost.publish_deferred(queues, messages, until_ms, now_ms)
+        position, _ = self._vhost.publish_some(queues, messages, now_ms)
+        return position
+
+    def move(
+        self, exchange: Exchange, letters: LetterWriter, settle_later: SettleLater, now_ms: i64
+    ) -> None:
         """Some of the backlog goes on to where bindings lead now."""
         topic = self.topics[exchange.name[len(PREFIX) :]]
         if not topic.may_move():
             return
-        vhost = self._vhost
         backlog = topic.backlog
         backing = cast(VariableQueue, backlog.backing)
-        queues = self._reached(topic)
         messages = backing.fetch(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         if messages:
             copies = [message.copy_for_queue() for message in messages]
-            position, _ = vhost.publish_some(queues, copies, now_ms)
+            position = self._pass_on(topic, copies, 0, letters, now_ms)
             settle_later(position, backlog, messages)
         more = len(messages) > 0
         if backing.ready_count() == 0:
-            more = self._move_deferred(backlog, queues, settle_later, now_ms)
+            more = self._move_deferred(topic, letters, settle_later, now_ms)
         if more:
             backlog.wake()
         topic.look()
 
     def _move_deferred(
-        self, backlog: Queue, queues: list[Queue], settle_later: SettleLater, now_ms: i64
+        self, topic: Topic, letters: LetterWriter, settle_later: SettleLater, now_ms: i64
     ) -> bool:
         """Some of them; those that were due long ago are due in their channels at once.
 
         Are there more?
         """
+        backlog = topic.backlog
         backing = cast(VariableQueue, backlog.backing)
         taken = backing.take_delayed(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         for message, until_ms in taken:
             copies = [message.copy_for_queue()]
-            position = self._vhost.publish_deferred(queues, copies, until_ms, now_ms)
+            position = self._pass_on(topic, copies, until_ms, letters, now_ms)
             settle_later(position, backlog, [message])
         return len(taken) > 0 and backing.count_delayed() > 0
 

@@ -39,6 +39,7 @@ class LeasedMessages(LimitedMessages):
         self.leases: Leases | None = None
         self.latency: Latency | None = None  # measured when somebody wants to know it
         self.scanned: bool = False  # its deadlines are found by the scan loop
+        self.defers: bool = False  # something may be delayed, or in flight with a deadline
         self.unacked_count: i64 = 0
         self.requeued_count: i64 = 0  # given back before their time
         self.timed_out_count: i64 = 0
@@ -52,6 +53,7 @@ class LeasedMessages(LimitedMessages):
         if self.leases is None and isinstance(self.backing, VariableQueue):
             self.leases = Leases()
             self.counts_attempts = True
+            self.defers = True
         return self.leases is not None
 
     def _count_attempts(self, messages: list[Message]) -> None:
@@ -103,42 +105,46 @@ class LeasedMessages(LimitedMessages):
 
     def expire(self, now_ms: i64) -> None:
         super().expire(now_ms)
-        if self.leases is not None and not self.scanned:
+        if self.defers and not self.scanned:
             self.release_due(now_ms)
 
     def release_due(self, now_ms: i64) -> bool:
         """What is over its deadline or was delayed for long enough is ready; True = some was."""
         leases = self.leases
-        if leases is None:
-            return False
+        some = leases is not None and self._time_out(leases, now_ms)
+        if 0 < self.backing.next_due_ms() <= now_ms:
+            before = self.backing.ready_bytes()
+            if self.backing.release_due(now_ms, RELEASED_AT_ONCE) > 0:
+                if self._counts_bodies():
+                    self._body_bytes += self.backing.ready_bytes() - before
+                self.wake()
+                return True
+        return some
+
+    def _time_out(self, leases: Leases, now_ms: i64) -> bool:
         late = leases.expired(now_ms, RELEASED_AT_ONCE)
-        if late:
-            for consumer, _ in late:
-                consumer.release(1)
-            self.timed_out_count += len(late)
-            self._take_back([message for _, message in late], 0, now_ms)
-        backing = cast(VariableQueue, self.backing)
-        if not 0 < backing.next_due_ms() <= now_ms:
-            return len(late) > 0
-        if backing.release_due(now_ms, RELEASED_AT_ONCE) == 0:
-            return len(late) > 0
-        self.wake()
+        if len(late) == 0:
+            return False
+        for consumer, _ in late:
+            consumer.release(1)
+        self.timed_out_count += len(late)
+        self._take_back([message for _, message in late], 0, now_ms)
         return True
 
     def next_due_ms(self) -> i64:
         due_ms = super().next_due_ms()
-        leases = self.leases
-        if leases is None or self.scanned:
+        if not self.defers or self.scanned:
             return due_ms
-        due_ms = _earlier(due_ms, leases.first_ms())
-        return _earlier(due_ms, cast(VariableQueue, self.backing).next_due_ms())
+        leases = self.leases
+        if leases is not None:
+            due_ms = _earlier(due_ms, leases.first_ms())
+        return _earlier(due_ms, self.backing.next_due_ms())
 
     # -- letting go ------------------------------------------------------------------------
 
     def deferred_count(self) -> i64:
         """How many wait for their time."""
-        backing = self.backing
-        return backing.count_delayed() if isinstance(backing, VariableQueue) else 0
+        return self.backing.count_delayed()
 
     def empty(self) -> i64:
         """Let go of everything but what consumers without a deadline hold; returns how many."""

@@ -19,12 +19,11 @@ Invariants (``check``):
   Q4  ``unacked_count`` = deliveries waiting for settlement, over consumers and gets
 """
 
-from typing import Final, cast, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.backing.variable_queue import VariableQueue
 from penstock.core.credit import Stage
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
@@ -141,7 +140,8 @@ class Queue(LeasedMessages):
 
     def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
         """Take messages that are not to be handed out before that time."""
-        cast(VariableQueue, self.backing).publish_delayed(messages, until_ms, now_ms)
+        self.backing.publish_delayed(messages, until_ms, now_ms)
+        self.defers = True
         self.published_count += len(messages)
         self.active_at_ms = now_ms
         self.wake()
