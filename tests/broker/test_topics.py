@@ -128,6 +128,7 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(name=TOPIC, really=st.sampled_from([False, False, True]))
     def delete_topic(self, name: str, really: bool) -> None:
         if name in self.model and really:
+            self.let_go_of_sinks(name)
             self.vhost.topics.delete(self.vhost.topics.topics[name])
             del self.model[name]
             assert exchange_name(name) not in self.vhost.exchanges
@@ -160,6 +161,12 @@ class TopicMachine(RuleBasedStateMachine):
             del sinks[sink]
             self.let_go_of_all(queue)
             self.lost_a_sink(name)
+
+    def let_go_of_sinks(self, name: str) -> None:
+        """What is bound and no channel keeps what it has, but the model forgets it."""
+        for sink in self.model[name].sinks:
+            if sink not in CHANNELS:
+                self.let_go_of_all(self.vhost.queues[sink])
 
     def let_go_of_all(self, queue: Queue) -> None:
         queue.purge()
@@ -253,9 +260,7 @@ class TopicMachine(RuleBasedStateMachine):
         for name in list(self.model):
             model = self.model[name]
             if model.ephemeral:
-                for sink in model.sinks:
-                    if sink not in CHANNELS:
-                        self.let_go_of_all(self.vhost.queues[sink])
+                self.let_go_of_sinks(name)
                 del self.model[name]
             else:
                 model.sinks.pop(CHANNELS[2], None)

@@ -41,7 +41,7 @@ from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
 
 READ_BYTES: Final[i64] = 1024 * 1024
-RELEASED_AT_ONCE: Final[i64] = 4096
+RELEASED_AT_ONCE: Final[i64] = 2048
 """What those who call ``release_due`` in a turn give it as ``at_most``."""
 RETRY_MS: Final[i64] = 50
 

@@ -16,9 +16,9 @@ backing can delay messages; colons are in no NSQ name, so names cannot be taken 
 A topic and its channels are all in the definitions of exchanges, queues and bindings: here is
 only what one can look up, made anew at each start (``attach``, ``bindings_changed``).
 
-An ephemeral topic is a transient exchange that goes with its last binding; an ephemeral channel
-is a transient queue of bounded length that goes with its last consumer, and drops what comes when
-it is full.
+An ephemeral topic is a transient exchange that goes with its last binding, and all its channels are
+transient queues; an ephemeral channel is one of bounded length that goes with its last consumer,
+and drops what comes when it is full.
 
 Invariants (``check``):
   T1  a topic that does not hold is not paused or prepared, has a binding and an empty backlog
@@ -226,8 +226,9 @@ class Topics:
         arguments: dict[str, object] = {}
         if ephemeral:
             arguments = {"x-max-length": EPHEMERAL_MAX_LENGTH, "x-overflow": "reject-publish"}
+        durable = not ephemeral and not topic.ephemeral  # no start would find its topic
         queue = self._vhost.declare_queue(
-            queue_name(topic.name, name), not ephemeral, None, ephemeral, arguments, now_ms
+            queue_name(topic.name, name), durable, None, ephemeral, arguments, now_ms
         )
         self._vhost.bind_queue(queue, topic.exchange.name, "", {})
         if name not in topic.channels:
