@@ -11,6 +11,7 @@ import pytest
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import ATTEMPTS_SHIFT, REDELIVERED
+from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
@@ -212,3 +213,44 @@ def test_what_was_taken_is_delayed_again_after_a_crash(size: int) -> None:
         queue.ack([taken[0][0]])
         queue.check()
         one.commit()
+
+
+def test_what_is_published_for_later_rests_only_when_its_time_is_on_disk() -> None:
+    """Else a kill would find it ready: the segment has it, and the journal knows of no delay."""
+    files = SimFileSystem()
+    one = opened(files, paging=8)
+    queue = one.queues[QUEUE_ID]
+    queue.publish_delayed([message(b"%d:" % i) for i in range(4)], 500, 1)
+    for _ in range(5):
+        one.work(1)
+        one.run_jobs()
+    files.kill()
+    one = opened(files, paging=8)
+    queue = one.queues[QUEUE_ID]
+    assert bodies(queue) == []
+    queue.publish_delayed([message(b"%d:" % i) for i in range(4)], 500, 1)
+    one.commit()
+    one.settle(1)
+    queue.check()
+    assert one.engine.ram.queued_bytes == 4 * MESSAGE_OVERHEAD_BYTES, "now it rests"
+    files.kill()
+    queue = opened(files).queues[QUEUE_ID]
+    assert queue.count_delayed() == 4
+
+
+def test_what_is_delayed_holds_up_no_paging() -> None:
+    """One that is due in a year, behind a long backlog: the backlog rests all the same."""
+    one = opened(SimFileSystem())
+    queue = one.queues[QUEUE_ID]
+    fill(queue, 300)
+    queue.publish_delayed([message(b"900:")], 500, 1)
+    fill(queue, 300)
+    one.commit()
+    one.engine.ram.paging_bytes = 8
+    one.settle(1)
+    queue.check()
+    assert queue.delta_count > 400
+    assert queue.release_due(500, EVERYTHING) == 1
+    queue.check()
+    found = bodies(queue)
+    assert (len(found), found[300]) == (601, b"900")

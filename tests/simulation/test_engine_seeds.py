@@ -22,8 +22,18 @@ FAILED_ONCE = (
     4,  # a group tried again was written over in a store file left behind
     213,  # two starts on a full disk, each with a journal file begun in vain
     1307,  # a read here and now waited for a compaction to be heard of
+    216768323,  # published for later, and in a segment before its time was on disk
 )
-WANTED = ("crashes", "rewrites", "moves", "releases", "full disks", "failures", "clean stops")
+WANTED = (
+    "crashes",
+    "rewrites",
+    "moves",
+    "releases",
+    "counted",
+    "full disks",
+    "failures",
+    "clean stops",
+)
 
 
 def test_random_lives() -> None:
