@@ -260,6 +260,7 @@ def test_before_sub(node: NsqBroker, data: bytes, answer: bytes) -> None:
     [
         (b"SUB t c\n", b"E_INVALID cannot SUB in current state"),
         (identify(), b"E_INVALID cannot IDENTIFY in current state"),
+        (b"IDENTIFY\n", b"E_INVALID cannot IDENTIFY in current state"),
         (auth("s"), b"E_INVALID cannot AUTH in current state"),
         (b"RDY 2501\n", b"E_INVALID RDY count 2501 out of range 0-2500"),
         (b"RDY x\n", b"E_INVALID RDY could not parse count x"),

@@ -125,6 +125,8 @@ def test_after_identify_and_auth_the_reader_waits() -> None:
         (b"PUB t\n\0\0\x03\xe9", "E_BAD_MESSAGE", "PUB message too big 1001 > 1000"),
         (b"MPUB t\n\0\0\x13\x89", "E_BAD_BODY", "MPUB body too big 5001 > 5000"),
         (b"MPUB t\n\0\0\0\0", "E_BAD_BODY", "MPUB invalid body size 0"),
+        (b"MPUB t\n\0\0\0\x01\0\0\0\0", "E_BAD_BODY", "MPUB invalid message count 0"),
+        (b"MPUB t\n\0\0\0\x03\0\0\0\x01", "E_BAD_BODY", "MPUB invalid body size 3"),
         (b"MPUB t\n\0\0\0\x08\0\0\0\0", "E_BAD_BODY", "MPUB invalid message count 0"),
         (b"MPUB t\n\0\0\0\x08\0\0\x03\xe8", "E_BAD_BODY", "MPUB invalid message count 1000"),
         (

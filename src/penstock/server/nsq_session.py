@@ -242,6 +242,7 @@ class NsqSession(NsqOpening):
         except BrokerError as error:
             raise Invalid("E_SUB_FAILED", f"SUB failed {error}") from None
         self.state = SUBSCRIBED
+        self._line.begun = True
         self.publishing.answer(0, OK)
 
     def _ready(self, params: list[bytes]) -> None:

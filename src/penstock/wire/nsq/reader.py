@@ -87,6 +87,7 @@ class NsqReader:
 
     def __init__(self, limits: ReaderLimits, ids: IdFactory, is_name: IsName) -> None:
         self.paused: bool = False  # the session must look before we go on: call again with b""
+        self.begun: bool = False  # IDENTIFY and AUTH come too late, and are not read further
         self._limits = limits
         self._ids = ids
         self._is_name = is_name
@@ -211,7 +212,7 @@ class NsqReader:
         """Any other command; returns where the next one begins."""
         params = _params(line)
         verb = params[0]
-        has_body = verb == b"IDENTIFY" or verb == b"AUTH"
+        has_body = not self.begun and (verb == b"IDENTIFY" or verb == b"AUTH")
         if not has_body or (verb == b"AUTH" and len(params) != 1):
             self._commands.append(Request(params, b""))
             return end + 1
@@ -293,13 +294,13 @@ class NsqReader:
         if size > self._limits.body_bytes:
             text = f"MPUB body too big {int(size)} > {int(self._limits.body_bytes)}"
             raise Invalid("E_BAD_BODY", text)
-        if size < 4:
-            raise Invalid("E_BAD_BODY", "MPUB failed to read message count")
         if not self._has(data, position, start + 4):
             return _UNFINISHED
         count = i64(read_i32_be(data, start))
         if count <= 0 or count > self._limits.messages():
             raise Invalid("E_BAD_BODY", f"MPUB invalid message count {int(count)}")
+        if size < 4:
+            raise Invalid("E_BAD_BODY", f"MPUB invalid body size {int(size)}")
         if not self._has(data, position, start + size):
             return _UNFINISHED
         bodies = self._bodies(data, start + 4, start + size, count)
