@@ -35,6 +35,7 @@ HOT = [
     "src/penstock/wire/nsq/contents.py",
     "src/penstock/wire/nsq/frames.py",
     "src/penstock/wire/nsq/commands.py",
+    "src/penstock/wire/nsq/unfinished.py",
     "src/penstock/wire/nsq/reader.py",
     "src/penstock/wire/nsq/identify.py",
     "src/penstock/storage/failpoints.py",

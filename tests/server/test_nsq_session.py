@@ -227,6 +227,25 @@ def test_a_sample_finishes_the_rest_for_all(node: NsqBroker) -> None:
     node.check()
 
 
+def test_who_hangs_up_still_hears_its_answers(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    client.send(pub("t", b"m"))
+    node.committer.hold = True
+    assert client.ask(pub("t", b"m") + b"PUB t\n\0\0\0\x05abc") == []
+    assert client.session.hung_up(node.now_ms)
+    assert not client.session.closed
+    node.committer.finish()
+    node.run()
+    assert client.heard() == [b"OK", b"E_BAD_MESSAGE PUB failed to read message body"]
+    assert client.lost
+
+
+def test_who_hangs_up_with_nothing_to_hear_is_gone(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    client.subscribe("t", "c")
+    assert not client.session.hung_up(node.now_ms)
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 

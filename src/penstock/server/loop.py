@@ -15,12 +15,12 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 from penstock.server.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
 from penstock.server.listener import Listener
 from penstock.server.session import Session
-from penstock.server.thread_calls import ThreadCalls
+from penstock.server.thread_calls import T, ThreadCalls
 from penstock.server.turn import Turn
 
 READ_MAX_BYTES: Final = 256 * 1024
@@ -43,8 +43,6 @@ LAST_READS_MAX: Final = 64
 
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
-
-T = TypeVar("T")
 
 logger = logging.getLogger("penstock.loop")
 
@@ -150,8 +148,7 @@ class Loop:
                 self._read(connection, now_ms)
             if mask & _OUT and not connection.gone:
                 self._write(connection, now_ms)
-        if self._calls.waiting:
-            self._calls.run()
+        self._calls.run()
         if not 0 < self._tick_at_ms - now_ms <= TICK_MS:
             self._tick(now_ms)
         self._run_turn(now_ms, not ready)
@@ -248,7 +245,12 @@ class Loop:
             self._drop(connection, now_ms)
             return
         if not data:
-            self._drop(connection, now_ms)
+            session = connection.session
+            if session is None or not session.hung_up(now_ms):
+                self._drop(connection, now_ms)
+                return
+            connection.paused = True
+            self.turn.fed(session)
             return
         size = len(data)
         if size == connection.read_bytes and size < READ_MAX_BYTES:

@@ -61,6 +61,7 @@ class NsqOpening(Session):
         self._now_ms: i64 = now_ms
         self._ended: bool = False  # the last word is in the queue of answers, or was said
         self._is_lost: bool = False
+        self._has_hung_up: bool = False
         self._layers_due: list[str] = []
         self._touch: Callable[[], None] | None = None  # tells the loop that there is output
         self._postponed: list[Command] = []

@@ -40,6 +40,7 @@ from penstock.wire.nsq.commands import (
 )
 from penstock.wire.nsq.frames import BAD_PROTOCOL, CLOSE_WAIT, HEARTBEAT, OK, error_frame
 from penstock.wire.nsq.reader import MAGIC
+from penstock.wire.nsq.unfinished import fault_in
 
 TICK_MAX_MS: Final[i64] = 1000
 
@@ -67,6 +68,25 @@ class NsqSession(NsqOpening):
             return
         self._commands(self._line.receive(data, now_ms))
         self._read_on()
+
+    def hung_up(self, now_ms: i64) -> bool:
+        """Who only stopped speaking still hears what became of its publishes, as with nsqd."""
+        if self._has_hung_up or self.closed:
+            return False
+        self._has_hung_up = True
+        if self._ended:
+            return True
+        self._now_ms = now_ms
+        fault = None
+        if self._may_go_on():
+            fault = fault_in(self._line.take_rest())
+        if fault is None and self.publishing.all_said():
+            return False
+        self._ended = True
+        frame = b"" if fault is None else error_frame(fault.code, fault.text)
+        self.publishing.finish(frame)
+        self._said()
+        return True
 
     def _begin(self, now_ms: i64) -> None:
         self._now_ms = now_ms

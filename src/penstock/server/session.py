@@ -61,6 +61,10 @@ class Session:
     def resume(self, now_ms: i64) -> None:
         """It may publish again: go on with what was held."""
 
+    def hung_up(self, now_ms: i64) -> bool:
+        """The peer says no more; True while something is still to be said to it."""
+        return False
+
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Bytes came in."""
         raise NotImplementedError

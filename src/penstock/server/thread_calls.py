@@ -36,6 +36,8 @@ class ThreadCalls:
         return future
 
     def run(self) -> None:
+        if not self.waiting:
+            return
         calls, self.waiting = self.waiting, []
         for function, future in calls:
             if not future.set_running_or_notify_cancel():

@@ -5,5 +5,6 @@ contents    a body becomes the content a message rests in; the parts of a conten
 frames      answers, errors and messages as clients read them
 commands    what the reader makes of bytes: runs of publishes and of FINs, other commands, faults
 reader      bytes become commands
+unfinished  what is said to a client that hung up in the middle of a command
 identify    IDENTIFY: what a client asks for, what it gets
 """
