@@ -357,6 +357,17 @@ def test_users_of_the_broker_authenticate() -> None:
     assert node.nsq_client().ask(auth("guest:wrong")) == [b"E_AUTH_FAILED AUTH failed"]
 
 
+@pytest.mark.parametrize("setting", ['nsq_vhost = "gone"', 'nsq_user = "gone"'])
+def test_a_node_whose_clients_may_nothing_says_why(
+    setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = NsqBroker(setting)
+    assert setting.split(" ", maxsplit=1)[0] + " 'gone' does not exist" in caplog.text
+    assert node.nsq_client().ask(pub("t", b"m")) == [
+        b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""'
+    ]
+
+
 # -- held publishers -----------------------------------------------------------------------------
 
 

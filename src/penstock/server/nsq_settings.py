@@ -1,6 +1,7 @@
 """A node's NSQ side, made from its settings."""
 
 import hashlib
+import logging
 import platform
 import random
 import zlib
@@ -17,6 +18,8 @@ from penstock.server.secure_socket import TlsOptions
 from penstock.wire.nsq.identify import IdentifyLimits
 from penstock.wire.nsq.ids import NODE_MAX, IdFactory
 from penstock.wire.nsq.reader import ReaderLimits
+
+logger = logging.getLogger("penstock.nsq")
 
 
 def make_nsq(
@@ -43,11 +46,23 @@ def make_nsq(
         shared.authority = HttpAuthority(settings.nsq_auth_http_addresses, wake)
     shared.vhost_name = settings.nsq_vhost
     shared.user_name = settings.nsq_user or settings.default_user
+    _warn(shared, settings)
     shared.fast = settings.nsq_publish_mode == "fast"
     shared.requeue_on_disconnect = settings.nsq_requeue_on_disconnect
     shared.tls_required = settings.nsq_tls_required != "no"
     shared.max_channel_consumers = settings.nsq_max_channel_consumers
     return shared
+
+
+def _warn(shared: NsqShared, settings: Settings) -> None:
+    """Clients are only told that they may not; whoever runs the node hears why."""
+    if settings.nsq_port == 0:
+        return
+    broker = shared.broker
+    if shared.vhost_name not in broker.vhosts:
+        logger.warning("nsq_vhost '%s' does not exist: NSQ clients may nothing", shared.vhost_name)
+    elif shared.user_name not in broker.users.users and not settings.nsq_auth_required:
+        logger.warning("nsq_user '%s' does not exist: NSQ clients may nothing", shared.user_name)
 
 
 def make_scan_loop(settings: Settings) -> ScanLoop | None:
