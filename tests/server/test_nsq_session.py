@@ -319,6 +319,25 @@ def test_too_many_consumers() -> None:
     assert answers == [b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"]
 
 
+def test_a_queue_of_one_amqp_connection_is_nobody_elses_channel(node: NsqBroker) -> None:
+    client = node.client()
+    node.nsq_client().send(pub("t", b"m"))
+    client.call("queue.declare", queue="nsq.t:c", exclusive=True)
+    client.call("queue.bind", queue="nsq.t:c", exchange="nsq.t")
+    (answer,) = node.nsq_client().ask(b"SUB t c\n")
+    assert isinstance(answer, bytes)
+    assert answer.startswith(b"E_SUB_FAILED SUB failed cannot obtain exclusive access")
+
+
+def test_an_exclusive_amqp_consumer_keeps_the_channel_for_itself(node: NsqBroker) -> None:
+    node.nsq_client().subscribe("t", "c")
+    node.clients[-1].drop()
+    client = node.client()
+    client.consume("nsq.t:c", exclusive=True)
+    (answer,) = node.nsq_client().ask(b"SUB t c\n")
+    assert answer == b"E_SUB_FAILED SUB failed queue 'nsq.t:c' in vhost '/' in exclusive use"
+
+
 # -- rights --------------------------------------------------------------------------------------
 
 

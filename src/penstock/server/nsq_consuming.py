@@ -24,6 +24,7 @@ from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.leases import Leases
 from penstock.queues.queue import Delivery, Queue
+from penstock.queues.refusals import check_head
 from penstock.server.nsq_shared import NsqShared
 from penstock.server.session import Session, Subscriber
 from penstock.wire.nsq.commands import Invalid, decimal, text_of
@@ -70,6 +71,8 @@ class NsqConsuming(Subscriber):
         """Raises BrokerError, also for one consumer too many."""
         channel = vhost.topics.channel(topic, name, now_ms)
         queue = channel.queue
+        queue.check_owner(self.session)
+        check_head(queue.backing, queue.name, queue.vhost)
         limit = self._shared.max_channel_consumers
         if 0 < limit <= len(queue.consumers):
             raise BrokerError(f"consumers for {topic.name}:{name} exceeds limit of {int(limit)}")

@@ -255,10 +255,11 @@ class NsqSession(NsqOpening):
         assert rights is not None
         try:
             check_subscribe(rights, vhost, topic, name)
-            found = vhost.topics.topic(topic, self._now_ms)
-            self.consuming.subscribe(vhost, found, name, self._now_ms)
         except AccessRefused:
             raise unauthorized("SUB", topic, name) from None
+        try:
+            found = vhost.topics.topic(topic, self._now_ms)
+            self.consuming.subscribe(vhost, found, name, self._now_ms)
         except BrokerError as error:
             raise Invalid("E_SUB_FAILED", f"SUB failed {error}") from None
         self.state = SUBSCRIBED
