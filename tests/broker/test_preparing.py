@@ -1,0 +1,92 @@
+"""New topics wait for channels others know; who follows is told; times are measured."""
+
+from __future__ import annotations
+
+from penstock.core.message import Message
+from penstock.core.quantiles import TargetedQuantiles
+from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from tests.helpers.connection_pair import QuietBroker
+
+NOW_MS = 1_700_000_000_000
+
+
+def message(body: bytes = b"x") -> Message:
+    return Message(body, b"\x05nsq.t\0", 0, 0)
+
+
+def test_a_prepared_topic_holds_until_its_channels_are_there() -> None:
+    node = QuietBroker()
+    topics = node.broker.vhosts["/"].topics
+    asked: list[str] = []
+
+    def ask(name: str) -> bool:
+        asked.append(name)
+        return True
+
+    topics.on_new = ask
+    topic = topics.topic("t", NOW_MS)
+    early = topics.channel(topic, "early", NOW_MS)
+    topics.publish(topic, [message()], 1, NOW_MS)
+    node.turn.run(NOW_MS, True)
+    topics.check()
+    assert asked == ["t"]
+    assert topic.depth() == 1, "somebody else may have a channel"
+    topics.prepared("t", ["early", "known"], NOW_MS)
+    node.turn.run(NOW_MS, True)
+    topics.check()
+    assert topic.depth() == 0
+    for channel in (early, topic.channels["known"]):
+        assert channel.queue.backing.ready_count() == 1
+    topics.prepared("t", ["late"], NOW_MS)
+    topics.prepared("nobody", ["c"], NOW_MS)
+    assert sorted(topic.channels) == ["early", "known"], "it is prepared once"
+
+
+def test_nobody_is_asked_of_what_nobody_knows() -> None:
+    node = QuietBroker()
+    topics = node.broker.vhosts["/"].topics
+    topics.on_new = lambda _name: False
+    topic = topics.topic("t", NOW_MS)
+    topics.channel(topic, "c", NOW_MS)
+    assert not topic.preparing
+    assert not topic.exchange.holds
+
+
+def test_each_change_of_names_is_told() -> None:
+    node = QuietBroker()
+    topics = node.broker.vhosts["/"].topics
+    seen: list[tuple[str, list[str]]] = []
+
+    def look() -> None:
+        seen.append(
+            (" ".join(topics.topics), [c for t in topics.topics.values() for c in t.channels])
+        )
+
+    topics.on_change = look
+    topic = topics.topic("t", NOW_MS)
+    assert seen[-1] == ("t", [])
+    channel = topics.channel(topic, "c", NOW_MS)
+    assert seen[-1] == ("t", ["c"])
+    topics.delete_channel(channel)
+    assert seen[-1] == ("t", [])
+    topics.delete(topic)
+    assert seen[-1] == ("", [])
+
+
+def test_channels_are_measured_when_quantiles_are_asked_for() -> None:
+    node = QuietBroker()
+    topics = node.broker.vhosts["/"].topics
+    unmeasured = topics.channel(topics.topic("u", NOW_MS), "c", NOW_MS)
+    assert unmeasured.queue.latency is None
+    topics.latency_targets, topics.latency_window_ms = [1.0], 60_000
+    topic = topics.topic("t", NOW_MS)
+    queue = topics.channel(topic, "c", NOW_MS).queue
+    consumer = Consumer("c", "c", Outlet(), SharedWindow(), False, 0, False, {})
+    queue.add_consumer(consumer)
+    topics.publish(topic, [message()], 1, NOW_MS)
+    queue.settle(consumer, queue.deliver(NOW_MS + 100)[0].messages)
+    queue.deliver(NOW_MS + 250)
+    total = TargetedQuantiles([1.0])
+    assert queue.latency is not None
+    queue.latency.quantiles.add_to(total, NOW_MS + 250)
+    assert (total.count(), total.query(1.0)) == (1, 250.0)
