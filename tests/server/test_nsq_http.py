@@ -172,13 +172,32 @@ def test_the_rights_of_the_user_hold() -> None:
         assert (answer.status, answer.data["message"][:15]) == (503, "VHOST_NOT_FOUND")
 
 
-def test_garbage_is_answered_with_400(broker: NsqBroker) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"  V2IDENTIFY\n\0\0\0\2{}\r\n\r\n",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+    ],
+)
+def test_garbage_is_answered_with_400(broker: NsqBroker, words: bytes) -> None:
     with closing(socket.create_connection(("127.0.0.1", broker.api_port), 5)) as sock:
-        sock.sendall(b"  V2IDENTIFY\n\0\0\0\2{}\r\n\r\n")
+        sock.sendall(words)
         sock.settimeout(5)
         answer = sock.recv(4096)
     assert answer.startswith(b"HTTP/1.")
     assert b" 400 " in answer.split(b"\r\n")[0]
+    assert "Traceback" not in broker.output()
+
+
+def test_who_leaves_in_the_middle_of_a_body_is_no_fault(broker: NsqBroker) -> None:
+    head = b"POST /pub?topic=left HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"
+    with closing(socket.create_connection(("127.0.0.1", broker.api_port), 5)) as sock:
+        sock.sendall(head)
+        time.sleep(0.1)
+    time.sleep(0.1)
+    assert broker.stats("topic=left")["topics"] is None
+    assert "Traceback" not in broker.output()
 
 
 def test_a_chunked_body_is_bounded_too(broker: NsqBroker) -> None:

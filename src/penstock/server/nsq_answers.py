@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from penstock.core.errors import AccessRefused, BrokerError
 
@@ -30,6 +31,22 @@ _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 log = logging.getLogger("penstock.nsq")
+
+
+class NoRequest(logging.Filter):
+    """What came was no HTTP: its sender is told; here one line is enough."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.msg = f"{record.msg}: no HTTP: {error.message.splitlines()[0]}"
+            record.exc_info = None
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        return True
+
+
+server_log = logging.getLogger("penstock.nsq.http")
+server_log.addFilter(NoRequest())
 
 
 class Refused(Exception):
@@ -213,6 +230,8 @@ async def _served(endpoint: Endpoint, call: Call) -> web.Response:
         return refusal(403, f"ACCESS_REFUSED {error}")
     except TimeoutError:
         return refusal(503, "TIMEOUT")
+    except (web.RequestPayloadError, ConnectionError):  # to the latter nobody listens any more
+        return refusal(400, "INVALID_REQUEST")
     except BrokerError as error:
         return refusal(400, f"INVALID_REQUEST {error}")
     except Exception:

@@ -34,7 +34,7 @@ from penstock.server.lookup_http import LookupApi, now_ms
 from penstock.server.lookup_peers import LookupPeers
 from penstock.server.lookup_tcp import LINE_MAX_BYTES, LookupServer
 from penstock.server.loop import Loop
-from penstock.server.nsq_answers import VERSION, application
+from penstock.server.nsq_answers import VERSION, application, server_log
 from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import NsqdApi, on_loop
@@ -295,7 +295,13 @@ class NsqServices:
         served: web.Application,
         tls: SSLContext | None = None,
     ) -> int:
-        runner = web.AppRunner(served, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            served,
+            access_log=None,
+            logger=server_log,
+            handle_signals=False,
+            shutdown_timeout=1.0,
+        )
         runners.append(runner)
         await runner.setup()
         sock = tcp_socket(self._settings.bind, port)
