@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -241,3 +243,48 @@ def test_a_nsqlookupd_that_comes_later_is_found() -> None:
                 eventually(lambda: producers(http, "t") == [node.tcp_port], 10)
             finally:
                 lookupd.stop()
+
+
+class Mute:
+    """A nsqlookupd that takes every command and never says which channels a topic has."""
+
+    def __init__(self) -> None:
+        self.silent = socket.create_server(("127.0.0.1", 0))  # nobody accepts there
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.heard = b""
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        sock, _ = self.server.accept()
+        hello = {"broadcast_address": "127.0.0.1", "http_port": self.silent.getsockname()[1]}
+        answer = json.dumps(hello).encode()
+        with sock, suppress(ConnectionError):
+            while data := sock.recv(65536):
+                self.heard += data
+                sock.sendall(struct.pack(">i", len(answer)) + answer)
+                answer = b"OK"
+
+    def close(self) -> None:
+        self._thread.join(5)
+        self.server.close()
+        self.silent.close()
+
+
+def test_a_new_topic_waits_a_second_for_one_that_does_not_answer() -> None:
+    with closing(Mute()) as mute:
+        others = {"PENSTOCK_NSQLOOKUPD_TCP_ADDRESSES": mute.address}
+        with NsqBroker(environment=others) as node:
+            eventually(lambda: b"IDENTIFY" in mute.heard)
+            began = time.monotonic()
+            node.post("/topic/create?topic=t")
+            node.post("/channel/create?topic=t&channel=c")
+            node.post("/pub?topic=t", b"x")
+            assert node.stats("topic=t")["topics"][0]["depth"] == 1
+            eventually(lambda: _with_channels(node, "t"))
+            assert 0.5 < time.monotonic() - began < 4
+            eventually(lambda: b"REGISTER t c\n" in mute.heard)

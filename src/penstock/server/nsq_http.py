@@ -23,7 +23,7 @@ from penstock.core.settings import Settings
 from penstock.server.nsq_answers import Call, Endpoint, Plain, Refused, Table
 from penstock.server.nsq_config import NsqConfig
 from penstock.server.nsq_desk import Desk
-from penstock.server.nsq_stats import StatsView, stats_text
+from penstock.server.nsq_stats import StatsView, collect, stats_text
 
 T = TypeVar("T")
 
@@ -102,9 +102,8 @@ class NsqdApi:
         topic, channel = call.query.get("topic", ""), call.query.get("channel", "")
         clients = call.boolean("include_clients", default=True)
         memory = call.boolean("include_mem", default=True)
-        stats = await self._do(
-            partial(self._stats.stats, topic, channel, clients, memory, call.is_local)
-        )
+        await self._do(partial(self._stats.check, call.is_local))
+        stats = await collect(self._do, self._stats, topic, channel, clients, memory)
         if call.query.get("format") == "json":
             return stats
         return stats_text(stats, self._stats.uptime_ns())

@@ -39,7 +39,7 @@ from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import NsqdApi, on_loop
 from penstock.server.nsq_shared import NsqShared
-from penstock.server.nsq_stats import Row, StatsView
+from penstock.server.nsq_stats import Row, StatsView, collect
 from penstock.server.nsq_statsd import Statsd
 
 STOP_TIMEOUT_S: Final = 5.0
@@ -256,8 +256,8 @@ class NsqServices:
                 await runner.cleanup()
 
     async def _statistics(self, memory: bool) -> Row:
-        read = partial(self._stats.read, "", "", clients=False, memory=memory)
-        return await on_loop(self._loop.call, read)
+        do = partial(on_loop, self._loop.call)
+        return await collect(do, self._stats, "", "", clients=False, memory=memory)
 
     async def _listen(self, runners: list[web.AppRunner]) -> asyncio.Server | None:
         settings = self._settings

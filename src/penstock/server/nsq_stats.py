@@ -12,7 +12,9 @@ how often it collected garbage.
 import gc
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, cast
 
 from penstock import __version__
@@ -28,7 +30,10 @@ from penstock.server.session import Session, Subscriber
 
 HEALTHY: Final = "OK"
 NS_PER_MS: Final = 1_000_000
+TOPICS_AT_ONCE: Final = 200
 Row = dict[str, Any]
+Do = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a function on the data loop."""
 
 
 class StatsView:
@@ -49,34 +54,32 @@ class StatsView:
         stalled = self._loop.turn.disk_stalled()
         return f"NOK - {stalled}" if stalled else HEALTHY
 
-    def stats(self, topic: str, channel: str, clients: bool, memory: bool, is_local: bool) -> Row:
-        """Of one topic or channel, "" = all; raises AccessRefused."""
+    def check(self, is_local: bool) -> None:
+        """May he know?  Raises AccessRefused."""
         self._desk.rights(is_local)
-        return self.read(topic, channel, clients, memory)
 
-    def read(self, topic: str, channel: str, clients: bool, memory: bool) -> Row:
-        """The same for ourselves."""
+    def head(self, topic: str, clients: bool, memory: bool) -> Row:
+        """All but the topics: of those the names, None when the one asked for is not there."""
+        topics = self._desk.vhost().topics.topics
+        names = sorted(topics) if topic == "" else [topic] if topic in topics else None
         stats: Row = {
             "version": VERSION,
             "health": self.health(),
             "start_time": self.started_s,
-            "topics": self._topics(topic, channel, clients),
+            "topics": names,
         }
         if memory:
             stats["memory"] = memory_row()
-        known = topic == "" or stats["topics"] is not None
-        stats["producers"] = self._producers(topic) if clients and known else None
+        stats["producers"] = self._producers(topic) if clients and names is not None else None
         return stats
 
-    def _topics(self, name: str, channel: str, clients: bool) -> list[Row] | None:
+    def rows(self, names: list[str], channel: str, clients: bool, asked: str) -> list[Row]:
+        """Of some topics; ``asked``: the one asked for, "" = all."""
         topics = self._desk.vhost().topics.topics
-        if name != "" and name not in topics:
-            return None
-        wanted = [topics[name]] if name else sorted(topics.values(), key=lambda one: one.name)
         return [
-            self._topic(topic, channel, clients, name)
-            for topic in wanted
-            if channel == "" or channel in topic.channels
+            self._topic(topics[name], channel, clients, asked)
+            for name in names
+            if name in topics and (channel == "" or channel in topics[name].channels)
         ]
 
     def _topic(self, topic: Topic, channel: str, clients: bool, asked: str) -> Row:
@@ -136,6 +139,20 @@ class StatsView:
             {"quantile": share, "value": total.query(share) * NS_PER_MS} for share in self._targets
         ]
         return {"count": int(total.count()), "percentiles": percentiles}
+
+
+async def collect(
+    do: Do, view: StatsView, topic: str, channel: str, clients: bool, memory: bool
+) -> Row:
+    """Everything; the data loop is asked for some topics at a time (``do``)."""
+    stats: Row = await do(partial(view.head, topic, clients, memory))
+    names = stats["topics"]
+    if names is not None:
+        stats["topics"] = []
+        for place in range(0, len(names), TOPICS_AT_ONCE):
+            some = names[place : place + TOPICS_AT_ONCE]
+            stats["topics"] += await do(partial(view.rows, some, channel, clients, topic))
+    return stats
 
 
 def client_row(session: NsqSession, topic: str) -> Row:

@@ -1,4 +1,4 @@
-"""``/stats`` in pieces: how Go prints durations, and what a stalled disk says."""
+"""The HTTP API of NSQ in pieces: durations, queries and JSON as Go has them, bodies of MPUB."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.server.nsq_answers import go_json, parse_query
+from penstock.server.nsq_answers import Refused, go_json, parse_query
+from penstock.server.nsq_http import binary_bodies, lines
 from penstock.server.nsq_stats import StatsView, go_duration
 
 
@@ -54,3 +57,29 @@ def test_json_as_go_writes_it() -> None:
 )
 def test_queries_as_go_reads_them(text: str, found: dict[str, str] | None) -> None:
     assert parse_query(text) == found
+
+
+def packed(bodies: list[bytes]) -> bytes:
+    parts = [len(body).to_bytes(4, "big") + body for body in bodies]
+    return len(bodies).to_bytes(4, "big") + b"".join(parts)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=20), st.binary())
+def test_a_binary_mpub_is_read_as_it_was_written(bodies: list[bytes], more: bytes) -> None:
+    assert binary_bodies(packed(bodies) + more, 50, 5000) == bodies
+
+
+@given(st.binary(max_size=200) | st.lists(st.binary(max_size=9), max_size=9).map(packed))
+def test_whatever_comes_is_messages_or_refused(body: bytes) -> None:
+    try:
+        found = binary_bodies(body, 8, 500)
+    except Refused:
+        return
+    assert body.startswith(packed(found))
+    assert all(1 <= len(one) <= 8 for one in found)
+
+
+@given(st.binary(max_size=200))
+def test_lines_are_what_is_between_line_feeds(body: bytes) -> None:
+    assert b"\n".join(lines(body, 200)).split() == body.split()
+    assert b"" not in lines(body, 200)
