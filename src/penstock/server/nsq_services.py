@@ -203,12 +203,24 @@ class NsqServices:
 
     def start(self) -> None:
         """Listen; raises the OSError that prevented it.  The data loop need not turn yet."""
+        if not self._is_wanted():
+            return
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve()), name="nsq", daemon=True
         )
         self._thread.start()
         self._started.result()
+
+    def _is_wanted(self) -> bool:
+        settings = self._settings
+        return bool(
+            settings.nsq_http_port
+            or (settings.nsq_https_port and self._tls is not None)
+            or settings.nsqlookupd_tcp_port
+            or settings.nsqlookupd_http_port
+            or settings.nsq_statsd_address
+        )
 
     def listeners(self) -> list[tuple[str, str, int]]:
         """Protocol, host and port of each, for the start screen."""
