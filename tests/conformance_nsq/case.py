@@ -16,6 +16,7 @@ import json
 import re
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,6 +46,7 @@ class Place(NamedTuple):
 
     port: int
     http_port: int
+    https_port: int
     certificates: str = ""
 
 
@@ -196,8 +198,19 @@ class World:
 
     # HTTP ---------------------------------------------------------------------------------
 
-    def http_quietly(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    def http_quietly(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> Answer:
+        """A request; with ``tls`` by HTTPS."""
         connection = http.client.HTTPConnection(self.host, self.place.http_port, timeout=10)
+        if tls is not None:
+            connection = http.client.HTTPSConnection(
+                self.host, self.place.https_port, timeout=10, context=tls
+            )
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # refused before it was read
                 connection.request(method, path, body=body)

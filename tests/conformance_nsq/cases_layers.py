@@ -159,6 +159,45 @@ def http_where_tls_is_required(w: World) -> None:
     w.say(f"{answer.status} {sorted(answer.json())} {answer.json().get('message')}")
 
 
+def _https(w: World, own: bool = False) -> None:
+    t = w.name("t")
+    for method, path, body in (
+        ("GET", "/ping", None),
+        ("POST", f"/pub?topic={t}", b"x"),
+        ("GET", "/nothing", None),
+    ):
+        answer = w.http_quietly(method, path, body, tls=_context(w, own))
+        w.say(f"https {method} {path}: {answer.status} {answer.body.decode()}")
+    w.say("the topic has what was published by HTTPS")
+    stats = w.http_quietly("GET", f"/stats?format=json&topic={t}", tls=_context(w, own))
+    w.say(str(stats.json()["topics"][0]["depth"]))
+
+
+@case("tls")
+def https(w: World) -> None:
+    _https(w)
+
+
+@case("tls-required")
+def https_where_tls_is_required(w: World) -> None:
+    _https(w)
+
+
+@case("tls-client")
+def https_with_a_certificate(w: World) -> None:
+    _https(w, own=True)
+
+
+@case("tls-client")
+def https_without_a_certificate(w: World) -> None:
+    try:
+        answer = w.http_quietly("GET", "/ping", tls=_context(w))
+    except OSError:
+        w.say("refused")
+    else:
+        w.say(f"answered: {answer.status}")
+
+
 @case("tls-client")
 def a_certificate_that_is_required(w: World) -> None:
     a = w.client()

@@ -21,6 +21,8 @@ from tests.helpers.certificates import Authority
 from tests.helpers.live_broker import LiveBroker
 
 LOOKUP: Final = "lookup"
+Ports = tuple[int, int, int]
+"""For clients, HTTP and HTTPS."""
 
 SERVERS: Final[dict[str, dict[str, str]]] = {
     "plain": {},
@@ -70,6 +72,11 @@ class NsqdProcess(BrokerProcess):
         self._program = program
         self._flags = flags
         self.port, self.http_port = self.amqp_port, free_port()
+        self.https_port = free_port()
+
+    @property
+    def ports(self) -> Ports:
+        return self.port, self.http_port, self.https_port
 
     def command(self) -> list[str]:
         given = [f"--{flag}={value}" for flag, value in self._flags.items()]
@@ -77,7 +84,7 @@ class NsqdProcess(BrokerProcess):
             *(str(self._program), f"--data-path={self.directory}"),
             f"--tcp-address=127.0.0.1:{self.port}",
             f"--http-address=127.0.0.1:{self.http_port}",
-            f"--https-address=127.0.0.1:{free_port()}",
+            f"--https-address=127.0.0.1:{self.https_port}",
             *("--broadcast-address=127.0.0.1", *given),
         ]
 
@@ -102,17 +109,23 @@ class PenstockNsq(LiveBroker):
 
     def __init__(self, flags: dict[str, str], lookup: bool) -> None:
         self.port, self.nsq_http_port = free_port(), free_port()
+        self.nsq_https_port = free_port()
         lookup_ports = (self.port, self.nsq_http_port) if lookup else (0, 0)
         nsq_ports = (0, 0) if lookup else (self.port, self.nsq_http_port)
         super().__init__(
             arguments=(
                 *("--ssl-port", "0"),  # a free one, where there is TLS
                 *("--nsq-port", str(nsq_ports[0]), "--nsq-http-port", str(nsq_ports[1])),
+                *("--nsq-https-port", str(0 if lookup else self.nsq_https_port)),
                 *("--nsqlookupd-tcp-port", str(lookup_ports[0])),
                 *("--nsqlookupd-http-port", str(lookup_ports[1])),
                 *(word for flag, value in flags.items() for word in _setting(flag, value)),
             )
         )
+
+    @property
+    def ports(self) -> Ports:
+        return self.port, self.nsq_http_port, self.nsq_https_port
 
 
 # nsqd's flag -> our setting's flag; durations are whole milliseconds there.
@@ -170,12 +183,10 @@ class Family:
                 _certificates(Path(certificates), flags)
             if "auth-http-address" in flags:
                 flags["auth-http-address"] = stack.enter_context(AuthService()).address
-            port, http_port = stack.enter_context(self.process(flags, server == LOOKUP))
-            yield Place(port, http_port, certificates)
+            ports = stack.enter_context(self.process(flags, server == LOOKUP))
+            yield Place(*ports, certificates)
 
-    def process(
-        self, flags: dict[str, str], lookup: bool
-    ) -> AbstractContextManager[tuple[int, int]]:
+    def process(self, flags: dict[str, str], lookup: bool) -> AbstractContextManager[Ports]:
         raise NotImplementedError
 
 
@@ -198,16 +209,16 @@ class Nsqd(Family):
         self._program = program.resolve()
 
     @contextmanager
-    def process(self, flags: dict[str, str], lookup: bool) -> Iterator[tuple[int, int]]:
+    def process(self, flags: dict[str, str], lookup: bool) -> Iterator[Ports]:
         kind = NsqlookupdProcess if lookup else NsqdProcess
         with kind(self._program, flags) as running:
-            yield running.port, running.http_port
+            yield running.ports
 
 
 class Penstock(Family):
     name = "penstock"
 
     @contextmanager
-    def process(self, flags: dict[str, str], lookup: bool) -> Iterator[tuple[int, int]]:
+    def process(self, flags: dict[str, str], lookup: bool) -> Iterator[Ports]:
         with PenstockNsq(flags, lookup) as running:
-            yield running.port, running.nsq_http_port
+            yield running.ports
