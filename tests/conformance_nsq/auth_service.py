@@ -35,16 +35,22 @@ ANSWERS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+Question = tuple[str, dict[str, list[str]], str]
+"""The path, the query, and the header Accept."""
+
+
 class _Handler(BaseHTTPRequestHandler):
-    asked: set[str]
+    questions: list[Question]
 
     def do_GET(self) -> None:
-        secret = parse_qs(urlsplit(self.path).query).get("secret", [""])[0]
-        if secret == "short" and secret in self.asked:
+        asked = urlsplit(self.path)
+        query = parse_qs(asked.query, keep_blank_values=True)
+        secret = query.get("secret", [""])[0]
+        if secret == "short" and any(secret in known[1]["secret"] for known in self.questions):
             answer: dict[str, Any] | None = ANSWERS["none"]
         else:
             answer = ANSWERS.get(secret)
-        self.asked.add(secret)
+        self.questions.append((asked.path, query, self.headers.get("Accept", "")))
         body = b"no" if answer is None else json.dumps(answer).encode()
         self.send_response(403 if answer is None else 200)
         self.send_header("Content-Type", "application/json")
@@ -63,13 +69,18 @@ class AuthService:
     """
 
     def __init__(self) -> None:
-        handler = type("Handler", (_Handler,), {"asked": set()})
+        self._questions: list[Question] = []
+        handler = type("Handler", (_Handler,), {"questions": self._questions})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._server.server_port}"
+
+    def asked(self, secret: str) -> list[Question]:
+        """The questions about a secret."""
+        return [known for known in self._questions if secret in known[1].get("secret", ())]
 
     def __enter__(self) -> Self:
         self._thread.start()

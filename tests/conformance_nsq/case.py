@@ -24,6 +24,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from tests.conformance_nsq.auth_service import AuthService
+from tests.conformance_nsq.statsd_listener import StatsdListener
 from tests.helpers.nsq_line import MESSAGE, Event, RawNsq
 
 CaseFunction = Callable[["World"], None]
@@ -42,12 +44,14 @@ CASES: dict[str, Case] = {}
 
 
 class Place(NamedTuple):
-    """Where a server listens, and the directory with what it was configured with."""
+    """Where a server listens, and what it was configured with: certificates, who it talks to."""
 
     port: int
     http_port: int
     https_port: int
     certificates: str = ""
+    auth: AuthService | None = None
+    statsd: StatsdListener | None = None
 
 
 def case(server: str = PLAIN, slow: bool = False) -> Callable[[CaseFunction], CaseFunction]:

@@ -16,6 +16,7 @@ from typing import Final
 
 from tests.conformance_nsq.auth_service import AuthService
 from tests.conformance_nsq.case import Place
+from tests.conformance_nsq.statsd_listener import StatsdListener
 from tests.helpers.broker_process import BrokerProcess, free_port
 from tests.helpers.certificates import Authority
 from tests.helpers.live_broker import LiveBroker
@@ -41,6 +42,7 @@ SERVERS: Final[dict[str, dict[str, str]]] = {
     "tiny": {"mem-queue-size": "3"},
     "bare": {"deflate": "false", "snappy": "false"},
     "auth": {"auth-http-address": "<auth>"},
+    "statsd": {"statsd-address": "<statsd>", "statsd-interval": "2s", "statsd-prefix": "nsq.x"},
     "tls": {"tls-cert": "<certificate>", "tls-key": "<key>"},
     "tls-required": {
         "tls-cert": "<certificate>",
@@ -143,6 +145,9 @@ _SETTINGS: Final = {
     "deflate": "--nsq-deflate",
     "snappy": "--nsq-snappy",
     "auth-http-address": "--nsq-auth-http-addresses",
+    "statsd-address": "--nsq-statsd-address",
+    "statsd-interval": "--nsq-statsd-interval-s",
+    "statsd-prefix": "--nsq-statsd-prefix",
     "tls-cert": "--ssl-certfile",
     "tls-key": "--ssl-keyfile",
     "tls-required": "--nsq-tls-required",
@@ -165,6 +170,8 @@ def _setting(flag: str, value: str) -> tuple[str, ...]:
     name = _SETTINGS.get(flag, f"--{flag}")
     if name.endswith("-ms"):
         value = str(int(value.removesuffix("s")) * 1000)
+    if name.endswith("-s"):
+        value = value.removesuffix("s")
     return _WHOLE.get(f"{name}={value}", (name, value))
 
 
@@ -177,14 +184,18 @@ class Family:
     def serve(self, server: str) -> Iterator[Place]:
         with ExitStack() as stack:
             flags = dict(SERVERS[server])
-            certificates = ""
+            certificates, auth, statsd = "", None, None
             if "tls-cert" in flags:
                 certificates = stack.enter_context(tempfile.TemporaryDirectory(prefix="nsq-tls-"))
                 _certificates(Path(certificates), flags)
             if "auth-http-address" in flags:
-                flags["auth-http-address"] = stack.enter_context(AuthService()).address
+                auth = stack.enter_context(AuthService())
+                flags["auth-http-address"] = auth.address
+            if "statsd-address" in flags:
+                statsd = stack.enter_context(StatsdListener())
+                flags["statsd-address"] = statsd.address
             ports = stack.enter_context(self.process(flags, server == LOOKUP))
-            yield Place(*ports, certificates)
+            yield Place(*ports, certificates, auth, statsd)
 
     def process(self, flags: dict[str, str], lookup: bool) -> AbstractContextManager[Ports]:
         raise NotImplementedError
