@@ -36,9 +36,14 @@ from penstock.client.load import __file__ as hot_file  # noqa: E402
 from tests.helpers.slow_consumers import allow_sockets  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-EXACT: Final = "Penstock, exact"
-SCANNED: Final = "Penstock, queueScanLoop"
+EXACT: Final = "exact"
+SCANNED: Final = "scan"
 NSQD: Final = "nsqd"
+SIDES: Final = {
+    EXACT: "Penstock, exact",
+    SCANNED: "Penstock, queueScanLoop",
+    NSQD: "nsqd",
+}
 WINDOW: Final = 1000
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 BODY: Final = struct.Struct(">q")
@@ -48,16 +53,18 @@ Result = dict[str, Any]
 
 
 class Load(NamedTuple):
+    name: str
     title: str
     messages: int
     spread_ns: int
 
 
-def loads(given: argparse.Namespace) -> tuple[Load, Load]:
-    return (
-        Load(f"{given.messages:,} within one second", given.messages, 1_000_000_000),
-        Load("one a channel, at one moment", given.channels, 0),
+def loads(given: argparse.Namespace) -> list[Load]:
+    both = (
+        Load("second", f"{given.messages:,} within one second", given.messages, 1_000_000_000),
+        Load("moment", "one a channel, at one moment", given.channels, 0),
     )
+    return [load for load in both if given.load in ("", load.name)]
 
 
 def arguments() -> argparse.Namespace:
@@ -69,7 +76,8 @@ def arguments() -> argparse.Namespace:
     add("--size", type=int, default=200, help="body bytes (200)")
     add("--lead", type=float, default=25.0, help="seconds from the first publish to the due one")
     add("--patience", type=float, default=30.0, help="seconds after which the rest is missing")
-    add("--only", default="", help="beginnings of names, with commas")
+    add("--only", default="", help="sides, with commas: exact, scan, nsqd (all)")
+    add("--load", default="", help="second or moment (both)")
     add("--pure", action="store_true", help="run Penstock interpreted")
     add("--broker-cores", default="0", help="Penstock's cores (0)")
     add("--generator-cores", default="1", help="the generator's (1)")
@@ -198,7 +206,7 @@ def page(report: Result, results: dict[str, dict[str, Result]]) -> str:
         lines.append("|---" * (len(columns) + 2) + "|")
         for name, found in sides.items():
             cells = [f"{found[f'{column}_ms']:,.1f}" for column in columns if found["came"]]
-            lines.append(f"| {name} | {' | '.join(cells)} | {found['missing']:,} |")
+            lines.append(f"| {SIDES[name]} | {' | '.join(cells)} | {found['missing']:,} |")
     return "\n".join(lines) + "\n"
 
 
@@ -225,10 +233,10 @@ def main() -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     for load in loads(given):
         for side in (EXACT, SCANNED, NSQD):
-            if (wanted and not side.startswith(wanted)) or (side == NSQD and not given.nsqd):
+            if (wanted and side not in wanted) or (side == NSQD and not given.nsqd):
                 continue
             results[load.title][side] = measure(side, load, given)
-            print(f"{load.title:<32} {side:<24} {results[load.title][side]}", flush=True)
+            print(f"{load.title:<32} {SIDES[side]:<24} {results[load.title][side]}", flush=True)
             text = json.dumps({**report, "loads": results}, indent=1) + "\n"
             Path(f"{stem}.json").write_text(text)
             Path(f"{stem}.md").write_text(page(report, results))
