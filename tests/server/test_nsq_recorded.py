@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.nsq_broker import NsqBroker, real
+from tests.helpers.nsq_broker import NsqBroker
 from tests.server.nsq_http_cases import (
     LOOKUPD,
     NSQD,
@@ -46,7 +46,7 @@ def test_nsqlookupd() -> None:
     assert differences(LOOKUPD, recorded, found) == ""
 
 
-@pytest.mark.skipif(not real("nsqd"), reason="PENSTOCK_NSQ_BIN has no nsqd")
+@pytest.mark.nsqd
 def test_the_record_is_what_the_real_ones_say() -> None:
     recorded = json.loads(RECORDED.read_text())
     found = ask_the_real_ones()

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.helpers.broker_process import free_port
-from tests.helpers.nsq_broker import Answer, NsqBroker, Real, ask, eventually, real
+from tests.helpers.nsq_broker import Answer, NsqBroker, Real, ask, eventually
 
-pytestmark = pytest.mark.skipif(not real("nsqadmin"), reason="PENSTOCK_NSQ_BIN has no nsqadmin")
+pytestmark = pytest.mark.nsqd
 
 
 class Admin(NamedTuple):

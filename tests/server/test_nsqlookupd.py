@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker_process import free_port
-from tests.helpers.nsq_broker import NsqBroker, Real, ask, eventually, real
+from tests.helpers.nsq_broker import NsqBroker, Real, ask, eventually
 from tests.server.nsq_http_cases import real_lookupd, real_nsqd
 
 IDENTITY = {
@@ -85,8 +85,6 @@ def broker() -> Iterator[NsqBroker]:
 @pytest.fixture
 def theirs() -> Iterator[tuple[int, int]]:
     """TCP and HTTP ports of a real nsqlookupd."""
-    if not real("nsqlookupd"):
-        pytest.skip("PENSTOCK_NSQ_BIN has no nsqlookupd")
     process, tcp, http = real_lookupd()
     yield tcp, http
     process.stop()
@@ -97,6 +95,7 @@ def test_what_nodes_are_answered(broker: NsqBroker, words: bytes) -> None:
     assert said(broker.lookup_tcp_port, words) == TALKS[words]
 
 
+@pytest.mark.nsqd
 @pytest.mark.parametrize("words", TALKS, ids=lambda words: words[-24:].decode("latin-1"))
 def test_the_real_one_says_the_same(theirs: tuple[int, int], words: bytes) -> None:
     assert said(theirs[0], words) == TALKS[words]
@@ -174,6 +173,7 @@ def test_registered_at_another_of_ours(broker: NsqBroker) -> None:
     eventually(lambda: producers(broker.lookup_port, "mine") == [])
 
 
+@pytest.mark.nsqd
 def test_registered_at_a_real_one(theirs: tuple[int, int]) -> None:
     others = {"PENSTOCK_NSQLOOKUPD_TCP_ADDRESSES": f"127.0.0.1:{theirs[0]}"}
     with NsqBroker(environment=others) as broker:
@@ -198,9 +198,8 @@ def _follows(node: NsqBroker, lookup: int) -> None:
     eventually(lambda: producers(lookup, "mine") == [node.tcp_port])
 
 
+@pytest.mark.nsqd
 def test_a_real_nsqd_registers_here(broker: NsqBroker) -> None:
-    if not real("nsqd"):
-        pytest.skip("PENSTOCK_NSQ_BIN has no nsqd")
     address = f"-lookupd-tcp-address=127.0.0.1:{broker.lookup_tcp_port}"
     nsqd, tcp, http = real_nsqd(str(broker.directory), address)
     try:
@@ -230,9 +229,8 @@ def test_where_it_registers_can_be_changed_and_comes_back(broker: NsqBroker) -> 
         eventually(lambda: producers(broker.lookup_port, "late") == [])
 
 
+@pytest.mark.nsqd
 def test_a_nsqlookupd_that_comes_later_is_found() -> None:
-    if not real("nsqlookupd"):
-        pytest.skip("PENSTOCK_NSQ_BIN has no nsqlookupd")
     tcp, http = free_port(), free_port()
     with NsqBroker(environment={"PENSTOCK_NSQLOOKUPD_TCP_ADDRESSES": f"127.0.0.1:{tcp}"}) as node:
         node.post("/topic/create?topic=t")
