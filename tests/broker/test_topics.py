@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,6 +19,9 @@ from penstock.queues.queue import Queue
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.raw_codec import content_frames, short_string
 from tests.models.model_topics import ModelTopic, Sink
+
+# A failed run is shrunk, and that alone may take minutes.
+pytestmark = pytest.mark.timeout(600 + settings().max_examples // 2)
 
 EVERYTHING = 1 << 40
 TOPICS = ("t", "u#ephemeral")

@@ -23,6 +23,9 @@ from penstock.queues.queue import Queue
 from tests.backing.engine_tools import OpenEngine, message
 from tests.helpers.sim_files import SimFileSystem
 
+# A failed run is shrunk, and that alone may take minutes.
+pytestmark = pytest.mark.timeout(600 + settings().max_examples // 2)
+
 QUEUE_ID = 7
 TIMEOUT_MS = 100
 LONGEST_MS = 250
@@ -48,10 +51,11 @@ class LeaseMachine(RuleBasedStateMachine):
         self.opened = OpenEngine(SimFileSystem(), {QUEUE_ID: 64})
         self.deaths: list[Death] = []
         self.wakeups: list[Queue] = []
+        self.refills: list[Queue] = []
         self.queue = Queue(
             *("/", "nsq.t:c", "life", True, False, {}, self.opened.queues[QUEUE_ID]),
             self.wakeups,
-            [],
+            self.refills,
             self.deaths,
         )
         assert self.queue.use_leases()
@@ -131,6 +135,10 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule()
     def deliver(self) -> None:
         """As many as the windows take, each to one who has room, from the head."""
+        for queue in self.refills:  # the moment is over
+            queue.refilling = False
+            queue.wake()
+        self.refills.clear()
         while self.wakeups:
             self.wakeups.clear()
             for delivery in self.queue.deliver(self.now_ms):
