@@ -34,10 +34,6 @@ class Difference:
 
 _CLOSED = "A < closed"
 _JSON = "application/json; charset=utf-8 | nsq; version=1.0"
-_DROPPING = (
-    "stats <t>/c#ephemeral: depth=10000 in_flight_count=0 deferred_count=0 message_count={} "
-    "requeue_count=0 timeout_count=0 client_count=1 paused=False"
-)
 _NO_TOPIC = "stats <t>: none"
 _EMPTY_TOPIC = "stats <t>: depth=0 backend_depth=0 message_count=0 message_bytes=0 paused=False"
 
@@ -186,28 +182,6 @@ DIFFERENCES: tuple[Difference, ...] = (
                     "A < message <id 3> attempts=1 b'3'",
                     "A < message <id 4> attempts=1 b'4'",
                 ),
-            ),
-        ),
-    ),
-    Difference(
-        "An ephemeral channel's `message_count` counts what it took; nsqd counts what it dropped "
-        "as well.",
-        (
-            Change(
-                "manage.an_ephemeral_channel_drops_the_newest",
-                (_DROPPING.format(10005),),
-                (_DROPPING.format(10000),),
-            ),
-        ),
-    ),
-    Difference(
-        "An ephemeral topic without a channel keeps all of its backlog; nsqd drops what comes "
-        "after the first 10,000.",
-        (
-            Change(
-                "manage.an_ephemeral_topic_drops_the_newest",
-                ("stats <t>#ephemeral: depth=10000 message_count=10005",),
-                ("stats <t>#ephemeral: depth=10005 message_count=10005",),
             ),
         ),
     ),

@@ -39,6 +39,7 @@ from penstock.core.letters import LetterWriter
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import Latency, PublishTime, enqueue_time
+from penstock.queues.limits import REJECT_PUBLISH, QueueLimits
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
 from penstock.storage.definition_records import ExchangeRecord
@@ -251,6 +252,8 @@ class Topics:
         """An exchange of ours is there, and has its room."""
         topic = Topic(exchange, self._vhost.forget_routes, self._scanned)
         self.topics[topic.name] = topic
+        if topic.ephemeral:
+            topic.backlog.set_limits(QueueLimits(EPHEMERAL_MAX_LENGTH, overflow=REJECT_PUBLISH))
         if self.on_new is not None:
             topic.preparing = self.on_new(topic.name)
         topic.look()

@@ -6,6 +6,7 @@ import platform
 import random
 import zlib
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from penstock.broker.broker import Broker
 from penstock.core.settings import Settings
@@ -18,6 +19,8 @@ from penstock.server.secure_socket import TlsOptions
 from penstock.wire.nsq.identify import IdentifyLimits
 from penstock.wire.nsq.ids import NODE_MAX, IdFactory
 from penstock.wire.nsq.reader import ReaderLimits
+
+logger = logging.getLogger("penstock.nsq")
 
 logger = logging.getLogger("penstock.nsq")
 
@@ -90,10 +93,18 @@ def _identify_limits(settings: Settings, tls: TlsOptions | None) -> IdentifyLimi
     limits.max_output_ms = settings.nsq_max_output_buffer_timeout_ms
     limits.max_deflate_level = settings.nsq_max_deflate_level
     limits.offers_tls = tls is not None
-    limits.offers_snappy = settings.nsq_snappy
+    limits.offers_snappy = settings.nsq_snappy and has_snappy()
     limits.offers_deflate = settings.nsq_deflate
     limits.auth_required = settings.nsq_auth_required or bool(settings.nsq_auth_http_addresses)
     return limits
+
+
+def has_snappy() -> bool:
+    """An installation without its packages is no reason to lose connections."""
+    if find_spec("cramjam") is not None:
+        return True
+    logger.warning("the package cramjam is missing: NSQ clients are not offered snappy")
+    return False
 
 
 def node_id(configured: int) -> int:

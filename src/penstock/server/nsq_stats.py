@@ -21,6 +21,7 @@ from penstock import __version__
 from penstock.broker.topics import Channel, Topic
 from penstock.core.quantiles import TargetedQuantiles
 from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
 from penstock.server.loop import Loop
 from penstock.server.nsq_answers import VERSION
 from penstock.server.nsq_desk import Desk
@@ -103,7 +104,7 @@ class StatsView:
             "backend_depth": int(channel.backend_depth()),
             "in_flight_count": int(queue.unacked_count),
             "deferred_count": int(queue.deferred_count()),
-            "message_count": int(queue.published_count),
+            "message_count": _message_count(queue),
             "requeue_count": int(queue.requeued_count),
             "timeout_count": int(queue.timed_out_count),
             "client_count": len(queue.consumers),
@@ -153,6 +154,12 @@ async def collect(
             some = names[place : place + TOPICS_AT_ONCE]
             stats["topics"] += await do(partial(view.rows, some, channel, clients, topic))
     return stats
+
+
+def _message_count(queue: Queue) -> int:
+    """What it dropped when it came was for the channel as well."""
+    dropped = queue.dropped_count if queue.limits.refuses else 0
+    return int(queue.published_count + dropped)
 
 
 def client_row(session: NsqSession, topic: str) -> Row:
