@@ -55,6 +55,14 @@ class LookupServer:
         peer = _Peer(writer.get_extra_info("peername"))
         self._peers.add(writer)
         try:
+            await self._serve(peer, reader, writer)
+        except asyncio.CancelledError:
+            return  # the node stops, and its registry with it
+
+    async def _serve(
+        self, peer: "_Peer", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
             await self._talk(peer, reader, writer)
         except Fatal as error:
             log.info("nsqlookupd: %s: %s", peer.address, error)
