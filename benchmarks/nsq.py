@@ -5,7 +5,7 @@ of its own with one channel, which is deleted afterwards.  Penstock is held to o
 generator to the other; nsqd may use all, as it does by default (``--nsqd-cores`` holds it).
 
     python benchmarks/nsq.py --nsqd PATH                    all rows, 3 rounds, own generator
-    python benchmarks/nsq.py --nsqd PATH --mqload PATH      another generator that speaks NSQ
+    python benchmarks/nsq.py --nsqd PATH --generator PATH   another generator that speaks NSQ
     python benchmarks/nsq.py --pure --only pub              Penstock alone, interpreted
 """
 
@@ -87,7 +87,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--nsqd", type=Path, help="the program nsqd; without it Penstock runs alone")
-    add("--mqload", type=Path, help="the generator of that name, instead of our own")
+    add("--generator", type=Path, help="a program that takes such arguments, instead of our own")
     add("--rounds", type=int, default=3, help="turns of a row (3)")
     add("--count", type=int, default=200_000, help="messages of a run (200,000)")
     add("--size", type=int, default=200, help="body bytes (200)")
@@ -120,8 +120,8 @@ def own_words(row: Row, given: argparse.Namespace, port: int, topic: str) -> lis
     ]
 
 
-def mqload_words(row: Row, given: argparse.Namespace, port: int, topic: str) -> list[str]:
-    words = [str(given.mqload), "--proto", "nsq", "--port", str(port), "--queue", topic]
+def foreign_words(row: Row, given: argparse.Namespace, port: int, topic: str) -> list[str]:
+    words = [str(given.generator), "--proto", "nsq", "--port", str(port), "--queue", topic]
     words += ["--size", str(given.size), "--deadline", str(int(RUN_LIMIT_S))]
     if row.reading:
         words += ["--pub", "0", "--con", "1", "--expect", str(given.count)]
@@ -132,7 +132,7 @@ def mqload_words(row: Row, given: argparse.Namespace, port: int, topic: str) -> 
 
 def figures(row: Row, given: argparse.Namespace, said: Result) -> Result:
     """What a generator said, in one shape."""
-    if not given.mqload:
+    if not given.generator:
         return said
     if said["error"]:
         raise RuntimeError(said["error"])
@@ -165,7 +165,7 @@ def measure(row: Row, side: str, broker: Benched, number: int, given: argparse.N
     if row.reading:
         filling = Row("fill", "", batch=FILL_BATCH, window=10 * FILL_BATCH)
         run(own_words(filling, given, broker.port, topic), cores)
-    words = mqload_words if given.mqload else own_words
+    words = foreign_words if given.generator else own_words
     meter, busy, began = Meter(broker), busy_s(), time.monotonic()
     result = figures(row, given, run(words(row, given, broker.port, topic), cores))
     wall_s, cpu_s = time.monotonic() - began, meter.cpu_s()
@@ -274,7 +274,7 @@ def described(given: argparse.Namespace) -> Result:
         "broker_cores": given.broker_cores,
         "nsqd": version,
         "nsqd_cores": given.nsqd_cores or all_cores(),
-        "generator": "mqload" if given.mqload else "own",
+        "generator": "C, a thread a connection" if given.generator else "own",
         "rounds": given.rounds,
         "count": given.count,
         "size": given.size,
