@@ -33,16 +33,21 @@ class BothBroker(NsqLiveBroker):
             text = response.read()
         return json.loads(text) if text else None
 
+    def define(self, **sections: list[dict[str, Any]]) -> None:
+        assert self.manage("POST", "/api/definitions", sections) is None  # nothing is left out
+
     def policy(self, name: str, pattern: str, kind: str = "queues", **definition: object) -> None:
         keys = {key.replace("_", "-"): value for key, value in definition.items()}
-        body = {"pattern": pattern, "apply-to": kind, "definition": keys}
-        self.manage("PUT", f"/api/policies/%2f/{name}", body)
+        row = {"name": name, "pattern": pattern, "apply-to": kind, "definition": keys}
+        self.define(policies=[{"vhost": "/", **row}])
 
     def user(self, name: str, configure: str, write: str, read: str) -> str:
         """A new user with these rights; the secret for AUTH."""
-        self.manage("PUT", f"/api/users/{name}", {"password": "pw", "tags": ""})
         rights = {"configure": configure, "write": write, "read": read}
-        self.manage("PUT", f"/api/permissions/%2f/{name}", rights)
+        self.define(
+            users=[{"name": name, "password": "pw", "tags": []}],
+            permissions=[{"user": name, "vhost": "/", **rights}],
+        )
         return f"{name}:pw"
 
     def make(self, topic: str, channel: str = "c") -> None:
