@@ -146,7 +146,11 @@ class Taker:
         until = time.monotonic() + 10
         while len(self.got) < count and time.monotonic() < until:
             self.channel.connection.process_data_events(0.05)
-        return [body.decode() for _, _, body in self.got[:count]]
+        return [body.decode(errors="replace") for _, _, body in self.got[:count]]
+
+    def one(self) -> tuple[Any, pika.BasicProperties, bytes]:
+        self.take(1)
+        return self.got[0]
 
     def ack(self, place: int) -> None:
         self.channel.basic_ack(self.got[place][0].delivery_tag)

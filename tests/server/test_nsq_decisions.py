@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
 from tests.helpers.nsq_amqp import BothBroker, Consumer, Taker
 from tests.helpers.nsq_broker import eventually
@@ -204,6 +205,21 @@ def test_07_amqp_consumers_have_no_deadline(broker: BothBroker) -> None:
             channel.basic_nack(taker.got[0][0].delivery_tag, requeue=True)
             (returned,) = consumer.take(1)
             assert (returned.body, returned.attempts) == (b"amqp", 2)
+
+
+def test_07_but_the_consumer_timeout_of_amqp_holds(broker: BothBroker) -> None:
+    broker.make("t7late")
+    broker.policy("t7late", r"^nsq\.t7late:", consumer_timeout=1000)
+    broker.publish("t7late", "m")
+    with broker.amqp() as channel, Consumer(broker, "t7late", 0) as consumer:
+        taker = Taker(channel, "nsq.t7late:c")
+        taker.take(1)
+        with pytest.raises(ChannelClosedByBroker):
+            for _ in range(100):
+                taker.listen(0.1)
+                channel.queue_declare("nsq.t7late:c", passive=True)
+        consumer.ready(1)
+        assert consumer.take(1)[0].attempts == 2
 
 
 def test_07_attempts_are_counted_for_both(broker: BothBroker) -> None:

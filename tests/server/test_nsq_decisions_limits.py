@@ -211,6 +211,15 @@ def test_13_ephemeral_drops_the_newest_drop_head_the_oldest(broker: BothBroker) 
         ephemeral.nothing()
 
 
+def test_13_so_does_an_ephemeral_topic_before_its_first_channel(broker: BothBroker) -> None:
+    with RawClient(broker) as producer:
+        bodies = [b"%d" % number for number in range(10_020)]
+        assert producer.ask(mpub("t13#ephemeral", bodies)) == b"OK"
+    assert broker.topic_row("t13#ephemeral")["depth"] == 10_000
+    with Consumer(broker, "t13#ephemeral", 2500) as consumer:
+        assert consumer.bodies(100) == [str(number) for number in range(100)]
+
+
 def test_13_ephemeral_is_transient() -> None:
     with BothBroker() as broker:
         broker.make("gone#ephemeral")
