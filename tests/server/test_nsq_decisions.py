@@ -214,10 +214,14 @@ def test_07_but_the_consumer_timeout_of_amqp_holds(broker: BothBroker) -> None:
     with broker.amqp() as channel, Consumer(broker, "t7late", 0) as consumer:
         taker = Taker(channel, "nsq.t7late:c")
         taker.take(1)
-        with pytest.raises(ChannelClosedByBroker):
+
+        def look() -> None:
             for _ in range(100):
                 taker.listen(0.1)
                 channel.queue_declare("nsq.t7late:c", passive=True)
+
+        with pytest.raises(ChannelClosedByBroker):
+            look()
         consumer.ready(1)
         assert consumer.take(1)[0].attempts == 2
 
