@@ -22,7 +22,8 @@ help:
 	@echo "make bench   compare with the RabbitMQ that is installed here"
 	@echo "make clean   remove everything the other words made"
 
-setup: $(VENV)/.installed $(VENV)/.compiled
+# Whoever runs interpreted need not wait for the compiler.
+setup: $(VENV)/.installed $(if $(filter 1,$(PENSTOCK_PURE)),,$(VENV)/.compiled)
 	@:
 
 $(VENV)/.installed: pyproject.toml $(SETUP)
