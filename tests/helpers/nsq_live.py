@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,6 +47,16 @@ class RawClient:
 
     def send(self, data: bytes) -> None:
         self._sock.sendall(data)
+
+    def send_until_stuck(self, data: bytes, most: int, patience_s: float = 1.0) -> int:
+        """Again and again, until nobody reads it; how many bytes were taken, at least ``most``
+        when somebody reads them all."""
+        self._sock.settimeout(patience_s)
+        taken = 0
+        with suppress(TimeoutError):
+            while taken < most:
+                taken += self._sock.send(data[taken % len(data) :])
+        return taken
 
     def read(self, count: int, within_s: float = 20) -> list[Any]:
         """So many answers or messages; fewer when time is over."""

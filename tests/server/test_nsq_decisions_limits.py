@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers import slow_disk
 from tests.helpers.administer import MEMORY, administer
+from tests.helpers.live_broker import REPOSITORY
 from tests.helpers.nsq_amqp import BothBroker, Consumer, Taker
 from tests.helpers.nsq_broker import eventually
 from tests.helpers.nsq_live import RawClient
@@ -21,6 +22,9 @@ from tests.helpers.raw_nsq import auth, mpub, pub
 SLOW_BYTES_PER_S = 100_000
 BIG = b"x" * 150_000
 """The slow disk takes a second and a half for it."""
+
+READ_AHEAD_MAX_BYTES = 32 * 1024 * 1024
+"""Of one connection, with what the kernel buffers."""
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +146,19 @@ def test_11_publishes_wait_for_an_alarm_while_consuming_goes_on() -> None:
             assert broker.post("/pub?topic=t", b"x").body == "OK"
 
 
+def test_11_who_publishes_on_is_not_read_and_others_consume() -> None:
+    with BothBroker() as broker:
+        broker.make("t")
+        broker.publish("t", "a")
+        with RawClient(broker) as producer, Consumer(broker, "t") as consumer:
+            (message,) = consumer.take(1)
+            administer(broker, MEMORY, "0")
+            batch = mpub("t", [b"x" * 1000] * 1000)
+            assert producer.send_until_stuck(batch, READ_AHEAD_MAX_BYTES) < READ_AHEAD_MAX_BYTES
+            consumer.finish(message)
+            broker.await_counts("t", 0, 0, 0)
+
+
 # -- 12: AUTH ------------------------------------------------------------------------------------
 
 
@@ -258,6 +275,24 @@ def test_14_dead_letters_after_one_attempt_more_than_the_limit(broker: BothBroke
         headers = taker.got[0][1].headers
         assert headers["x-death"][0]["reason"] == "delivery_limit"
         assert broker.counts("t14") == (0, 0, 0)
+
+
+def test_14_the_policy_of_the_page(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "nsq.md").read_text(encoding="utf-8")
+    file = tmp_path / "definitions.json"
+    file.write_text(page.split("<!-- policy -->\n```json\n")[1].split("```")[0])
+    with BothBroker() as broker:
+        administer(broker, "definitions", "import", str(file))
+        broker.publish("any", "m")
+        with Consumer(broker, "any") as consumer:
+            for attempt in range(1, 6):
+                (message,) = consumer.take(1)
+                assert message.attempts == attempt
+                consumer.requeue(message)
+            consumer.nothing()
+        with broker.amqp() as channel:
+            _, _, body = channel.basic_get("dead letters", auto_ack=True)
+            assert body == b"m"
 
 
 def test_14_without_a_policy_nothing_is_a_dead_letter(broker: BothBroker) -> None:
