@@ -9,8 +9,10 @@ from typing import Any
 
 import pika
 import pytest
+from pika.exceptions import NackError
 
 from tests.helpers.nsq_amqp import BothBroker, Consumer, Taker
+from tests.helpers.nsq_broker import eventually
 from tests.helpers.nsq_live import RawClient
 from tests.helpers.raw_nsq import dpub, mpub, pub
 
@@ -170,6 +172,23 @@ def test_a_queue_declared_and_bound_by_amqp_is_a_channel(broker: BothBroker) -> 
         broker.publish("a5", "a", "b", "c")
         with Consumer(broker, "a5") as consumer:
             assert consumer.bodies(2) == ["b", "c"]
+
+
+def test_a_channel_keeps_the_limits_of_its_policy(broker: BothBroker) -> None:
+    broker.policy("a6ttl", r"^nsq\.a6:short$", message_ttl=300)
+    broker.policy("a6full", r"^nsq\.a6:full$", max_length=2, overflow="reject-publish")
+    for channel in ("short", "full", "whole"):
+        broker.make("a6", channel)
+    broker.publish("a6", "a", "b", "c")  # NSQ's OK does not say that one channel was full
+    assert broker.counts("a6", "full") == (2, 0, 0)
+    assert broker.counts("a6", "whole") == (3, 0, 0)
+    with broker.amqp() as channel:
+        channel.confirm_delivery()
+        with pytest.raises(NackError):
+            channel.basic_publish("nsq.a6", "", b"d", properties())
+    eventually(lambda: broker.counts("a6", "short") == (0, 0, 0))
+    with Consumer(broker, "a6", channel="full") as consumer:
+        assert consumer.bodies(2) == ["a", "b"]
 
 
 def test_transient_messages_are_lost_at_a_restart() -> None:
