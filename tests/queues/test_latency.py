@@ -45,6 +45,20 @@ def test_a_message_took_as_long_as_it_waited_and_was_worked_on() -> None:
     assert hall.answer(1500) == (1, [500.0, 500.0])
 
 
+def test_who_acknowledges_nothing_is_done_with_it_at_once() -> None:
+    hall = Hall()
+    hall.queue.remove_consumer(hall.consumer)
+    careless = Consumer("d", "d", Outlet(), SharedWindow(), True, 0, False, {})
+    hall.queue.publish([Message(b"x", b"", 0, 0), Message(b"y", b"", 0, 0)], 1000)
+    assert hall.queue.get(careless) is not None
+    hall.queue.add_consumer(careless)
+    hall.deliver(1300)
+    assert hall.wakeups == [hall.queue]
+    hall.deliver(1300)
+    assert hall.wakeups == []
+    assert hall.answer(1300) == (2, [300.0, 300.0])
+
+
 def test_given_back_is_not_done() -> None:
     hall = Hall()
     hall.queue.publish([Message(b"x", b"", 0, 0)], 1000)

@@ -307,6 +307,15 @@ def test_14_without_a_policy_nothing_is_a_dead_letter(broker: BothBroker) -> Non
 # -- 15: one set of counters ---------------------------------------------------------------------
 
 
+def test_15_a_message_nobody_will_acknowledge_is_measured(broker: BothBroker) -> None:
+    broker.make("t15auto")
+    broker.publish("t15auto", "a", "b")
+    with broker.amqp() as channel:
+        assert channel.basic_get("nsq.t15auto:c", auto_ack=True)[2] == b"a"
+        channel.basic_consume("nsq.t15auto:c", lambda *_: None, auto_ack=True)
+        eventually(lambda: broker.row("t15auto")["e2e_processing_latency"]["count"] == 2)
+
+
 @pytest.mark.parametrize("by", ["nsq", "amqp"])
 def test_15_whoever_ends_a_message_it_is_counted(broker: BothBroker, by: str) -> None:
     topic = f"t15{by}"

@@ -255,7 +255,7 @@ class Queue(LeasedMessages):
                 consumer = dealing.takers[i]
                 self.delivered_count += len(hand)
                 if consumer.no_ack:
-                    self.backing.ack(hand)
+                    self._let_go(hand)
                 deliveries.append(Delivery(consumer, hand))
         return deliveries
 
@@ -263,10 +263,17 @@ class Queue(LeasedMessages):
         count: i64 = len(messages)
         self.delivered_count += count
         if consumer.no_ack:
-            self.backing.ack(messages)
+            self._let_go(messages)
         else:
             consumer.take(count)
             self.unacked_count += count
+
+    def _let_go(self, messages: list[Message]) -> None:
+        """Handed to who acknowledges nothing: done."""
+        self.backing.ack(messages)
+        if self.latency is not None:
+            self.latency.settled(messages)
+            self.wake()
 
     def is_crowded(self) -> bool:
         """Consumers are here, but more waits for them than they take in a moment."""
