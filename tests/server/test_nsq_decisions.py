@@ -126,6 +126,25 @@ def test_03_with_the_setting_it_goes_back_at_once_to_its_place() -> None:
         assert [message.attempts for message in messages] == [2, 2, 1]
 
 
+def test_03_a_killed_node_gives_it_back_with_its_attempts() -> None:
+    with BothBroker() as broker:
+        broker.make("t")
+        broker.publish("t", "held", "deferred")
+        with Consumer(broker, "t") as consumer:
+            held, deferred = consumer.take(2)
+            consumer.requeue(held)
+            consumer.take(1)
+            consumer.requeue(deferred, FAR_MS)
+            broker.await_counts("t", 0, 1, 1)
+            time.sleep(0.8)  # what is no publish is on disk a moment later
+            broker.kill()
+        broker.start()
+        assert broker.counts("t") == (1, 0, 1)
+        with Consumer(broker, "t") as consumer:
+            (again,) = consumer.take(1)
+            assert (again.body, again.id, again.attempts) == (b"held", held.id, 3)
+
+
 # -- 4: windows ----------------------------------------------------------------------------------
 
 
