@@ -314,3 +314,29 @@ class TopicMachine(RuleBasedStateMachine):
 
 TopicMachine.TestCase.settings = settings(stateful_step_count=40, deadline=None)
 TestTopics = TopicMachine.TestCase
+
+
+def test_a_topic_that_leads_nowhere_takes_messages_all_the_same() -> None:
+    node = QuietBroker()
+    vhost = node.broker.vhosts["/"]
+    topic = vhost.topics.topic("t", node.now_ms)
+    vhost.declare_exchange("fan", "fanout", True, False, False, {})
+    vhost.bind_exchange("fan", exchange_name("t"), "", {})
+    assert vhost.topics.publish(topic, [nsq_message(b"name")], 4, node.now_ms) == 0
+    assert topic.message_count == 1
+
+
+def test_a_queue_that_is_no_channel_any_more_keeps_its_deadlines() -> None:
+    """Nobody scans it then."""
+    node = QuietBroker()
+    vhost = node.broker.vhosts["/"]
+    vhost.topics._scanned = lambda: True
+    topic = vhost.topics.topic("t", node.now_ms)
+    queue = vhost.topics.channel(topic, "a", node.now_ms).queue
+    other = vhost.topics.channel(topic, "b", node.now_ms).queue
+    vhost.topics.publish_deferred(topic, [nsq_message(b"name")], 4, node.now_ms + 9, node.now_ms)
+    assert queue.next_due_ms() == other.next_due_ms() == 0
+    vhost.unbind_queue(queue, exchange_name("t"), "", {})
+    assert queue.next_due_ms() == node.now_ms + 9
+    vhost.delete_exchange(exchange_name("t"), False)
+    assert other.next_due_ms() == node.now_ms + 9

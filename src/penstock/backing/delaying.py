@@ -3,6 +3,7 @@
     delay             pending ─► delayed
     publish_delayed   new ─────► delayed, not marked as delivered before
     release_due       delayed ─► ready, at the place it had
+    release_to_tail   delayed ─► ready, behind all others
     cancel_delayed, drop_delayed
                       delayed ─► gone
     take_delayed      delayed ─► held by somebody who has it elsewhere soon, until ``ack``
@@ -104,6 +105,7 @@ class DelayedMessages(ReturningMessages):
             return 0
         due.sort(key=_seq_id)
         self._release_after_ms = 0
+        self._released = []
         before: list[Message] = []
         behind: list[Message] = []
         released: i64 = 0
@@ -120,6 +122,7 @@ class DelayedMessages(ReturningMessages):
             else:
                 behind.append(message)
             released += 1
+            self._released.append(message)
             self.delayed.end(deferred)
             if message.flags & LOGGED:
                 self._engine.journal.delay(self.queue_id, message.seq_id, 0)
@@ -136,6 +139,32 @@ class DelayedMessages(ReturningMessages):
             self._put_behind(behind)
         self.look_ahead()
         return released
+
+    def take_released(self) -> list[Message]:
+        """What the last release has made ready, for who counts its bodies."""
+        released = self._released
+        self._released = []
+        return released
+
+    def release_to_tail(self, now_ms: i64, at_most: i64) -> i64:
+        """As ``release_due``, where the places behind which they came may have been passed."""
+        due = self.delayed.take_due(now_ms, at_most)
+        self._released = []
+        self._release_after_ms = 0
+        if len(due) == 0:
+            return 0
+        due.sort(key=_seq_id)
+        self._read_contents([one.message for one in due if len(one.message.content) == 0])
+        for deferred in due:
+            if len(deferred.message.content) == 0:
+                self.delayed.wait_on(deferred)
+                self._release_after_ms = now_ms + RETRY_MS
+                continue
+            self._released.append(self.delayed.end(deferred))
+        if self._released:
+            self._move(self._released, now_ms)
+        self.look_ahead()
+        return len(self._released)
 
     def _belongs_before(self, message: Message) -> bool:
         """Before delta, or before q1 when there is no delta."""

@@ -38,6 +38,8 @@ from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
 from penstock.storage.recovery import FoundQueue
 
+ROOM_WAITS_MS: Final[i64] = 20
+"""A backlog that would move faster than the disk takes it looks again after so long."""
 UNSTAMPED: Final[i64] = 0
 KEEP: Final[i64] = 1
 OVERWRITE: Final[i64] = 2
@@ -142,6 +144,7 @@ class Broker:
                 queue.wake()  # what is ready there has not been looked at
             elif queue.backing.count_delayed() > 0:
                 queue.defers = True
+                queue.defers_to_tail = True
                 queue.wake()
         for vhost in self.vhosts.values():
             for topic in vhost.topics.topics.values():
@@ -249,9 +252,18 @@ class Broker:
         exchange = cast(Exchange, room.releases_to)
         if exchange.delays:
             self.delays.sort(room, now_ms)
+        elif self.flow.journal_behind:
+            room.expiry_due_ms = now_ms + ROOM_WAITS_MS
+            self.schedule.add(room.expiry_due_ms, room)
         else:
             topics = self.vhosts[room.vhost].topics
             topics.move(exchange, self._letter_writer, self.dead_letters.settle_later, now_ms)
+
+    def _release_room(self, room: Queue, now_ms: i64) -> None:
+        if cast(Exchange, room.releases_to).delays:
+            self.delays.release(room, now_ms)
+        else:
+            room.wake()
 
     def has_wakeups(self) -> bool:
         return len(self._wakeups) > 0
@@ -323,7 +335,7 @@ class Broker:
             if when_ms == queue.expiry_due_ms:
                 queue.expiry_due_ms = 0
                 if queue.releases_to is not None:
-                    self.delays.release(queue, now_ms)
+                    self._release_room(queue, now_ms)
                 else:
                     self.expire_messages(queue, now_ms)
         return lost

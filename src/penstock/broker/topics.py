@@ -102,6 +102,11 @@ class Channel:
     def ephemeral(self) -> bool:
         return is_ephemeral(self.name)
 
+    def forget(self) -> None:
+        """It is no channel any more: nobody scans its queue for what is due."""
+        self.queue.scanned = False
+        self.queue.wake()
+
     def backend_depth(self) -> i64:
         """Of its ready messages, those that are not in memory."""
         return cast(VariableQueue, self.queue.backing).disk_count()
@@ -187,6 +192,9 @@ class Topic:
             elif queue.use_leases():
                 queue.scanned = self._scanned()
                 found[name] = Channel(self, name, queue)
+        for name, channel in self.channels.items():
+            if name not in found:
+                channel.forget()
         self.channels = found
 
 
@@ -261,7 +269,9 @@ class Topics:
 
     def detach(self, exchange: Exchange) -> None:
         """It is deleted."""
-        del self.topics[exchange.name[len(PREFIX) :]]
+        topic = self.topics.pop(exchange.name[len(PREFIX) :])
+        for channel in topic.channels.values():
+            channel.forget()
         self._changed()
 
     def prepared(self, name: str, channels: list[str], now_ms: i64) -> None:
@@ -344,6 +354,8 @@ class Topics:
         """
         self._count(topic, messages, size)
         queues = self.route(topic)
+        if len(queues) == 0:
+            return 0  # bound only to exchanges that lead nowhere
         if not any_refuses(queues):
             return self._vhost.publish(queues, messages, now_ms)
         position, _ = self._vhost.publish_some(queues, messages, now_ms)

@@ -105,8 +105,10 @@ class Leases:
         timeout_ms: i64,
     ) -> bytes:
         """``key`` is its id; returns the one it is in flight under."""
-        if key in self._by_key:
-            key = b"%016x" % int(TWIN | message.seq_id)
+        twin = TWIN | message.seq_id
+        while key in self._by_key:
+            key = b"%016x" % int(twin)
+            twin += 1
         lease = Lease(message, key, owner, now_ms, timeout_ms)
         self._by_key[key] = lease
         self._heap.push(lease)

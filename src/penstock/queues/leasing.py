@@ -5,7 +5,9 @@ again when its time is over (``leases.py`` knows the times).  On top of what eve
 
     give_back   to the tail, or as if it had not been there, not before some time has passed
     expire      what is over its deadline goes to the tail; what was delayed for long enough is
-                ready again at the place it had, so it does not wait behind a backlog.  Some
+                ready again at the place it had, so it does not wait behind a backlog (or at the
+                tail, where a reader of ranges may have passed that place and would acknowledge
+                what it never read: after a start, and once there was one).  Some
                 thousand at a time: ``next_due_ms`` says when there are more.  Where the queue is
                 ``scanned``, the scan loop asks for that (``release_due``)
     empty       lets go of everything, what is in flight and what is delayed too
@@ -40,6 +42,8 @@ class LeasedMessages(LimitedMessages):
         self.latency: Latency | None = None  # measured when somebody wants to know it
         self.scanned: bool = False  # its deadlines are found by the scan loop
         self.defers: bool = False  # something may be delayed, or in flight with a deadline
+        self.defers_to_tail: bool = False  # readers by position may have passed what is delayed
+        self.deleted: bool = False
         self.unacked_count: i64 = 0
         self.requeued_count: i64 = 0  # given back before their time
         self.timed_out_count: i64 = 0
@@ -83,11 +87,18 @@ class LeasedMessages(LimitedMessages):
             messages.append(message)
         if messages:
             self.unacked_count -= len(messages)
-            self.backing.requeue(self._living(messages))
+            if self.deleted:
+                return
+            messages = self._living(messages)
+            self.backing.requeue(messages)
+            if self._counts_bodies():
+                self._count_bodies(messages, 1)
             self.wake()
 
     def _take_back(self, messages: list[Message], delay_ms: i64, now_ms: i64) -> None:
         self.unacked_count -= len(messages)
+        if self.deleted:
+            return
         messages = self._living(messages)
         backing = cast(VariableQueue, self.backing)
         if messages and delay_ms > 0:
@@ -112,14 +123,24 @@ class LeasedMessages(LimitedMessages):
         """What is over its deadline or was delayed for long enough is ready; True = some was."""
         leases = self.leases
         some = leases is not None and self._time_out(leases, now_ms)
-        if 0 < self.backing.next_due_ms() <= now_ms:
-            before = self.backing.ready_bytes()
-            if self.backing.release_due(now_ms, RELEASED_AT_ONCE) > 0:
-                if self._counts_bodies():
-                    self._body_bytes += self.backing.ready_bytes() - before
-                self.wake()
-                return True
+        if 0 < self.backing.next_due_ms() <= now_ms and self._end_delays(now_ms):
+            self.wake()
+            return True
         return some
+
+    def _end_delays(self, now_ms: i64) -> bool:
+        """Some of what was delayed for long enough is ready; False = there is none."""
+        backing = self.backing
+        if not isinstance(backing, VariableQueue):
+            return backing.release_due(now_ms, RELEASED_AT_ONCE) > 0
+        if self.defers_to_tail:
+            count = backing.release_to_tail(now_ms, RELEASED_AT_ONCE)
+        else:
+            count = backing.release_due(now_ms, RELEASED_AT_ONCE)
+        released = backing.take_released()
+        if self._counts_bodies():
+            self._count_bodies(released, 1)
+        return count > 0
 
     def _time_out(self, leases: Leases, now_ms: i64) -> bool:
         late = leases.expired(now_ms, RELEASED_AT_ONCE)

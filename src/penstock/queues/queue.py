@@ -92,7 +92,6 @@ class Queue(LeasedMessages):
         self.expiry_due_ms: i64 = 0  # when the schedule will look at its head; 0 = never
         self.awake: bool = False
         self.refilling: bool = False
-        self.deleted: bool = False
         self.releases_to: object = None  # the exchange whose delayed messages wait here
         self.paused: bool = False  # takes messages, gives none
         self.flow: Stage | None = None  # of publishes, since it was first behind with them
@@ -125,10 +124,7 @@ class Queue(LeasedMessages):
     def publish(self, messages: list[Message], now_ms: i64) -> None:
         """Take messages at the tail."""
         if self.message_ttl_ms >= 0:
-            latest = now_ms + self.message_ttl_ms
-            for message in messages:
-                if message.expires_at_ms == 0 or message.expires_at_ms > latest:
-                    message.expires_at_ms = latest
+            _stamp(messages, now_ms + self.message_ttl_ms)
         self.backing.publish(messages, now_ms)
         self.published_count += len(messages)
         self.active_at_ms = now_ms
@@ -139,7 +135,9 @@ class Queue(LeasedMessages):
         self.wake()
 
     def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
-        """Take messages that are not to be handed out before that time."""
+        """Take messages nobody gets before that time; then their time to live begins."""
+        if self.message_ttl_ms >= 0:
+            _stamp(messages, until_ms + self.message_ttl_ms)
         self.backing.publish_delayed(messages, until_ms, now_ms)
         self.defers = True
         self.published_count += len(messages)
@@ -446,6 +444,7 @@ class Queue(LeasedMessages):
             )
         self.range_lease += 1
         self._range_leased = True
+        self.defers_to_tail = True
         return int(self.range_lease)
 
     def check_range_lease(self, token: int) -> bool:
@@ -478,6 +477,13 @@ class Queue(LeasedMessages):
         assert self.refilling == (self in self._refills), "Q2"
         assert outstanding <= self.unacked_count, "Q4"
         self.backing.check()
+
+
+def _stamp(messages: list[Message], latest_ms: i64) -> None:
+    """None lives longer than that."""
+    for message in messages:
+        if message.expires_at_ms == 0 or message.expires_at_ms > latest_ms:
+            message.expires_at_ms = latest_ms
 
 
 def _in_order(messages: list[Message], deliveries: list[Delivery]) -> list[Delivery]:
