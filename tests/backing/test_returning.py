@@ -98,6 +98,44 @@ def test_a_delay_survives(size: int, ending: str) -> None:
     assert queue.next_due_ms() == 0
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("rests", [False, True])
+@pytest.mark.parametrize("ending", ["none", "kill", "power", "clean"])
+def test_what_is_due_may_go_to_the_tail(size: int, rests: bool, ending: str) -> None:
+    """From memory or from a segment; a crash finds it once, behind all others."""
+    files = SimFileSystem()
+    one = opened(files)
+    queue = one.queues[QUEUE_ID]
+    fill(queue, 6, size)
+    queue.delay(queue.fetch(4, EVERYTHING)[1:3], 500)
+    one.commit()
+    if rests:
+        one.close_cleanly()
+        one = opened(files)
+        queue = one.queues[QUEUE_ID]
+    assert queue.release_to_tail(499, EVERYTHING) == 0
+    assert queue.release_to_tail(500, EVERYTHING) == 2
+    queue.check()
+    one.commit()
+    assert queue.release_to_tail(queue.next_due_ms(), EVERYTHING) == 0
+    queue.check()
+    one.commit()
+    if ending == "clean":
+        one.close_cleanly()
+    elif ending == "power":
+        files.power_cut(random.Random(2))
+    elif ending == "kill":
+        files.kill()
+    if ending != "none":
+        one = opened(files)
+        queue = one.queues[QUEUE_ID]
+    queue.check()
+    there = ["0", "3"] if rests or ending != "none" else []
+    assert bodies(queue) == [name.encode() for name in [*there, "4", "5", "1", "2"]]
+    assert queue.count_delayed() == 0
+    assert queue.next_due_ms() == 0
+
+
 def test_a_purge_goes_around_what_is_delayed() -> None:
     files = SimFileSystem()
     one = opened(files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.client.histogram import BUCKETS, Histogram, bucket_middle, bucket_of
@@ -33,6 +33,8 @@ def test_a_percentile_is_the_nearest_rank_within_one_percent(
 
 
 @given(values_ns)
+@example(1 << 37)
+@example((1 << 63) - 1)
 def test_buckets_grow_with_their_values_and_hold_them(value: int) -> None:
     bucket = bucket_of(value)
     assert 0 <= bucket < BUCKETS

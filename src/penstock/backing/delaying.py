@@ -35,7 +35,16 @@ from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferred
 from penstock.backing.returning import ReturningMessages
-from penstock.core.message import INDEXED, LOGGED, REDELIVERED, SETTLED, STORED, Message
+from penstock.core.message import (
+    ATTEMPTS_MAX,
+    ATTEMPTS_SHIFT,
+    INDEXED,
+    LOGGED,
+    REDELIVERED,
+    SETTLED,
+    STORED,
+    Message,
+)
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
@@ -84,11 +93,11 @@ class DelayedMessages(ReturningMessages):
     def next_due_ms(self) -> i64:
         """When ``release_due`` should be called next; 0 = nothing is delayed."""
         first_ms = self.delayed.first_ms()
-        return (
-            first_ms
-            if first_ms == 0 or first_ms > self._release_after_ms
-            else (self._release_after_ms)
-        )
+        if 0 < first_ms < self._release_after_ms:
+            first_ms = self._release_after_ms
+        if self._moved_due_ms > 0 and (first_ms == 0 or self._moved_due_ms < first_ms):
+            return self._moved_due_ms
+        return first_ms
 
     def list_delayed(
         self, after_ms: i64, after_seq_id: i64, at_most: i64
@@ -147,24 +156,46 @@ class DelayedMessages(ReturningMessages):
         return released
 
     def release_to_tail(self, now_ms: i64, at_most: i64) -> i64:
-        """As ``release_due``, where the places behind which they came may have been passed."""
+        """As ``release_due``, where readers may have passed the places of these.
+
+        Each is published anew, and let go at its old place when that is durable; a crash in between
+        brings both.
+        """
+        self._let_go_moved()
         due = self.delayed.take_due(now_ms, at_most)
         self._released = []
         self._release_after_ms = 0
-        if len(due) == 0:
-            return 0
         due.sort(key=_seq_id)
         self._read_contents([one.message for one in due if len(one.message.content) == 0])
+        moved: list[Message] = []
         for deferred in due:
-            if len(deferred.message.content) == 0:
+            message = deferred.message
+            if len(message.content) == 0:
                 self.delayed.wait_on(deferred)
                 self._release_after_ms = now_ms + RETRY_MS
                 continue
-            self._released.append(self.delayed.end(deferred))
-        if self._released:
-            self._move(self._released, now_ms)
-        self.look_ahead()
-        return len(self._released)
+            copy = message.copy_for_queue()
+            copy.flags |= message.flags & (REDELIVERED | ATTEMPTS_MAX << ATTEMPTS_SHIFT)
+            moved.append(message)
+            self._released.append(copy)
+        if moved:
+            self.publish(self._released, now_ms)
+            self._moved.append((int(self._engine.journal.position), moved))
+        if self._moved:
+            self._moved_due_ms = now_ms + RETRY_MS
+        return len(moved)
+
+    def publish(self, messages: list[Message], now_ms: i64) -> None:
+        """``VariableQueue`` knows how."""
+        raise NotImplementedError
+
+    def _let_go_moved(self) -> None:
+        durable = self._engine.journal.durable_position
+        while self._moved and self._moved[0][0] <= durable:
+            self.ack(self._moved[0][1])
+            del self._moved[0]
+        if not self._moved:
+            self._moved_due_ms = 0
 
     def _belongs_before(self, message: Message) -> bool:
         """Before delta, or before q1 when there is no delta."""

@@ -78,6 +78,8 @@ class RestingMessages(RestingQueue):
         self.delayed: Deferrals = Deferrals()
         self._release_after_ms: i64 = 0  # some could not be released: not again before
         self._released: list[Message] = []  # by the last release
+        self._moved: list[tuple[int, list[Message]]] = []  # let go when that position is durable
+        self._moved_due_ms: i64 = 0  # when to look whether it is
         self._unordered: bool = False  # some message expires before one that is ahead of it
         self._latest_ms: i64 = 0  # in the order they came, none expires later
         self._soonest_ms: i64 = NEVER_MS  # of those behind one that expires later

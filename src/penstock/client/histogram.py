@@ -49,8 +49,10 @@ def bucket_of(value: i64) -> i64:
 def bucket_middle(bucket: i64) -> i64:
     if bucket < SUB_BUCKETS:
         return bucket
-    shift = bucket // SUB_BUCKETS - 1
-    return ((bucket % SUB_BUCKETS + SUB_BUCKETS) << shift) + ((i64(1) << shift) >> 1)
+    step = bucket % SUB_BUCKETS + SUB_BUCKETS
+    first = step << (bucket // SUB_BUCKETS - 1)
+    # Half of a step; a constant that is shifted has 32 bits when it is compiled.
+    return first + first // (2 * step)
 
 
 @final
