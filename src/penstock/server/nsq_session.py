@@ -43,6 +43,8 @@ from penstock.wire.nsq.reader import MAGIC
 from penstock.wire.nsq.unfinished import fault_in
 
 TICK_MAX_MS: Final[i64] = 1000
+EARLY_MAX_BYTES: Final[i64] = 64 * 1024
+"""Kept of what comes before a layer is up."""
 
 
 @final
@@ -64,10 +66,20 @@ class NsqSession(NsqOpening):
             return
         self._begin(now_ms)
         if self._layers_due or self.waiting_head:
-            self._line.keep(data)
+            self._keep(data)
             return
         self._commands(self._line.receive(data, now_ms))
         self._read_on()
+
+    def _keep(self, data: bytes) -> None:
+        """For later.  Whoever waits for its layer has little to say: a hello of TLS at most."""
+        if self._line.keep(data) > EARLY_MAX_BYTES and self._layers_due:
+            self._line.take_rest()
+            self._layers_due = []
+            self.swaps_carrier = False
+            text = f"more than {int(EARLY_MAX_BYTES)} bytes before a layer was up"
+            self._fault(Invalid("E_INVALID", text))
+            self._said()
 
     def hung_up(self, now_ms: i64) -> bool:
         """Who only stopped speaking still hears what became of its publishes, as with nsqd."""

@@ -129,10 +129,11 @@ class NsqReader:
             self._rest_bytes = len(rest)
         return commands
 
-    def keep(self, data: bytes) -> None:
-        """It came before one may tell what it is."""
+    def keep(self, data: bytes) -> i64:
+        """It came before one may tell what it is; returns how much that is by now."""
         self._rest.append(data)
         self._rest_bytes += len(data)
+        return self._rest_bytes
 
     def take_rest(self) -> bytes:
         """What came behind the last command, and is not to be read as one."""
