@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.broker.topics import is_name
+from penstock.wire.nsq.ids import IdFactory
+from penstock.wire.nsq.reader import COMMANDS_MAX, NsqReader, ReaderLimits
 from tests.helpers.nsq_pair import NsqBroker
-from tests.helpers.raw_nsq import identify, pub
+from tests.helpers.raw_nsq import fin, identify, pub
 
 
 @pytest.fixture
 def node() -> NsqBroker:
     return NsqBroker()
+
+
+@pytest.fixture
+def reader() -> NsqReader:
+    return NsqReader(ReaderLimits(1 << 20, 5 << 20, 3_600_000), IdFactory(1), is_name)
 
 
 def test_who_goes_on_before_its_layer_is_up_is_refused(node: NsqBroker) -> None:
@@ -26,3 +34,29 @@ def test_who_goes_on_before_its_layer_is_up_is_refused(node: NsqBroker) -> None:
     assert client.heard()[2:] == [b"E_INVALID more than 65536 bytes before a layer was up"]
     assert client.lost
     assert node.layers.put == []
+
+
+# -- many commands at a time ---------------------------------------------------------------------
+
+
+def test_nothing_is_made_of_what_follows_no_command(reader: NsqReader) -> None:
+    assert len(reader.receive(b"\n" * 100_000, 1)) == 1
+
+
+def test_commands_are_made_some_thousand_at_a_time(reader: NsqReader) -> None:
+    data = b"NOP\n" * 25_000
+    counts = [len(reader.receive(data, 1))]
+    while reader.paused:
+        counts.append(len(reader.receive(b"", 1)))
+    assert counts == [COMMANDS_MAX, COMMANDS_MAX, 25_000 - 2 * COMMANDS_MAX]
+    assert reader.receive(b"NOP\n", 1)
+
+
+def test_runs_are_one_command(reader: NsqReader) -> None:
+    commands = reader.receive(fin(b"0123456789abcdef") * 25_000 + pub("t", b"m") * 25_000, 1)
+    assert len(commands) == 2
+
+
+def test_a_session_reads_all_of_a_burst(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    assert client.ask(b"NOP\n" * 25_000 + pub("t", b"m")) == [b"OK"]

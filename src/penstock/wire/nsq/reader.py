@@ -11,7 +11,8 @@ it has come.
 A publisher sends the same line again and again, so a line that is a publish is parsed once: its
 bytes are the key of a dictionary.  Of a message its body is cut out, and one content made of it.
 
-Memory is bounded: lines by ``LINE_BYTES_MAX``, bodies by the limits, known lines by ``LINES_MAX``.
+Memory is bounded: lines by ``LINE_BYTES_MAX``, bodies by the limits, known lines by ``LINES_MAX``,
+commands at a time by ``COMMANDS_MAX``.
 Nothing a peer sends makes this module raise; what is wrong becomes a ``Fault`` with nsqd's code
 and text, and nothing after it is read.  One thing is stricter than nsqd: an MPUB whose messages
 are not exactly as long as it says is refused; there, the rest is read as the next command.
@@ -41,10 +42,13 @@ from penstock.wire.nsq.ids import SUFFIXES, IdFactory
 MAGIC: Final = b"  V2"
 LINE_BYTES_MAX: Final = 16 * 1024
 LINES_MAX: Final = 1024
+COMMANDS_MAX: Final = 10_000
+"""Made at a time, a run being one: a few compressed bytes may be millions of short ones."""
 _FIN: Final[i64] = 0x46494E20
 _FIN_LINE: Final[i64] = 21
 _ID_AT: Final[i64] = 4
 _UNFINISHED: Final[i64] = -1
+_VERBS: Final = (b"RDY", b"REQ", b"TOUCH", b"FIN", b"NOP", b"SUB", b"CLS", b"IDENTIFY", b"AUTH")
 _TRANSIENT_SUFFIX: Final = "#ephemeral"
 
 IsName = Callable[[str], bool]
@@ -105,8 +109,9 @@ class NsqReader:
         if self._failed:
             return []
         if self._rest_bytes > 0:
-            self._rest.append(data)
-            self._rest_bytes += len(data)
+            if len(data) > 0:
+                self._rest.append(data)
+                self._rest_bytes += len(data)
             if self._rest_bytes < self._needed_bytes and not self.paused:
                 return []
             data = b"".join(self._rest)
@@ -177,6 +182,8 @@ class NsqReader:
             if after == _UNFINISHED:
                 break
             position = after
+            if len(self._commands) >= COMMANDS_MAX:
+                self.paused = True
         return position
 
     def _parse(self, line: bytes) -> PublishLine | None:
@@ -216,6 +223,8 @@ class NsqReader:
         has_body = not self.begun and (verb == b"IDENTIFY" or verb == b"AUTH")
         if not has_body or (verb == b"AUTH" and len(params) != 1):
             self._commands.append(Request(params, b""))
+            if verb not in _VERBS:
+                self.paused = True  # it will be refused
             return end + 1
         start = end + 5
         if not self._has(data, position, start):
