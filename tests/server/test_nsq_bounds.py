@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker.topics import is_name
+from penstock.server.nsq_publishing import HELD_MESSAGE_BYTES
 from penstock.wire.nsq.ids import IdFactory
 from penstock.wire.nsq.reader import COMMANDS_MAX, NsqReader, ReaderLimits
 from tests.helpers.nsq_pair import NsqBroker
-from tests.helpers.raw_nsq import fin, identify, pub
+from tests.helpers.raw_nsq import fin, identify, mpub, pub
 
 
 @pytest.fixture
@@ -60,3 +61,40 @@ def test_runs_are_one_command(reader: NsqReader) -> None:
 def test_a_session_reads_all_of_a_burst(node: NsqBroker) -> None:
     client = node.nsq_client()
     assert client.ask(b"NOP\n" * 25_000 + pub("t", b"m")) == [b"OK"]
+
+
+# -- what is held --------------------------------------------------------------------------------
+
+
+def test_answers_that_wait_count_as_held(node: NsqBroker) -> None:
+    client, flow = node.nsq_client(), node.broker.flow
+    node.broker.admission.vhost_reasons["/"] = "over budget"
+    node.run()
+    client.send(pub("t", b"m"))
+    before = client.session.held_bytes
+    client.send(identify(feature_negotiation=True) * 100)
+    assert client.session.held_bytes - before > 100 * 250
+    assert flow.held_bytes == client.session.held_bytes
+    client.send(identify(feature_negotiation=True) * 5000)
+    assert not flow.may_read_on(client.session.held_bytes)
+    node.broker.admission.vhost_reasons.clear()
+    node.run()
+    assert len(client.heard()) == 5101
+    assert flow.held_bytes == client.session.held_bytes == 0
+
+
+def test_who_leaves_holds_nothing(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    node.broker.admission.vhost_reasons["/"] = "over budget"
+    node.run()
+    client.send(pub("t", b"m") + identify(feature_negotiation=True))
+    client.drop()
+    assert node.broker.flow.held_bytes == 0
+
+
+def test_small_messages_are_held_for_what_they_take(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    node.broker.admission.vhost_reasons["/"] = "over budget"
+    node.run()
+    client.send(mpub("t", [b"m"] * 1000))
+    assert client.session.held_bytes == 1000 * (1 + HELD_MESSAGE_BYTES)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from penstock.server.nsq_publishing import HELD_MESSAGE_BYTES
 from tests.helpers.nsq_pair import NsqBroker, NsqEnd
 from tests.helpers.raw_nsq import NsqMessage, auth, dpub, fin, identify, mpub, pub
 
@@ -399,7 +400,7 @@ def test_an_alarm_holds_publishes_and_nothing_else(node: NsqBroker) -> None:
     node.run()
     answers = both.ask(pub("t", b"held") + fin(first.id) + b"REQ %s 0\n" % second.id)
     assert bodies(answers) == [b"b"]  # type: ignore[arg-type]
-    assert both.session.held_bytes == 4
+    assert both.session.held_bytes == 4 + HELD_MESSAGE_BYTES
     node.broker.admission.vhost_reasons.clear()
     node.run()
     answers = both.heard()

@@ -105,7 +105,7 @@ class NsqOpening(Session):
         if vhost is None:
             return
         self.gate = self.shared.broker.admission.reason(vhost.name)
-        if self.gate == "" and self.held_bytes > 0:
+        if self.gate == "" and self.publishing.has_held():
             self.shared.broker.flow.book.freed.append(self.reader)
 
     # -- who it is ---------------------------------------------------------------------------

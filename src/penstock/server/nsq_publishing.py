@@ -8,7 +8,8 @@ the commands: an answer waits behind those before it.  ``OK`` waits until the jo
 far as its messages need; in fast mode it does not.
 
 While publishers are held (an alarm, or no credit), runs wait here with the place of their answer;
-what consumers send goes on.
+what consumers send goes on.  What waits is counted as held, answers too, so that whoever goes on
+sending is not read any more at last.
 """
 
 from collections import deque
@@ -29,6 +30,10 @@ from penstock.wire.nsq.frames import OK, error_frame
 
 HELD: Final[i64] = 1 << 62
 """As a position: what it answers has not been done yet."""
+HELD_MESSAGE_BYTES: Final[i64] = 256
+"""What a message that is held takes besides its body."""
+HELD_ANSWER_BYTES: Final[i64] = 128
+"""And what an answer takes that waits, besides its bytes."""
 
 
 @final
@@ -39,6 +44,7 @@ class Answer:
         self.position: i64 = position
         self.frames = frames
         self.last: bool = False  # nothing is said after it
+        self.held_bytes: i64 = 0  # as which it is counted
 
 
 @final
@@ -59,8 +65,12 @@ class NsqPublishing(PublishCredit):
         """Say it in its turn; position 0 = nothing has to be on disk for it."""
         if len(self._answers) == 0 and position <= self._broker.engine.journal.durable_position:
             self._session.out.write(frames)
-        else:
-            self._answers.append(Answer(position, frames))
+            return
+        answer = Answer(position, frames)
+        self._answers.append(answer)
+        if position == 0:  # nothing else limits how many there are
+            answer.held_bytes = HELD_ANSWER_BYTES + len(frames)
+            self.count_held(answer.held_bytes)
 
     def finish(self, frames: bytes) -> None:
         """Say it in its turn, and nothing after it."""
@@ -75,6 +85,8 @@ class NsqPublishing(PublishCredit):
         while len(answers) > 0 and answers[0].position <= durable_position:
             answer = answers.popleft()
             self._session.out.write(answer.frames)
+            if answer.held_bytes > 0:
+                self.count_held(-answer.held_bytes)
             if answer.last:
                 return True
         return False
@@ -95,13 +107,13 @@ class NsqPublishing(PublishCredit):
         answer = Answer(HELD, b"")
         self._answers.append(answer)
         self._held.append((run, answer))
-        self.count_held(run.size_bytes)
+        self.count_held(_held_bytes(run))
 
     def publish_held(self, vhost: Vhost, now_ms: i64) -> None:
         """What was held, as far as it goes."""
         while len(self._held) > 0 and self._session.gate == "" and self.credit.balance > 0:
             run, answer = self._held.popleft()
-            self.count_held(-run.size_bytes)
+            self.count_held(-_held_bytes(run))
             try:
                 position = self._publish(vhost, run, now_ms)
                 frames = _oks(run.answers)
@@ -162,13 +174,19 @@ class NsqPublishing(PublishCredit):
     def drop_held(self) -> None:
         while len(self._held) > 0:
             run, _ = self._held.popleft()
-            self.count_held(-run.size_bytes)
+            self.count_held(-_held_bytes(run))
 
     def close(self) -> None:
         """The connection is over; what was held was never answered."""
         self.drop_held()
+        for answer in self._answers:
+            self.count_held(-answer.held_bytes)
         self._answers.clear()
         self.give_up()
+
+
+def _held_bytes(run: PublishRun) -> i64:
+    return run.size_bytes + HELD_MESSAGE_BYTES * len(run.messages)
 
 
 def _oks(count: i64) -> bytes:
