@@ -98,3 +98,51 @@ def test_small_messages_are_held_for_what_they_take(node: NsqBroker) -> None:
     node.run()
     client.send(mpub("t", [b"m"] * 1000))
     assert client.session.held_bytes == 1000 * (1 + HELD_MESSAGE_BYTES)
+
+
+# -- endings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_who_has_ended_gets_no_more_messages(node: NsqBroker, hangs_up: bool) -> None:
+    producer, consumer = node.nsq_client(), node.nsq_client()
+    producer.send(pub("t", b"before"))
+    consumer.subscribe("t", "c", ready=10)
+    node.committer.hold = True
+    consumer.send(pub("u", b"m"))
+    if hangs_up:
+        assert consumer.session.hung_up(node.now_ms)
+    else:
+        consumer.send(b"WHAT\n")
+    assert not consumer.lost
+    consumer.received = b""
+    producer.send(pub("t", b"after"))
+    assert consumer.messages() == []
+    node.committer.finish()
+    node.run()
+    assert consumer.lost
+    node.check()
+
+
+def test_who_lost_its_channel_is_not_heard_any_more(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    client.subscribe("t", "c")
+    topics = node.broker.vhosts["/"].topics
+    node.turn.cancelled(topics.delete(topics.topics["t"]))
+    client.session.receive(pub("t", b"m") + b"WHAT\n", node.now_ms)
+    assert not topics.topics
+    node.run()
+    assert client.lost
+    assert client.heard() == []
+
+
+def test_nor_what_it_had_postponed(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    client.subscribe("t", "c")
+    client.send(b"".join(pub(f"t{number}", b"m") for number in range(150)), run=False)
+    assert client.session.waiting_head
+    topics = node.broker.vhosts["/"].topics
+    node.turn.cancelled(topics.delete(topics.topics["t"]))
+    client.session.go_on(node.now_ms)
+    assert not client.session.waiting_head
+    assert len(topics.topics) == 100

@@ -149,6 +149,12 @@ class NsqConsuming(Subscriber):
         consumer.window = count
         self.wake()
 
+    def stop(self) -> None:
+        """It takes no more; what it has in flight stays so."""
+        self.ready_count = 0
+        if self.consumer is not None:
+            self.consumer.window = 0
+
     def wake(self) -> None:
         if self.consumer is not None:
             self._queue().wake()

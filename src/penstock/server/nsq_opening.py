@@ -84,8 +84,13 @@ class NsqOpening(Session):
         self._enter()
         shared.sessions[self] = None
 
-    def _fault(self, wrong: Invalid) -> None:
+    def _end(self) -> None:
+        """Nothing it says counts any more, and it takes no more messages."""
         self._ended = True
+        self.consuming.stop()
+
+    def _fault(self, wrong: Invalid) -> None:
+        self._end()
         self._postponed = []
         if wrong.code == "":
             self.closed = True

@@ -62,7 +62,7 @@ class NsqSession(NsqOpening):
                 self.closed = True
                 return
             data = data[len(MAGIC) :]
-        if self._ended:
+        if self._ended or self.closed:
             return
         self._begin(now_ms)
         if self._layers_due or self.waiting_head:
@@ -94,7 +94,7 @@ class NsqSession(NsqOpening):
             fault = fault_in(self._line.take_rest())
         if fault is None and self.publishing.all_said():
             return False
-        self._ended = True
+        self._end()
         frame = b"" if fault is None else error_frame(fault.code, fault.text)
         self.publishing.finish(frame)
         self._said()
@@ -112,10 +112,13 @@ class NsqSession(NsqOpening):
         self._said()
 
     def _may_go_on(self) -> bool:
-        return not (self._layers_due or self.waiting_head or self._ended)
+        return not (self._layers_due or self.waiting_head or self._ended or self.closed)
 
     def go_on(self, now_ms: i64) -> None:
         self._begin(now_ms)
+        if self.closed:
+            self.waiting_head = False
+            return
         inquiry = self._inquiry
         if inquiry is not None:
             if not inquiry.done:
@@ -354,7 +357,7 @@ class NsqSession(NsqOpening):
         """Let go of answers whose time has come, and see what comes then."""
         publishing = self.publishing
         if publishing.flush():
-            self._ended = True
+            self._end()
             self.closed = True
         self.awaiting_disk = publishing.awaits_disk()
         if self._layers_due and publishing.all_said() and not self.closed:
@@ -367,7 +370,7 @@ class NsqSession(NsqOpening):
         if self._is_lost:
             return
         self._is_lost = True
-        self._ended = True
+        self._end()
         self.closed = True
         self.waiting_head = False
         self.shared.sessions.pop(self, None)
@@ -385,7 +388,7 @@ class NsqSession(NsqOpening):
 
     def shut_down(self) -> None:
         """As nsqd, which only hangs up."""
-        self._ended = True
+        self._end()
         self.closed = True
 
     # -- time ----------------------------------------------------------------------------------
