@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import select
+import socket
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import cast
+
 import pytest
 
 from penstock.broker.topics import is_name
+from penstock.server.connection import Connection, SessionFactory
+from penstock.server.loop import TICK_MS, Loop
 from penstock.server.nsq_publishing import HELD_MESSAGE_BYTES
+from penstock.server.nsq_session import NsqSession
+from penstock.server.nsq_shared import Layers
+from penstock.server.session import Session
 from penstock.wire.nsq.ids import IdFactory
 from penstock.wire.nsq.reader import COMMANDS_MAX, NsqReader, ReaderLimits
-from tests.helpers.nsq_pair import NsqBroker
-from tests.helpers.raw_nsq import fin, identify, mpub, pub
+from tests.helpers.nsq_pair import PEER, NsqBroker
+from tests.helpers.raw_nsq import MAGIC, fin, identify, mpub, pub
 
 
 @pytest.fixture
@@ -146,3 +159,39 @@ def test_nor_what_it_had_postponed(node: NsqBroker) -> None:
     client.session.go_on(node.now_ms)
     assert not client.session.waiting_head
     assert len(topics.topics) == 100
+
+
+# -- layers that cannot be made ------------------------------------------------------------------
+
+
+class BrokenLayers(Layers):
+    def over(self, kind: str, sock: object, rest: bytes, session: Session) -> object:
+        raise RuntimeError("no such layer")
+
+
+def test_a_layer_that_cannot_be_made_costs_one_connection(node: NsqBroker) -> None:
+    node.nsq.layers = BrokenLayers()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    connection = Connection(ours, PEER, node.now_ms)
+    session = NsqSession(node.nsq, PEER, True, node.now_ms)
+    connection.session = session
+    session.carrier = connection
+    loop = Loop(node.turn, cast(SessionFactory, None), 60_000)
+    loop._tick_at_ms = time.time_ns() // 1_000_000 + TICK_MS  # no tick in between
+    loop.connections[connection.fd] = connection
+    loop._epoll.register(connection.fd, select.EPOLLIN)
+    with theirs, closing(loop):
+        theirs.sendall(MAGIC + identify(feature_negotiation=True, deflate=True))
+        loop.run_once(0)
+        assert connection.gone
+    assert not node.nsq.sessions
+
+
+def test_snappy_is_not_offered_where_it_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cramjam.py").write_text("raise ImportError('of another machine')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "cramjam", raising=False)
+    assert not NsqBroker().nsq.identify_limits.offers_snappy

@@ -262,8 +262,7 @@ class Loop:
             session = self._choose(connection, data, now_ms)
             if session is None:
                 return
-            data = connection.first
-            connection.first = b""
+            data, connection.first = connection.first, b""
         since = time.perf_counter_ns() if self._flow.measuring else 0
         try:
             session.receive(data, now_ms)
@@ -334,7 +333,7 @@ class Loop:
             if session is None or session.waiting_head:
                 continue
             if self._flow.may_read_on(session.held_bytes):
-                self._read_again([connection])
+                self._read_again(connection)
             else:
                 self._full.append(connection)
 
@@ -355,13 +354,12 @@ class Loop:
             if session.waiting_head:
                 self._heads.append(connection)
             else:
-                self._read_again([connection])
+                self._read_again(connection)
 
-    def _read_again(self, connections: list[Connection]) -> None:
-        for connection in connections:
-            connection.paused = False
-            if not connection.gone:
-                self._watch(connection)
+    def _read_again(self, connection: Connection) -> None:
+        connection.paused = False
+        if not connection.gone:
+            self._watch(connection)
 
     # -- writing -------------------------------------------------------------------------
 
@@ -424,7 +422,12 @@ class Loop:
 
     def _swap_carrier(self, connection: Connection, session: Session, now_ms: int) -> None:
         """What it said has left the old way; from now on it speaks through the new one."""
-        sock = session.next_carrier(connection.sock, lambda: self.turn.touch(session))
+        try:
+            sock = session.next_carrier(connection.sock, lambda: self.turn.touch(session))
+        except Exception:  # as in ``_read``
+            logger.exception("internal error, closing connection %s", connection.peer)
+            self._drop(connection, now_ms)
+            return
         connection.sock = cast(Carrier, sock)
         self._read(connection, now_ms)  # what came early lies in it already
         if not connection.gone:
@@ -435,9 +438,7 @@ class Loop:
         session = connection.session
         left = len(connection.unsent)
         waiting = left + (0 if session is None else len(session.out))
-        mask = 0
-        if not connection.paused and waiting <= OUTPUT_LIMIT_BYTES:
-            mask |= _IN
+        mask = _IN if not connection.paused and waiting <= OUTPUT_LIMIT_BYTES else 0
         if left > 0:
             mask |= _OUT
         if mask != connection.mask:
@@ -489,9 +490,8 @@ class Loop:
                 logger.exception("internal error after the loss of %s", connection.peer)
 
     def drop_all(self) -> None:
-        now_ms = time.time_ns() // 1_000_000
         for connection in list(self.connections.values()):
-            self._drop(connection, now_ms)
+            self._drop(connection, time.time_ns() // 1_000_000)
 
     def close(self) -> None:
         self.stop_listening()

@@ -6,7 +6,6 @@ import platform
 import random
 import zlib
 from collections.abc import Callable
-from importlib.util import find_spec
 
 from penstock.broker.broker import Broker
 from penstock.core.settings import Settings
@@ -19,8 +18,6 @@ from penstock.server.secure_socket import TlsOptions
 from penstock.wire.nsq.identify import IdentifyLimits
 from penstock.wire.nsq.ids import NODE_MAX, IdFactory
 from penstock.wire.nsq.reader import ReaderLimits
-
-logger = logging.getLogger("penstock.nsq")
 
 logger = logging.getLogger("penstock.nsq")
 
@@ -100,11 +97,13 @@ def _identify_limits(settings: Settings, tls: TlsOptions | None) -> IdentifyLimi
 
 
 def has_snappy() -> bool:
-    """An installation without its packages is no reason to lose connections."""
-    if find_spec("cramjam") is not None:
-        return True
-    logger.warning("the package cramjam is missing: NSQ clients are not offered snappy")
-    return False
+    """A package that is missing, or cannot be loaded, is no reason to lose connections."""
+    try:
+        import cramjam  # noqa: F401, PLC0415
+    except ImportError:
+        logger.warning("the package cramjam cannot be loaded: NSQ clients are not offered snappy")
+        return False
+    return True
 
 
 def node_id(configured: int) -> int:
