@@ -22,7 +22,7 @@ from penstock.server.session import Session
 from penstock.wire.nsq.ids import IdFactory
 from penstock.wire.nsq.reader import COMMANDS_MAX, NsqReader, ReaderLimits
 from tests.helpers.nsq_pair import PEER, NsqBroker
-from tests.helpers.raw_nsq import MAGIC, fin, identify, mpub, pub
+from tests.helpers.raw_nsq import MAGIC, auth, fin, identify, mpub, pub
 
 
 @pytest.fixture
@@ -195,3 +195,22 @@ def test_snappy_is_not_offered_where_it_cannot_be_loaded(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "cramjam", raising=False)
     assert not NsqBroker().nsq.identify_limits.offers_snappy
+
+
+# -- what clients say of themselves, and who they are --------------------------------------------
+
+
+def test_half_a_pair_of_surrogates_is_replaced_as_in_go(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    body = rb'{"client_id":"a\ud800b","hostname":"\udc00","user_agent":"\ud83d\ude00"}'
+    assert client.ask(b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body) == [b"OK"]
+    identity = client.session.identity
+    assert (identity.client_id, identity.hostname) == ("a\ufffdb", "\ufffd")
+    assert identity.user_agent == "\U0001f600"
+
+
+def test_a_refused_login_ends_slowly() -> None:
+    node = NsqBroker("nsq_auth_required = true")
+    client = node.nsq_client()
+    assert client.ask(auth("guest:wrong")) == [b"E_AUTH_FAILED AUTH failed"]
+    assert client.session.close_after_ms == node.now_ms + 3000

@@ -37,6 +37,9 @@ CLOSING: Final = 4
 TOPICS_SHARE: Final[i64] = 100
 """New topics one connection may make in a turn; the rest waits for the next one."""
 
+REFUSED_CLOSE_DELAY_MS: Final[i64] = 3000
+"""Whoever guesses passwords has to wait, as with AMQP."""
+
 
 class NsqOpening(Session):
     """See the head of this file."""
@@ -200,6 +203,7 @@ class NsqOpening(Session):
             user = shared.broker.authenticate(name, password, self._peer_is_loopback)
             self._enter_as(user)
         except BrokerError:
+            self.close_after_ms = self._now_ms + REFUSED_CLOSE_DELAY_MS
             raise Invalid("E_AUTH_FAILED", "AUTH failed") from None
         self._welcome(Identified(user.name, "", [], 0), 1)
 

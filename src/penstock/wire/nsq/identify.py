@@ -223,7 +223,8 @@ def _fits(key: str, value: object) -> bool:
 def _text(fields: dict[str, object], key: str) -> str:
     value = fields.get(key, "")
     assert isinstance(value, str)
-    return value
+    # Half a pair of surrogates is no text; Go replaces it as well.
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _number(fields: dict[str, object], key: str) -> int:
