@@ -50,6 +50,7 @@ class Layer:
         self._rest = rest  # read of ``below`` already
         self._unsent = memoryview(b"")
         self._owed = 0  # plain bytes that have left when this has
+        self._at_end = False  # the peer's stream is over, whatever its socket still brings
 
     def fileno(self) -> int:
         return self._below.fileno()
@@ -68,6 +69,8 @@ class Layer:
 
     def recv(self, size: int) -> bytes:
         """Plain bytes, possibly more than asked for; raises as a socket that does not block."""
+        if self._at_end:
+            return b""
         data, self._rest = self._rest, b""
         if not data:
             data = self._below.recv(min(size, self.read_bytes))
@@ -78,7 +81,7 @@ class Layer:
         except (ValueError, zlib.error) as error:
             logger.warning("what an NSQ client sent is not compressed: %s", error)
             raise ConnectionAbortedError from error
-        if not plain:
+        if not plain and not self._at_end:
             raise BlockingIOError
         return plain
 
@@ -165,8 +168,7 @@ class DeflateLayer(Layer):
         plain = self._decompressor.decompress(data, PLAIN_MAX_BYTES)
         if self._decompressor.unconsumed_tail:
             raise ValueError(f"{len(data)} bytes that become more than {PLAIN_MAX_BYTES}")
-        if self._decompressor.eof:
-            raise ValueError("the end of the stream")
+        self._at_end = self._decompressor.eof
         return plain
 
 
