@@ -166,10 +166,22 @@ def test_the_rights_of_the_user_hold() -> None:
         answer = broker.post("/pub?topic=t", b"x")
         assert (answer.status, answer.data["message"][:14]) == (403, "ACCESS_REFUSED")
         assert broker.ask("GET", "/stats").status == 403
+        answer = broker.ask("PUT", "/config/nsqlookupd_tcp_addresses", b'["127.0.0.1:1"]')
+        assert (answer.status, answer.data["message"][:14]) == (403, "ACCESS_REFUSED")
+        assert broker.ask("GET", "/config/nsqlookupd_tcp_addresses").data == []
         assert broker.ask("GET", "/ping").status == 200
     with NsqBroker(environment={"PENSTOCK_NSQ_VHOST": "gone"}) as broker:
         answer = broker.post("/pub?topic=t", b"x")
         assert (answer.status, answer.data["message"][:15]) == (503, "VHOST_NOT_FOUND")
+
+
+def test_nsqlookupds_are_few_and_each_is_there_once(broker: NsqBroker) -> None:
+    path = "/config/nsqlookupd_tcp_addresses"
+    many = json.dumps([f"127.0.0.1:{port}" for port in range(1, 66)]).encode()
+    assert broker.ask("PUT", path, many).status == 400
+    twice = json.dumps(["127.0.0.1:1", "127.0.0.1:1"]).encode()
+    assert broker.ask("PUT", path, twice).data == ["127.0.0.1:1"]
+    assert broker.ask("PUT", path, b"[]").data == []
 
 
 @pytest.mark.parametrize(

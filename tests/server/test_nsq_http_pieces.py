@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.errors import AccessRefused
 from penstock.server.nsq_answers import Refused, go_json, parse_query
+from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import binary_bodies, lines
 from penstock.server.nsq_stats import StatsView, go_duration
+from tests.helpers.nsq_pair import NsqBroker as NodeInProcess
 
 
 @pytest.mark.parametrize(
@@ -83,3 +86,20 @@ def test_whatever_comes_is_messages_or_refused(body: bytes) -> None:
 def test_lines_are_what_is_between_line_feeds(body: bytes) -> None:
     assert b"\n".join(lines(body, 200)).split() == body.split()
     assert b"" not in lines(body, 200)
+
+
+def test_options_are_changed_by_who_may_configure_everything() -> None:
+    node = NodeInProcess()
+    desk = Desk(node.nsq, node.turn)
+    guest = node.broker.users.users["guest"]
+    desk.check_manager(is_local=True)
+    with pytest.raises(AccessRefused):
+        desk.check_manager(is_local=False)
+    guest.tags = []
+    guest.vhosts["/"] = (".*", "", "")
+    desk.check_manager(is_local=True)
+    guest.vhosts["/"] = ("^nsq", ".*", ".*")
+    with pytest.raises(AccessRefused):
+        desk.check_manager(is_local=True)
+    guest.tags = ["administrator"]
+    desk.check_manager(is_local=True)

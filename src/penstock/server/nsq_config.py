@@ -18,6 +18,8 @@ from penstock.server.nsq_statsd import PACKET_BYTES, full_prefix
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
+LOOKUPS_MAX: Final = 64
+"""At so many nsqlookupds a node may register."""
 LEVELS: Final = {
     "debug": (1, logging.DEBUG),
     "info": (2, logging.INFO),
@@ -94,6 +96,9 @@ class NsqConfig:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, list) or not all(is_address(one) for one in found):
+            raise Refused(400, "INVALID_VALUE")
+        found = list(dict.fromkeys(found))
+        if len(found) > LOOKUPS_MAX:  # each has a task and a connection
             raise Refused(400, "INVALID_VALUE")
         if found and self.tcp_port == 0:
             raise Refused(400, "INVALID_VALUE")  # nobody could connect to what it registers

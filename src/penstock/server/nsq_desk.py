@@ -8,7 +8,7 @@ the budget of the virtual host, which refuse a publish with 503.
 
 import time
 from concurrent.futures import Future
-from typing import cast
+from typing import Final, cast
 
 from mypy_extensions import i64
 
@@ -24,6 +24,9 @@ from penstock.server.session import Session
 from penstock.server.turn import Turn
 from penstock.wire.nsq.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
 from penstock.wire.nsq.ids import SUFFIXES
+
+EVERYTHING: Final = ".*"
+"""The pattern of a user who may configure whatever there is."""
 
 
 class DiskWaiters(Session):
@@ -80,6 +83,13 @@ class Desk:
         if vhost.name not in user.vhosts:
             raise AccessRefused(f"access to vhost '{vhost.name}' refused for user '{name}'")
         return Rights(user, vhost.name)
+
+    def check_manager(self, is_local: bool) -> None:
+        """May he change how the node works?  Raises AccessRefused."""
+        rights = self.rights(is_local)
+        user = rights.user
+        if "administrator" not in user.tags and user.vhosts[rights.vhost][0] != EVERYTHING:
+            raise AccessRefused(f"user '{user.name}' may not change options of the node")
 
     def topic(self, name: str) -> Topic:
         """Raises Refused."""

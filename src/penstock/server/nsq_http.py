@@ -112,6 +112,7 @@ class NsqdApi:
         return self._config.value(call.option)
 
     async def _put_option(self, call: Call) -> object:
+        await self._do(partial(self._desk.check_manager, call.is_local))
         body = await call.body(self._settings.nsq_max_msg_size_bytes, "INVALID_VALUE")
         if not body:
             raise Refused(413, "INVALID_VALUE")
