@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from contextlib import closing
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.nsq_statsd import PACKET_BYTES, Report, full_prefix, packets
+from penstock.core.settings import load_settings
+from penstock.server.nsq_statsd import PACKET_BYTES, Report, Statsd, full_prefix, packets
 from tests.helpers.nsq_broker import NsqBroker
 
 
@@ -99,3 +102,36 @@ def test_a_broker_pushes() -> None:
             while "mem.gc_runs" not in text or f"{prefix}topic.t.message_bytes:5|c" not in text:
                 text += receiver.recv(65536).decode()
             assert all(line.startswith(prefix) for line in text.splitlines())
+
+
+class Trouble(Exception):
+    """As when the virtual host is missing."""
+
+
+def test_an_interval_that_fails_is_told_once_and_the_next_comes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(
+        'nsq_statsd_address = "127.0.0.1:9"\nnsq_statsd_interval_s = 1', {}, {}
+    )
+    asked: list[bool] = []
+
+    async def at_once(_delay_s: float, sleep: Any = asyncio.sleep) -> None:
+        await sleep(0)
+
+    async def fail(memory: bool) -> Any:
+        asked.append(memory)
+        raise Trouble("VHOST_NOT_FOUND")
+
+    async def push() -> None:
+        task = asyncio.create_task(Statsd(settings, "h", 1, fail).run())
+        for _ in range(1000):
+            if len(asked) < 3 and not task.done():
+                await asyncio.sleep(0)
+        assert not task.done()
+        task.cancel()
+
+    monkeypatch.setattr("penstock.server.nsq_statsd.asyncio.sleep", at_once)
+    asyncio.run(push())
+    assert len(asked) >= 3
+    assert caplog.text.count("VHOST_NOT_FOUND") == 1

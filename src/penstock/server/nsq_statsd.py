@@ -9,7 +9,8 @@ In: what ``/stats`` shows, each interval.  Out: UDP packets of lines, none cut i
     mem.*                                                         if it is asked for
 
 The packets of one interval are spread over it, so that a small receiver is not run over.  A packet
-that cannot be sent is lost, as UDP is; that nobody can be found by the name is in the log.
+that cannot be sent is lost, as UDP is.  An interval that fails, as when nobody can be found by the
+name or the virtual host is missing, is in the log once for each kind, and the next comes.
 """
 
 import asyncio
@@ -129,12 +130,20 @@ class Statsd:
 
     async def run(self) -> None:
         host, _, port = self._address.rpartition(":")
+        told: set[type[Exception]] = set()
         while True:
             await asyncio.sleep(1)  # and a push takes the rest of the interval
             try:
                 await self._push(host.strip("[]"), int(port))
-            except (OSError, TimeoutError) as error:
-                log.warning("statsd %s: %s", self._address, error)
+                told.clear()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next may go
+                if type(error) not in told:
+                    told.add(type(error))
+                    log.warning(
+                        "statsd %s: %s; trying again",
+                        self._address,
+                        str(error) or type(error).__name__,
+                    )
                 await asyncio.sleep(self._interval_s - 1)
 
     async def _push(self, host: str, port: int) -> None:
