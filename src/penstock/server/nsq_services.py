@@ -10,7 +10,8 @@ function handed to the data loop.
 
 ``Follower`` lives on the data loop: whenever a topic or channel comes or goes it puts what the node
 has into the registry, and tells the peers.  Of a new topic it says whether others are to be asked
-which channels it has; it holds its messages until they have answered.
+which channels it has; it holds its messages until they have answered.  A bounded number of channels
+is made of what others say, and one that cannot be made does not keep the rest from coming.
 """
 
 import asyncio
@@ -49,6 +50,8 @@ LOOK_S: Final = 1.0
 """How often it is seen whether the virtual host has been made anew."""
 TOPICS_PER_S: Final = 20_000
 """So many are looked at in one second at most, when many come at once."""
+CHANNELS_MAX: Final = 100
+"""So many a new topic gets of what nsqlookupds know: anybody can register there."""
 
 log = logging.getLogger("penstock.nsq")
 
@@ -140,13 +143,18 @@ class Follower:
         task.add_done_callback(self._asking.discard)
 
     def _prepared(self, name: str, channels: list[str]) -> None:
-        if self._topics is None:
+        topic = None if self._topics is None else self._topics.topics.get(name)
+        if self._topics is None or topic is None or not topic.preparing:
             return
-        try:
-            self._topics.prepared(name, channels, now_ms())
-        except BrokerError as error:
-            log.warning("topic %s lacks a channel that others have: %s", name, error)
-            self._topics.prepared(name, [], now_ms())
+        if len(channels) > CHANNELS_MAX:
+            text = "topic %s gets %d of the %d channels that others have"
+            log.warning(text, name, CHANNELS_MAX, len(channels))
+        for channel in channels[:CHANNELS_MAX]:
+            try:
+                self._topics.channel(topic, channel, now_ms())
+            except BrokerError as error:
+                log.warning("topic %s lacks a channel that others have: %s", name, error)
+        self._topics.prepared(name, [], now_ms())
 
 
 def check_addresses(settings: Settings) -> None:
