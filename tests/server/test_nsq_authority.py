@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from penstock.server.nsq_authority import AnswerInvalid, HttpAuthority, identified_in
+from penstock.server.nsq_authority import (
+    PENDING_MAX,
+    SECRET_MAX_BYTES,
+    AnswerInvalid,
+    HttpAuthority,
+    identified_in,
+)
 from penstock.server.nsq_rights import Identified, Inquiry
 from penstock.server.nsq_shared import Authority
 from tests.helpers.nsq_live import NsqLiveBroker, RawClient
@@ -158,6 +167,7 @@ def test_who_leaves_while_it_is_asked_is_forgotten(node: NsqBroker, asked: Asked
     client = node.nsq_client()
     client.send(auth("s"))
     client.drop()
+    assert not asked.inquiry.wanted
     asked.say(identified())
     node.run()
     assert node.broker.connection_count == 0
@@ -212,3 +222,54 @@ def test_the_next_one_is_asked_when_one_fails(server: ThreadingHTTPServer) -> No
         assert inquiry.answer.identity == "ann"
     path, query = server.seen[0]  # type: ignore[attr-defined]
     assert (path, query["tls"], query["common_name"]) == ("/else", ["true"], ["cn"])
+
+
+def test_the_next_one_is_asked_when_one_talks_no_http(server: ThreadingHTTPServer) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as rude:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    sock, _ = rude.accept()
+                    with sock:
+                        sock.recv(65536)
+                        sock.sendall(b"what?\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        addresses = (f"127.0.0.1:{rude.getsockname()[1]}", f"127.0.0.1:{server.server_port}")
+        for _ in range(6):
+            woken = threading.Event()
+            inquiry = HttpAuthority(addresses, woken.set).ask("::1", True, "s", "cn")
+            assert woken.wait(10)
+            assert inquiry.answer is not None
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The address of a server that takes connections and says nothing."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_so_many_are_asked_about_and_the_next_one_fails_at_once(mute: str) -> None:
+    woken: list[None] = []
+    authority = HttpAuthority((mute,), lambda: woken.append(None))
+    waiting = [authority.ask("::1", False, "s", "") for _ in range(PENDING_MAX)]
+    assert not any(one.done for one in waiting)
+    refused = authority.ask("::1", False, "s", "")
+    assert refused.done
+    assert refused.answer is None
+    assert woken == [None]
+    began = time.monotonic()
+    authority.close()
+    assert time.monotonic() - began < 1
+    # All but those whose turn it is.
+    assert sum(not one.done for one in waiting) <= 4
+    assert authority.ask("::1", False, "s", "").done
+
+
+def test_a_secret_that_is_none_is_not_asked_about(server: ThreadingHTTPServer) -> None:
+    authority = HttpAuthority((f"127.0.0.1:{server.server_port}",), lambda: None)
+    assert authority.ask("::1", False, "s" * (SECRET_MAX_BYTES + 1), "").done
+    assert server.seen == []  # type: ignore[attr-defined]
+    authority.close()

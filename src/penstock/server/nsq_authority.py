@@ -6,14 +6,18 @@
 
 Threads ask; the loop is woken when one has an answer.  One address of several is asked first, at
 random, and the next one when it fails.  Why it failed is in the log: a client is told nothing.
+
+Whoever connects may have us ask, so there are bounds: a secret of more than 4 KiB is nobody's, and
+while very many wait for an answer the next one gets none.
 """
 
 import json
 import logging
 import random
-import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from threading import BoundedSemaphore
 from typing import Any, Final
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -25,6 +29,9 @@ from penstock.server.nsq_shared import Authority
 TIMEOUT_S: Final = 5.0
 ANSWER_MAX_BYTES: Final = 1024 * 1024
 THREADS: Final = 4
+SECRET_MAX_BYTES: Final = 4096
+PENDING_MAX: Final = 256
+"""So many questions are under way or wait for a thread."""
 ACCEPT: Final = "application/vnd.nsq; version=1.0"
 
 logger = logging.getLogger("penstock.nsq")
@@ -41,30 +48,50 @@ class HttpAuthority(Authority):
         self._addresses = list(addresses)
         self._wake = wake
         self._threads = ThreadPoolExecutor(THREADS, "nsq-auth")
+        self._free = BoundedSemaphore(PENDING_MAX)
 
     def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> Inquiry:
         inquiry = Inquiry()
+        data = secret.encode("utf-8", "surrogateescape")
+        if len(data) > SECRET_MAX_BYTES or not self._free.acquire(blocking=False):
+            logger.warning("%s: not asked who it is: too much at once", remote_ip)
+            self._done(inquiry)
+            return inquiry
         fields = {
             "common_name": common_name,
             "remote_ip": remote_ip,
-            "secret": secret.encode("utf-8", "surrogateescape"),
+            "secret": data,
             "tls": "true" if tls else "false",
         }
-        self._threads.submit(self._ask, inquiry, urlencode(fields))
+        try:
+            asked = self._threads.submit(self._ask, inquiry, urlencode(fields))
+        except RuntimeError:  # closed
+            self._free.release()
+            self._done(inquiry)
+        else:
+            asked.add_done_callback(partial(self._asked, inquiry))
         return inquiry
 
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     def _ask(self, inquiry: Inquiry, query: str) -> None:
-        try:
+        if inquiry.wanted:
             inquiry.answer = self._ask_any(query)
-        finally:
-            inquiry.done = True
-            self._wake()
+
+    def _asked(self, inquiry: Inquiry, _future: Future[None]) -> None:
+        self._free.release()
+        self._done(inquiry)
+
+    def _done(self, inquiry: Inquiry) -> None:
+        inquiry.done = True
+        self._wake()
 
     def _ask_any(self, query: str) -> Identified | None:
         for address in random.sample(self._addresses, len(self._addresses)):
             try:
                 return identified_in(_ask_one(address, query))
-            except (OSError, ValueError, re.error, AnswerInvalid) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it sent, the next may know
                 logger.warning("failed to auth against %s: %s", address, error)
         return None
 

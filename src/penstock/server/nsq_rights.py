@@ -73,6 +73,7 @@ class Inquiry:
     """A question under way; ``answer`` is None when nobody could say."""
 
     def __init__(self) -> None:
+        self.wanted: bool = True  # False: whoever asked has gone
         self.done: bool = False
         self.answer: Identified | None = None
 

@@ -185,6 +185,7 @@ class NsqServices:
         check_addresses(settings)
         self._settings = settings
         self._loop = loop
+        self._nsq = nsq
         desk = Desk(nsq, loop.turn)
         tcp_port = settings.nsq_port
         targets = settings.nsq_e2e_processing_latency_percentiles
@@ -236,6 +237,8 @@ class NsqServices:
 
     def stop(self) -> None:
         """Stop listening and wait for the thread; may be called twice."""
+        if self._nsq.authority is not None:
+            self._nsq.authority.close()
         side, stopping, thread = self._side, self._stopping, self._thread
         if side is None or stopping is None or thread is None:
             return

@@ -373,6 +373,8 @@ class NsqSession(NsqOpening):
         self._end()
         self.closed = True
         self.waiting_head = False
+        if self._inquiry is not None:
+            self._inquiry.wanted = False
         self.shared.sessions.pop(self, None)
         self.publishing.close()
         vhost = self._vhost

@@ -29,6 +29,9 @@ class Authority:
     def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> Inquiry:
         raise NotImplementedError
 
+    def close(self) -> None:
+        """The node stops: what has not been asked is not asked any more."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Layers:
