@@ -175,6 +175,15 @@ def test_the_rights_of_the_user_hold() -> None:
         assert (answer.status, answer.data["message"][:15]) == (503, "VHOST_NOT_FOUND")
 
 
+def test_numbers_that_are_too_large_are_refused(broker: NsqBroker) -> None:
+    make(broker, "numbered")
+    path = "/channel/deferred?topic=numbered&channel=c"
+    for query in (f"&after={1 << 63}-0", f"&after=0-{1 << 63}", f"&limit={1 << 63}"):
+        assert broker.ask("GET", path + query).status == 400, query
+    cancel = f"/channel/deferred/cancel?topic=numbered&channel=c&id={1 << 63}"
+    assert broker.post(cancel).data == {"message": "INVALID_ARG_ID"}
+
+
 def test_nsqlookupds_are_few_and_each_is_there_once(broker: NsqBroker) -> None:
     path = "/config/nsqlookupd_tcp_addresses"
     many = json.dumps([f"127.0.0.1:{port}" for port in range(1, 66)]).encode()

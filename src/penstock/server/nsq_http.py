@@ -242,9 +242,10 @@ def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
 
 
 def _whole(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not 0 <= number < 1 << 63:  # what compiled code takes
         raise Refused(400, f"INVALID_ARG_{name.upper()}")
-    return int(text)
+    return number
 
 
 def _topic_to_publish(call: Call) -> str:
