@@ -57,14 +57,13 @@ class LookupPeer:
 
     async def close(self) -> None:
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         while True:
             try:
                 await self._stay_connected()
-            except (OSError, EOFError, TimeoutError, ValueError, PeerFailed) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it sent, it is tried again
                 if self._failures == 0:
                     log.warning(
                         "nsqlookupd %s: %s; trying again", self.address, str(error) or "no answer"
@@ -152,17 +151,19 @@ class LookupPeers:
         self._identity = identity
         self._peers: dict[str, LookupPeer] = {}
         self._pairs: Pairs = set()
+        self._following = asyncio.Lock()  # one change after the other
 
     async def follow(self, addresses: list[str]) -> None:
         """These, and no others."""
-        for address in [one for one in self._peers if one not in addresses]:
-            await self._peers.pop(address).close()
-        for address in addresses:
-            if address not in self._peers:
-                peer = LookupPeer(address, self._identity())
-                peer.want(self._pairs)
-                self._peers[address] = peer
-        self.has_any = len(self._peers) > 0
+        async with self._following:
+            for address in [one for one in self._peers if one not in addresses]:
+                await self._peers.pop(address).close()
+            for address in addresses:
+                if address not in self._peers:
+                    peer = LookupPeer(address, self._identity())
+                    peer.want(self._pairs)
+                    self._peers[address] = peer
+            self.has_any = len(self._peers) > 0
 
     def tell(self, topics: Topics) -> None:
         """What the node has."""
@@ -182,7 +183,7 @@ class LookupPeers:
             try:
                 async with session.get(url, params={"topic": topic}) as response:
                     found.update(_names_in(await response.json(content_type=None)))
-            except (OSError, aiohttp.ClientError, TimeoutError, ValueError, PeerFailed) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it sent, others may know
                 log.warning("nsqlookupd %s does not say channels of %s: %s", address, topic, error)
 
         if addresses:
