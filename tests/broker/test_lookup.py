@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.broker.lookup import SILENT_AFTER_MS, TOMBSTONE_MS, Lookup, Node
+from penstock.core.errors import PreconditionFailed
 
 NOW_MS = 1_000_000
 
@@ -126,6 +128,34 @@ def test_all_keys_are_shown() -> None:
     one = known(lookup)
     lookup.register(one, "t", "c")
     assert list(lookup.all_keys()) == ["client::", "topic:t:", "channel:t:c"]
+
+
+def test_keys_beyond_the_limits_are_refused_but_for_what_this_node_has() -> None:
+    lookup = Lookup(topics_max=2, channels_max=2)
+    one, here = known(lookup, 1), known(lookup, 9)
+    lookup.register(one, "t", "c")
+    lookup.create_channel("u", "d")
+    for topic, channel in (("v", ""), ("t", "x"), ("v", "c")):
+        with pytest.raises(PreconditionFailed):
+            lookup.register(one, topic, channel)
+        with pytest.raises(PreconditionFailed):
+            lookup.create_channel(topic, channel or "c")
+    lookup.register(one, "u", "d")
+    lookup.keep(here, {"v": ["c"]})
+    assert lookup.topics() == ["t", "u", "v"]
+    for topic in ("t", "u"):
+        lookup.delete_topic(topic)
+    lookup.register(one, "w", "c")
+    lookup.check()
+
+
+def test_channels_of_an_ephemeral_topic_go_with_it() -> None:
+    lookup = Lookup()
+    one = known(lookup)
+    lookup.register(one, "e#ephemeral", "c")
+    lookup.unregister(one, "e#ephemeral", "")
+    assert lookup.channels("e#ephemeral") == []
+    assert lookup.all_keys().keys() == {"client::"}
 
 
 topics = st.sampled_from(["a", "b", "e#ephemeral"])

@@ -16,18 +16,26 @@ to it before it has deleted the topic.
 The node this registry is part of is in it as well: ``keep`` says what it has, and it is never
 silent.
 
+Anybody may register, so there are limits: keys beyond them are refused, but what this node has.
+
 Invariants (``check``):
   R1  who produces a topic or a channel is among the nodes
-  R2  who has a channel produces its topic, unless it was deleted here
+  R2  who has a channel produces its topic
+  R3  a node's topics are those it produces
+  R4  the channels are counted
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.errors import PreconditionFailed
+
 SILENT_AFTER_MS: Final[i64] = 300_000
 TOMBSTONE_MS: Final[i64] = 45_000
 EPHEMERAL: Final = "#ephemeral"
+TOPICS_MAX: Final[i64] = 100_000
+CHANNELS_MAX: Final[i64] = 500_000
 
 
 @final
@@ -44,6 +52,7 @@ class Node:
         self.http_port: int = 0
         self.version: str = ""
         self.heard_ms: i64 = 0
+        self.topics: set[str] = set()  # in the registry
 
     def is_silent(self, now_ms: i64) -> bool:
         return not self.is_here and now_ms - self.heard_ms > SILENT_AFTER_MS
@@ -76,7 +85,10 @@ class Producer:
 class Lookup:
     """See the head of this file; names are valid, whoever calls has looked."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics_max: i64 = TOPICS_MAX, channels_max: i64 = CHANNELS_MAX) -> None:
+        self._topics_max: i64 = topics_max
+        self._channels_max: i64 = channels_max
+        self._channel_count: i64 = 0
         self._nodes: dict[str, Node] = {}
         self._topics: dict[str, dict[str, Producer]] = {}
         self._channels: dict[str, dict[str, dict[str, Producer]]] = {}  # by topic, by name
@@ -94,18 +106,22 @@ class Lookup:
         """Its connection has ended; keys stay."""
         if self._nodes.pop(node.id, None) is None:
             return
-        for producers in self._topics.values():
-            producers.pop(node.id, None)
-        for channels in self._channels.values():
-            for producers in channels.values():
+        for topic in node.topics:
+            self._topics[topic].pop(node.id, None)
+            for producers in self._channels.get(topic, {}).values():
                 producers.pop(node.id, None)
+        node.topics = set()
 
     def register(self, node: Node, topic: str, channel: str) -> None:
-        """``channel`` = "": the topic alone."""
-        self.create_topic(topic)
-        self._topics[topic].setdefault(node.id, Producer(node))
+        """``channel`` = "": the topic alone.  Raises PreconditionFailed beyond the limits."""
+        self._check_room(topic, channel)
+        self._put(node, topic, channel)
+
+    def _put(self, node: Node, topic: str, channel: str) -> None:
+        self._topics.setdefault(topic, {}).setdefault(node.id, Producer(node))
+        node.topics.add(topic)
         if channel != "":
-            self.create_channel(topic, channel)
+            self._make_channel(topic, channel)
             self._channels[topic][channel].setdefault(node.id, Producer(node))
 
     def unregister(self, node: Node, topic: str, channel: str) -> None:
@@ -121,43 +137,62 @@ class Lookup:
             producers.pop(node.id, None)
         producers = self._topics.get(topic, {})
         producers.pop(node.id, None)
+        node.topics.discard(topic)
         if len(producers) == 0 and topic.endswith(EPHEMERAL):
-            self._topics.pop(topic, None)
+            self.delete_topic(topic)
 
     def keep(self, node: Node, wanted: dict[str, list[str]]) -> None:
         """That node has these topics, each with its channels, and no others."""
-        for topic, producers in list(self._topics.items()):
-            if topic not in wanted and node.id in producers:
-                for channel in self.channels(topic):
-                    self.unregister(node, topic, channel)
-                self.unregister(node, topic, "")
+        for topic in [one for one in node.topics if one not in wanted]:
+            for channel in self.channels(topic):
+                self.unregister(node, topic, channel)
+            self.unregister(node, topic, "")
         for topic, channels in wanted.items():
             for channel, producers in list(self._channels.get(topic, {}).items()):
                 if channel not in channels and node.id in producers:
                     self.unregister(node, topic, channel)
-            self.register(node, topic, "")
+            self._put(node, topic, "")
             for channel in channels:
-                self.register(node, topic, channel)
+                self._put(node, topic, channel)
 
     # -- what people do ----------------------------------------------------------------------
 
     def create_topic(self, topic: str) -> None:
+        """Raises PreconditionFailed beyond the limits, as ``create_channel`` does."""
+        self._check_room(topic, "")
         self._topics.setdefault(topic, {})
 
     def create_channel(self, topic: str, channel: str) -> None:
-        self.create_topic(topic)
-        self._channels.setdefault(topic, {}).setdefault(channel, {})
+        self._check_room(topic, channel)
+        self._topics.setdefault(topic, {})
+        self._make_channel(topic, channel)
+
+    def _make_channel(self, topic: str, channel: str) -> None:
+        channels = self._channels.setdefault(topic, {})
+        if channel not in channels:
+            channels[channel] = {}
+            self._channel_count += 1
+
+    def _check_room(self, topic: str, channel: str) -> None:
+        if topic not in self._topics and len(self._topics) >= self._topics_max:
+            raise PreconditionFailed(f"there are {self._topics_max} topics, which is the limit")
+        if channel == "" or channel in self._channels.get(topic, {}):
+            return
+        if self._channel_count >= self._channels_max:
+            raise PreconditionFailed(f"there are {self._channels_max} channels, which is the limit")
 
     def delete_topic(self, topic: str) -> None:
         """Until a node registers it again."""
-        self._channels.pop(topic, None)
-        self._topics.pop(topic, None)
+        self._channel_count -= len(self._channels.pop(topic, {}))
+        for producer in self._topics.pop(topic, {}).values():
+            producer.node.topics.discard(topic)
 
     def delete_channel(self, topic: str, channel: str) -> bool:
         """False when there is none of that name."""
         channels = self._channels.get(topic, {})
         if channels.pop(channel, None) is None:
             return False
+        self._channel_count -= 1
         if len(channels) == 0:
             del self._channels[topic]
         return True
@@ -195,7 +230,7 @@ class Lookup:
             if node.is_silent(now_ms):
                 continue
             facts = node.facts()
-            topics = [one for one in self.topics() if node.id in self._topics[one]]
+            topics = sorted(node.topics)
             facts["tombstones"] = [
                 self._topics[one][node.id].is_tombstoned(now_ms) for one in topics
             ]
@@ -219,12 +254,18 @@ class Lookup:
     # -- invariants --------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert R1 and R2."""
+        """Assert R1 to R4."""
         for producers in self._topics.values():
             for id_, producer in producers.items():
                 assert self._nodes[id_] is producer.node, "R1"
+        for node in self._nodes.values():
+            produced = {one for one in self._topics if node.id in self._topics[one]}
+            assert node.topics == produced, "R3"
+        count = 0
         for topic, channels in self._channels.items():
+            count += len(channels)
             for producers in channels.values():
                 for id_, producer in producers.items():
                     assert self._nodes[id_] is producer.node, "R1"
-                    assert topic not in self._topics or id_ in self._topics[topic], "R2"
+                    assert id_ in self._topics[topic], "R2"
+        assert count == self._channel_count, "R4"

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topics import is_name
+from penstock.core.errors import BrokerError
 from penstock.server.lookup_http import now_ms
 from penstock.server.nsq_answers import VERSION, go_json
 from penstock.server.nsq_config import NsqConfig
@@ -109,7 +110,10 @@ class LookupServer:
                 raise Fatal("E_INVALID client must IDENTIFY")
             topic, channel = _names(verb, words[1:])
             act = self._lookup.register if verb == "REGISTER" else self._lookup.unregister
-            await on_loop(self._call, partial(act, peer.node, topic, channel))
+            try:
+                await on_loop(self._call, partial(act, peer.node, topic, channel))
+            except BrokerError as error:
+                raise Fatal(f"E_INVALID {verb} {error}") from error
             return "OK"
         raise Fatal(f"E_INVALID invalid command {verb}")
 
