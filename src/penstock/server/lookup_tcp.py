@@ -3,7 +3,8 @@
     "  V1", then lines: IDENTIFY (and a size, and JSON), REGISTER, UNREGISTER, PING
 
 Every answer is a size and a text.  All errors end the connection, and with it the node is
-forgotten.  Lines, bodies and patience are bounded here, which nsqlookupd leaves to its peers.
+forgotten.  Lines, bodies, connections and patience are bounded here, which nsqlookupd leaves to its
+peers.
 """
 
 import asyncio
@@ -29,7 +30,10 @@ MAGIC: Final = b"  V1"
 LINE_MAX_BYTES: Final = 16 * 1024
 BODY_MAX_BYTES: Final = 1024 * 1024
 FIRST_WORD_S: Final = 30.0
-SILENCE_S: Final = 3600.0
+SEND_S: Final = 5.0
+"""So long a peer may not take its answers."""
+CONNECTIONS_MAX: Final = 1024
+SILENCE_S: Final = 600.0
 """A connection that says nothing for so long is closed; nodes ping each 15 s."""
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -53,6 +57,9 @@ class LookupServer:
         self._peers: set[asyncio.StreamWriter] = set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._peers) >= CONNECTIONS_MAX:
+            writer.close()
+            return
         peer = _Peer(writer.get_extra_info("peername"))
         self._peers.add(writer)
         try:
@@ -67,7 +74,7 @@ class LookupServer:
             await self._talk(peer, reader, writer)
         except Fatal as error:
             log.info("nsqlookupd: %s: %s", peer.address, error)
-            with suppress(OSError):
+            with suppress(OSError, TimeoutError):
                 await _send(writer, str(error))
         except (OSError, EOFError, TimeoutError, ValueError) as error:
             log.debug("nsqlookupd: %s is gone: %s", peer.address, error)
@@ -121,8 +128,8 @@ class LookupServer:
         if peer.node is not None:
             raise Fatal("E_INVALID cannot IDENTIFY again")
         node = _node(peer.address, await _body(reader))
+        peer.node = node  # before it is known: whatever comes between, it is forgotten
         await on_loop(self._call, partial(self._lookup.identify, node, now_ms()))
-        peer.node = node
         return go_json(
             {
                 "broadcast_address": self._config.broadcast_address,
@@ -196,4 +203,5 @@ def _names(verb: str, words: list[str]) -> tuple[str, str]:
 async def _send(writer: asyncio.StreamWriter, text: str) -> None:
     data = text.encode("utf-8", "replace")
     writer.write(len(data).to_bytes(4, "big") + data)
-    await writer.drain()
+    async with asyncio.timeout(SEND_S):
+        await writer.drain()
