@@ -161,11 +161,21 @@ def test_the_budget_of_the_virtual_host_holds(broker: NsqBroker) -> None:
     eventually(lambda: broker.post("/pub?topic=rated", b"x").status == 200)
 
 
+def _answer_before_the_body(broker: NsqBroker, path: str) -> bytes:
+    with closing(socket.create_connection(("127.0.0.1", broker.api_port), 5)) as sock:
+        sock.settimeout(5)
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+        sock.sendall(head.encode())
+        return sock.recv(12)
+
+
 def test_the_rights_of_the_user_hold() -> None:
     with NsqBroker(environment={"PENSTOCK_NSQ_USER": "nobody"}) as broker:
         answer = broker.post("/pub?topic=t", b"x")
         assert (answer.status, answer.data["message"][:14]) == (403, "ACCESS_REFUSED")
         assert broker.ask("GET", "/stats").status == 403
+        assert _answer_before_the_body(broker, "/pub?topic=t") == b"HTTP/1.1 403"
+        assert _answer_before_the_body(broker, "/mpub?topic=t") == b"HTTP/1.1 403"
         answer = broker.ask("PUT", "/config/nsqlookupd_tcp_addresses", b'["127.0.0.1:1"]')
         assert (answer.status, answer.data["message"][:14]) == (403, "ACCESS_REFUSED")
         assert broker.ask("GET", "/config/nsqlookupd_tcp_addresses").data == []

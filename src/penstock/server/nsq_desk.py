@@ -179,6 +179,16 @@ class Desk:
 
     # -- publishing --------------------------------------------------------------------------
 
+    def check_open(self, is_local: bool) -> Vhost:
+        """May he publish at all for now?  Raises Refused or AccessRefused."""
+        vhost = self.vhost()
+        self.rights(is_local)
+        self.turn.blocked_reason()  # looks anew at the alarms
+        reason = self.turn.admission.reason(vhost.name)
+        if reason:
+            raise Refused(503, f"BLOCKED {reason}")
+        return vhost
+
     def publish(
         self, name: str, bodies: list[bytes], defer_ms: int, is_local: bool
     ) -> Future[None] | None:
@@ -186,11 +196,7 @@ class Desk:
 
         Raises Refused or AccessRefused.
         """
-        vhost = self.vhost()
-        self.turn.blocked_reason()  # looks anew at the alarms
-        reason = self.turn.admission.reason(vhost.name)
-        if reason:
-            raise Refused(503, f"BLOCKED {reason}")
+        vhost = self.check_open(is_local)
         topic = self.create_topic(name, is_local)
         self.rights(is_local).write("exchange", topic.exchange.name)
         if not bodies:

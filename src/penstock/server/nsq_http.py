@@ -31,6 +31,8 @@ PROMPT_S: Final = 5.0
 """How long the data loop may keep a request waiting."""
 DURABLE_S: Final = 30.0
 """And the disk a publish."""
+SMALL_BYTES: Final = 16 * 1024
+"""Bodies up to there are read before it is known whether they may come: one call less."""
 PAGE_ROWS: Final = 100
 PAGE_ROWS_MAX: Final = 1000
 NO_TEXT: Final = ("false", "0")
@@ -121,7 +123,13 @@ class NsqdApi:
 
     # -- publishing --------------------------------------------------------------------------
 
+    async def _check_open(self, call: Call) -> None:
+        """Before a body of many bytes is taken into memory."""
+        if call.request.content_length is None or call.request.content_length > SMALL_BYTES:
+            await self._do(partial(self._desk.check_open, call.is_local))
+
     async def _pub(self, call: Call) -> object:
+        await self._check_open(call)
         body = await call.body(self._settings.nsq_max_msg_size_bytes, "MSG_TOO_BIG")
         if not body:
             raise Refused(400, "MSG_EMPTY")
@@ -148,6 +156,7 @@ class NsqdApi:
             raise Refused(413, "BODY_TOO_BIG")
         topic = _topic_to_publish(call)
         binary = call.query.get("binary")
+        await self._check_open(call)
         body = await call.body(limit, "BODY_TOO_BIG")
         size_max = self._settings.nsq_max_msg_size_bytes
         if binary is not None and binary not in NO_TEXT:
