@@ -40,6 +40,7 @@ from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import NsqdApi, on_loop
 from penstock.server.nsq_shared import NsqShared
+from penstock.server.nsq_site import BoundedSite
 from penstock.server.nsq_stats import Row, StatsView, collect
 from penstock.server.nsq_statsd import Statsd
 
@@ -328,7 +329,7 @@ class NsqServices:
         runners.append(runner)
         await runner.setup()
         sock = tcp_socket(self._settings.bind, port)
-        await web.SockSite(runner, sock, ssl_context=tls).start()
+        await BoundedSite(runner, sock, tls).start()
         return int(runner.addresses[0][1])
 
     def _tell_ports(self) -> None:
