@@ -126,6 +126,16 @@ def test_03_with_the_setting_it_goes_back_at_once_to_its_place() -> None:
         assert [message.attempts for message in messages] == [2, 2, 1]
 
 
+def test_03_a_policy_says_so_of_a_channel(broker: BothBroker) -> None:
+    broker.policy("t3policy", r"^nsq\.t3policy:", nsq_on_disconnect="requeue")
+    broker.publish("t3policy", "m")
+    with Consumer(broker, "t3policy") as lost:
+        lost.take(1)
+    with Consumer(broker, "t3policy") as other:
+        (again,) = other.take(1, within_s=5)
+        assert again.attempts == 2
+
+
 def test_03_a_killed_node_gives_it_back_with_its_attempts() -> None:
     with BothBroker() as broker:
         broker.make("t")

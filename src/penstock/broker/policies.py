@@ -13,6 +13,7 @@ Of all policies whose pattern is found in the name the one with the highest prio
     alternate-exchange
 
     nsq-publish-mode                         the policy alone, for exchanges that are topics
+    nsq-on-disconnect                        the policy alone, for queues that are channels
 
 What a policy may say is checked key by key with RabbitMQ's words.  Keys that RabbitMQ knows and
 this release has no use for (mirroring, streams) are refused by name, as ``NotImplementedYet``: a
@@ -57,12 +58,14 @@ _WHAT: Final = {
     "max-length": "maximum length",
     "max-length-bytes": "maximum length in bytes",
     "message-ttl": "message TTL",
+    "nsq-on-disconnect": "choice for what a lost consumer held",
     "nsq-publish-mode": "publish mode of a topic",
     "overflow": "overflow value",
     "queue-mode": "queue-mode value",
 }
 """Every key of a policy, and what RabbitMQ calls its value."""
 _WORDS: Final = {
+    "nsq-on-disconnect": ("timeout", "requeue"),
     "nsq-publish-mode": ("durable", "fast"),
     "overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
     "queue-mode": ("default", "lazy"),
@@ -124,6 +127,7 @@ class QueueSettings:
         self.consumer_timeout_ms: i64 = 0
         self.overflow: str = DROP_HEAD
         self.queue_mode: str = "default"
+        self.on_disconnect: str = ""
         # An exchange's name may be empty: None is "not set" here.
         self.dead_letter_exchange: str | None = None
         self.dead_letter_routing_key: str | None = None
@@ -143,6 +147,7 @@ class QueueSettings:
         queue.set_limits(self.limits())
         queue.message_ttl_ms = self.message_ttl_ms
         queue.consumer_timeout_ms = self.consumer_timeout_ms
+        queue.on_disconnect = self.on_disconnect
         queue.backing.set_mode(self.queue_mode == "lazy")
         if queue.expires_ms == self.expires_ms:
             return False
@@ -230,6 +235,7 @@ def effective(
     settings.consumer_timeout_ms = _smallest("consumer-timeout", arguments, definition, above, 0)
     settings.overflow = _first("overflow", arguments, definition) or settings.overflow
     settings.queue_mode = _first("queue-mode", arguments, definition) or settings.queue_mode
+    settings.on_disconnect = _text(definition.get("nsq-on-disconnect")) or ""
     settings.dead_letter_exchange = _first("dead-letter-exchange", arguments, definition)
     settings.dead_letter_routing_key = _first("dead-letter-routing-key", arguments, definition)
     return settings

@@ -43,6 +43,9 @@ class LeasedMessages(LimitedMessages):
         self.scanned: bool = False  # its deadlines are found by the scan loop
         self.defers: bool = False  # something may be delayed, or in flight with a deadline
         self.defers_to_tail: bool = False  # readers by position may have passed what is delayed
+        self.on_disconnect: str = (
+            ""  # timeout or requeue: what a lost consumer held; else its choice
+        )
         self.deleted: bool = False
         self.unacked_count: i64 = 0
         self.requeued_count: i64 = 0  # given back before their time

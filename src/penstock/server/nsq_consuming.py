@@ -7,7 +7,8 @@
 
 A window is not used up: as many may be in flight at a time.  A message that is not finished within
 the client's timeout goes to somebody else, and so does, after that time, what the client held when
-its connection ended, unless ``nsq_requeue_on_disconnect`` gives it back at once.
+its connection ended, unless the channel's policy or ``nsq_requeue_on_disconnect`` gives it back at
+once.
 
 A sampling client gets so many of a hundred messages, and one more, as with nsqd; the others are
 finished for the whole channel.
@@ -94,7 +95,8 @@ class NsqConsuming(Subscriber):
         if queue.deleted:
             return []
         queue.remove_consumer(consumer)
-        if self._shared.requeue_on_disconnect:
+        choice = queue.on_disconnect
+        if choice == "requeue" or (choice == "" and self._shared.requeue_on_disconnect):
             queue.give_back_all(self._owner)
         self._leases().leave(self._owner)
         if queue.unused:
