@@ -44,6 +44,7 @@ from penstock.core.message import (
     SETTLED,
     STORED,
     Message,
+    body_size,
 )
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.message_store import MessageStore
@@ -114,7 +115,7 @@ class DelayedMessages(ReturningMessages):
             return 0
         due.sort(key=_seq_id)
         self._release_after_ms = 0
-        self._released = []
+        self.released_body_bytes = 0
         before: list[Message] = []
         behind: list[Message] = []
         released: i64 = 0
@@ -131,7 +132,7 @@ class DelayedMessages(ReturningMessages):
             else:
                 behind.append(message)
             released += 1
-            self._released.append(message)
+            self.released_body_bytes += _body_bytes(message)
             self.delayed.end(deferred)
             if message.flags & LOGGED:
                 self._engine.journal.delay(self.queue_id, message.seq_id, 0)
@@ -149,12 +150,6 @@ class DelayedMessages(ReturningMessages):
         self.look_ahead()
         return released
 
-    def take_released(self) -> list[Message]:
-        """What the last release has made ready, for who counts its bodies."""
-        released = self._released
-        self._released = []
-        return released
-
     def release_to_tail(self, now_ms: i64, at_most: i64) -> i64:
         """As ``release_due``, where readers may have passed the places of these.
 
@@ -163,11 +158,12 @@ class DelayedMessages(ReturningMessages):
         """
         self._let_go_moved()
         due = self.delayed.take_due(now_ms, at_most)
-        self._released = []
+        self.released_body_bytes = 0
         self._release_after_ms = 0
         due.sort(key=_seq_id)
         self._read_contents([one.message for one in due if len(one.message.content) == 0])
         moved: list[Message] = []
+        copies: list[Message] = []
         for deferred in due:
             message = deferred.message
             if len(message.content) == 0:
@@ -177,9 +173,10 @@ class DelayedMessages(ReturningMessages):
             copy = message.copy_for_queue()
             copy.flags |= message.flags & (REDELIVERED | ATTEMPTS_MAX << ATTEMPTS_SHIFT)
             moved.append(message)
-            self._released.append(copy)
+            copies.append(copy)
+            self.released_body_bytes += _body_bytes(copy)
         if moved:
-            self.publish(self._released, now_ms)
+            self.publish(copies, now_ms)
             self._moved.append((int(self._engine.journal.position), moved))
         if self._moved:
             self._moved_due_ms = now_ms + RETRY_MS
@@ -376,6 +373,11 @@ class DelayedMessages(ReturningMessages):
         if self.delta_count == 0:
             self.delta_start = 0
             self.delta_end = 0
+
+
+def _body_bytes(message: Message) -> i64:
+    """With its properties while only the disk has it."""
+    return body_size(message.content) if len(message.content) > 0 else message.size
 
 
 def _seq_id(deferred: Deferred) -> int:

@@ -140,9 +140,8 @@ class LeasedMessages(LimitedMessages):
             count = backing.release_to_tail(now_ms, RELEASED_AT_ONCE)
         else:
             count = backing.release_due(now_ms, RELEASED_AT_ONCE)
-        released = backing.take_released()
         if self._counts_bodies():
-            self._count_bodies(released, 1)
+            self._body_bytes += backing.released_body_bytes
         return count > 0
 
     def _time_out(self, leases: Leases, now_ms: i64) -> bool:
