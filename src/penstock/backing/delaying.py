@@ -132,7 +132,8 @@ class DelayedMessages(ReturningMessages):
             else:
                 behind.append(message)
             released += 1
-            self.released_body_bytes += _body_bytes(message)
+            if self.counts_bodies:
+                self.released_body_bytes += _body_bytes(message)
             self.delayed.end(deferred)
             if message.flags & LOGGED:
                 self._engine.journal.delay(self.queue_id, message.seq_id, 0)
@@ -174,7 +175,8 @@ class DelayedMessages(ReturningMessages):
             copy.flags |= message.flags & (REDELIVERED | ATTEMPTS_MAX << ATTEMPTS_SHIFT)
             moved.append(message)
             copies.append(copy)
-            self.released_body_bytes += _body_bytes(copy)
+            if self.counts_bodies:
+                self.released_body_bytes += _body_bytes(copy)
         if moved:
             self.publish(copies, now_ms)
             self._moved.append((int(self._engine.journal.position), moved))

@@ -77,7 +77,8 @@ class RestingMessages(RestingQueue):
         # out from anywhere and are held until somebody acknowledges them.
         self.delayed: Deferrals = Deferrals()
         self._release_after_ms: i64 = 0  # some could not be released: not again before
-        self.released_body_bytes: i64 = 0  # by the last release
+        self.counts_bodies: bool = False  # whoever releases wants to know how many bytes of them
+        self.released_body_bytes: i64 = 0  # became ready by the last release
         self._moved: list[tuple[int, list[Message]]] = []  # let go when that position is durable
         self._moved_due_ms: i64 = 0  # when to look whether it is
         self._unordered: bool = False  # some message expires before one that is ahead of it

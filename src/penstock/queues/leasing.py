@@ -136,12 +136,12 @@ class LeasedMessages(LimitedMessages):
         backing = self.backing
         if not isinstance(backing, VariableQueue):
             return backing.release_due(now_ms, RELEASED_AT_ONCE) > 0
+        backing.counts_bodies = self._counts_bodies()
         if self.defers_to_tail:
             count = backing.release_to_tail(now_ms, RELEASED_AT_ONCE)
         else:
             count = backing.release_due(now_ms, RELEASED_AT_ONCE)
-        if self._counts_bodies():
-            self._body_bytes += backing.released_body_bytes
+        self._body_bytes += backing.released_body_bytes
         return count > 0
 
     def _time_out(self, leases: Leases, now_ms: i64) -> bool:
