@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.wire import ranges
+from penstock.wire import range_frames, ranges
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import MalformedArguments, UnknownMethod
 from penstock.wire.amqp.events import (
@@ -197,7 +197,8 @@ def properties(rng: random.Random, corpus: list[bytes]) -> None:
 _RANGE_DECODERS: tuple[Callable[[bytes], Any], ...] = (
     ranges.decode_open, ranges.decode_wait, ranges.decode_plan, ranges.decode_range,
     ranges.decode_ack, ranges.decode_opened, ranges.decode_head, ranges.decode_planned,
-    ranges.decode_acked, ranges.decode_error, ranges.decode_block,
+    ranges.decode_acked, range_frames.decode_error, ranges.decode_block,
+    range_frames.decode_login, range_frames.decode_welcome,
 )  # fmt: skip
 
 
@@ -215,23 +216,23 @@ def _range_requests(rng: random.Random) -> bytes:
     )
 
 
-def _range_frames(parts: list[bytes]) -> tuple[list[tuple[int, bytes]], bool]:
-    splitter = ranges.FrameSplitter(ranges.REQUEST_MAX_BYTES)
+def _split_frames(parts: list[bytes]) -> tuple[list[tuple[int, bytes]], bool]:
+    splitter = range_frames.FrameSplitter(range_frames.REQUEST_MAX_BYTES)
     frames: list[tuple[int, bytes]] = []
     try:
         for part in parts:
             frames += splitter.feed(part)
-    except ranges.MalformedFrame:
+    except range_frames.MalformedFrame:
         return frames, True
     return frames, False
 
 
-def range_frames(rng: random.Random, _corpus: list[bytes]) -> None:
+def range_requests(rng: random.Random, _corpus: list[bytes]) -> None:
     """Same frames for every cut; every payload decodes or is refused with ``MalformedFrame``."""
     data = _remember(mutate._blind(rng, _range_requests(rng)))
-    whole, failed = _range_frames([data])
+    whole, failed = _split_frames([data])
     for cut in (mutate.splits(rng, data, rng.randint(1, 6)), mutate.bytewise(data)):
-        told, failed_too = _range_frames(cut)
+        told, failed_too = _split_frames(cut)
         # In one piece a bad frame hides the good ones before it: the connection ends either way.
         if failed_too != failed or (not failed and told != whole):
             raise Broken(f"cut differently: {told} != {whole}")
@@ -243,7 +244,7 @@ def range_frames(rng: random.Random, _corpus: list[bytes]) -> None:
 def _range_payload(rng: random.Random, payload: bytes) -> None:
     try:
         rng.choice(_RANGE_DECODERS)(_remember(payload))
-    except ranges.MalformedFrame:
+    except range_frames.MalformedFrame:
         return
 
 
@@ -291,5 +292,5 @@ def _announcements(rng: random.Random) -> bytes:
 
 TARGETS: dict[str, Target] = {
     target.__name__: target
-    for target in (decoder, methods, tables, properties, range_frames, memory)
+    for target in (decoder, methods, tables, properties, range_requests, memory)
 }

@@ -9,8 +9,9 @@ import pytest
 
 from penstock.broker.confirms import ConfirmLedger
 from penstock.core.message import Message
-from penstock.server.range_session import OPEN_TIMEOUT_MS, RangeLeases, RangeSession
-from penstock.wire import ranges
+from penstock.server.range_leases import RangeLeases
+from penstock.server.range_session import OPEN_TIMEOUT_MS, RangeSession
+from penstock.wire import range_frames
 from penstock.wire.amqp.ledger import ALL_OPEN, SPARSE_MIN, DeliveryLedger
 from tests.helpers.connection_pair import QuietBroker
 
@@ -192,7 +193,7 @@ def test_an_output_buffer_that_grew_is_renewed_everywhere(node: QuietBroker) -> 
 
 def test_a_range_reader_that_never_opens_is_sent_away(node: QuietBroker) -> None:
     session = RangeSession(node.broker, RangeLeases(), True)
-    session.receive(ranges.MAGIC, node.now_ms)
+    session.receive(range_frames.MAGIC, node.now_ms)
     session.tick(node.now_ms)
     session.tick(node.now_ms + OPEN_TIMEOUT_MS)
     assert not session.closed
@@ -202,7 +203,7 @@ def test_a_range_reader_that_never_opens_is_sent_away(node: QuietBroker) -> None
 
 def test_a_waiting_range_reader_that_is_lost_waits_no_more(node: QuietBroker) -> None:
     session: Any = RangeSession(node.broker, RangeLeases(), True)
-    session._wait = (0, node.now_ms + 1000)
+    session._at._wait = (0, node.now_ms + 1000)
     assert session.has_waiters
     session.lost(node.now_ms)
     assert not session.has_waiters

@@ -19,7 +19,8 @@ from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import Message
 from penstock.queues.queue import Queue
-from penstock.server.range_session import RangeLeases, RangeSession
+from penstock.server.range_leases import RangeLeases
+from penstock.server.range_session import RangeSession
 from pyspark_penstock.options import Endpoint
 from tests.helpers.engines import transient_backing
 from tests.helpers.raw_codec import content_frames, short_string

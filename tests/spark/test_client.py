@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
 
-from penstock.wire import ranges  # noqa: E402
+from penstock.wire import range_frames, ranges  # noqa: E402
 from penstock.wire.amqp import properties as broker_properties  # noqa: E402
 from penstock.wire.amqp.errors import MalformedArguments  # noqa: E402
 from pyspark_penstock import client, properties  # noqa: E402
@@ -61,7 +61,8 @@ def test_both_ends_agree_on_every_number() -> None:
         "BROWSE READ JOIN MALFORMED ACCESS_REFUSED NOT_FOUND LOCKED FENCED LEASE_GONE REFUSED"
     )
     for name in names.split():
-        assert getattr(client, name) == getattr(ranges, name), name
+        home = ranges if hasattr(ranges, name) else range_frames
+        assert getattr(client, name) == getattr(home, name), name
 
 
 SHORT = st.text(max_size=60)
@@ -207,7 +208,7 @@ def test_bodies_stay_at_home_when_nobody_asked_for_them(host: RangeHost) -> None
 
 
 def test_a_plan_reaches_over_many_looks(host: RangeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.server.range_session.PLAN_MESSAGES_MAX", 7)
+    monkeypatch.setattr("penstock.server.range_reading.PLAN_MESSAGES_MAX", 7)
     with host.lock:
         host.hall.publish("q", [b"x"] * 100)
         size = len(host.hall.queues["q"].backing.read_range(0, 1, 1, 1)[0].content)

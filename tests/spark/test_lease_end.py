@@ -7,7 +7,7 @@ import time
 import pika
 import pytest
 
-from penstock.server.range_session import LEASE_GRACE_MS
+from penstock.server.range_leases import LEASE_GRACE_MS
 from pyspark_penstock import client
 from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock
 from penstock.core.errors import ResourceLocked
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
-from penstock.server import range_session
-from penstock.server.range_session import LEASE_GRACE_MS, RangeLeases, RangeSession
-from penstock.wire import ranges
+from penstock.server import range_reading, range_session
+from penstock.server.range_leases import LEASE_GRACE_MS, RangeLeases
+from penstock.server.range_session import RangeSession
+from penstock.wire import range_frames, ranges
 from tests.spark.range_host import QueueHall
 
 NOW = 5_000_000
@@ -31,7 +33,7 @@ class Room:
     def session(self) -> RangeSession:
         hall: Any = self.hall
         session = RangeSession(hall, self.leases, True)
-        session.receive(ranges.MAGIC, NOW)
+        session.receive(range_frames.MAGIC, NOW)
         return session
 
     def opened(self, mode: int, token: int = 0, *, force: bool = False) -> RangeSession:
@@ -57,7 +59,7 @@ def open_frame(
 def replies(session: RangeSession) -> list[tuple[int, bytes]]:
     data = session.out.getvalue()
     session.out.truncate(0)
-    return ranges.FrameSplitter(ranges.REPLY_MAX_BYTES).feed(data)
+    return range_frames.FrameSplitter(range_frames.REPLY_MAX_BYTES).feed(data)
 
 
 def ask(session: RangeSession, request: bytes, kind: int) -> bytes:
@@ -68,7 +70,7 @@ def ask(session: RangeSession, request: bytes, kind: int) -> bytes:
 
 
 def refusal(session: RangeSession, request: bytes) -> tuple[int, str]:
-    error = ranges.decode_error(ask(session, request, ranges.ERROR))
+    error = range_frames.decode_error(ask(session, request, range_frames.ERROR))
     assert session.closed
     return error
 
@@ -99,23 +101,23 @@ def test_a_reader_acknowledges_below_a_position(room: Room) -> None:
 
 
 def test_only_a_reader_acknowledges_and_only_what_exists(room: Room) -> None:
-    assert refusal(room.opened(ranges.BROWSE), ranges.encode_ack(1))[0] == ranges.MALFORMED
-    assert refusal(room.opened(ranges.READ), ranges.encode_ack(11))[0] == ranges.MALFORMED
+    assert refusal(room.opened(ranges.BROWSE), ranges.encode_ack(1))[0] == range_frames.MALFORMED
+    assert refusal(room.opened(ranges.READ), ranges.encode_ack(11))[0] == range_frames.MALFORMED
     assert room.queue.backing.ready_count() == 10
 
 
 @pytest.mark.parametrize(
     "frame,code",
     [
-        (open_frame(password="wrong"), ranges.ACCESS_REFUSED),
-        (open_frame(vhost="/nowhere"), ranges.NOT_FOUND),
-        (open_frame(queue="nobody"), ranges.NOT_FOUND),
-        (open_frame(mode=ranges.JOIN, token=77), ranges.LEASE_GONE),
-        (ranges.encode_ack(1), ranges.MALFORMED),
-        (ranges.encode_range(0, 1, 1, True), ranges.MALFORMED),
-        (b"\0\0\0\1\x55", ranges.MALFORMED),
-        (b"\0\0\0\0", ranges.MALFORMED),
-        (b"\xff\xff\xff\xff", ranges.MALFORMED),
+        (open_frame(password="wrong"), range_frames.ACCESS_REFUSED),
+        (open_frame(vhost="/nowhere"), range_frames.NOT_FOUND),
+        (open_frame(queue="nobody"), range_frames.NOT_FOUND),
+        (open_frame(mode=ranges.JOIN, token=77), range_frames.LEASE_GONE),
+        (ranges.encode_ack(1), range_frames.MALFORMED),
+        (ranges.encode_range(0, 1, 1, True), range_frames.MALFORMED),
+        (b"\0\0\0\1\x55", range_frames.MALFORMED),
+        (b"\0\0\0\0", range_frames.MALFORMED),
+        (b"\xff\xff\xff\xff", range_frames.MALFORMED),
     ],
 )
 def test_what_cannot_be_granted_is_said_and_ends_the_connection(
@@ -129,16 +131,31 @@ def test_another_version_of_the_protocol_is_refused(room: Room) -> None:
     session = RangeSession(hall, room.leases, True)
     session.receive(b"PSTK\0\0\0\2", NOW)
     assert session.closed
-    assert ranges.decode_error(replies(session)[0][1])[0] == ranges.MALFORMED
+    assert range_frames.decode_error(replies(session)[0][1])[0] == range_frames.MALFORMED
+
+
+def test_a_login_is_welcomed_once_and_only_with_the_password(room: Room) -> None:
+    session = room.session()
+    welcome = ask(session, range_frames.encode_login("guest", "guest", "/"), range_frames.WELCOME)
+    assert range_frames.decode_welcome(welcome) == penstock.__version__
+    again = refusal(session, range_frames.encode_login("guest", "guest", "/"))
+    assert again[0] == range_frames.MALFORMED
+    refused = refusal(room.session(), range_frames.encode_login("guest", "wrong", "/"))
+    assert refused[0] == range_frames.ACCESS_REFUSED
+
+
+def test_who_has_not_said_who_he_is_gets_nothing(room: Room) -> None:
+    code, text = refusal(room.session(), ranges.encode_ack(3))
+    assert (code, text) == (range_frames.MALFORMED, "OPEN or LOGIN comes first")
 
 
 def test_a_second_reader_is_refused_unless_it_takes_over(room: Room) -> None:
     first = room.opened(ranges.READ)
     executor = room.opened(ranges.JOIN, room.token())
-    assert refusal(room.session(), open_frame(mode=ranges.READ))[0] == ranges.LOCKED
+    assert refusal(room.session(), open_frame(mode=ranges.READ))[0] == range_frames.LOCKED
     second = room.opened(ranges.READ, force=True)
-    assert refusal(first, ranges.encode_ack(5))[0] == ranges.FENCED
-    assert refusal(executor, ranges.encode_range(0, 5, 100, True))[0] == ranges.FENCED
+    assert refusal(first, ranges.encode_ack(5))[0] == range_frames.FENCED
+    assert refusal(executor, ranges.encode_range(0, 5, 100, True))[0] == range_frames.FENCED
     assert ranges.decode_acked(ask(second, ranges.encode_ack(5), ranges.ACKED)) == 5
 
 
@@ -147,7 +164,9 @@ def test_the_fenced_reader_does_not_come_back_by_its_old_token(room: Room) -> No
     old = room.token()
     second = room.opened(ranges.READ, force=True)
     first.lost(NOW)
-    assert refusal(room.session(), open_frame(mode=ranges.READ, token=old))[0] == ranges.FENCED
+    assert (
+        refusal(room.session(), open_frame(mode=ranges.READ, token=old))[0] == range_frames.FENCED
+    )
     ask(second, ranges.encode_ack(1), ranges.ACKED)
 
 
@@ -172,7 +191,7 @@ def test_a_lease_nobody_comes_back_for_ends(room: Room) -> None:
     reader.lost(NOW)
     room.leases.tick(NOW + LEASE_GRACE_MS)
     room.queue.add_consumer(room.consumer())
-    assert refusal(executor, ranges.encode_range(0, 5, 9, True))[0] == ranges.LEASE_GONE
+    assert refusal(executor, ranges.encode_range(0, 5, 9, True))[0] == range_frames.LEASE_GONE
 
 
 def test_a_restarted_pipeline_gets_the_lease_its_dead_self_left(room: Room) -> None:
@@ -202,7 +221,7 @@ def test_consumers_and_a_reader_exclude_each_other(room: Room) -> None:
         room.queue.get(room.consumer())
     other = Room()
     other.queue.add_consumer(other.consumer())
-    assert refusal(other.session(), open_frame(mode=ranges.READ))[0] == ranges.LOCKED
+    assert refusal(other.session(), open_frame(mode=ranges.READ))[0] == range_frames.LOCKED
 
 
 def test_unacknowledged_deliveries_keep_readers_out(room: Room) -> None:
@@ -210,7 +229,7 @@ def test_unacknowledged_deliveries_keep_readers_out(room: Room) -> None:
     account = room.consumer()
     taken = room.queue.get(account)
     assert taken is not None
-    assert refusal(room.session(), open_frame(mode=ranges.READ))[0] == ranges.LOCKED
+    assert refusal(room.session(), open_frame(mode=ranges.READ))[0] == range_frames.LOCKED
     room.queue.requeue(account, [taken])
     room.opened(ranges.READ)
 
@@ -257,7 +276,7 @@ def test_plan_counts_messages_and_bytes_over_holes(room: Room) -> None:
 def test_a_range_is_served_in_blocks_that_name_what_follows(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_session, "BLOCK_MESSAGES_MAX", 3)
+    monkeypatch.setattr(range_reading, "BLOCK_MESSAGES_MAX", 3)
     session = room.opened(ranges.BROWSE)
     seen, start = [], 1
     while start < 9:
@@ -272,7 +291,7 @@ def test_a_deleted_queue_is_not_read_on(room: Room) -> None:
     session = room.opened(ranges.READ)
     room.hall.delete("q")
     room.hall.declare("q")
-    assert refusal(session, ranges.encode_ack(3))[0] == ranges.NOT_FOUND
+    assert refusal(session, ranges.encode_ack(3))[0] == range_frames.NOT_FOUND
     incarnation = ranges.decode_opened(ask(room.session(), open_frame(), ranges.OPENED))[0]
     assert incarnation == "life2"
 
@@ -299,7 +318,7 @@ def test_rubbish_ends_one_connection_and_touches_nothing_else(seed: int) -> None
         at += step
     for kind, payload in replies(session):
         assert kind >= ranges.OPENED
-        assert kind != ranges.ERROR or ranges.decode_error(payload)[1]
+        assert kind != range_frames.ERROR or range_frames.decode_error(payload)[1]
     session.lost(NOW)
     room.leases.tick(NOW + LEASE_GRACE_MS)
     assert room.queue.backing.ready_count() == 10

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.message import Message
-from penstock.wire import ranges
+from penstock.wire import range_frames, ranges
 from tests.helpers.raw_codec import content_frames, short_string
 
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -20,7 +20,7 @@ NAMES = st.text(max_size=40)
 
 
 def only(data: bytes) -> tuple[int, bytes]:
-    frames = ranges.FrameSplitter(ranges.REPLY_MAX_BYTES).feed(data)
+    frames = range_frames.FrameSplitter(range_frames.REPLY_MAX_BYTES).feed(data)
     assert len(frames) == 1
     return frames[0]
 
@@ -46,6 +46,16 @@ def test_open_keeps_every_field(
     assert (read.mode, read.token, read.force) == (mode, token, force)
 
 
+@given(NAMES, NAMES, NAMES)
+def test_login_keeps_every_field(user: str, password: str, vhost: str) -> None:
+    kind, payload = only(range_frames.encode_login(user, password, vhost))
+    assert kind == range_frames.LOGIN
+    assert range_frames.decode_login(payload) == (user, password, vhost)
+    welcome = only(range_frames.encode_welcome(user))
+    assert welcome[0] == range_frames.LOGIN + range_frames.REPLY
+    assert range_frames.decode_welcome(welcome[1]) == user
+
+
 @given(I64, I64, I64, I64, st.integers(0, 2**32 - 1), st.booleans(), NAMES)
 def test_small_frames_keep_every_field(
     a: int, b: int, c: int, d: int, e: int, flag: bool, text: str
@@ -57,7 +67,7 @@ def test_small_frames_keep_every_field(
     assert ranges.decode_acked(only(ranges.encode_acked(a))[1]) == a
     planned = ranges.encode_planned(a, b, c, flag)
     assert ranges.decode_planned(only(planned)[1]) == (a, b, c, flag)
-    assert ranges.decode_error(only(ranges.encode_error(7, text))[1]) == (7, text)
+    assert range_frames.decode_error(only(range_frames.encode_error(7, text))[1]) == (7, text)
     head = ranges.Head(a, b, c, d)
     read = ranges.decode_head(only(ranges.encode_head(head))[1])
     assert (read.floor, read.acked, read.next_seq, read.ready) == (a, b, c, d)
@@ -90,23 +100,25 @@ def test_block_without_bodies_keeps_the_header_frame_only() -> None:
 @given(st.integers(0, 2**32), st.integers(1, 9))
 def test_frames_come_out_whole_in_any_split(seed: int, most: int) -> None:
     chance = random.Random(seed)
-    stream = b"".join(ranges.encode_error(n, "x" * n) for n in range(20)) + ranges.encode_close()
-    splitter = ranges.FrameSplitter(1000)
+    stream = (
+        b"".join(range_frames.encode_error(n, "x" * n) for n in range(20)) + ranges.encode_close()
+    )
+    splitter = range_frames.FrameSplitter(1000)
     frames, at = [], 0
     while at < len(stream):
         step = chance.randint(1, most)
         frames += splitter.feed(stream[at : at + step])
         at += step
-    assert [kind for kind, _ in frames] == [ranges.ERROR] * 20 + [ranges.CLOSE]
-    assert [ranges.decode_error(payload) for kind, payload in frames[:20]] == [
+    assert [kind for kind, _ in frames] == [range_frames.ERROR] * 20 + [ranges.CLOSE]
+    assert [range_frames.decode_error(payload) for kind, payload in frames[:20]] == [
         (n, "x" * n) for n in range(20)
     ]
 
 
 @pytest.mark.parametrize("length", [0, 1001, 2**32 - 1])
 def test_a_frame_of_forbidden_length_is_refused_before_it_is_collected(length: int) -> None:
-    with pytest.raises(ranges.MalformedFrame):
-        ranges.FrameSplitter(1000).feed(length.to_bytes(4, "big"))
+    with pytest.raises(range_frames.MalformedFrame):
+        range_frames.FrameSplitter(1000).feed(length.to_bytes(4, "big"))
 
 
 DECODERS: list[Callable[[bytes], Any]] = [
@@ -119,7 +131,7 @@ DECODERS: list[Callable[[bytes], Any]] = [
     ranges.decode_head,
     ranges.decode_planned,
     ranges.decode_acked,
-    ranges.decode_error,
+    range_frames.decode_error,
     ranges.decode_block,
 ]
 
@@ -128,7 +140,7 @@ DECODERS: list[Callable[[bytes], Any]] = [
 def test_rubbish_is_malformed_and_nothing_else(
     decode: Callable[[bytes], Any], payload: bytes
 ) -> None:
-    with contextlib.suppress(ranges.MalformedFrame):
+    with contextlib.suppress(range_frames.MalformedFrame):
         decode(payload)
 
 
@@ -142,7 +154,7 @@ def test_damaged_blocks_are_malformed_or_a_block(seed: int, cut: int) -> None:
     del payload[len(payload) - cut :]
     try:
         block = ranges.decode_block(bytes(payload))
-    except ranges.MalformedFrame:
+    except range_frames.MalformedFrame:
         return
     assert cut == 0
     assert len(block.contents) == len(block.seq_ids) == len(block.flags)

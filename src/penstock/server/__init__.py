@@ -15,7 +15,9 @@ nsq_shared.py      what all of them share     nsq_settings.py   and how it is ma
 publish_credit.py  the credits of a publisher thread_calls.py   calls from other threads
 boot_definitions.py  what is imported at start
 output_budget.py   what may wait for sockets that are not read
-range_session.py   one reader of ranges       watch.py      what management may see
+range_session.py   one Spark program         range_desk.py  what it hands requests to
+range_reading.py   ranges of a queue         range_leases.py  who reads which queue
+watch.py           what management may see
 nsq_watch.py       NSQ clients as management shows them
 nsq_services.py    what runs beside the loop for NSQ
 nsq_http.py        nsqd's HTTP API    nsq_answers.py, nsq_desk.py, nsq_stats.py, nsq_config.py,

@@ -20,9 +20,10 @@ from penstock.server.connection import UNIX
 from penstock.server.listener import NSQ
 from penstock.server.nsq_session import NsqSession
 from penstock.server.nsq_shared import NsqShared
-from penstock.server.range_session import RangeLeases, RangeSession
+from penstock.server.range_leases import RangeLeases
+from penstock.server.range_session import RangeSession
 from penstock.server.session import Session
-from penstock.wire import ranges
+from penstock.wire import range_frames
 from penstock.wire.nsq.reader import MAGIC
 
 PEER_PRODUCT: Final = "RabbitMQ"
@@ -77,9 +78,9 @@ class Sessions:
             if len(first) < len(MAGIC) or self._nsq is None:
                 return None
             return NsqSession(self._nsq, peer, is_loopback, now_ms)
-        if first.startswith(ranges.MAGIC):
+        if first.startswith(range_frames.MAGIC):
             return RangeSession(self._broker, self._leases, is_loopback)
-        if ranges.MAGIC.startswith(first):
+        if range_frames.MAGIC.startswith(first):
             return None
         name = f"{peer[0]}:{peer[1]}"
         if login:

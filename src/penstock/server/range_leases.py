@@ -1,0 +1,124 @@
+"""Who reads which queue by ranges: ``RangeLeases``, one per node.
+
+A queue has one owner at a time: AMQP consumers, or one reader of ranges.  The queue itself
+knows the newest token and refuses consumers meanwhile; this table knows which connection
+stands behind the token:
+
+    free ──READ──► held ──connection lost──► orphaned ──LEASE_GRACE_MS──► free
+                    ▲ └──────CLOSE─────────────│───────────────────────► free
+                    └──READ with its token─────┘      (READ without a token: a new token)
+
+A READ on a held lease is refused unless it says ``force``; on an orphaned one it is granted,
+because that is what a restarted pipeline does.  The old token is fenced off either way.
+
+**Unacknowledged deliveries** must be settled before a queue can be leased: one that returned
+to a place the reader has already passed would be acknowledged without having been read.
+"""
+
+from typing import Final, final
+
+from penstock.core.errors import BrokerError, ResourceLocked
+from penstock.queues.queue import Queue
+
+LEASE_GRACE_MS: Final = 60_000
+
+
+class Fenced(BrokerError):
+    """A newer reader owns the queue."""
+
+
+class LeaseGone(BrokerError):
+    """Nobody owns the queue any more; the reader may open it again."""
+
+
+@final
+class _Lease:
+    """A queue's current token, and who stands behind it (None since ``orphaned_at_ms``)."""
+
+    def __init__(self, queue: Queue, token: int, owner: object) -> None:
+        self.queue = queue
+        self.token = token
+        self.owner: object | None = owner
+        self.orphaned_at_ms = 0
+
+
+@final
+class RangeLeases:
+    """Who reads which queue by ranges, and how far it has acknowledged; one per node."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, _Lease] = {}
+        self._acked_below: dict[str, int] = {}
+
+    def take(self, queue: Queue, owner: object, token: int, force: bool) -> int:
+        """The token under which ``owner`` now holds ``queue``; ``token`` renews an old one."""
+        held = self._current(queue)
+        if held is not None:
+            if token == held.token:
+                held.owner = owner
+                return token
+            if token != 0:
+                raise Fenced(f"a newer reader has taken over {named(queue)}")
+            if held.owner is not None and not force:
+                raise ResourceLocked(f"{named(queue)} is being read by another pipeline")
+        if queue.unacked_count > 0:
+            raise ResourceLocked(
+                f"{named(queue)} has {queue.unacked_count} unacknowledged deliveries: "
+                "settle them before reading it by ranges"
+            )
+        token = queue.open_range_lease()
+        self._leases[queue.incarnation] = _Lease(queue, token, owner)
+        return token
+
+    def require(self, queue: Queue, token: int) -> None:
+        """Raises Fenced or LeaseGone unless ``token`` is the current one."""
+        if queue.check_range_lease(token):
+            return
+        if self._current(queue) is not None:
+            raise Fenced(f"a newer reader has taken over {named(queue)}")
+        raise LeaseGone(f"{named(queue)} is not leased any more: open it again")
+
+    def acked(self, queue: Queue, upto: int) -> None:
+        if upto > self.acked_below(queue):
+            self._acked_below[queue.incarnation] = upto
+
+    def acked_below(self, queue: Queue) -> int:
+        """Everything below was acknowledged by a reader since this node started."""
+        return self._acked_below.get(queue.incarnation, 0)
+
+    def release(self, owner: object) -> None:
+        """The owner is done: consumers may have the queue again."""
+        for incarnation, lease in list(self._leases.items()):
+            if lease.owner is owner:
+                lease.queue.close_range_lease(lease.token)
+                del self._leases[incarnation]
+
+    def orphan(self, owner: object, now_ms: int) -> None:
+        """The owner's connection broke: keep its place for a while."""
+        for lease in self._leases.values():
+            if lease.owner is owner:
+                lease.owner = None
+                lease.orphaned_at_ms = now_ms
+
+    def tick(self, now_ms: int) -> None:
+        """End the leases nobody came back for; call about once a second."""
+        for incarnation, lease in list(self._leases.items()):
+            if lease.owner is None and now_ms - lease.orphaned_at_ms >= LEASE_GRACE_MS:
+                lease.queue.close_range_lease(lease.token)
+                del self._leases[incarnation]
+
+    def forget(self, incarnation: str) -> None:
+        """The queue was deleted."""
+        self._leases.pop(incarnation, None)
+        self._acked_below.pop(incarnation, None)
+
+    def _current(self, queue: Queue) -> _Lease | None:
+        held = self._leases.get(queue.incarnation)
+        if held is not None and queue.check_range_lease(held.token):
+            return held
+        return None
+
+
+def named(queue: Queue) -> str:
+    """As it is called in what readers are told."""
+    return f"queue '{queue.name}' in vhost '{queue.vhost}'"

@@ -1,0 +1,182 @@
+"""Reading a queue: the requests of ``wire.ranges``, answered from the queue's backing.
+
+A WAIT is answered early when another request follows it.  One request has bounds
+(``PLAN_*``, ``BLOCK_*``), so no reader keeps the loop for more than a few milliseconds.
+"""
+
+from typing import TYPE_CHECKING, ClassVar, Final, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.rights import Rights
+from penstock.broker.vhost import Vhost
+from penstock.core.errors import NotFound
+from penstock.queues.queue import Queue
+from penstock.server.range_desk import RangeDesk
+from penstock.server.range_leases import RangeLeases, named
+from penstock.wire import ranges
+from penstock.wire.range_frames import MalformedFrame
+
+if TYPE_CHECKING:
+    from penstock.server.range_session import RangeSession
+
+BLOCK_MESSAGES_MAX: Final = 8192
+BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
+PLAN_MESSAGES_MAX: Final = 8192
+PLAN_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+@final
+class ReadingDesk(RangeDesk):
+    """One queue, once it is open."""
+
+    kinds: ClassVar = frozenset(
+        (ranges.OPEN, ranges.WAIT, ranges.PLAN, ranges.RANGE, ranges.ACK, ranges.CLOSE)
+    )
+    logs_in: ClassVar = frozenset((ranges.OPEN,))
+
+    def __init__(self, session: "RangeSession", broker: Broker, leases: RangeLeases) -> None:
+        super().__init__(session, broker)
+        self._leases = leases
+        self._vhost: Vhost | None = None
+        self._queue: Queue | None = None
+        self._mode = ranges.BROWSE
+        self._token = 0
+        self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
+
+    @property
+    def busy(self) -> bool:
+        return self._wait is not None
+
+    def request(self, kind: int, payload: bytes) -> None:
+        if kind == ranges.OPEN:
+            self._open(ranges.decode_open(payload))
+        elif kind == ranges.WAIT:
+            self._start_waiting(payload)
+        elif kind == ranges.PLAN:
+            self._plan(payload)
+        elif kind == ranges.RANGE:
+            self._range(payload)
+        elif kind == ranges.ACK:
+            self._ack(payload)
+        else:
+            self._close()
+
+    def hurry(self) -> None:
+        if self._wait is not None:
+            self._wait = (self._wait[0], 0)
+            self._look_for_messages()
+
+    def tick(self) -> None:
+        if self._wait is not None:
+            self._look_for_messages()
+
+    def failed(self) -> None:
+        self._leases.release(self.session)
+        self._wait = None
+
+    def lost(self) -> None:
+        self._leases.orphan(self.session, self.session.now_ms)
+
+    def _open(self, request: ranges.OpenRequest) -> None:
+        if self._queue is not None:
+            raise MalformedFrame("this connection has opened its queue already")
+        user, vhost = self.session.log_in(request.user, request.password, request.vhost)
+        Rights(user, vhost.name).read("queue", request.queue)
+        queue = vhost.queue(request.queue)
+        queue.check_owner(self.session)
+        if request.mode == ranges.READ:
+            self._token = self._leases.take(queue, self.session, request.token, request.force)
+        elif request.mode == ranges.JOIN:
+            self._leases.require(queue, request.token)
+            self._token = request.token
+        self._mode = request.mode
+        self._vhost = vhost
+        self._queue = queue
+        vhost.touch(queue, self.session.now_ms)
+        opened = ranges.encode_opened(queue.incarnation, self._head(queue), self._token)
+        self.session.send(opened)
+
+    def _start_waiting(self, payload: bytes) -> None:
+        start, timeout_ms = ranges.decode_wait(payload)
+        self._wait = (start, self.session.now_ms + timeout_ms)
+        self._look_for_messages()
+
+    def _look_for_messages(self) -> None:
+        assert self._wait is not None
+        start, deadline_ms = self._wait
+        queue = self._opened_queue()
+        if queue.backing.next_seq_id() <= start and self.session.now_ms < deadline_ms:
+            return
+        self._wait = None
+        self.session.send(ranges.encode_head(self._head(queue)))
+
+    def _plan(self, payload: bytes) -> None:
+        """Say where a slice of so many messages or bytes ends.
+
+        One look has the bounds of PLAN_*; ``more`` tells the reader to ask on from ``end``.
+        At least one message is planned, even if it alone is over ``max_bytes``.
+        """
+        start, end, max_messages, max_bytes = ranges.decode_plan(payload)
+        if max_messages < 1 or max_bytes < 1:
+            raise MalformedFrame("PLAN for no messages at all")
+        queue = self._opened_queue()
+        count_bound = min(max_messages, PLAN_MESSAGES_MAX)
+        byte_bound = min(max_bytes, PLAN_BYTES_MAX)
+        messages = queue.backing.read_range(start, end, count_bound, byte_bound)
+        size = 0
+        for message in messages:
+            size += len(message.content)
+        planned = int(messages[-1].seq_id) + 1 if messages else start
+        more = bool(messages) and planned < end and len(messages) < max_messages
+        self.session.send(
+            ranges.encode_planned(planned, len(messages), size, more and size < max_bytes)
+        )
+
+    def _range(self, payload: bytes) -> None:
+        start, end, max_bytes, with_body = ranges.decode_range(payload)
+        queue = self._opened_queue()
+        byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
+        messages = queue.backing.read_range(start, end, BLOCK_MESSAGES_MAX, byte_bound)
+        next_start = int(messages[-1].seq_id) + 1 if messages else end
+        self.session.send(ranges.encode_block(messages, next_start, with_body))
+
+    def _ack(self, payload: bytes) -> None:
+        upto = ranges.decode_ack(payload)
+        queue = self._opened_queue()
+        if self._mode != ranges.READ:
+            raise MalformedFrame("only the reader that owns the lease acknowledges")
+        if upto > queue.backing.next_seq_id():
+            raise MalformedFrame(f"ACK up to {upto}, which does not exist yet")
+        count = queue.drop_below(upto)
+        self._leases.acked(queue, upto)
+        self.session.send(ranges.encode_acked(count))
+
+    def _close(self) -> None:
+        self._leases.release(self.session)
+        self.session.send(ranges.encode_closed())
+        self.session.closed = True
+
+    # -- helpers ---------------------------------------------------------------------------
+
+    def _opened_queue(self) -> Queue:
+        """The queue of this connection, if it is still the same one and still ours."""
+        queue = self._queue
+        vhost = self._vhost
+        if queue is None or vhost is None:
+            raise MalformedFrame("OPEN comes first")
+        if queue.deleted:
+            self._leases.forget(queue.incarnation)
+            raise NotFound(f"{named(queue)} was deleted")
+        vhost.touch(queue, self.session.now_ms)
+        if self._mode != ranges.BROWSE:
+            self._leases.require(queue, self._token)
+        return queue
+
+    def _head(self, queue: Queue) -> ranges.Head:
+        backing = queue.backing
+        return ranges.Head(
+            int(backing.floor_seq_id()),
+            self._leases.acked_below(queue),
+            int(backing.next_seq_id()),
+            int(backing.ready_count()),
+        )
