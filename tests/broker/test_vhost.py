@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.broker.administration import Administration
+from penstock.broker.broker import DUE_AT_ONCE
 from penstock.broker.policies import Policy
 from penstock.core.errors import (
     AccessRefused,
@@ -436,6 +437,19 @@ def test_a_queue_in_use_does_not_expire(node: QuietBroker) -> None:
     assert "q" not in vhost.queues
 
 
+def test_of_many_queues_that_are_due_the_first_go_first(node: QuietBroker) -> None:
+    """So that what they let out is not kept until the last one has been looked at."""
+    vhost, broker = node.broker.vhosts["/"], node.broker
+    for number in range(DUE_AT_ONCE + 3):
+        due_ms = 1000 + number
+        vhost.declare_queue(f"q{number}", False, None, False, {"x-expires": due_ms}, NOW_MS)
+    broker.take_due(NOW_MS + 5000)
+    assert set(vhost.queues) == {f"q{DUE_AT_ONCE + number}" for number in range(3)}
+    assert 0 < broker.next_due_ms() <= NOW_MS + 5000
+    broker.take_due(NOW_MS + 5000)
+    assert not vhost.queues
+
+
 def test_a_polled_queue_with_x_expires_does_not_fill_the_schedule(node: QuietBroker) -> None:
     """Each use moves the same date; it must not leave an entry for every one of them."""
     vhost, broker = node.broker.vhosts["/"], node.broker
@@ -444,7 +458,7 @@ def test_a_polled_queue_with_x_expires_does_not_fill_the_schedule(node: QuietBro
         vhost.touch(queue, NOW_MS + use)
     entries = 0
     while broker.schedule.next_ms():
-        entries += len(broker.schedule.take_due(broker.schedule.next_ms()))
+        entries += len(broker.schedule.take_due(broker.schedule.next_ms(), 1000))
     assert entries <= 2
 
 

@@ -12,8 +12,8 @@ from penstock.queues.schedule import Schedule
 from tests.queues.test_queue import Hall
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 50)), max_size=40))
-def test_what_is_due_comes_in_order_and_once(steps: list[tuple[bool, int]]) -> None:
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 50)), max_size=40), st.integers(1, 10))
+def test_what_is_due_comes_in_order_and_once(steps: list[tuple[bool, int]], at_most: int) -> None:
     schedule: Any = Schedule()
     queues = [Hall().queue for _ in range(3)]
     waiting: list[tuple[int, int, Queue]] = []
@@ -26,7 +26,7 @@ def test_what_is_due_comes_in_order_and_once(steps: list[tuple[bool, int]]) -> N
             waiting.sort(key=lambda entry: entry[:2])
         else:
             now_ms += value
-            due = [entry for entry in waiting if entry[0] <= now_ms]
+            due = [entry for entry in waiting if entry[0] <= now_ms][:at_most]
             waiting = waiting[len(due) :]
-            assert schedule.take_due(now_ms) == [(entry[0], entry[2]) for entry in due]
+            assert schedule.take_due(now_ms, at_most) == [(entry[0], entry[2]) for entry in due]
         assert schedule.next_ms() == (waiting[0][0] if waiting else 0)

@@ -40,6 +40,8 @@ from penstock.storage.recovery import FoundQueue
 
 ROOM_WAITS_MS: Final[i64] = 20
 """A backlog that would move faster than the disk takes it looks again after so long."""
+DUE_AT_ONCE: Final[i64] = 64
+"""Queues whose time has come, in one turn: with hundreds, the first would wait for the last."""
 UNSTAMPED: Final[i64] = 0
 KEEP: Final[i64] = 1
 OVERWRITE: Final[i64] = 2
@@ -323,9 +325,13 @@ class Broker:
             self.schedule.add(next_ms, queue)
 
     def take_due(self, now_ms: i64) -> list[Consumer]:
-        """Expire messages and queues whose time has come; returns who lost a queue."""
+        """Expire messages and queues whose time has come; returns who lost a queue.
+
+        Of many that are due the first ones: what they let out leaves before the next are looked
+        at, and the schedule says that there are more.
+        """
         lost: list[Consumer] = []
-        for when_ms, queue in self.schedule.take_due(now_ms):
+        for when_ms, queue in self.schedule.take_due(now_ms, DUE_AT_ONCE):
             if queue.deleted:
                 continue
             vhost = self.vhosts[queue.vhost]

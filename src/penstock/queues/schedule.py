@@ -30,10 +30,10 @@ class Schedule:
             return 0
         return self._heap[0][0]
 
-    def take_due(self, now_ms: i64) -> list[tuple[int, Queue]]:
-        """What is due and when it was: an entry that a later one replaced tells by its time."""
+    def take_due(self, now_ms: i64, at_most: i64) -> list[tuple[int, Queue]]:
+        """The first that are due, each with its time: an entry that was replaced tells by that."""
         due: list[tuple[int, Queue]] = []
-        while len(self._heap) > 0 and self._heap[0][0] <= now_ms:
+        while len(self._heap) > 0 and self._heap[0][0] <= now_ms and len(due) < at_most:
             when_ms, _, queue = heapq.heappop(self._heap)
             due.append((when_ms, queue))
         return due
