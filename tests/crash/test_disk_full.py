@@ -256,7 +256,8 @@ def test_who_waits_for_a_confirm_hears_why(broker: LiveBroker, disk: SmallDisk) 
         filler.publish()
         while filler.publishing.unconfirmed() and not filler.blocked():
             assert filler.hear(WAIT_S), "held without a word"
-    assert filler.publishing.unconfirmed() == 1
+    # None, if the disk was full before a publish needed it.
+    assert filler.publishing.unconfirmed() <= 1
     disk.throw_ballast()
     filler.wait_unblocked()
     filler.wait_confirmed()

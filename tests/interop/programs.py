@@ -170,7 +170,7 @@ def built(program: Program) -> Path:
 
 def start(
     program: Program, directory: Path, *arguments: object, **environment: str
-) -> subprocess.Popen[str]:
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [*program.command(directory), *map(str, arguments)],
         cwd=directory,
@@ -178,27 +178,31 @@ def start(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        bufsize=0,  # what ``hear`` read beyond its line, ``finish`` would miss
     )
 
 
-def hear(process: subprocess.Popen[str], line: str) -> None:
+def hear(process: subprocess.Popen[bytes], line: str) -> None:
     """The program says this next; if it does not, it is ended and everything shown."""
     assert process.stdout is not None
-    heard = process.stdout.readline()
+    heard = process.stdout.readline().decode()
     if heard != f"{line}\n":
         process.kill()
-        out, err = process.communicate()
-        raise AssertionError(f"heard {heard!r}, not {line!r}:\n{out}\n{err}")
+        raise AssertionError(f"heard {heard!r}, not {line!r}:\n{_said(process)}")
 
 
-def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """What the program says in its last line; everything it wrote, if it failed."""
     try:
         out, err = process.communicate(timeout=RUN_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        out, err = process.communicate()
-        raise AssertionError(f"still ran after {RUN_TIMEOUT_S} s:\n{out}\n{err}") from None
-    assert process.returncode == 0, f"exit code {process.returncode}:\n{out}\n{err}"
+        raise AssertionError(f"still ran after {RUN_TIMEOUT_S} s:\n{_said(process)}") from None
+    said = f"{out.decode()}\n{err.decode()}"
+    assert process.returncode == 0, f"exit code {process.returncode}:\n{said}"
     return dict(json.loads(out.splitlines()[-1]))
+
+
+def _said(process: subprocess.Popen[bytes]) -> str:
+    out, err = process.communicate()
+    return f"{out.decode()}\n{err.decode()}"
