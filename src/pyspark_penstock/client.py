@@ -1,18 +1,21 @@
 """A blocking client of the broker's range protocol, over one socket.
 
-The protocol is described in the broker's ``penstock/wire/ranges.py``; this file repeats the
-little of it a reader needs, because it must run where only pyspark and pyarrow are installed
-(the broker's test suite holds the two against each other).
+``Connection`` is what everybody needs: the line, TLS, frames, a reply or the broker's refusal.
+``RangeClient`` reads a queue; what else can be asked of a broker is in classes of their own, which
+begin with ``login``.  The protocol is described in the broker's ``penstock/wire/range_frames.py``
+and ``ranges.py``; this file repeats the little of it a reader needs, because it must run where only
+pyspark and pyarrow are installed (the broker's test suite holds the two against each other).
 
 Errors, by whose fault they are and what helps:
 
     ConnectionLost  the broker cannot be reached or went away: try again
-    Refused         the broker said no; ``code`` says why (wire code of ERROR)
+    Refused         the broker said no, or cannot be trusted; ``code`` says why (wire code of ERROR)
     Locked, Fenced, LeaseGone   kinds of it, told apart also where only a name is left
 """
 
 import contextlib
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -20,10 +23,13 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple, Self
 
-from pyspark_penstock.options import Endpoint
+from pyspark_penstock.options import Endpoint, Tls
 
 MAGIC = b"PSTK\x00\x00\x00\x01"
 
+REPLY = 64
+"""A reply's kind is its request's kind plus this."""
+LOGIN = 16
 OPEN, WAIT, PLAN, RANGE, ACK, CLOSE = 1, 2, 3, 4, 5, 6
 OPENED, HEAD, PLANNED, BLOCK, ACKED, CLOSED = 65, 66, 67, 68, 69, 70
 ERROR = 127
@@ -120,36 +126,14 @@ class Block:
             raise ConnectionLost("the broker sent a block that disagrees with its lengths")
 
 
-class RangeClient:
-    """One connection; connects and opens the queue when made."""
+class Connection:
+    """One line to the broker, connected when made; the first request goes out with MAGIC."""
 
-    def __init__(
-        self, endpoint: Endpoint, queue: str, mode: int, token: int = 0, *, force: bool = False
-    ) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._at_start = True
-        try:
-            self._socket = socket.create_connection(
-                (endpoint.host, endpoint.port), CONNECT_TIMEOUT_S
-            )
-        except OSError as error:
-            raise ConnectionLost(f"cannot connect to the broker at {endpoint}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        try:
-            names = (endpoint.user, endpoint.password, endpoint.vhost, queue)
-            request = b"".join(_string(name) for name in names)
-            request += struct.pack(">BQB", mode, token, 1 if force else 0)
-            self._write(MAGIC + _frame(OPEN, request))
-            payload = self._reply(OPENED)
-        except BaseException:
-            self._socket.close()
-            raise
-        length = int.from_bytes(payload[:2], "big")
-        incarnation = payload[2 : 2 + length].decode()
-        head = Head._make(_HEAD.unpack_from(payload, 2 + length))
-        (token,) = struct.unpack_from(">Q", payload, 2 + length + _HEAD.size)
-        self.opened = Opened(incarnation, head, token)
+        self._greeting = MAGIC
+        self._socket = _connected(endpoint)
 
     def __enter__(self) -> Self:
         return self
@@ -157,66 +141,33 @@ class RangeClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def wait(self, start: int, timeout_ms: int) -> Head:
-        """The head, as soon as there is something at or after ``start``, or in time."""
-        self._write(_frame(WAIT, struct.pack(">qI", start, timeout_ms)))
-        return Head._make(_HEAD.unpack(self._reply(HEAD, REPLY_TIMEOUT_S + timeout_ms / 1000)))
+    def login(self) -> str:
+        """Say who we are, where no OPEN says it; the broker's version."""
+        end = self._endpoint
+        names = b"".join(string(name) for name in (end.user, end.password, end.vhost))
+        version, _ = take_string(self.ask(LOGIN, names), 0)
+        return version
 
-    def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> Planned:
-        """Where a slice that begins at ``start`` ends, within all three bounds."""
-        planned, count, size, more = start, 0, 0, True
-        while more and count < max_messages and size < max_bytes:
-            bounds = struct.pack(">qqqq", planned, end, max_messages - count, max_bytes - size)
-            self._write(_frame(PLAN, bounds))
-            planned, got, got_bytes, more = struct.unpack(">qqqB", self._reply(PLANNED))
-            if count and size + got_bytes > max_bytes:
-                break  # the one message too many is only planned when it is the first
-            count += got
-            size += got_bytes
-            start = planned
-        return Planned(start, count, size)
-
-    def blocks(self, start: int, end: int, max_bytes: int, *, with_body: bool) -> Iterator[Block]:
-        """All of a range.  The next block is on its way while the caller works on this one."""
-        if start >= end:
-            return
-        body = 1 if with_body else 0
-        self._write(_frame(RANGE, struct.pack(">qqIB", start, end, max_bytes, body)))
-        while True:
-            block = Block(self._reply(BLOCK))
-            last = block.next_start >= end
-            if not last:
-                following = struct.pack(">qqIB", block.next_start, end, max_bytes, body)
-                self._write(_frame(RANGE, following))
-            yield block
-            if last:
-                return
-
-    def ack(self, upto: int) -> int:
-        """Everything below ``upto`` is done with; returns how many messages that were."""
-        self._write(_frame(ACK, struct.pack(">q", upto)))
-        return int.from_bytes(self._reply(ACKED), "big", signed=True)
+    def ask(self, kind: int, payload: bytes, patience_ms: int = 0) -> bytes:
+        """The reply to one request; ``patience_ms`` is what the request allows the broker."""
+        self.send(kind, payload)
+        return self.reply(kind + REPLY, REPLY_TIMEOUT_S + patience_ms / 1000)
 
     def close(self) -> None:
-        """Give the lease back and leave; never fails."""
-        with contextlib.suppress(OSError, Refused):
-            self._write(_frame(CLOSE, b""))
-            self._reply(CLOSED, FAREWELL_TIMEOUT_S)
-        self._socket.close()
-
-    def abandon(self) -> None:
-        """Leave without a word: the broker keeps the lease for a while."""
+        """Leave; never fails."""
         self._socket.close()
 
     # -- bytes -----------------------------------------------------------------------------
 
-    def _write(self, data: bytes) -> None:
+    def send(self, kind: int, payload: bytes) -> None:
+        data = self._greeting + _frame(kind, payload)
+        self._greeting = b""
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise ConnectionLost(f"the broker at {self._endpoint} is gone: {error}") from error
+            raise _broken(self._endpoint, error) from error
 
-    def _reply(self, kind: int, timeout_s: float = REPLY_TIMEOUT_S) -> bytes:
+    def reply(self, kind: int, timeout_s: float = REPLY_TIMEOUT_S) -> bytes:
         """The payload of the next frame, which must be of this kind."""
         self._socket.settimeout(timeout_s)
         head = self._read(5)
@@ -249,8 +200,78 @@ class RangeClient:
         except OSError as error:
             if isinstance(error, ConnectionLost):
                 raise
-            raise ConnectionLost(f"the broker at {self._endpoint} is gone: {error}") from error
+            raise _broken(self._endpoint, error) from error
         return bytes(data)
+
+
+class RangeClient(Connection):
+    """Reads one queue; opens it when made."""
+
+    def __init__(
+        self, endpoint: Endpoint, queue: str, mode: int, token: int = 0, *, force: bool = False
+    ) -> None:
+        super().__init__(endpoint)
+        try:
+            names = (endpoint.user, endpoint.password, endpoint.vhost, queue)
+            request = b"".join(string(name) for name in names)
+            request += struct.pack(">BQB", mode, token, 1 if force else 0)
+            payload = self.ask(OPEN, request)
+        except BaseException:
+            self._socket.close()
+            raise
+        incarnation, at = take_string(payload, 0)
+        head = Head._make(_HEAD.unpack_from(payload, at))
+        (token,) = struct.unpack_from(">Q", payload, at + _HEAD.size)
+        self.opened = Opened(incarnation, head, token)
+
+    def wait(self, start: int, timeout_ms: int) -> Head:
+        """The head, as soon as there is something at or after ``start``, or in time."""
+        payload = self.ask(WAIT, struct.pack(">qI", start, timeout_ms), timeout_ms)
+        return Head._make(_HEAD.unpack(payload))
+
+    def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> Planned:
+        """Where a slice that begins at ``start`` ends, within all three bounds."""
+        planned, count, size, more = start, 0, 0, True
+        while more and count < max_messages and size < max_bytes:
+            bounds = struct.pack(">qqqq", planned, end, max_messages - count, max_bytes - size)
+            planned, got, got_bytes, more = struct.unpack(">qqqB", self.ask(PLAN, bounds))
+            if count and size + got_bytes > max_bytes:
+                break  # the one message too many is only planned when it is the first
+            count += got
+            size += got_bytes
+            start = planned
+        return Planned(start, count, size)
+
+    def blocks(self, start: int, end: int, max_bytes: int, *, with_body: bool) -> Iterator[Block]:
+        """All of a range.  The next block is on its way while the caller works on this one."""
+        if start >= end:
+            return
+        body = 1 if with_body else 0
+        self.send(RANGE, struct.pack(">qqIB", start, end, max_bytes, body))
+        while True:
+            block = Block(self.reply(BLOCK))
+            last = block.next_start >= end
+            if not last:
+                following = struct.pack(">qqIB", block.next_start, end, max_bytes, body)
+                self.send(RANGE, following)
+            yield block
+            if last:
+                return
+
+    def ack(self, upto: int) -> int:
+        """Everything below ``upto`` is done with; returns how many messages that were."""
+        return int.from_bytes(self.ask(ACK, struct.pack(">q", upto)), "big", signed=True)
+
+    def close(self) -> None:
+        """Give the lease back and leave; never fails."""
+        with contextlib.suppress(OSError, Refused):
+            self.send(CLOSE, b"")
+            self.reply(CLOSED, FAREWELL_TIMEOUT_S)
+        self._socket.close()
+
+    def abandon(self) -> None:
+        """Leave without a word: the broker keeps the lease for a while."""
+        self._socket.close()
 
 
 def give_back(endpoint: Endpoint, queue: str, patience_s: float = 3.0) -> bool:
@@ -273,13 +294,70 @@ def give_back(endpoint: Endpoint, queue: str, patience_s: float = 3.0) -> bool:
             return False
 
 
+def _connected(endpoint: Endpoint) -> socket.socket:
+    context = None if endpoint.tls is None else _context(endpoint.tls)
+    try:
+        line = socket.create_connection((endpoint.host, endpoint.port), CONNECT_TIMEOUT_S)
+    except OSError as error:
+        raise ConnectionLost(f"cannot connect to the broker at {endpoint}: {error}") from error
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if context is None:
+        return line
+    try:
+        return context.wrap_socket(line, server_hostname=endpoint.host)
+    except OSError as error:
+        line.close()
+        raise _broken(endpoint, error) from error
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    """Whom to trust, and who we are; without a file named, this system's authorities."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_cert_file)
+        if tls.cert_file is not None:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+    except OSError as error:
+        given = (("caCertFile", tls.ca_cert_file), ("certFile", tls.cert_file))
+        named = ", ".join(f"{name} {path}" for name, path in given if path)
+        raise Refused(REFUSED, f"cannot use the certificates of {named}: {error}") from error
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _broken(endpoint: Endpoint, error: OSError) -> Exception:
+    """What an error of the socket means: time may heal a line, but not a certificate."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Refused(
+            REFUSED,
+            f"the certificate of the broker at {endpoint} is not trusted: {error.verify_message}; "
+            "option caCertFile names the authority that signed it",
+        )
+    transient = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+    if isinstance(error, ssl.SSLError) and not isinstance(error, transient):
+        return Refused(
+            REFUSED,
+            f"TLS with the broker at {endpoint} failed: {error}; is this its TLS port "
+            "(usually 5671), and does it ask for a certificate (options certFile, keyFile)?",
+        )
+    return ConnectionLost(f"the broker at {endpoint} is gone: {error}")
+
+
 def _frame(kind: int, payload: bytes) -> bytes:
     return struct.pack(">IB", len(payload) + 1, kind) + payload
 
 
-def _string(text: str) -> bytes:
+def string(text: str) -> bytes:
     data = text.encode()
     return struct.pack(">H", len(data)) + data
+
+
+def take_string(payload: bytes, at: int) -> tuple[str, int]:
+    """(text, position after it)"""
+    end = at + 2 + int.from_bytes(payload[at : at + 2], "big")
+    return payload[at + 2 : end].decode(), end
 
 
 def _numbers(code: str, data: bytes) -> list[int]:

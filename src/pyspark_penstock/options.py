@@ -12,10 +12,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
-DEFAULT_PORT = 5672
+DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
+TLS_OPTIONS = ("caCertFile", "certFile", "keyFile", "verify")
+"""Also allowed in the URL behind ``?``, where case does not count either: that is how RabbitMQ's
+URLs spell them."""
 
 COLUMNS = (
     "seq_id",
@@ -54,6 +57,16 @@ STREAM_ONLY = (
 
 
 @dataclass(frozen=True)
+class Tls:
+    """Whom to trust and who we are; paths of files in PEM."""
+
+    ca_cert_file: str | None = None  # None = the system's authorities
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify: bool = True
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """Where the broker is and who we are there."""
 
@@ -62,6 +75,7 @@ class Endpoint:
     vhost: str
     user: str
     password: str = field(repr=False)
+    tls: Tls | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -113,7 +127,7 @@ def parse_options(given: Mapping[str, str]) -> Settings:
         raise ValueError("penstock: option 'queue' is missing: name the queue to read")
     read = _Reader(options)
     return Settings(
-        endpoint=_endpoint(options),
+        endpoint=endpoint(options),
         queue=queue,
         starting=_offset(options, queue, "startingOffsets", "earliest"),
         ending=_offset(options, queue, "endingOffsets", "latest"),
@@ -135,6 +149,7 @@ KNOWN = (
     "url",
     "user",
     "password",
+    *TLS_OPTIONS,
     "queue",
     "startingOffsets",
     "endingOffsets",
@@ -163,31 +178,62 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         )
 
 
-def parse_url(url: str, user: str | None = None, password: str | None = None) -> Endpoint:
-    """``amqp://user:password@host:port/vhost``; an empty vhost is ``/``, as clients do it."""
+def parse_url(url: str, options: Mapping[str, str] | None = None) -> Endpoint:
+    """``amqp[s]://user:password@host:port/vhost?cacertfile=…``, of which ``options`` (names in
+    small letters) may replace user, password and what concerns TLS.
+
+    An empty vhost is ``/``, as clients do it.
+    """
+    given = options or {}
     parts = urlsplit(url)
-    if parts.scheme == "amqps":
-        raise ValueError("penstock: 'url' with amqps:// is not supported yet; use amqp://")
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+        raise ValueError(
+            "penstock: 'url' must look like amqp://user:password@host:5672/vhost, or amqps:// "
+            "for TLS (a virtual host named / is written %2f)"
+        )
     try:
-        port = parts.port or DEFAULT_PORT
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
     except ValueError as error:
         raise ValueError(f"penstock: 'url' has a bad port: {error}") from None
-    if parts.scheme != "amqp" or not parts.hostname:
-        raise ValueError(
-            "penstock: 'url' must look like amqp://user:password@host:5672/vhost "
-            "(a virtual host named / is written %2f)"
-        )
     vhost = unquote(parts.path[1:]) or "/"
-    if user is None:
-        user = unquote(parts.username) if parts.username is not None else "guest"
-    if password is None:
-        password = unquote(parts.password) if parts.password is not None else "guest"
-    return Endpoint(parts.hostname, port, vhost, user, password)
+    user = unquote(parts.username) if parts.username is not None else "guest"
+    password = unquote(parts.password) if parts.password is not None else "guest"
+    tls = _tls(parts.scheme, parts.query, given)
+    user, password = given.get("user", user), given.get("password", password)
+    return Endpoint(parts.hostname, port, vhost, user, password, tls)
 
 
-def _endpoint(options: Mapping[str, str]) -> Endpoint:
+def endpoint(options: Mapping[str, str]) -> Endpoint:
+    """From the option ``url`` or the environment; the names of ``options`` in small letters."""
     url = options.get("url") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
-    return parse_url(url, options.get("user"), options.get("password"))
+    return parse_url(url, options)
+
+
+def _tls(scheme: str, query: str, options: Mapping[str, str]) -> Tls | None:
+    known = {name.lower(): name for name in TLS_OPTIONS}
+    given = {name.lower(): value for name, value in parse_qsl(query, keep_blank_values=True)}
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise ValueError(
+            f"penstock: 'url' has the unknown parameter '{unknown[0]}'; it may have "
+            f"{', '.join(known)}"
+        )
+    given |= {name: options[name] for name in known if name in options}
+    if scheme == "amqp":
+        if given:
+            raise ValueError(f"penstock: option '{known[min(given)]}' needs a 'url' with amqps://")
+        return None
+    verify = given.get("verify", "verify_peer")
+    if verify not in ("verify_peer", "verify_none"):
+        raise ValueError(f"penstock: 'verify' is {verify!r}; it must be verify_peer or verify_none")
+    if "keyfile" in given and "certfile" not in given:
+        raise ValueError("penstock: option 'keyFile' needs 'certFile', the certificate of that key")
+    return Tls(
+        given.get("cacertfile"),
+        given.get("certfile"),
+        given.get("keyfile"),
+        verify == "verify_peer",
+    )
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:

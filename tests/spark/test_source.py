@@ -117,7 +117,10 @@ def seq_ids(reader: StreamReader | BatchReader, partitions: list[Any]) -> list[i
         ({"queue": "q", "startingOffsets": '{"other":3}'}, "allowed are 'earliest' and"),
         ({"queue": "q", "endingOffsets": '{"q":true}'}, "allowed are 'latest' and"),
         ({"queue": "q", "url": "http://x"}, "must look like amqp://"),
-        ({"queue": "q", "url": "amqps://x"}, "not supported yet"),
+        ({"queue": "q", "url": "amqps://x?depth=2"}, "unknown parameter 'depth'"),
+        ({"queue": "q", "url": "amqps://x?verify=yes"}, "verify_peer or verify_none"),
+        ({"queue": "q", "url": "amqps://x", "keyFile": "k"}, "'keyFile' needs 'certFile'"),
+        ({"queue": "q", "url": "amqp://x", "caCertFile": "c"}, "'caCertFile' needs .* amqps://"),
         ({"queue": "q", "url": "amqp://x:99999"}, "bad port"),
     ],
 )
