@@ -72,6 +72,7 @@ HOT = [
     "src/penstock/backing/deferrals.py",
     "src/penstock/backing/ram_target.py",
     "src/penstock/backing/resting.py",
+    "src/penstock/backing/peeking.py",
     "src/penstock/backing/paging.py",
     "src/penstock/backing/ending.py",
     "src/penstock/backing/returning.py",

@@ -23,7 +23,7 @@ from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.backing.interface import BackingQueue
+from penstock.backing.interface import BackingQueue, Measured
 from penstock.broker.routes import share_contents
 from penstock.core.message import Message
 from tests.backing.engine_tools import OpenEngine, limits, message
@@ -387,10 +387,21 @@ class BackingMachine(RuleBasedStateMachine):
         assert found or not wanted, "at least one, however large"
         for entry, one in zip(wanted, found, strict=False):
             assert entry.agrees_with(one)
+        peeked = queue.backing.peek_range(start, end, max_messages, max_bytes)
+        assert [one.seq_id for one in peeked] == [one.seq_id for one in found]
         size = sum(len(one.content) for one in found)
+        self.judge_measure(queue.backing.measure_range(start, end, max_messages, max_bytes), found)
         assert size <= max_bytes or len(found) == 1
         if len(found) < min(len(wanted), max_messages):
             assert size + len(wanted[len(found)].content) > max_bytes, "stopped for no reason"
+
+    def judge_measure(self, measured: Measured, found: list[Message]) -> None:
+        if measured.more:  # it stopped early
+            found = [one for one in found if one.seq_id < measured.upto]
+        assert measured.count == len(found)
+        assert measured.size == sum(len(one.content) for one in found)
+        if found and not measured.more:
+            assert measured.upto == found[-1].seq_id + 1
 
     # -- where it rests --------------------------------------------------------------------
 

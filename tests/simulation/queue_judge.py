@@ -268,6 +268,11 @@ class JudgedQueue:
         assert [one.seq_id for one in found] == wanted
         for one in found:
             self._judge_content(one)
+        measured = self.queue.measure_range(start, end, 50, 10**6)
+        if measured.more:
+            found = [one for one in found if one.seq_id < measured.upto]
+        assert measured.count == len(found)
+        assert measured.size == sum(len(one.content) for one in found)
 
     def await_head(self) -> None:
         self.queue.await_head()

@@ -35,6 +35,7 @@ class QueueHall:
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
+        self.queue_ids: dict[str, int] = {}
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.guest = User("guest", "", [])
         self.guest.vhosts["/"] = (".*", ".*", ".*")

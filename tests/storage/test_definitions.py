@@ -287,9 +287,9 @@ def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> No
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 6")
+    database.execute("PRAGMA user_version = 7")
     database.close()
-    with pytest.raises(Corrupt, match="format version 6, this release reads versions 2 to 5"):
+    with pytest.raises(Corrupt, match="format version 7, this release reads versions 2 to 6"):
         Definitions(path)
 
 

@@ -5,6 +5,7 @@ runs.py             messages in order, taken from either end
 pending.py          what was handed out and not yet acknowledged
 ram_target.py       how fast a queue moves, and how much of it may stay in memory
 resting.py          q4, q3, delta, q2, q1, and how delta comes back from the disk
+peeking.py          looking at messages without taking them
 paging.py           alphas to betas to delta, pending contents to disk, lazy mode
 ending.py           acknowledged, dropped, purged, expired
 returning.py        requeued, moved to the tail

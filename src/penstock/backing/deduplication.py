@@ -20,7 +20,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.interface import BackingQueue
+from penstock.backing.interface import BackingQueue, Measured
 from penstock.core.headers import DEDUPLICATION_HEADER, HeaderReader
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 
@@ -226,6 +226,12 @@ class DeduplicatingBacking(BackingQueue):
 
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         return self._within.read_range(start, end, max_messages, max_bytes)
+
+    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self._within.peek_range(start, end, max_messages, max_bytes)
+
+    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
+        return self._within.measure_range(start, end, max_messages, max_bytes)
 
     def whole(self, message: Message) -> Message | None:
         return self._within.whole(message)

@@ -14,9 +14,25 @@ A message is in exactly one of three states here:
 The object handed out by ``fetch`` is the token for ``ack`` and ``requeue``.
 """
 
+from typing import final
+
 from mypy_extensions import i64, trait
 
 from penstock.core.message import Message
+
+
+@final
+class Measured:
+    """``count`` messages with ``size`` bytes of contents, all below ``upto``.
+
+    ``more``: nobody has looked from there on.
+    """
+
+    def __init__(self, upto: i64, count: i64, size: i64, more: bool) -> None:
+        self.upto: i64 = upto
+        self.count: i64 = count
+        self.size: i64 = size
+        self.more: bool = more
 
 
 @trait
@@ -129,6 +145,14 @@ class BackingQueue:
 
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         """Ready messages with start <= seq_id < end, in order, without taking them."""
+        raise NotImplementedError
+
+    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """As ``read_range``, but contents that rest on disk stay there."""
+        raise NotImplementedError
+
+    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
+        """How much ``read_range`` would find, without reading it if possible."""
         raise NotImplementedError
 
     def drop_below(self, seq_id: i64) -> i64:

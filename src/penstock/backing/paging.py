@@ -31,7 +31,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.backing.resting import RestingMessages
+from penstock.backing.peeking import PeekingMessages
 from penstock.backing.runs import Run, ascending
 from penstock.core.message import INDEXED, LOGGED, REDELIVERED, STORED, Message
 from penstock.storage.memory_monitor import INFINITE
@@ -45,7 +45,7 @@ HEAD_LEAST_BYTES: Final[i64] = 256 * 1024
 queues with 64 messages of a megabyte each would hold half a gigabyte."""
 
 
-class PagedMessages(RestingMessages):
+class PagedMessages(PeekingMessages):
     """Adds the ways down."""
 
     def page(self, target_bytes: i64, quota: i64) -> bool:

@@ -21,7 +21,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.interface import BackingQueue
+from penstock.backing.interface import BackingQueue, Measured
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 
@@ -266,6 +266,12 @@ class PriorityBacking(BackingQueue):
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         raise _no_positions()
 
+    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        raise _no_positions()
+
+    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
+        raise _no_positions()
+
     def drop_below(self, seq_id: i64) -> i64:
         raise _no_positions()
 
@@ -279,4 +285,7 @@ class PriorityBacking(BackingQueue):
 
 
 def _no_positions() -> PreconditionFailed:
-    return PreconditionFailed("a queue with priorities cannot be read by position")
+    return PreconditionFailed(
+        "a queue with priorities (x-max-priority) cannot be read by position: bind a queue without"
+        " them to the same exchange, and read that"
+    )

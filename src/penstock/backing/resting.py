@@ -19,7 +19,7 @@ from penstock.backing.deferrals import Deferrals
 from penstock.backing.pending import PendingAcks
 from penstock.backing.ram_target import Rates
 from penstock.backing.runs import Run
-from penstock.core.message import INDEXED, LOGGED, PENDING, SETTLED, STORED, Message
+from penstock.core.message import LOGGED, PENDING, SETTLED, STORED, Message
 from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.engine import Engine
 from penstock.storage.memory_monitor import INFINITE
@@ -391,94 +391,3 @@ class RestingMessages(RestingQueue):
                 else:
                     run_job(job, self._engine.files)
                     job.finish()
-
-    # -- reading without taking ------------------------------------------------------------
-
-    def _peek_delta(self, start: i64, end: i64, found: list[Message], room: "Room") -> None:
-        """Messages of delta in [start, end) that fit, read here and now."""
-        if start < self.delta_start:
-            start = self.delta_start
-        tail_start = self.tail.first().seq_id if self.tail.count() > 0 else self.delta_end
-        stop = end if end < tail_start else tail_start
-        index = self.index
-        while index is not None and start < stop and not room.full:
-            job = index.plan_read(start, stop, room.bytes_left if room.bytes_left > 1 else 1)
-            if job is None:
-                break
-            run_job(job, self._engine.files)
-            if self._failed(job):
-                room.full = True
-                return
-            for message in self._decode(job):
-                if not room.take(message):
-                    return
-                found.append(message)
-            start = job.upto
-        for message in self.tail.live():
-            if start <= message.seq_id < end:
-                if not room.take(message):
-                    return
-                found.append(message)
-
-    def _with_contents(self, messages: list[Message]) -> list[Message]:
-        """The same messages, as copies with contents where those are only on disk."""
-        complete: list[Message] = []
-        for message in messages:
-            if len(message.content) > 0:
-                complete.append(message)
-                continue
-            content = self._content_now(message)
-            if content == b"":
-                break  # the queue has a fault now
-            complete.append(_copy_with(message, content))
-        return complete
-
-    def whole(self, message: Message) -> Message | None:
-        content = message.content if len(message.content) > 0 else self._content_now(message)
-        return _copy_with(message, content) if content != b"" else None
-
-    def _content_now(self, message: Message) -> bytes:
-        if message.flags & STORED:
-            job = self._store_of(message).read([int(message.msg_id)])
-            job.run_now(self._engine.files)
-            return b"" if self._failed(job) else job.contents[0]
-        assert message.flags & INDEXED
-        index = self._the_index()
-        read = index.plan_read(message.seq_id, message.seq_id + 1, 1)
-        assert read is not None
-        run_job(read, self._engine.files)
-        if self._failed(read):
-            return b""
-        for found in index.decode(read):
-            if found.seq_id == message.seq_id:
-                return found.content
-        return b""
-
-
-class Room:
-    """How much more an answer may hold."""
-
-    def __init__(self, max_messages: i64, max_bytes: i64) -> None:
-        self.messages_left: i64 = max_messages
-        self.bytes_left: i64 = max_bytes
-        self.full: bool = max_messages <= 0
-        self._empty: bool = True
-
-    def take(self, message: Message) -> bool:
-        """Room for this one?  The first always fits."""
-        if self.full or (message.size > self.bytes_left and not self._empty):
-            self.full = True
-            return False
-        self._empty = False
-        self.messages_left -= 1
-        self.bytes_left -= message.size
-        if self.messages_left == 0:
-            self.full = True
-        return True
-
-
-def _copy_with(message: Message, content: bytes) -> Message:
-    copy = Message(content, message.address, message.flags, message.expires_at_ms)
-    copy.seq_id = message.seq_id
-    copy.enqueued_at_ms = message.enqueued_at_ms
-    return copy

@@ -59,7 +59,6 @@ from penstock.backing.ending import expired_at_head
 from penstock.backing.expiring import ExpiringMessages
 from penstock.backing.interface import BackingQueue
 from penstock.backing.paging import TAIL_BYTES
-from penstock.backing.resting import Room
 from penstock.backing.runs import Run, ascending
 from penstock.core.message import (
     INDEXED,
@@ -237,26 +236,6 @@ class VariableQueue(ExpiringMessages, BackingQueue):
         if self.q1.count() > 0:
             return self.q1.first().seq_id
         return self._next_seq_id
-
-    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        found: list[Message] = []
-        room = Room(max_messages, max_bytes)
-        self._peek_run(self.q4, start, end, found, room)
-        self._peek_run(self.q3, start, end, found, room)
-        if self.delta_count > 0 and start < self.delta_end and not room.full:
-            self._peek_delta(start, end, found, room)
-        self._peek_run(self.q2, start, end, found, room)
-        self._peek_run(self.q1, start, end, found, room)
-        return self._with_contents(found)
-
-    def _peek_run(self, run: Run, start: i64, end: i64, found: list[Message], room: Room) -> None:
-        place = run.first_at(start)
-        while place < len(run.messages) and not room.full:
-            message = run.messages[place]
-            if message.seq_id >= end or not room.take(message):
-                return
-            found.append(message)
-            place += 1
 
     # -- the journal's files ---------------------------------------------------------------
 

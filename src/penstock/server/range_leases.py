@@ -17,8 +17,10 @@ to a place the reader has already passed would be acknowledged without having be
 
 from typing import Final, final
 
+from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError, ResourceLocked
 from penstock.queues.queue import Queue
+from penstock.storage.range_starts import RangeStarts
 
 LEASE_GRACE_MS: Final = 60_000
 
@@ -49,6 +51,7 @@ class RangeLeases:
     def __init__(self) -> None:
         self._leases: dict[str, _Lease] = {}
         self._acked_below: dict[str, int] = {}
+        self._starts: dict[str, tuple[str, int]] = {}  # of queues that do not outlive the node
 
     def take(self, queue: Queue, owner: object, token: int, force: bool) -> int:
         """The token under which ``owner`` now holds ``queue``; ``token`` renews an old one."""
@@ -86,6 +89,29 @@ class RangeLeases:
         """Everything below was acknowledged by a reader since this node started."""
         return self._acked_below.get(queue.incarnation, 0)
 
+    # -- where a reader begins -------------------------------------------------------------
+
+    def start(self, vhost: Vhost, queue: Queue) -> tuple[str, int] | None:
+        """(what it asked for, the position it got); None = it begins with what there is."""
+        if queue.name not in vhost.queue_ids:
+            return self._starts.get(queue.incarnation)
+        return RangeStarts(vhost.definitions).get(vhost.name, queue.name, queue.incarnation)
+
+    def store_start(self, vhost: Vhost, queue: Queue, request: str, seq_id: int) -> None:
+        if queue.name not in vhost.queue_ids:
+            self._starts[queue.incarnation] = (request, seq_id)
+            return
+        starts = RangeStarts(vhost.definitions)
+        starts.put(vhost.name, queue.name, queue.incarnation, request, seq_id)
+
+    def forget_start(self, vhost: Vhost, queue: Queue) -> None:
+        if queue.name not in vhost.queue_ids:
+            self._starts.pop(queue.incarnation, None)
+            return
+        RangeStarts(vhost.definitions).delete(vhost.name, queue.name)
+
+    # -- the end of it ---------------------------------------------------------------------
+
     def release(self, owner: object) -> None:
         """The owner is done: consumers may have the queue again."""
         for incarnation, lease in list(self._leases.items()):
@@ -111,6 +137,7 @@ class RangeLeases:
         """The queue was deleted."""
         self._leases.pop(incarnation, None)
         self._acked_below.pop(incarnation, None)
+        self._starts.pop(incarnation, None)
 
     def _current(self, queue: Queue) -> _Lease | None:
         held = self._leases.get(queue.incarnation)

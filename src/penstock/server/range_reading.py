@@ -39,7 +39,7 @@ class ReadingDesk(RangeDesk):
         self._leases = leases
         self._vhost: Vhost | None = None
         self._queue: Queue | None = None
-        self._mode = ranges.BROWSE
+        self.mode = ranges.BROWSE
         self._token = 0
         self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
 
@@ -89,7 +89,7 @@ class ReadingDesk(RangeDesk):
         elif request.mode == ranges.JOIN:
             self._leases.require(queue, request.token)
             self._token = request.token
-        self._mode = request.mode
+        self.mode = request.mode
         self._vhost = vhost
         self._queue = queue
         vhost.touch(queue, self.session.now_ms)
@@ -122,15 +122,12 @@ class ReadingDesk(RangeDesk):
         queue = self._opened_queue()
         count_bound = min(max_messages, PLAN_MESSAGES_MAX)
         byte_bound = min(max_bytes, PLAN_BYTES_MAX)
-        messages = queue.backing.read_range(start, end, count_bound, byte_bound)
-        size = 0
-        for message in messages:
-            size += len(message.content)
-        planned = int(messages[-1].seq_id) + 1 if messages else start
-        more = bool(messages) and planned < end and len(messages) < max_messages
-        self.session.send(
-            ranges.encode_planned(planned, len(messages), size, more and size < max_bytes)
-        )
+        found = queue.backing.measure_range(start, end, count_bound, byte_bound)
+        count = int(found.count)
+        size = int(found.size)
+        planned = int(found.upto) if count or found.more else start
+        more = found.more or (count > 0 and planned < end and count < max_messages)
+        self.session.send(ranges.encode_planned(planned, count, size, more and size < max_bytes))
 
     def _range(self, payload: bytes) -> None:
         start, end, max_bytes, with_body = ranges.decode_range(payload)
@@ -143,13 +140,24 @@ class ReadingDesk(RangeDesk):
     def _ack(self, payload: bytes) -> None:
         upto = ranges.decode_ack(payload)
         queue = self._opened_queue()
-        if self._mode != ranges.READ:
+        if self.mode != ranges.READ:
             raise MalformedFrame("only the reader that owns the lease acknowledges")
         if upto > queue.backing.next_seq_id():
             raise MalformedFrame(f"ACK up to {upto}, which does not exist yet")
+        count = self._drop_below(queue, upto)
+        self.session.send(ranges.encode_acked(count))
+
+    def _drop_below(self, queue: Queue, upto: int) -> int:
+        """What the start position skips stays until the reader is beyond it."""
+        vhost, _ = self.opened()
+        start = self._leases.start(vhost, queue)
+        if start is not None:
+            if upto <= start[1]:
+                return 0
+            self._leases.forget_start(vhost, queue)
         count = queue.drop_below(upto)
         self._leases.acked(queue, upto)
-        self.session.send(ranges.encode_acked(count))
+        return count
 
     def _close(self) -> None:
         self._leases.release(self.session)
@@ -159,6 +167,9 @@ class ReadingDesk(RangeDesk):
     # -- helpers ---------------------------------------------------------------------------
 
     def _opened_queue(self) -> Queue:
+        return self.opened()[1]
+
+    def opened(self) -> tuple[Vhost, Queue]:
         """The queue of this connection, if it is still the same one and still ours."""
         queue = self._queue
         vhost = self._vhost
@@ -168,9 +179,9 @@ class ReadingDesk(RangeDesk):
             self._leases.forget(queue.incarnation)
             raise NotFound(f"{named(queue)} was deleted")
         vhost.touch(queue, self.session.now_ms)
-        if self._mode != ranges.BROWSE:
+        if self.mode != ranges.BROWSE:
             self._leases.require(queue, self._token)
-        return queue
+        return vhost, queue
 
     def _head(self, queue: Queue) -> ranges.Head:
         backing = queue.backing

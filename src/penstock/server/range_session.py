@@ -22,6 +22,7 @@ from penstock.core.errors import AccessRefused, BrokerError, NotFound, ResourceL
 from penstock.server.range_desk import RangeDesk
 from penstock.server.range_leases import Fenced, LeaseGone, RangeLeases
 from penstock.server.range_reading import ReadingDesk
+from penstock.server.range_subscribing import SubscribingDesk
 from penstock.server.session import Session
 from penstock.wire import range_frames
 from penstock.wire.range_frames import LOGIN, MalformedFrame
@@ -46,7 +47,11 @@ class RangeSession(Session):
         self._greeted = False
         self._splitter = range_frames.FrameSplitter(range_frames.REQUEST_MAX_BYTES)
         self._requests: list[tuple[int, bytes]] = []
-        self._desks: list[RangeDesk] = [ReadingDesk(self, broker, leases)]
+        reading = ReadingDesk(self, broker, leases)
+        self._desks: list[RangeDesk] = [
+            reading,
+            SubscribingDesk(self, broker, leases, reading),
+        ]
         self._by_kind = {kind: desk for desk in self._desks for kind in desk.kinds}
         self._at: RangeDesk = self._desks[0]  # who has the last request
         self._came_at_ms = 0

@@ -152,6 +152,16 @@ class Definitions:
             self._execute("BEGIN IMMEDIATE")
         return self._execute(statement, *values)
 
+    def change(self, statement: str, *values: str | bytes | int) -> None:
+        """For tables that have a file of their own; part of the turn's transaction."""
+        self._change(statement, *values)
+
+    def rows(
+        self, statement: str, *values: str | bytes | int
+    ) -> list[tuple[str | bytes | int, ...]]:
+        """As it is now, with what this turn has changed."""
+        return self._db.execute(statement, values).fetchall()
+
     def _execute(self, statement: str, *values: str | bytes | int) -> int:
         """How many rows it changed.  Raises OSError, and from then on nothing else.
 
@@ -196,7 +206,7 @@ class Definitions:
         self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
         tables = ("permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
         self._departures.forget_vhost(name)
-        for table in (*tables, "leaving"):
+        for table in (*tables, "leaving", "range_starts"):
             self._change(f"DELETE FROM {table} WHERE vhost = ?", name_to_cell(name))  # noqa: S608
         self._delete_limits("vhost", name)
 
@@ -325,13 +335,18 @@ class Definitions:
         )
 
     def delete_queue(self, vhost: str, name: str) -> None:
-        """With the bindings to it."""
+        """With the bindings to it, and where its reader begins."""
         self._change(
             "DELETE FROM queues WHERE vhost = ? AND name = ?",
             name_to_cell(vhost),
             name_to_cell(name),
         )
         self._delete_bindings((TO_QUEUE, vhost, name))
+        self._change(
+            "DELETE FROM range_starts WHERE vhost = ? AND queue = ?",
+            name_to_cell(vhost),
+            name_to_cell(name),
+        )
 
     def _delete_bindings(self, departure: Departure) -> None:
         """All that are there now: at once when they are few, else from here on they are dead."""

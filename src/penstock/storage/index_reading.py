@@ -5,6 +5,8 @@ and checks them, ``decode`` makes messages of what still lives.  A block that is
 written is taken from memory.
 """
 
+from typing import final
+
 from mypy_extensions import i64
 
 from penstock.core.message import (
@@ -19,6 +21,16 @@ from penstock.storage.message_record import message_record_end, read_message, re
 from penstock.storage.segment import Block, Segment
 from penstock.storage.segment_codec import segment_file_name, unfinished_segment_name
 from penstock.storage.segment_jobs import SegmentOwner, SegmentRead, SegmentWrite
+
+
+@final
+class WholeBlock:
+    """A block all of whose messages live: how many, their contents' bytes, where it ends."""
+
+    def __init__(self, count: i64, size: i64, upto: i64) -> None:
+        self.count: i64 = count
+        self.size: i64 = size
+        self.upto: i64 = upto
 
 
 class IndexReading(SegmentOwner):
@@ -103,6 +115,27 @@ class IndexReading(SegmentOwner):
                 payload = write.payload_at(offset)
                 if payload is not None:
                     return payload
+        return None
+
+    def whole_block(self, start: i64, stop: i64) -> WholeBlock | None:
+        """The next block of [start, stop), if it need not be read to know how much it holds.
+
+        None also when there is no other.
+        """
+        number = start // self.entries
+        while number * self.entries < stop:
+            segment = self.segments.get(int(number))
+            if segment is not None and segment.live_count > 0:
+                base = number * self.entries
+                place = segment.first_block_at(start - base)
+                if place >= 0:
+                    block = segment.blocks[place]
+                    if block.first < start - base or block.last >= stop - base:
+                        return None
+                    if not segment.is_whole(place):
+                        return None
+                    return WholeBlock(block.count, block.content_bytes, base + block.last + 1)
+            number += 1
         return None
 
     def decode(self, job: SegmentRead) -> list[Message]:

@@ -199,6 +199,28 @@ class Segment:
         bit: i64 = 1 << (position & 7)
         return bool(settled[position >> 3] & bit)
 
+    def first_block_at(self, position: i64) -> i64:
+        """The place of the first block that has something there or above; -1 = none."""
+        for place in range(len(self.blocks)):
+            if self.blocks[place].last >= position:
+                return place
+        return -1
+
+    def is_whole(self, place: i64) -> bool:
+        """Does all of this block live, and no other one reach into it?  (May deny it falsely.)
+
+        Blocks before this one are taken to end before it begins.
+        """
+        block = self.blocks[place]
+        if place + 1 < len(self.blocks) and self.blocks[place + 1].first <= block.last:
+            return False
+        settled = self.settled
+        if settled is None:
+            return True
+        low = int(block.first >> 3)
+        high = int(block.last >> 3) + 1
+        return settled.count(0, low, high) == high - low
+
     def mark_delivered(self, position: i64) -> None:
         delivered = self.delivered
         if delivered is None:

@@ -1,0 +1,251 @@
+"""Looking at the messages of a variable queue without taking them: what reads it by ranges.
+
+``peek_range`` finds messages wherever they are and leaves contents that are on disk there;
+``read_range`` brings them along, with one read for neighbours; ``measure_range`` says only how
+many there are and how large, and looks at the directory of the segments' blocks where it can.
+
+Nothing here moves a message or keeps what it has read: a reader of ranges costs no memory, and
+consumers find everything where it was.  The disk is read here and now, so callers ask for little.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import Measured
+from penstock.backing.resting import RestingMessages
+from penstock.backing.runs import Run
+from penstock.core.message import INDEXED, STORED, Message
+from penstock.storage.disk_jobs import run_job
+from penstock.storage.message_store import MessageStore
+from penstock.storage.queue_index import QueueIndex
+
+FILL_BYTES: Final[i64] = 1024 * 1024
+MEASURED_BLOCKS_MAX: Final[i64] = 16
+"""So many blocks are read to measure a range; there may be more of it then."""
+
+
+@final
+class Room:
+    """How much more an answer may hold, and where what it holds ends."""
+
+    def __init__(self, start: i64, max_messages: i64, max_bytes: i64) -> None:
+        self.messages_left: i64 = max_messages
+        self.bytes_left: i64 = max_bytes
+        self.full: bool = max_messages <= 0
+        self.upto: i64 = start
+        self._empty: bool = True
+
+    def take(self, message: Message) -> bool:
+        """Room for this one?  The first always fits."""
+        return self.take_some(1, message.size, message.seq_id + 1)
+
+    def take_some(self, count: i64, size: i64, upto: i64) -> bool:
+        """Room for all of them?"""
+        if self.full or (size > self.bytes_left and not self._empty):
+            self.full = True
+            return False
+        self._empty = False
+        self.messages_left -= count
+        self.bytes_left -= size
+        self.upto = upto
+        if self.messages_left <= 0:
+            self.full = True
+        return True
+
+    def has(self, count: i64, size: i64) -> bool:
+        return not self.full and count <= self.messages_left and size <= self.bytes_left
+
+
+class PeekingMessages(RestingMessages):
+    """Adds looking."""
+
+    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self._with_contents(self.peek_range(start, end, max_messages, max_bytes))
+
+    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        found: list[Message] = []
+        room = Room(start, max_messages, max_bytes)
+        self._peek_run(self.q4, start, end, found, room)
+        self._peek_run(self.q3, start, end, found, room)
+        if self.delta_count > 0 and start < self.delta_end and not room.full:
+            self._peek_delta(start, end, found, room)
+        self._peek_run(self.q2, start, end, found, room)
+        self._peek_run(self.q1, start, end, found, room)
+        return found
+
+    def _peek_run(self, run: Run, start: i64, end: i64, found: list[Message], room: Room) -> None:
+        place = run.first_at(start)
+        while place < len(run.messages) and not room.full:
+            message = run.messages[place]
+            if message.seq_id >= end or not room.take(message):
+                return
+            found.append(message)
+            place += 1
+
+    def _peek_delta(self, start: i64, end: i64, found: list[Message], room: Room) -> None:
+        if start < self.delta_start:
+            start = self.delta_start
+        stop = self._segments_end(end)
+        while start < stop and not room.full:
+            upto = self._peek_segments(start, stop, room.bytes_left, found, room)
+            if upto < 0:
+                break
+            start = upto
+        self._peek_run(self.tail, start, end, found, room)
+
+    def _segments_end(self, end: i64) -> i64:
+        """What of delta is below has a record in a segment."""
+        tail_start = self.tail.first().seq_id if self.tail.count() > 0 else self.delta_end
+        return end if end < tail_start else tail_start
+
+    def _peek_segments(
+        self, start: i64, stop: i64, size: i64, found: list[Message], room: Room
+    ) -> i64:
+        """Where to go on; -1 = nothing more is there, or cannot be read."""
+        index = self.index
+        job = None if index is None else index.plan_read(start, stop, size if size > 1 else 1)
+        if job is None:
+            return -1
+        run_job(job, self._engine.files)
+        if self._failed(job):
+            room.full = True
+            return -1
+        for message in self._decode(job):
+            if not room.take(message):
+                return -1
+            found.append(message)
+        return job.upto
+
+    # -- contents --------------------------------------------------------------------------
+
+    def _with_contents(self, messages: list[Message]) -> list[Message]:
+        """The same messages, as copies with contents where those are only on disk.
+
+        They end before the first whose content cannot be read; the queue has a fault then.
+        """
+        bare = [message for message in messages if len(message.content) == 0]
+        if len(bare) == 0:
+            return messages
+        contents: dict[int, bytes] = {}
+        self._stored_contents(bare, self._engine.store, contents)
+        self._stored_contents(bare, self._engine.transient_store, contents)
+        self._embedded_contents(bare, contents)
+        complete: list[Message] = []
+        for message in messages:
+            if len(message.content) > 0:
+                complete.append(message)
+                continue
+            content = contents.get(int(message.seq_id))
+            if content is None or content == b"":
+                break
+            complete.append(_copy_with(message, content))
+        return complete
+
+    def _stored_contents(
+        self, bare: list[Message], store: MessageStore, contents: dict[int, bytes]
+    ) -> None:
+        msg_ids: list[int] = []
+        seq_ids: list[int] = []
+        for message in bare:
+            if message.flags & STORED and self._store_of(message) is store:
+                msg_ids.append(int(message.msg_id))
+                seq_ids.append(int(message.seq_id))
+        if len(msg_ids) == 0:
+            return
+        job = store.read(msg_ids)
+        job.run_now(self._engine.files)
+        if self._failed(job):
+            return
+        for place in range(len(seq_ids)):
+            contents[seq_ids[place]] = job.contents[place]
+
+    def _embedded_contents(self, bare: list[Message], contents: dict[int, bytes]) -> None:
+        last = bare[-1].seq_id
+        for message in bare:
+            if message.flags & STORED or int(message.seq_id) in contents:
+                continue
+            assert message.flags & INDEXED
+            job = self._the_index().plan_read(message.seq_id, last + 1, FILL_BYTES)
+            assert job is not None
+            run_job(job, self._engine.files)
+            if self._failed(job):
+                return
+            for found in self._the_index().decode(job):
+                contents[int(found.seq_id)] = found.content
+
+    def whole(self, message: Message) -> Message | None:
+        content = message.content if len(message.content) > 0 else self._content_now(message)
+        return _copy_with(message, content) if content != b"" else None
+
+    def _content_now(self, message: Message) -> bytes:
+        complete = self._with_contents([message])
+        return complete[0].content if len(complete) == 1 else b""
+
+    # -- sizes -----------------------------------------------------------------------------
+
+    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
+        """What ``peek_range`` would find.
+
+        ``max_messages`` and ``max_bytes`` bound it as there, the first message always fits.
+        """
+        room = Room(start, max_messages, max_bytes)
+        stopped_at: i64 = -1
+        self._measure_run(self.q4, start, end, room)
+        self._measure_run(self.q3, start, end, room)
+        if self.delta_count > 0 and start < self.delta_end and not room.full:
+            stopped_at = self._measure_delta(start, end, room)
+        if stopped_at < 0:
+            self._measure_run(self.q2, start, end, room)
+            self._measure_run(self.q1, start, end, room)
+        upto = room.upto if stopped_at < 0 else stopped_at
+        count = max_messages - room.messages_left
+        return Measured(upto, count, max_bytes - room.bytes_left, stopped_at >= 0)
+
+    def _measure_run(self, run: Run, start: i64, end: i64, room: Room) -> None:
+        place = run.first_at(start)
+        while place < len(run.messages) and not room.full:
+            message = run.messages[place]
+            if message.seq_id >= end or not room.take(message):
+                return
+            place += 1
+
+    def _measure_delta(self, start: i64, end: i64, room: Room) -> i64:
+        """Where it stopped for having read enough; -1 = it did not."""
+        if start < self.delta_start:
+            start = self.delta_start
+        stop = self._segments_end(end)
+        index = self.index
+        blocks_left = MEASURED_BLOCKS_MAX
+        while index is not None and start < stop and not room.full:
+            start = self._measure_blocks(index, start, stop, room)
+            if start >= stop or room.full:
+                break
+            if blocks_left == 0:
+                return start
+            blocks_left -= 1
+            found: list[Message] = []
+            upto = self._peek_segments(start, stop, 1, found, room)
+            if upto < 0:
+                break
+            start = upto
+        self._measure_run(self.tail, start, end, room)
+        return -1
+
+    def _measure_blocks(self, index: QueueIndex, start: i64, stop: i64, room: Room) -> i64:
+        """By the directory of blocks, as far as that goes; returns where to go on."""
+        if self.delayed.count() > 0:
+            return start  # some of what lives there is not ready
+        while True:
+            block = index.whole_block(start, stop)
+            if block is None or not room.has(block.count, block.size):
+                return start
+            start = block.upto
+            room.take_some(block.count, block.size, start)
+
+
+def _copy_with(message: Message, content: bytes) -> Message:
+    copy = Message(content, message.address, message.flags, message.expires_at_ms)
+    copy.seq_id = message.seq_id
+    copy.enqueued_at_ms = message.enqueued_at_ms
+    return copy

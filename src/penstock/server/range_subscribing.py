@@ -1,0 +1,205 @@
+"""Which queues a pipeline reads, and where it begins: the requests of ``wire.subscriptions``.
+
+**A group of an exchange** reads a queue of its own, called ``spark.EXCHANGE:GROUP``, durable and
+bound by the keys of the subscription: live consumers of the exchange notice nothing.  **A channel
+of a topic** is NSQ's, and its queue is called as ``broker.topics`` says.  Both are made when a
+stream asks for them, as often as it likes; asking needs the rights that a client needs for what
+has to be made, and to read the queue.
+
+**Keys that are bound but not asked for** are refused: either they are left over from another
+wish, and the table would hold messages nobody wants, or they are meant, and are to be named.
+
+**Where a reader begins** is kept (``_start``) because Spark asks again after a crash as long as
+nothing was committed.  Until then nothing is acknowledged either, not even what the position
+skips (``ReadingDesk``): who asked for the wrong position may ask for another one.
+"""
+
+from typing import TYPE_CHECKING, ClassVar, Final, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.rights import READ, Rights
+from penstock.broker.topics import is_name, queue_name
+from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import Exchange
+from penstock.server.nsq_rights import check_subscribe
+from penstock.server.range_desk import RangeDesk
+from penstock.server.range_leases import RangeLeases, named
+from penstock.server.range_reading import ReadingDesk
+from penstock.wire import ranges, subscriptions
+from penstock.wire.range_frames import MalformedFrame
+
+if TYPE_CHECKING:
+    from penstock.server.range_session import RangeSession
+
+GROUP_PREFIX: Final = "spark."
+GROUP_SEPARATOR: Final = ":"
+QUEUE_NAME_BYTES_MAX: Final = 255
+LOOKS_MAX: Final = 8
+"""Steps of one search by time; each may read a block of a segment."""
+
+ALL_KEYS: Final = {"topic": "#", "fanout": "", "headers": "", "x-nsq-topic": ""}
+"""What a binding must be called that gets everything, of exchanges that have such a thing."""
+
+
+def group_queue_name(exchange: str, group: str) -> str:
+    """Raises PreconditionFailed when no group may be called so."""
+    if group == "" or GROUP_SEPARATOR in group:
+        raise PreconditionFailed(f"a group has a name without colons, not '{group}'")
+    name = f"{GROUP_PREFIX}{exchange}{GROUP_SEPARATOR}{group}"
+    if len(name.encode()) > QUEUE_NAME_BYTES_MAX:
+        raise PreconditionFailed(
+            f"the queue of group '{group}' would be called '{name}', which is more than"
+            f" {QUEUE_NAME_BYTES_MAX} bytes: shorten the group's name"
+        )
+    return name
+
+
+@final
+class SubscribingDesk(RangeDesk):
+    """What is read is known to ``reading``."""
+
+    kinds: ClassVar = frozenset(
+        (subscriptions.SUBSCRIBE, subscriptions.START, subscriptions.OFFSET_AT)
+    )
+
+    def __init__(
+        self, session: "RangeSession", broker: Broker, leases: RangeLeases, reading: ReadingDesk
+    ) -> None:
+        super().__init__(session, broker)
+        self._leases = leases
+        self._reading = reading
+
+    def request(self, kind: int, payload: bytes) -> None:
+        if kind == subscriptions.SUBSCRIBE:
+            self._subscribe(*subscriptions.decode_subscribe(payload))
+        elif kind == subscriptions.START:
+            self._start(*subscriptions.decode_start(payload))
+        else:
+            self._offset_at(*subscriptions.decode_offset_at(payload))
+
+    # -- which queues ----------------------------------------------------------------------
+
+    def _subscribe(self, make: bool, by: int, names: list[str]) -> None:
+        rights = Rights(self.user(), self.vhost().name)
+        if by == subscriptions.BY_QUEUES:
+            queues = [self._queue(rights, name) for name in names]
+        elif by == subscriptions.BY_EXCHANGE:
+            queues = [self._queue_of_group(rights, names[0], names[1], names[2:], make)]
+        else:
+            queues = [self._queue_of_channel(rights, names[0], names[1], make)]
+        for queue in queues:
+            queue.check_owner(self.session)
+            queue.backing.floor_seq_id()  # raises where there are no positions
+        self.session.send(subscriptions.encode_subscribed([queue.name for queue in queues]))
+
+    def _queue(self, rights: Rights, name: str) -> Queue:
+        rights.read("queue", name)
+        return self.vhost().queue(name)
+
+    def _queue_of_group(
+        self, rights: Rights, source: str, group: str, keys: list[str], make: bool
+    ) -> Queue:
+        vhost = self.vhost()
+        name = group_queue_name(source, group)
+        rights.read("queue", name)
+        queue = vhost.queues.get(name)
+        if queue is None and not make:
+            raise NotFound(
+                f"group '{group}' of exchange '{source}' has no queue yet ('{name}' in vhost"
+                f" '{vhost.name}'): a stream makes it when it first starts, a batch read does not"
+            )
+        exchange = vhost.exchange(source)
+        if queue is None:
+            rights.configure("queue", name)
+        wanted = keys or _all_keys(exchange)
+        missing = _missing(exchange, queue, wanted, make)
+        for key in missing:
+            rights.bind("queue", name, source)
+            rights.topic(READ, exchange, key)
+        if queue is None:
+            now_ms = self.session.now_ms
+            queue = vhost.declare_queue(name, True, None, False, {}, now_ms)
+        for key in missing:
+            vhost.bind_queue(queue, source, key, {})
+        return queue
+
+    def _queue_of_channel(self, rights: Rights, topic: str, channel: str, make: bool) -> Queue:
+        vhost = self.vhost()
+        for what, name in (("topic", topic), ("channel", channel)):
+            if not is_name(name):
+                raise PreconditionFailed(f"'{name}' is no name of a {what}")
+        check_subscribe(rights, vhost, topic, channel)
+        found = vhost.topics.topics.get(topic)
+        if not make and (found is None or channel not in found.channels):
+            raise NotFound(
+                f"topic '{topic}' has no channel '{channel}' yet"
+                f" ('{queue_name(topic, channel)}' in vhost '{vhost.name}'): a stream makes it when"
+                " it first starts, a batch read does not"
+            )
+        now_ms = self.session.now_ms
+        if found is None:
+            found = vhost.topics.topic(topic, now_ms)
+        return vhost.topics.channel(found, channel, now_ms).queue
+
+    # -- from where ------------------------------------------------------------------------
+
+    def _start(self, request: str, seq_id: int) -> None:
+        vhost, queue = self._reading.opened()
+        if self._reading.mode != ranges.READ:
+            raise MalformedFrame("only the reader that owns the lease says where it begins")
+        if seq_id < 0 or seq_id > queue.backing.next_seq_id():
+            raise MalformedFrame(f"START at {seq_id}, which does not exist yet")
+        stored = self._leases.start(vhost, queue)
+        if request == "":
+            if stored is not None:
+                self._leases.forget_start(vhost, queue)
+        elif stored is not None and stored[0] == request:
+            seq_id = stored[1]
+        else:
+            self._leases.store_start(vhost, queue, request, seq_id)
+        self.session.send(subscriptions.encode_started(seq_id))
+
+    def _offset_at(self, timestamp_ms: int, low: int, high: int) -> None:
+        _, queue = self._reading.opened()
+        if not 0 <= low <= high <= queue.backing.next_seq_id():
+            raise MalformedFrame(f"OFFSET_AT between {low} and {high}, which is no range here")
+        for _ in range(LOOKS_MAX):
+            if low == high:
+                break
+            middle = (low + high) // 2
+            found = queue.backing.peek_range(middle, high, 1, 1)
+            if not found or found[0].enqueued_at_ms >= timestamp_ms:
+                high = middle
+            else:
+                low = int(found[0].seq_id) + 1
+        self.session.send(subscriptions.encode_offset(low, high))
+
+
+def _all_keys(exchange: Exchange) -> list[str]:
+    key = ALL_KEYS.get(exchange.type)
+    if key is None:
+        raise PreconditionFailed(
+            f"exchange '{exchange.name}' is of type '{exchange.type}', which has no binding that"
+            " gets everything: name the keys with option routingKey"
+        )
+    return [key]
+
+
+def _missing(exchange: Exchange, queue: Queue | None, wanted: list[str], make: bool) -> list[str]:
+    """Keys that have to be bound; raises when that is not all there is to do."""
+    ways = {} if queue is None else exchange.bound.get(id(queue), {})
+    bound = {binding.routing_key for binding in ways.values()}
+    surplus = sorted(bound - set(wanted))
+    if queue is not None and surplus:
+        raise PreconditionFailed(
+            f"{named(queue)} is bound to exchange '{exchange.name}' by '{surplus[0]}', too, which"
+            " is not in routingKey: name it, unbind it, or read under another group"
+        )
+    missing = [key for key in dict.fromkeys(wanted) if key not in bound]
+    if queue is not None and missing and not make:
+        raise PreconditionFailed(
+            f"{named(queue)} is not bound to exchange '{exchange.name}' by '{missing[0]}':"
+            " a batch read leaves bindings as they are"
+        )
+    return missing
