@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from penstock import __version__
 from penstock.cli.inspect import table
 from penstock.cli.main import ALIASES, COMMANDS, LazyGroup, cli
+from penstock.cli.pipelines.group import PIPELINES, Pipelines
 from tests.cli.conftest import Answers
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -49,6 +50,13 @@ def test_the_list_says_what_the_command_says(name: str) -> None:
     assert command.get_short_help_str(limit=200).rstrip(".") == COMMANDS[name].help.rstrip(".")
 
 
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_list_of_pipelines_says_what_the_pipeline_says(name: str) -> None:
+    command = Pipelines().get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.get_short_help_str(limit=200).rstrip(".") == PIPELINES[name].help.rstrip(".")
+
+
 def test_help_lists_every_command_and_the_exit_codes() -> None:
     result = run("--help")
     assert result.exit_code == 0
@@ -73,7 +81,13 @@ def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
 
 
 def test_help_and_ping_load_nothing_heavy() -> None:
-    for arguments in (["--help"], ["version"], ["ping", "--url", "http://127.0.0.1:9"]):
+    for arguments in (
+        ["--help"],
+        ["version"],
+        ["ping", "--url", "http://127.0.0.1:9"],
+        ["pipeline", "--help"],
+        ["pipeline", "archive", "--help"],
+    ):
         loaded = python(
             "import sys\nfrom penstock.cli.main import cli\n"
             f"try: cli.main({arguments!r})\nexcept SystemExit: pass\n"

@@ -60,7 +60,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "audit": Entry("penstock.cli.audit:audit", "Look", "Check a data directory offline."),
     "bench": Entry("penstock.cli.bench:bench", "Work", "Drive any AMQP broker and measure it."),
-    "pipeline": Entry("penstock.cli.pipeline:pipeline", "Work", "Land queues in tables."),
+    "pipeline": Entry("penstock.cli.pipelines.group:pipeline", "Work", "Run pipelines on Spark."),
 }
 ALIASES: Final[dict[str, str]] = {
     "list-queues": "queues",

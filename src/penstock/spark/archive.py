@@ -2,54 +2,23 @@
 
 In: an ``ArchiveJob``.  Out: a ``Summary``.  The work is Spark's: it reads ranges of the queue
 through the data source ``penstock``, keeps its place in a checkpoint, and hands every batch to
-``landing``.  This file starts it, tells how it goes, starts it again when that can help, and
-knows when it cannot.
-
-A failed query is started again on the same checkpoint, in the same session: the broker may
-have been restarted, a worker process killed.  That is no use when the source says the data is
-lost, or that somebody else owns the queue (``HOPELESS``).
+``landing``.  ``pipeline`` starts it again when that can help.
 """
 
-import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.errors import PenstockError
 from penstock.spark.landing import Landed, Landing
-from penstock.spark.session import local_session
+from penstock.spark.pipeline import QueryRun, session
 from pyspark_penstock.client import give_back
 from pyspark_penstock.options import parse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-HOPELESS = (
-    "pyspark_penstock.source.DataLoss",
-    "pyspark_penstock.client.Refused",
-    "pyspark_penstock.client.Fenced",
-    "pyspark_penstock.client.Locked",
-)
-"""Names that stand in Spark's error text when starting again changes nothing."""
-UNREACHABLE = "pyspark_penstock.client.ConnectionLost"
-RESTARTS_MAX = 3
-"""Without a landed batch in between, when the pipeline is to end some time."""
-PAUSE_MIN_S = 1.0
-PAUSE_MAX_S = 30.0
-POLL_S = 1
-STOP_PATIENCE_S = 30.0
-"""How long a stop waits for the batch that is being landed."""
-
-
-class PipelineFailed(PenstockError):
-    """The query failed for good; the text is the innermost cause."""
-
-
-class BrokerUnreachable(PipelineFailed):
-    """Nobody answers at the broker's address."""
 
 
 @dataclass(frozen=True)
@@ -102,38 +71,19 @@ def run_archive(
     """Runs until the queue is landed, ``stopping`` is set, or nothing helps."""
     landing = Landing(job.table, job.vhost, job.queue, job.checkpoint)
     summary = Summary()
+    name = f"penstock archive {job.queue}"
     with landing.locked():
         landing.mend_checkpoint()
-        name = f"penstock archive {job.queue}"
-        spark = local_session(name, job.master, job.url, landing.home, short=job.short)
         try:
-            _Run(job, landing, spark, summary, on_landed, stopping).until_done()
-            summary.query_id = landing.query_id()
-        except _java_died() as error:
-            raise PipelineFailed(
-                f"Spark's Java process died ({type(error).__name__}); "
-                "nothing is lost, start the pipeline again"
-            ) from error
+            with session(name, job.master, job.url, landing.home, short=job.short) as spark:
+                _Archive(job, landing, spark, summary, on_landed).run(stopping)
         finally:
-            _stop(spark)
             give_back(parse_url(job.url), job.queue)
     return summary
 
 
-def _java_died() -> tuple[type[Exception], ...]:
-    """What calls into the JVM raise when there is no JVM."""
-    from py4j.protocol import Py4JNetworkError
-
-    return (Py4JNetworkError, ConnectionError)
-
-
-def _stop(spark: "SparkSession") -> None:
-    with contextlib.suppress(*_java_died()):
-        spark.stop()
-
-
-class _Run:
-    """One session's attempts to get the query through."""
+class _Archive:
+    """The query, and what becomes of its batches."""
 
     def __init__(
         self,
@@ -142,45 +92,21 @@ class _Run:
         spark: "SparkSession",
         summary: Summary,
         on_landed: Callable[[Landed], None],
-        stopping: threading.Event,
     ) -> None:
         self._job = job
         self._landing = landing
         self._spark = spark
         self._summary = summary
         self._on_landed = on_landed
-        self._stopping = stopping
-        self._between_batches = threading.Event()
+        self._run: QueryRun | None = None
 
-    def until_done(self) -> None:
-        failures = 0
-        while True:
-            batches = self._summary.batches
-            error = self._attempt()
-            if error is None:
-                return
-            failures = 1 if self._summary.batches > batches else failures + 1
-            endless = self._job.every_s is not None
-            if _is_hopeless(error) or (failures > RESTARTS_MAX and not endless):
-                raise _failure(error)
-            self._summary.restarts += 1
-            pause_s = min(PAUSE_MIN_S * 2 ** (failures - 1), PAUSE_MAX_S)
-            if self._stopping.wait(pause_s):
-                return
-
-    def _attempt(self) -> Exception | None:
-        """One life of the query; returns why it died, None when it is done or was stopped."""
-        from pyspark.errors import StreamingQueryException
-
-        query = self._start()
+    def run(self, stopping: threading.Event) -> None:
+        self._run = QueryRun(self._start, stopping, endless=self._job.every_s is not None)
         try:
-            while not query.awaitTermination(POLL_S):
-                if self._stopping.is_set():
-                    self._stop_between_batches(query)
-                    return None
-        except StreamingQueryException as error:
-            return error
-        return None
+            self._run.until_done()
+        finally:
+            self._summary.restarts = self._run.restarts
+        self._summary.query_id = self._landing.query_id()
 
     def _start(self) -> "StreamingQuery":
         job = self._job
@@ -201,31 +127,8 @@ class _Run:
         return writer.trigger(processingTime=f"{int(job.every_s * 1000)} milliseconds").start()
 
     def _land(self, frame: "DataFrame", batch: int) -> None:
-        self._between_batches.clear()
-        landed = self._landing.land(frame, batch)
-        self._summary.add(landed)
-        self._on_landed(landed)
-        self._between_batches.set()
-
-    def _stop_between_batches(self, query: "StreamingQuery") -> None:
-        """Interrupting a batch is safe, but its work would have to be done again."""
-        if query.status["isTriggerActive"]:
-            self._between_batches.wait(STOP_PATIENCE_S)
-        query.stop()
-
-
-def _is_hopeless(error: Exception) -> bool:
-    text = str(error)
-    return any(name in text for name in HOPELESS)
-
-
-def _failure(error: Exception) -> PipelineFailed:
-    """The line of our own error out of Spark's pages, when there is one."""
-    text = str(error)
-    for line in text.splitlines():
-        for name in (*HOPELESS, UNREACHABLE):
-            if line.strip().startswith(name):
-                cause = line.strip().removeprefix(name).lstrip(": ")
-                kind = BrokerUnreachable if name == UNREACHABLE else PipelineFailed
-                return kind(cause)
-    return PipelineFailed(text.splitlines()[0])
+        assert self._run is not None
+        with self._run.batch():
+            landed = self._landing.land(frame, batch)
+            self._summary.add(landed)
+            self._on_landed(landed)

@@ -1,0 +1,10 @@
+"""``penstock pipeline``: Spark jobs one can run without knowing Spark.
+
+    group     the names of the pipelines; none is imported before it is called
+    common    what all of them are told, how they stop, and how they say what they did
+    archive   a queue into a table
+
+A pipeline's file has its options and its words; the work is in ``penstock.spark``.  Whatever
+takes time (pyspark, the JVM) is imported after the cheap questions have been asked: is the
+queue there, is Spark installed, is there a Java.
+"""

@@ -1,0 +1,276 @@
+"""What every pipeline shares on the command line.
+
+``common_options`` gives a command the flags all pipelines have and hands them over as one
+``Common``.  A pipeline's body then reads: ``check_spark(common)``, look at the broker, show a plan
+when ``dry_run``, else run inside ``stop_on_signals()`` and ``failing_well(...)``, and end with
+``say_summary``: the last line on standard output is JSON.
+
+    0   done, or stopped by a signal
+    1   failed: no Spark or Java, refused by the broker, data lost, disk full
+    2   wrong usage
+    69  no broker answers at that address
+"""
+
+import functools
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from penstock.cli.failure import Failure, Unavailable
+from penstock.core.errors import PenstockError
+
+DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
+MASTER = re.compile(r"local(\[[^]]+\])?|spark://.+|k8s://.+|yarn")
+BAR_WIDTH = 30
+
+EXIT_CODES = """\b
+Exit codes:
+  0   done (or: stopped by a signal)
+  1   failed: no Spark or Java, queue missing or in use, data lost, disk full
+  2   wrong usage
+  69  no broker answers at that address
+"""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all pipelines are told."""
+
+    url: str
+    master: str
+    every_s: float | None  # None = do what there is to do now, then end
+    checkpoint: Path | None
+    group: str | None
+    dry_run: bool
+    output: str
+
+    @property
+    def vhost(self) -> str:
+        from pyspark_penstock.options import parse_url
+
+        return parse_url(self.url).vhost
+
+    @property
+    def as_text(self) -> bool:
+        return self.output == "text"
+
+
+def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Command], Command]:
+    """The shared flags; ``stream`` = those of a query that keeps a place, and may keep running."""
+    options = [
+        click.option("--url", help=f"Broker; default $PENSTOCK_URL, else {DEFAULT_URL}"),
+        click.option(
+            "--master",
+            default="local[2]",
+            show_default=True,
+            help="Spark master.",
+            callback=_master,
+        ),
+        click.option("--dry-run", is_flag=True, help="Say what would be done; starts no Spark."),
+        click.option(
+            *("-o", "--output"),
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="json: nothing but the summary.",
+        ),
+    ]
+    if stream:
+        options += [
+            click.option("--once", is_flag=True, help="Do what is there now, then end (default)."),
+            click.option(
+                *("--every", "every_s"),
+                metavar="TIME",
+                callback=parse_seconds,
+                help="Keep running, a batch each so often.",
+            ),
+            click.option("--checkpoint", help="Directory where Spark keeps its place."),
+        ]
+    if group:
+        options.append(
+            click.option(
+                "--group", metavar="NAME", help="With --exchange: whose queue it is that is read."
+            )
+        )
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_common(**given: Any) -> Any:
+            return command(_common(given), **given)
+
+        for option in reversed(options):
+            option(with_common)
+        return with_common  # type: ignore[return-value]
+
+    return decorate
+
+
+def _common(given: dict[str, Any]) -> Common:
+    """Takes the shared ones out of ``given``."""
+    once, every_s = given.pop("once", False), given.pop("every_s", None)
+    if once and every_s is not None:
+        raise click.UsageError("--once and --every exclude each other")
+    url = given.pop("url") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+    checkpoint = given.pop("checkpoint", None)
+    return Common(
+        url=url,
+        master=given.pop("master"),
+        every_s=every_s,
+        checkpoint=plain_path(checkpoint) if checkpoint else None,
+        group=given.pop("group", None),
+        dry_run=given.pop("dry_run"),
+        output=given.pop("output"),
+    )
+
+
+# -- parsing -------------------------------------------------------------------------------------
+
+
+def parse_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """``30s``, ``5m``, ``500ms`` or a number of seconds."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?", value)
+    if match is None or float(match[1]) <= 0:
+        raise click.BadParameter(f"{value!r} is not a time such as 30s, 5m or 500ms", ctx, param)
+    return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2] or "s"]
+
+
+def _master(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not MASTER.fullmatch(value):
+        raise click.BadParameter(
+            f"{value!r} is none of local[N], spark://host:port, yarn, k8s://…", ctx, param
+        )
+    return value
+
+
+def plain_path(text: str) -> Path:
+    """An absolute path; a URL is wrong usage."""
+    from penstock.spark.landing import NotLocal, local_path
+
+    try:
+        return local_path(text)
+    except NotLocal as error:
+        raise click.UsageError(str(error)) from error
+
+
+# -- before, meanwhile, after ----------------------------------------------------------------
+
+
+def check_spark(common: Common) -> None:
+    """Before anything expensive: is Spark here, a Java for it, and a broker's address?"""
+    from penstock.spark.java import JavaMissing
+    from penstock.spark.session import SparkMissing, check_installed
+
+    try:
+        check_installed()
+    except (SparkMissing, JavaMissing) as error:
+        raise Failure(str(error), error.fix) from error
+    from pyspark_penstock.options import parse_url  # the package needs pyspark
+
+    try:
+        parse_url(common.url)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@contextmanager
+def asking_broker() -> Iterator[None]:
+    """What the broker says no to, or that it is not there, in a user's words."""
+    from pyspark_penstock import client
+
+    advice = {
+        client.NOT_FOUND: "declare the queue first; 'penstock queues' lists those there are",
+        client.ACCESS_REFUSED: "check user and password in --url or PENSTOCK_URL",
+        client.MALFORMED: "the port in --url must be the AMQP port of a Penstock",
+    }
+    try:
+        yield
+    except client.ConnectionLost as error:
+        fix = "start it with 'penstock serve', or name it by --url"
+        raise Unavailable(str(error), fix) from error
+    except client.Refused as error:
+        raise Failure(str(error), advice.get(error.code, "")) from error
+
+
+@contextmanager
+def failing_well(log: Path) -> Iterator[None]:
+    """A pipeline's errors; ``log`` is where Spark has written the rest."""
+    from penstock.spark.pipeline import BrokerUnreachable
+
+    try:
+        yield
+    except BrokerUnreachable as error:
+        fix = "start the broker, then run the same command again"
+        raise Unavailable(str(error), fix) from error
+    except PenstockError as error:
+        fix = getattr(error, "fix", "")
+        fix = fix or f"see {log}; when it is mended, run the same command again"
+        raise Failure(str(error), fix) from error
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """SIGTERM and SIGINT end the pipeline between two looks, not in the middle."""
+    stopping = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stopping.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def say_summary(summary: dict[str, Any]) -> None:
+    """The last line."""
+    click.echo(json.dumps(summary, default=str))
+
+
+class Teller:
+    """Says how a pipeline goes: a line per batch, or a bar where somebody is watching.
+
+    The bar is on standard error and only on a terminal; with ``-o json`` there is neither.
+    """
+
+    def __init__(self, output: str, total: int | None) -> None:
+        self._lines = output == "text"
+        self._total = total
+        self._bar = self._lines and bool(total) and sys.stderr.isatty()
+        self._done = 0
+        self._started_s = time.monotonic()
+
+    def batch(self, line: str, messages: int) -> None:
+        """``messages`` more are done."""
+        self._done += messages
+        if self._bar:
+            self._draw()
+        elif self._lines:
+            click.echo(line)
+
+    def end(self) -> None:
+        if self._bar:
+            click.echo("", err=True)
+
+    def _draw(self) -> None:
+        assert self._total
+        share = min(self._done / self._total, 1.0)
+        bar = ("#" * round(share * BAR_WIDTH)).ljust(BAR_WIDTH, "-")
+        rate = self._done / max(time.monotonic() - self._started_s, 0.001)
+        text = f"\r[{bar}] {share:4.0%}  {self._done} of {self._total}  {rate:.0f}/s "
+        click.echo(text, nl=False, err=True)

@@ -1,0 +1,49 @@
+"""The list of pipelines: a table of names, each imported on first use.
+
+``penstock pipeline --help`` prints from the table alone; a test holds each sentence against
+the command's own help.
+"""
+
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """Where a pipeline lives and the line the list shows."""
+
+    target: str
+    help: str
+
+
+PIPELINES: Final[dict[str, Entry]] = {
+    "archive": Entry(
+        "penstock.cli.pipelines.archive:archive", "Land a queue in a table, each message once."
+    ),
+}
+
+
+class Pipelines(click.Group):
+    """Commands by name from ``PIPELINES``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(PIPELINES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = PIPELINES.get(cmd_name)
+        if entry is None:
+            return None
+        module_name, attribute = entry.target.split(":")
+        command = getattr(import_module(module_name), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Pipelines"):
+            formatter.write_dl([(name, entry.help) for name, entry in PIPELINES.items()])
+
+
+@click.group(cls=Pipelines, short_help="Run pipelines on Spark.")
+def pipeline() -> None:
+    """Run pipelines on Spark: queues into tables, and what is built on that."""
