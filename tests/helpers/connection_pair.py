@@ -197,7 +197,7 @@ class QuietBroker:
     def run(self, *, idle: bool = True) -> None:
         """Turns until there is nothing to do, with what the loop does after each."""
         for _ in range(1000):
-            self.turn.flow.begin_turn()
+            self.turn.begin(self.now_ms)
             for stage in self.turn.flow.book.take_freed():
                 stage.owner.resume(self.now_ms)
                 self.turn.fed(stage.owner)

@@ -174,7 +174,7 @@ def test_what_went_on_is_not_kept(node: QuietBroker) -> None:
     seen = []
     while client.session.held_bytes > 0:
         node.broker.flow.end_turn(node.now_ms)
-        node.broker.flow.begin_turn()
+        node.turn.begin(node.now_ms)
         client.session.resume(node.now_ms)
         seen.append(len(intake._held) - intake._place)
         assert intake._place <= SHIFTED_AT_ONCE
@@ -185,7 +185,7 @@ def test_what_went_on_is_not_kept(node: QuietBroker) -> None:
     assert seen[0] > 2 * SHIFTED_AT_ONCE
     while client.session.held_bytes > 0:
         node.broker.flow.end_turn(node.now_ms)
-        node.broker.flow.begin_turn()
+        node.turn.begin(node.now_ms)
         client.session.resume(node.now_ms)
         assert len(intake._held) <= 3 * SHIFTED_AT_ONCE
     assert intake._held == []

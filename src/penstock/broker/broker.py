@@ -17,7 +17,7 @@ from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
 from penstock.broker.policies import Policy
-from penstock.broker.queue_maker import BackingFactory
+from penstock.broker.queue_maker import BackingFactory, QueueMaker
 from penstock.broker.replies import Replies
 from penstock.broker.routes import check_connection_limits, check_node_limit
 from penstock.broker.sweep import Sweep
@@ -25,11 +25,13 @@ from penstock.broker.vhost import IncarnationSource, Vhost
 from penstock.broker.waiting_rooms import is_backlog
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.event_book import EventBook
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import LetterWriter
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.queue import Queue
+from penstock.queues.sampling import Sampling, no_times
 from penstock.queues.scan_loop import ScanLoop
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
@@ -74,6 +76,9 @@ class Broker:
         self.latency_window_ms: i64 = 0
         self.publish_time: PublishTime = enqueue_time
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
+        self.events = EventBook()
+        self.sampling = Sampling(self.events, no_times)
+        engine.events = self.events
         self.node_name: str = ""
         self.schedule = Schedule()
         self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries
@@ -203,16 +208,22 @@ class Broker:
 
     def add_vhost(self, name: str, segment_entries: int) -> Vhost:
         """``segment_entries``: of its queues' index, the same as long as it has data."""
+        maker = QueueMaker(
+            name,
+            segment_entries,
+            self._make_backing,
+            self._wakeups,
+            self._refills,
+            self.dead_letters.deaths,
+            self.sampling,
+        )
         vhost = Vhost(
             name,
             segment_entries,
             self.definitions,
             self.engine,
-            self._make_backing,
+            maker,
             self._new_incarnation,
-            self._wakeups,
-            self._refills,
-            self.dead_letters.deaths,
             self.schedule,
             self.sweep,
             lambda: self.scan is not None,

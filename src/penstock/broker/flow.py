@@ -190,14 +190,15 @@ class Flow:
             queues_weigh = self.queue_ns > self.channel_ns
             for channel in channels:
                 if queues_weigh and len(channel.kept) > 0 and channel.kept[0].balance <= 0:
-                    channel.waited_for(self.works)
+                    channel.waited_for(self.works, channel.kept[0].since_ms)
                 channel.release()
         if self._behind:
             stages = self._behind
             self._behind = [stage for stage in stages if self._stays(stage, now_ms)]
 
-    def begin_turn(self) -> None:
-        """Is it one to be measured?"""
+    def begin_turn(self, now_ms: i64) -> None:
+        """The loop woke; is this turn one to be measured?"""
+        self.book.now_ms = now_ms
         self.turns += 1
         self.measuring = self.turns % MEASURED_TURNS == 0
         self.decode_ns = 0

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from typing import final
 
 from penstock.backing.interface import BackingQueue
+from penstock.core.event_book import EventBook
+from penstock.queues.consumers import Consumer
 from penstock.queues.limits import Death
 from penstock.queues.queue import Queue
+from penstock.queues.sampling import Sampler, Sampling
 
 BackingFactory = Callable[[int, bool, int, dict[str, object]], BackingQueue]
 """(queue id, durable, segment entries, arguments) -> the backing of a new queue."""
@@ -27,6 +30,7 @@ class QueueMaker:
         wakeups: list[Queue],
         refills: list[Queue],
         deaths: list[Death],
+        sampling: Sampling,
     ) -> None:
         self._vhost = vhost
         self._segment_entries = segment_entries
@@ -34,6 +38,8 @@ class QueueMaker:
         self._wakeups = wakeups
         self._refills = refills
         self._deaths = deaths
+        self._sampling = sampling
+        self._events: EventBook = sampling.book
 
     def make(
         self,
@@ -46,6 +52,20 @@ class QueueMaker:
         arguments: dict[str, object],
     ) -> Queue:
         """``kept``: its messages are to be there after a restart."""
+        queue = self._make(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
+        self._events.note("queue_declared", (self._vhost, name, durable))
+        return queue
+
+    def _make(
+        self,
+        queue_id: int,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        kept: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> Queue:
         backing = self._make_backing(queue_id, kept, self._segment_entries, arguments)
         queue = Queue(
             self._vhost,
@@ -60,8 +80,19 @@ class QueueMaker:
             self._deaths,
         )
         backing.set_reader(queue)
+        self.sample(queue)
         return queue
+
+    def sample(self, queue: Queue) -> None:
+        """Its messages' times are of interest, if somebody listens."""
+        if self._events.on:
+            queue.sampler = Sampler(self._sampling, self._vhost, queue.name)
+
+    def end(self, queue: Queue) -> list[Consumer]:
+        """The queue, with everything in it; returns the consumers who lost it."""
+        self._events.note("queue_deleted", (self._vhost, queue.name))
+        return queue.end()
 
     def room(self, queue_id: int, name: str, incarnation: str, kept: bool) -> Queue:
         """A waiting room."""
-        return self.make(queue_id, name, incarnation, kept, kept, False, {})
+        return self._make(queue_id, name, incarnation, kept, kept, False, {})

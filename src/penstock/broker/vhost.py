@@ -18,7 +18,7 @@ from penstock.broker.arguments import check_exchange_arguments, check_queue_argu
 from penstock.broker.budget import Budget
 from penstock.broker.equivalence import check_same_exchange, check_same_queue
 from penstock.broker.policies import PolicyBook
-from penstock.broker.queue_maker import BackingFactory, QueueMaker
+from penstock.broker.queue_maker import QueueMaker
 from penstock.broker.routes import (
     Route,
     check_not_default,
@@ -39,7 +39,6 @@ from penstock.core.errors import (
 )
 from penstock.core.message import Address, Message
 from penstock.queues.consumers import Consumer
-from penstock.queues.limits import Death
 from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import (
@@ -74,11 +73,8 @@ class Vhost:
         segment_entries: int,
         definitions: Definitions,
         engine: Engine,
-        make_backing: BackingFactory,
+        maker: QueueMaker,
         new_incarnation: IncarnationSource,
-        wakeups: list[Queue],
-        refills: list[Queue],
-        deaths: list[Death],
         schedule: Schedule,
         sweep: Sweep,
         scanned: Callable[[], bool],
@@ -99,7 +95,7 @@ class Vhost:
         self.budget = Budget()
         self.definitions = definitions
         self._engine = engine
-        self._maker = QueueMaker(name, segment_entries, make_backing, wakeups, refills, deaths)
+        self._maker = maker
         self._new_incarnation = new_incarnation
         self.rooms = WaitingRooms(name, definitions, self._maker.room, new_incarnation)
         self.topics = Topics(self, scanned)
@@ -448,7 +444,7 @@ class Vhost:
         if queue.name in self.queue_ids:
             del self.queue_ids[queue.name]
             self.definitions.delete_queue(self.name, queue.name)
-        consumers = queue.end()
+        consumers = self._maker.end(queue)
         self._forget_destination(queue)
         return consumers
 

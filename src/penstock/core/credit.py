@@ -30,6 +30,9 @@ Invariants (``check``):
   C4  with nothing in hand and nothing deferred there is credit left: nobody waits for ever
       (which is why ``more_after`` may not be above ``initial``)
   C5  a closed credit blocks nobody and is on nobody's list
+
+While somebody keeps a log (``FlowBook.noting``), each credit also counts the milliseconds for which
+it blocked its sender (``take_waits``).
 """
 
 from typing import Final, final
@@ -85,6 +88,8 @@ class Stage:
         self._waiting: list[Credit] = []  # senders whose grants we defer
         self._senders: list[Credit] = []
         self._last_flow_ms: i64 = -FLOW_LASTS_MS
+        self.waited_ms: i64 = 0  # for a receiver without a credit; not yet taken
+        self.noted: bool = False
 
     def is_blocked(self) -> bool:
         return len(self.blockers) > 0
@@ -148,6 +153,10 @@ class Stage:
             if self.kind == QUEUE:
                 self._book.blocked_queues += 1
         self.blockers.append(credit)
+        credit.since_ms = self._book.now_ms
+        if self._book.noting and not credit.noted:
+            credit.noted = True
+            self._book.noted.append(credit)
 
     def _list(self, receiver: "Stage") -> None:
         self.blocked_by = receiver
@@ -155,13 +164,20 @@ class Stage:
             self._listed = True
             self._book.flowing.append(self)
 
-    def waited_for(self, receiver: "Stage") -> None:
+    def waited_for(self, receiver: "Stage", since_ms: i64) -> None:
         """It was in flow a moment ago, although nobody could see it."""
-        self._last_flow_ms = self._book.now_ms
+        now_ms = self._book.now_ms
+        self._last_flow_ms = now_ms
         self._list(receiver)
+        if self._book.noting and now_ms > since_ms:
+            self.waited_ms += now_ms - since_ms
+            if not self.noted:
+                self.noted = True
+                self._book.noted_stages.append(self)
 
     def unblock(self, credit: "Credit") -> None:
         self.blockers.remove(credit)
+        credit.waited_ms += self._book.now_ms - credit.since_ms
         if len(self.blockers) > 0:
             return
         self._last_flow_ms = self._book.now_ms
@@ -226,6 +242,9 @@ class Credit:
         self.deferred: i64 = 0  # granted, as soon as the receiver is not blocked itself
         self.due: i64 = spec.more_after  # so much more acknowledged, and more is granted
         self.closed: bool = False
+        self.since_ms: i64 = 0  # when it last began to block its sender
+        self.waited_ms: i64 = 0  # for how long it did; not yet taken
+        self.noted: bool = False
         receiver.add_sender(self)
 
     def send(self, cost: i64) -> None:
@@ -276,6 +295,17 @@ class Credit:
 
 
 @final
+class Wait:
+    """``waiter`` was blocked by ``receiver`` for so long since waits were last taken."""
+
+    def __init__(self, waiter: Stage, receiver: Stage, why: str, blocked_ms: i64) -> None:
+        self.waiter = waiter
+        self.receiver = receiver
+        self.why = why
+        self.blocked_ms: i64 = blocked_ms
+
+
+@final
 class FlowBook:
     """Of one node: what time it is, who is in flow, and who may go on."""
 
@@ -284,12 +314,40 @@ class FlowBook:
         self.flowing: list[Stage] = []  # blocked in the last ten seconds
         self.blocked_queues: i64 = 0
         self.freed: list[Stage] = []  # readers that are no longer blocked, for the loop
+        self.noting: bool = False  # somebody takes the waits
+        self.noted: list[Credit] = []  # that blocked since they were last taken
+        self.noted_stages: list[Stage] = []
         self._second_ms: i64 = 0
 
     def take_freed(self) -> list[Stage]:
         freed = self.freed
         self.freed = []
         return freed
+
+    def take_waits(self) -> list[Wait]:
+        """Who waited for whom since the last time, and how long; nothing unless ``noting``."""
+        waits: list[Wait] = []
+        going_on: list[Credit] = []
+        for credit in self.noted:
+            if credit.balance <= 0 and not credit.closed:
+                credit.waited_ms += self.now_ms - credit.since_ms
+                credit.since_ms = self.now_ms
+                going_on.append(credit)
+            else:
+                credit.noted = False
+            if credit.waited_ms > 0:
+                receiver = credit.receiver
+                waits.append(Wait(credit.sender, receiver, receiver.why, credit.waited_ms))
+            credit.waited_ms = 0
+        self.noted = going_on
+        for stage in self.noted_stages:
+            works = stage.blocked_by
+            if works is not None:
+                waits.append(Wait(stage, works, works.why, stage.waited_ms))
+            stage.waited_ms = 0
+            stage.noted = False
+        self.noted_stages = []
+        return waits
 
     def tick(self, now_ms: i64) -> None:
         """Once a second, whatever the clock was set to."""

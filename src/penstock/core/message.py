@@ -48,6 +48,8 @@ _ATTEMPTS: Final[i64] = 0xFFFF_0000
 ASKS_REPLY: Final[i64] = 1 << 32
 """``reply_to`` is the pseudo queue of direct reply-to: on its way to the broker only, which
 names the real one before it routes."""
+SAMPLED: Final[i64] = 1 << 33
+"""The event log wants to know when this delivery is settled; never on disk."""
 
 _COPIED: Final[i64] = 0xFF01  # PERSISTENT, and the priority
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.event_settings import EventSettings
 from penstock.core.nsq_http_settings import NsqHttpSettings
 from penstock.core.nsq_settings import NsqSettings
 from penstock.core.setting_kinds import (
@@ -60,7 +61,7 @@ _LOOKS_MISSPELT: Final = 0.75
 _IS_NEAR: Final = 0.5
 
 
-class Settings(NsqSettings, NsqHttpSettings):
+class Settings(NsqSettings, NsqHttpSettings, EventSettings):
     """One value per setting, checked; made by ``load_settings`` and never changed."""
 
     data_dir = Text(
@@ -324,7 +325,7 @@ class Settings(NsqSettings, NsqHttpSettings):
 
 DECLARED: Final[Mapping[str, Setting]] = {
     key: declared
-    for part in (Settings, NsqSettings, NsqHttpSettings)
+    for part in (Settings, NsqSettings, NsqHttpSettings, EventSettings)
     for key, declared in vars(part).items()
     if isinstance(declared, Setting)
 }

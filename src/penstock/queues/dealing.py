@@ -11,7 +11,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from penstock.core.message import Message
+from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import Consumer, Ring
 
 
@@ -78,3 +78,15 @@ class Dealing:
         if last >= 0:
             self._ring.next = (self._places[last] + 1) % len(self._ring.members)
         return messages[dealt:]
+
+
+def stamp(messages: list[Message], latest_ms: i64) -> None:
+    """None lives longer than that."""
+    for message in messages:
+        if message.expires_at_ms == 0 or message.expires_at_ms > latest_ms:
+            message.expires_at_ms = latest_ms
+
+
+def place_in_queue(message: Message) -> int:
+    """Its own among all messages of the queue: parts of a queue number theirs each for itself."""
+    return int(message.seq_id << 8 | (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT)

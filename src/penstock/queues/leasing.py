@@ -31,6 +31,7 @@ from penstock.queues.latency import Latency
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import LimitedMessages
 from penstock.queues.limits import Death
+from penstock.queues.sampling import RETURNED, Sampler
 
 
 class LeasedMessages(LimitedMessages):
@@ -40,6 +41,7 @@ class LeasedMessages(LimitedMessages):
         super().__init__(backing, deaths)
         self.leases: Leases | None = None
         self.latency: Latency | None = None  # measured when somebody wants to know it
+        self.sampler: Sampler | None = None  # while there is an event log
         self.scanned: bool = False  # its deadlines are found by the scan loop
         self.defers: bool = False  # something may be delayed, or in flight with a deadline
         self.defers_to_tail: bool = False  # readers by position may have passed what is delayed
@@ -48,6 +50,7 @@ class LeasedMessages(LimitedMessages):
         )
         self.deleted: bool = False
         self.unacked_count: i64 = 0
+        self.delivered_count: i64 = 0
         self.requeued_count: i64 = 0  # given back before their time
         self.timed_out_count: i64 = 0
 
@@ -70,6 +73,18 @@ class LeasedMessages(LimitedMessages):
                 message.flags += ONE_ATTEMPT
         self.backing.note_attempts(messages)
 
+    def _sample(self, consumer: Consumer, messages: list[Message]) -> None:
+        """One of these, just handed out, is to have its times in the event log."""
+        sampler = self.sampler
+        if sampler is not None:
+            sampler.take(messages[len(messages) // 2], self.delivered_count, consumer.no_ack)
+
+    def _sampled(self, messages: list[Message], outcome: str) -> None:
+        """These are settled; was one of them a sample?"""
+        sampler = self.sampler
+        if sampler is not None and sampler.open:
+            sampler.done(messages, outcome)
+
     # -- coming back -----------------------------------------------------------------------
 
     def give_back(
@@ -90,6 +105,7 @@ class LeasedMessages(LimitedMessages):
             messages.append(message)
         if messages:
             self.unacked_count -= len(messages)
+            self._sampled(messages, RETURNED)
             if self.deleted:
                 return
             messages = self._living(messages)
@@ -100,6 +116,7 @@ class LeasedMessages(LimitedMessages):
 
     def _take_back(self, messages: list[Message], delay_ms: i64, now_ms: i64) -> None:
         self.unacked_count -= len(messages)
+        self._sampled(messages, RETURNED)
         if self.deleted:
             return
         messages = self._living(messages)

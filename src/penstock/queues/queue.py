@@ -27,12 +27,14 @@ from penstock.backing.interface import BackingQueue
 from penstock.core.credit import Stage
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
-from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
+from penstock.core.message import Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring
-from penstock.queues.dealing import Dealing
+from penstock.queues.dealing import Dealing, place_in_queue, stamp
 from penstock.queues.leasing import LeasedMessages
 from penstock.queues.limits import Death
 from penstock.queues.refusals import check_going, leased, locked
+from penstock.queues.sampling import ACKED, RETURNED
+from penstock.queues.sampling import REJECTED as SAMPLE_REJECTED
 
 DELIVER_MESSAGES_MAX: Final[i64] = 8192
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
@@ -106,7 +108,6 @@ class Queue(LeasedMessages):
         # counters since the queue was opened, for people who watch
         self.active_at_ms: i64 = 0  # when it last took or gave messages
         self.published_count: i64 = 0
-        self.delivered_count: i64 = 0
         self.acked_count: i64 = 0
         self.redelivered_count: i64 = 0
 
@@ -124,7 +125,7 @@ class Queue(LeasedMessages):
     def publish(self, messages: list[Message], now_ms: i64) -> None:
         """Take messages at the tail."""
         if self.message_ttl_ms >= 0:
-            _stamp(messages, now_ms + self.message_ttl_ms)
+            stamp(messages, now_ms + self.message_ttl_ms)
         self.backing.publish(messages, now_ms)
         self.published_count += len(messages)
         self.active_at_ms = now_ms
@@ -137,7 +138,7 @@ class Queue(LeasedMessages):
     def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
         """Take messages nobody gets before that time; then their time to live begins."""
         if self.message_ttl_ms >= 0:
-            _stamp(messages, until_ms + self.message_ttl_ms)
+            stamp(messages, until_ms + self.message_ttl_ms)
         self.backing.publish_delayed(messages, until_ms, now_ms)
         self.defers = True
         self.published_count += len(messages)
@@ -169,6 +170,9 @@ class Queue(LeasedMessages):
                     for delivery in deliveries:
                         if not delivery.consumer.no_ack:
                             self._count_attempts(delivery.messages)
+                if self.sampler is not None and self.delivered_count >= self.sampler.due:
+                    last = deliveries[len(deliveries) - 1]
+                    self._sample(last.consumer, last.messages)
         if self.limits.drops:
             self._drop_over_limit(self.spare_room())
         return deliveries
@@ -299,6 +303,8 @@ class Queue(LeasedMessages):
         if self._counts_bodies():
             self._count_bodies(messages, -1)
         self._hand_out(account, messages)
+        if self.sampler is not None and self.delivered_count >= self.sampler.due:
+            self._sample(account, messages)
         if self.counts_attempts and not account.no_ack:
             self._count_attempts(messages)
         return messages[0]
@@ -309,6 +315,7 @@ class Queue(LeasedMessages):
         consumer.release(count)
         self.unacked_count -= count
         self.acked_count += count
+        self._sampled(messages, ACKED)
         if not self.deleted:
             self.backing.ack(messages)
             if self.latency is not None:
@@ -324,6 +331,7 @@ class Queue(LeasedMessages):
         count: i64 = len(messages)
         consumer.release(count)
         self.unacked_count -= count
+        self._sampled(messages, SAMPLE_REJECTED)
         if not self.deleted:
             self._die(messages, REJECTED)
             self.wake()
@@ -334,6 +342,7 @@ class Queue(LeasedMessages):
         consumer.release(count)
         self.unacked_count -= count
         self.redelivered_count += count
+        self._sampled(messages, RETURNED)
         if not self.deleted:
             if self.limits.delivery_limit >= 0:
                 messages = self._live_on(messages)
@@ -479,22 +488,10 @@ class Queue(LeasedMessages):
         self.backing.check()
 
 
-def _stamp(messages: list[Message], latest_ms: i64) -> None:
-    """None lives longer than that."""
-    for message in messages:
-        if message.expires_at_ms == 0 or message.expires_at_ms > latest_ms:
-            message.expires_at_ms = latest_ms
-
-
 def _in_order(messages: list[Message], deliveries: list[Delivery]) -> list[Delivery]:
     """The same in message order: two consumers of one session see it."""
     takers: dict[int, Consumer] = {}
     for delivery in deliveries:
         for message in delivery.messages:
-            takers[_place(message)] = delivery.consumer
-    return [Delivery(takers[_place(message)], [message]) for message in messages]
-
-
-def _place(message: Message) -> int:
-    """Its own among all messages of the queue: parts of a queue number theirs each for itself."""
-    return int(message.seq_id << 8 | (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT)
+            takers[place_in_queue(message)] = delivery.consumer
+    return [Delivery(takers[place_in_queue(message)], [message]) for message in messages]

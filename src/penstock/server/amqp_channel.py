@@ -36,6 +36,7 @@ from penstock.server.amqp_replies import ReplyChannel
 from penstock.server.amqp_topology import TopologyMethods
 from penstock.server.amqp_transaction import ACK, REJECT, REQUEUE, Transaction
 from penstock.server.session import Subscriber
+from penstock.server.session_events import channel_moved
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.encoder import (
     short_bytes,
@@ -72,6 +73,7 @@ class AmqpChannel(Subscriber):
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
         self.topology = TopologyMethods(link, number)
         link.count_channel(1)
+        channel_moved(link.broker.events, "channel_opened", link.session, int(number))
 
     # -- delivering ----------------------------------------------------------------------
 
@@ -410,6 +412,9 @@ class AmqpChannel(Subscriber):
         """Stop consuming, give back everything unsettled; the object is of no use afterwards."""
         self.closing = True
         self.link.count_channel(-1)
+        channel_moved(
+            self.link.broker.events, "channel_closed", self.link.session, int(self.number)
+        )
         self.intake.close()
         self.publishing.rollback()
         self.replies.close()

@@ -26,6 +26,7 @@ from penstock.server.amqp_handshake import (
 from penstock.server.amqp_heartbeat import Heartbeat
 from penstock.server.amqp_link import CancelSink, Link, NameSource
 from penstock.server.session import Session
+from penstock.server.session_events import entered
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import ProtocolViolation
@@ -173,6 +174,7 @@ class AmqpOpening(Session):
         self.link.enter(vhost)
         self.state = RUNNING
         self.decoder.opened = True
+        entered(self.broker.events, self, user.name, name, "AMQP 0-9-1")
         self.look_at_gate()
         self.link.send(0, m.CONNECTION_OPEN_OK, [""])
 

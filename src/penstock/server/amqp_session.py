@@ -34,6 +34,7 @@ from penstock.server.amqp_opening import (
     WAIT_TUNE_OK,
     AmqpOpening,
 )
+from penstock.server.session_events import left
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.errors import NAMES, ProtocolViolation, is_hard, reply_code
 from penstock.wire.amqp.events import (
@@ -404,6 +405,7 @@ class AmqpSession(AmqpOpening):
                 channel.publishing.write_confirms()
                 channel.close()
         self.channels = {}
+        left(self.broker.events, self)
         self.link.leave()
 
     def shut_down(self) -> None:

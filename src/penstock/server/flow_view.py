@@ -27,7 +27,7 @@ def flow_row(loop: Loop) -> Row:
     shares = {kind: _share(stages, kind) for kind in (READER, CHANNEL, QUEUE)}
     blocked = loop.turn.blocked_reason()
     verdict = bottleneck(
-        shares[READER], shares[CHANNEL], shares[QUEUE], blocked, _why(stages, CHANNEL)
+        shares[READER], shares[CHANNEL], shares[QUEUE], blocked, why_most(stages, CHANNEL)
     )
     return {
         "window_s": HISTORY_S,
@@ -63,7 +63,7 @@ def _share(stages: list[Stage], kind: int) -> float:
     return seconds.bit_count() / HISTORY_S
 
 
-def _why(stages: list[Stage], kind: int) -> str:
+def why_most(stages: list[Stage], kind: int) -> str:
     """For what most of them waited."""
     counts: dict[str, int] = {}
     for stage in stages:
@@ -84,21 +84,21 @@ def _wait_row(stage: Stage) -> Row:
     return {
         "kind": KINDS[stage.kind],
         "name": stage_name(stage),
-        "waits_for": _waited_for(receiver),
-        "because": _because(receiver),
+        "waits_for": waited_for(receiver),
+        "because": because(receiver),
         "now": stage.in_flow(),
         "share": round(stage.share(), 2),
         "flow_s": int(stage.flow_s),
     }
 
 
-def _waited_for(receiver: Stage) -> str:
+def waited_for(receiver: Stage) -> str:
     if receiver.kind == QUEUE and receiver.owner is None:
         return "queues"
     return stage_name(receiver)
 
 
-def _because(receiver: Stage) -> str:
+def because(receiver: Stage) -> str:
     if receiver.kind == STORE:
         return "contents wait for the disk"
     if receiver.kind == CHANNEL:

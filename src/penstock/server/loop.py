@@ -134,7 +134,7 @@ class Loop:
             timeout_ms = min(timeout_ms, HOLD_MS)
         ready = self._epoll.poll(timeout_ms / 1000)
         now_ms = time.time_ns() // 1_000_000
-        self._flow.begin_turn()
+        turn.begin(now_ms)
         if self._flow.book.freed:
             since = time.perf_counter_ns()
             self._go_on_publishing(now_ms)
@@ -159,7 +159,7 @@ class Loop:
         if turn.blocked_reason() != self._gate or self._admission.vhost_reasons != self._gates:
             self._move_gate()
         self.flush(now_ms)
-        self._flow.end_turn(now_ms)
+        self._flow.end_turn(time.time_ns() // 1_000_000)  # waits are as long as the turn
         if self._full and self._flow.held_bytes != self._full_at_bytes:
             self._full_at_bytes = self._flow.held_bytes
             self._read_those_with_room()

@@ -22,6 +22,7 @@ import secrets
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock import __version__
@@ -37,6 +38,8 @@ from penstock.server.amqp_stamping import STAMPINGS
 from penstock.server.boot_definitions import load_definitions
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
+from penstock.server.event_collector import EventCollector
+from penstock.server.event_log import EventLog
 from penstock.server.failpoint import arm_from
 from penstock.server.flow_settings import make_flow
 from penstock.server.listener import check_listeners, open_listeners
@@ -64,6 +67,7 @@ from penstock.storage.store_groups import StoreWriter
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 from penstock.wire.nsq.contents import publish_time_ms
+from penstock.wire.publish_times import publish_times
 
 if TYPE_CHECKING:
     from penstock.server.nsq_services import NsqServices
@@ -150,7 +154,19 @@ class Node:
             Sessions(self.broker, settings, self.turn.cancelled, self.nsq),
             settings.handshake_timeout_ms,
         )
+        self.events = self._event_collector()
         self._stalled = ""
+
+    def _event_collector(self) -> EventCollector:
+        settings = self.settings
+        directory = settings.event_log_dir or os.path.join(settings.data_dir, "events")
+        log = EventLog(
+            Path(directory),
+            settings.event_log_file_size_bytes,
+            settings.event_log_size_limit_bytes,
+        )
+        self.broker.sampling.publish_times = publish_times
+        return EventCollector(self.broker, self.loop, log, settings, self.name)
 
     def _wake(self) -> None:
         self.loop.wake()
@@ -233,6 +249,8 @@ class Node:
         nsq.start()
         self._settle_memory()
         self.monitor.begin(_now_ms(), int(self.engine.ram.used_bytes()))
+        if settings.event_log:
+            self.events.start(_now_ms())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         sys.stdout.write(
@@ -276,7 +294,9 @@ class Node:
         loop = self.loop
         while not loop.stopping:
             loop.run_once(loop.wait_ms())
-            self.monitor.look(_now_ms())
+            now_ms = _now_ms()
+            self.monitor.look(now_ms)
+            self.events.look(now_ms)
             self._look_at_the_disk()
 
     def _look_at_the_disk(self) -> None:
@@ -333,6 +353,7 @@ class Node:
         close_engine(self.engine, durable, next_seq_ids, self._files)
         self.definitions.close()
         self.loop.close()
+        self.events.stop()
         os.close(self._lock_fd)
         return 0
 

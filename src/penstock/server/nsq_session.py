@@ -27,6 +27,7 @@ from penstock.server.nsq_opening import (
 )
 from penstock.server.nsq_rights import check_publish, check_subscribe
 from penstock.server.nsq_shared import DEFLATE, SNAPPY, TLS
+from penstock.server.session_events import left
 from penstock.wire.nsq.commands import (
     Command,
     Fault,
@@ -370,6 +371,7 @@ class NsqSession(NsqOpening):
         if self._is_lost:
             return
         self._is_lost = True
+        left(self.shared.broker.events, self)
         self._end()
         self.closed = True
         self.waiting_head = False

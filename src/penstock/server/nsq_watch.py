@@ -26,7 +26,7 @@ def connection_facts(connection: Connection, session: NsqSession) -> ConnectionF
         connection.name,
         session.user_name,
         session.vhost_name,
-        _state(session),
+        state_of(session),
         PROTOCOL,
         peer_host,
         peer_port,
@@ -48,7 +48,7 @@ def connection_facts(connection: Connection, session: NsqSession) -> ConnectionF
     return facts
 
 
-def _state(session: NsqSession) -> str:
+def state_of(session: NsqSession) -> str:
     if session.closed or session.state == CLOSING:
         return "closing"
     return "blocked" if session.gate and session.has_published else "running"
@@ -57,7 +57,7 @@ def _state(session: NsqSession) -> str:
 def channel_facts(session: NsqSession) -> ChannelFacts:
     facts = ChannelFacts(CHANNEL)
     consuming = session.consuming
-    facts.state = _state(session)
+    facts.state = state_of(session)
     facts.flow_s = int(session.reader.flow_s)
     facts.consumer_count = 0 if consuming.consumer is None else 1
     facts.prefetch = int(consuming.ready_count)

@@ -24,6 +24,7 @@ from penstock.server.range_leases import Fenced, LeaseGone, RangeLeases
 from penstock.server.range_reading import ReadingDesk
 from penstock.server.range_subscribing import SubscribingDesk
 from penstock.server.session import Session
+from penstock.server.session_events import entered, left
 from penstock.wire import range_frames
 from penstock.wire.range_frames import LOGIN, MalformedFrame
 
@@ -107,6 +108,7 @@ class RangeSession(Session):
     def lost(self, now_ms: i64) -> None:
         self.now_ms = int(now_ms)
         self.closed = True
+        left(self._broker.events, self)
         for desk in self._desks:
             desk.lost()
 
@@ -120,6 +122,7 @@ class RangeSession(Session):
         """Once for a connection; raises what ``Broker.authenticate`` and ``enter`` raise."""
         found = self._broker.authenticate(user, password, self._peer_is_loopback)
         self._peer = (found, self._broker.enter(found, vhost))
+        entered(self._broker.events, self, user, vhost, "ranges")
         return self._peer
 
     def peer(self) -> tuple[User, Vhost]:

@@ -36,6 +36,8 @@ class Session:
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection
+        self.event_name: str = ""  # in the event log, once somebody has logged in
+        self.entered_at_ms: i64 = 0
         self.swaps_carrier: bool = False  # as soon as what it has said has left
         self.close_after_ms: i64 = 0  # and not before this time (a refused login waits)
 

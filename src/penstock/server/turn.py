@@ -49,6 +49,7 @@ class Turn:
         self.touched: list[Session] = []
         self.waiting: list[Session] = []  # confirms wait for the disk
         self.flow = broker.flow
+        self._events = broker.events
         self._broker = broker
         self.admission = broker.admission
         self._engine = engine
@@ -74,6 +75,11 @@ class Turn:
         if session.awaiting_disk and not session.waiting_listed:
             session.waiting_listed = True
             self.waiting.append(session)
+
+    def begin(self, now_ms: i64) -> None:
+        """The loop woke, and is about to read."""
+        self._events.now_ms = now_ms
+        self.flow.begin_turn(now_ms)
 
     def run(self, now_ms: i64, idle: bool) -> None:
         """One turn; ``idle`` = no socket had anything to read."""

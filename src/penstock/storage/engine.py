@@ -35,6 +35,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.event_book import EventBook
 from penstock.storage.disk_jobs import JobBoard
 from penstock.storage.files import FileSystem
 from penstock.storage.journal import Journal, JournalFile
@@ -140,6 +141,7 @@ class Engine:
         self._busy_at_ms: i64 = 0
         self._kept_at_ms: i64 = 0
         self.paged_slices: i64 = 0
+        self.events: EventBook = EventBook()  # the broker gives its own
 
     def make_index(self, queue_id: i64, durable: bool, entries: i64) -> QueueIndex:
         kind = "queues" if durable else "transient"
@@ -257,8 +259,11 @@ class Engine:
         queue = over.queue
         if int(queue.queue_id) in self.queues:
             self.paged_slices += 1
+            before = queue.ram_bytes()
             if queue.page(over.target_bytes, SLICE_MESSAGES):
                 self._paging.append(over)
+            paged = before - queue.ram_bytes()
+            queue.paged_bytes += paged if paged > 0 else 0
         return len(self._paging) > 0
 
     def _set_targets(self, now_ms: i64) -> None:
@@ -270,11 +275,22 @@ class Engine:
         holdings = holdings_of(list(self.queues.values()))
         self._paging = self.monitor.look(holdings, paging - paging // 10, paging, now_ms)
         for over in self._paging:
-            self._paged[int(over.queue.queue_id)] = over.queue
+            queue = over.queue
+            if int(queue.queue_id) not in self._paged:
+                self._paged[int(queue.queue_id)] = queue
+                queue.paged_bytes = 0
+                queue.paging_since_ms = now_ms
+                self.events.note(
+                    "paging_begun",
+                    (queue.reader, None, int(over.held_bytes), int(over.target_bytes)),
+                )
 
     def _end_paging(self) -> None:
         for queue in self._paged.values():
             queue.end_paging()
+            lasted_ms = int(self.events.now_ms - queue.paging_since_ms)
+            held, paged = int(queue.ram_bytes()), int(queue.paged_bytes)
+            self.events.note("paging_ended", (queue.reader, None, held, paged, lasted_ms))
         if self._paged:
             self._paged = {}
             self._paging = []

@@ -23,7 +23,14 @@ from librt.strings import (
 )
 from mypy_extensions import i16, i32, i64
 
-from penstock.core.message import ATTEMPTS_SHIFT, PERSISTENT, REDELIVERED, STORED, Message
+from penstock.core.message import (
+    ATTEMPTS_MAX,
+    ATTEMPTS_SHIFT,
+    PERSISTENT,
+    REDELIVERED,
+    STORED,
+    Message,
+)
 
 MESSAGE: Final[i64] = 0x50
 MESSAGE_BYTES: Final[i64] = 40
@@ -50,7 +57,7 @@ def write_message_head(writer: BytesWriter, queue_id: i64, message: Message) -> 
     write_i16_be(writer, i16(address_size))
     write_i32_be(writer, i32(message.size))
     write_i32_be(writer, i32(queue_id))
-    write_i32_be(writer, i32(flags >> ATTEMPTS_SHIFT))
+    write_i32_be(writer, i32((flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX))
     write_i64_be(writer, message.seq_id)
     write_i64_be(writer, message.expires_at_ms)
     write_i64_be(writer, message.enqueued_at_ms)

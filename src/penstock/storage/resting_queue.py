@@ -20,6 +20,8 @@ class RestingQueue:
 
     def __init__(self) -> None:
         self.reader: object = None
+        self.paged_bytes: i64 = 0  # since memory became short
+        self.paging_since_ms: i64 = 0
 
     def set_reader(self, reader: object) -> None:
         self.reader = reader

@@ -1,0 +1,53 @@
+"""``EventBook``: what happens in the quiet rooms, noted for the event log.
+
+    rooms ─ note(kind, values) ─► book ─ take(), a few times a second ─► server/event_log
+
+A note is a tuple: when, what kind, and the values of its fields in the order in which
+``event_kinds`` names them.  Nobody here writes a file, asks a clock or makes text: the
+collector does, on the loop, and the writer, in a thread of its own.
+
+While nobody listens (``on``), a note costs one comparison.  The book is bounded: what does not
+fit until somebody takes it is counted, and the count becomes an event itself.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+EVENTS_MAX: Final = 20_000
+"""What waits at most to be taken: a quarter of a second's worth on the worst of days."""
+
+Event = tuple[int, str, tuple[object, ...]]
+
+
+@final
+class EventBook:
+    """Of one node; ``now_ms`` is when its loop last woke."""
+
+    def __init__(self) -> None:
+        self.on: bool = False
+        self.now_ms: i64 = 0
+        self.dropped: i64 = 0
+        self._events: list[Event] = []
+
+    def note(self, kind: str, values: tuple[object, ...]) -> None:
+        """Something happened just now."""
+        if not self.on:
+            return
+        if len(self._events) >= EVENTS_MAX:
+            self.dropped += 1
+            return
+        self._events.append((int(self.now_ms), kind, values))
+
+    def take(self) -> list[Event]:
+        """Everything since the last time."""
+        events = self._events
+        if events:
+            self._events = []
+        return events
+
+    def take_dropped(self) -> int:
+        """How many did not fit since the last time."""
+        dropped = int(self.dropped)
+        self.dropped = 0
+        return dropped

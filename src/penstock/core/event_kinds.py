@@ -1,0 +1,131 @@
+"""What an event log says: the kinds of events, their fields in order, and the line of each.
+
+    {"at_ms":1700000000000,"event":"queue_deleted","vhost":"/","queue":"orders","crc":"0a1b2c3d"}
+
+One event is one line of JSON in ASCII, so whatever reads JSON lines reads it (docs/formats/
+event_log.md is the page for readers).  ``crc`` is the CRC-32 of everything before it: a line that
+was cut, by a full disk or a power cut, is known by that.  A field without a value is left out.
+
+Everybody who writes, reads or documents events uses this table.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Final
+
+TEXT: Final = "string"
+WHOLE: Final = "long"
+REAL: Final = "double"
+TRUTH: Final = "boolean"
+
+_QUEUE: Final = {"vhost": TEXT, "queue": TEXT}
+_CHANNEL: Final = {"connection": TEXT, "channel": WHOLE}
+_STATE: Final = {"state": TEXT, "was": TEXT}
+
+KINDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "node_started": {"node": TEXT, "version": TEXT, "interval_ms": WHOLE},
+    "node_stopped": {"node": TEXT},
+    "node": {
+        "up_ms": WHOLE,
+        "window_s": WHOLE,
+        "connections": WHOLE,
+        "channels": WHOLE,
+        "queues": WHOLE,
+        "memory_used_bytes": WHOLE,
+        "memory_limit_bytes": WHOLE,
+        "disk_free_bytes": WHOLE,
+        "disk_limit_bytes": WHOLE,
+        "connections_in_flow_s": WHOLE,
+        "channels_in_flow_s": WHOLE,
+        "queues_in_flow_s": WHOLE,
+        "because": TEXT,
+        "connections_cpu": REAL,
+        "channels_cpu": REAL,
+        "queues_cpu": REAL,
+        "blocked": TEXT,
+    },
+    "connection_opened": {"connection": TEXT, "user": TEXT, "vhost": TEXT, "protocol": TEXT},
+    "connection_closed": {"connection": TEXT, "lasted_ms": WHOLE},
+    "connection_state": {"connection": TEXT} | _STATE,
+    "channel_opened": _CHANNEL,
+    "channel_closed": _CHANNEL,
+    "channel_state": _CHANNEL | _STATE,
+    "queue_declared": _QUEUE | {"durable": TRUTH},
+    "queue_deleted": _QUEUE,
+    "queue_state": _QUEUE | _STATE,
+    "queue_rates": _QUEUE
+    | {
+        "interval_ms": WHOLE,
+        "published": WHOLE,
+        "delivered": WHOLE,
+        "acked": WHOLE,
+        "redelivered": WHOLE,
+        "ready": WHOLE,
+        "unacked": WHOLE,
+        "ready_bytes": WHOLE,
+        "consumers": WHOLE,
+    },
+    "wait": {
+        "waiter_kind": TEXT,
+        "waiter": TEXT,
+        "waits_for_kind": TEXT,
+        "waits_for": TEXT,
+        "because": TEXT,
+        "blocked_ms": WHOLE,
+        "interval_ms": WHOLE,
+    },
+    "paging_begun": _QUEUE | {"held_bytes": WHOLE, "target_bytes": WHOLE},
+    "paging_ended": _QUEUE | {"held_bytes": WHOLE, "paged_bytes": WHOLE, "lasted_ms": WHOLE},
+    "alarm_set": {"resource": TEXT, "used_bytes": WHOLE, "limit_bytes": WHOLE},
+    "alarm_cleared": {
+        "resource": TEXT,
+        "used_bytes": WHOLE,
+        "limit_bytes": WHOLE,
+        "lasted_ms": WHOLE,
+    },
+    "timing": _QUEUE
+    | {
+        "seq_id": WHOLE,
+        "every": WHOLE,
+        "published_at_ms": WHOLE,
+        "precision_ms": WHOLE,
+        "enqueued_at_ms": WHOLE,
+        "delivered_at_ms": WHOLE,
+        "settled_at_ms": WHOLE,
+        "outcome": TEXT,
+        "redelivered": TRUTH,
+    },
+    "events_dropped": {"count": WHOLE, "because": TEXT},
+}
+
+FIELDS: Final[Mapping[str, str]] = {"at_ms": WHOLE, "event": TEXT} | {
+    name: kind for fields in KINDS.values() for name, kind in fields.items()
+}
+"""Every field there is: a name means the same in every kind."""
+
+CHECK_BEGINS: Final = ',"crc":"'
+CHECK_BYTES: Final = len(CHECK_BEGINS) + 8 + len('"}')
+"""So much at the end of a line, newline excluded, is the checksum."""
+
+_NAMES: Final = {kind: tuple(fields) for kind, fields in KINDS.items()}
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def line_of(at_ms: int, kind: str, values: tuple[object, ...]) -> bytes:
+    """The line of one event, newline included."""
+    named = zip(_NAMES[kind], values, strict=True)
+    fields: dict[str, object] = {"at_ms": at_ms, "event": kind}
+    fields.update((name, value) for name, value in named if value is not None)
+    body = _encode(fields)[:-1].encode("ascii")
+    return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+
+
+def read_line(line: bytes) -> dict[str, object] | None:
+    """What a line says; None for one that is not whole."""
+    line = line.rstrip(b"\n")
+    body, check = line[:-CHECK_BYTES], line[-CHECK_BYTES:]
+    if check != b',"crc":"%08x"}' % zlib.crc32(body):
+        return None
+    found = json.loads(line)
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,162 @@
+"""``Sampler``: the times of a few messages of one queue, for the event log.
+
+    deliver ─► take    one message in ``every``: published, enqueued, delivered
+    settle  ─► done    ... and acknowledged, rejected or given back: noted in the event book
+
+A sampled message is marked in its flags, so settling looks at nothing but flags while some are
+open and at nothing at all while none is.  Each says for how many messages it stands (those since
+the one before), so percentiles can be weighed.  Whoever collects the queues' rates says how many
+there may be (``begin``); a queue that suddenly is faster halves its share by itself.
+
+What stays open for ``OPEN_MAX_MS`` is noted as that, and forgotten.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.event_book import EventBook
+from penstock.core.message import REDELIVERED, SAMPLED, Message
+
+OPEN_MAX: Final = 64
+"""Of one queue; a consumer that holds more for long has its story told by these."""
+OPEN_MAX_MS: Final[i64] = 60_000
+
+ACKED: Final = "acked"
+AUTO: Final = "auto"
+"""Nobody acknowledges: delivering was the end."""
+REJECTED: Final = "rejected"
+RETURNED: Final = "returned"
+"""Given back, or taken back when its deadline had passed: it will be delivered again."""
+OPEN: Final = "open"
+
+PublishTimes = Callable[[Message], tuple[int, int]]
+"""When its publisher says a message was published and how exactly, both in ms; (0, 0): unsaid."""
+
+
+def no_times(_message: Message) -> tuple[int, int]:
+    return 0, 0
+
+
+@final
+class Sampling:
+    """What all samplers of a node share; ``left`` may be taken until the next interval."""
+
+    def __init__(self, book: EventBook, publish_times: PublishTimes) -> None:
+        self.book = book
+        self.publish_times = publish_times
+        self.left: i64 = 0
+
+
+@final
+class Timing:
+    """An open one."""
+
+    def __init__(
+        self, message: Message, weight: i64, published: tuple[int, int], delivered_ms: i64
+    ) -> None:
+        self.message = message
+        self.weight: i64 = weight
+        self.published = published
+        self.delivered_ms: i64 = delivered_ms
+        self.redelivered: bool = message.flags & REDELIVERED != 0
+
+
+@final
+class Sampler:
+    """Of one queue."""
+
+    def __init__(self, shared: Sampling, vhost: str, name: str) -> None:
+        self.due: i64 = 1  # when so many were delivered
+        self.open: list[Timing] = []
+        self._shared = shared
+        self._vhost = vhost
+        self._name = name
+        self._every: i64 = 1
+        self._quota: i64 = 1  # in this interval
+        self._taken: i64 = 0
+        self._counted: i64 = 0  # delivered when the last one was taken
+
+    def begin(self, delivered: i64, expected: i64, quota: i64) -> None:
+        """An interval in which so many deliveries are expected, and ``quota`` samples wanted."""
+        self._every = 1 if expected <= quota else expected // quota
+        self._quota = quota
+        self._taken = 0
+        if self._counted > delivered:
+            self._counted = delivered
+        if self.due > delivered + self._every:
+            self.due = delivered + self._every
+
+    def take(self, message: Message, delivered: i64, no_ack: bool) -> None:
+        """``message`` is the sample; so many of the queue were delivered by now."""
+        weight = delivered - self._counted
+        self.due = delivered + self._every
+        if self._shared.left <= 0 or message.flags & SAMPLED or not self._has_room():
+            return
+        self._shared.left -= 1
+        self._counted = delivered
+        self._taken += 1
+        if self._taken >= self._quota:
+            self._taken = 0
+            self._every *= 2
+        book = self._shared.book
+        published = self._shared.publish_times(message)
+        timing = Timing(message, weight, published, book.now_ms)
+        if no_ack:
+            self._note(timing, AUTO)
+        else:
+            message.flags |= SAMPLED
+            self.open.append(timing)
+
+    def done(self, messages: list[Message], outcome: str) -> None:
+        """Their consumer has settled these; called while some are open."""
+        for message in messages:
+            if message.flags & SAMPLED:
+                message.flags -= SAMPLED
+                for timing in self.open:
+                    if timing.message is message:
+                        self.open.remove(timing)
+                        self._note(timing, outcome)
+                        break
+
+    def _has_room(self) -> bool:
+        if len(self.open) < OPEN_MAX:
+            return True
+        self.tell_old()
+        return len(self.open) < OPEN_MAX
+
+    def tell_old(self) -> None:
+        """Note those that are open for long; also what a message that is gone has left."""
+        now_ms = self._shared.book.now_ms
+        kept: list[Timing] = []
+        for timing in self.open:
+            if 0 <= now_ms - timing.delivered_ms < OPEN_MAX_MS:
+                kept.append(timing)
+            else:
+                if timing.message.flags & SAMPLED:
+                    timing.message.flags -= SAMPLED
+                self._note(timing, OPEN)
+        self.open = kept
+
+    def _note(self, timing: Timing, outcome: str) -> None:
+        message = timing.message
+        book = self._shared.book
+        published_ms, precision_ms = timing.published
+        settled = None if outcome == OPEN or outcome == AUTO else int(book.now_ms)
+        book.note(
+            "timing",
+            (
+                self._vhost,
+                self._name,
+                int(message.seq_id),
+                int(timing.weight),
+                published_ms if published_ms > 0 else None,
+                precision_ms if published_ms > 0 else None,
+                int(message.enqueued_at_ms) if message.enqueued_at_ms > 0 else None,
+                int(timing.delivered_ms),
+                settled,
+                outcome,
+                timing.redelivered,
+            ),
+        )
