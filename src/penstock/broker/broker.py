@@ -16,6 +16,7 @@ from penstock.broker.budgets import Budgets
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
+from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.policies import Policy
 from penstock.broker.queue_maker import BackingFactory, QueueMaker
 from penstock.broker.replies import Replies
@@ -79,6 +80,7 @@ class Broker:
         self.events = EventBook()
         self.sampling = Sampling(self.events, no_times)
         engine.events = self.events
+        self.pipelines = PipelineRegistry()
         self.node_name: str = ""
         self.schedule = Schedule()
         self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries

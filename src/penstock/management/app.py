@@ -35,6 +35,7 @@ from penstock.management.definitions_api import DefinitionsApi
 from penstock.management.limits_api import LimitsApi
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
+from penstock.management.pipelines_api import PipelinesApi
 from penstock.management.queue_api import QueueApi
 from penstock.management.resources_api import ResourcesApi
 from penstock.management.vhost_api import VhostApi
@@ -92,6 +93,7 @@ class ManagementServer:
         self._limits = LimitsApi(view.broker, self._on_loop, segment_entries)
         self._vhost = VhostApi(view.broker, view, self._on_loop, segment_entries)
         self._resources = ResourcesApi(view.broker.admission.alarms, view.node_name, self._on_loop)
+        self._pipelines = PipelinesApi(view.broker, self._on_loop)
         self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -190,6 +192,7 @@ class ManagementServer:
             "/api/consumers/{vhost}": api.consumers,
             "/api/penstock/storage": api.storage,
             "/api/penstock/flow": api.flow,
+            "/api/penstock/pipelines": self._pipelines.pipelines,
             "/api/health/checks/alarms": self._resources.check_alarms,
             "/api/health/checks/local-alarms": self._resources.check_local_alarms,
         }.items():

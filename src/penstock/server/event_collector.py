@@ -67,6 +67,7 @@ class EventCollector:
         self._log.start()
         book = self._book
         book.on = True
+        book.directory = str(self._log.directory)
         self._broker.flow.book.noting = True
         book.now_ms = time.time_ns() // 1_000_000
         self._began_ms = self._walked_ms = now_ms

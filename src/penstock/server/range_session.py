@@ -22,6 +22,7 @@ from penstock.core.errors import AccessRefused, BrokerError, NotFound, ResourceL
 from penstock.server.range_desk import RangeDesk
 from penstock.server.range_leases import Fenced, LeaseGone, RangeLeases
 from penstock.server.range_reading import ReadingDesk
+from penstock.server.range_reporting import ReportingDesk
 from penstock.server.range_subscribing import SubscribingDesk
 from penstock.server.session import Session
 from penstock.server.session_events import entered, left
@@ -52,6 +53,7 @@ class RangeSession(Session):
         self._desks: list[RangeDesk] = [
             reading,
             SubscribingDesk(self, broker, leases, reading),
+            ReportingDesk(self, broker),
         ]
         self._by_kind = {kind: desk for desk in self._desks for kind in desk.kinds}
         self._at: RangeDesk = self._desks[0]  # who has the last request

@@ -21,6 +21,7 @@ PIPELINES: Final[dict[str, Entry]] = {
     "archive": Entry(
         "penstock.cli.pipelines.archive:archive", "Land a queue in a table, each message once."
     ),
+    "list": Entry("penstock.cli.pipelines.listing:listing", "Pipelines that report to a broker."),
 }
 
 
