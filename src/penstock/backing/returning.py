@@ -11,9 +11,17 @@ the flags travel along.
 Until that group is synced the record of the old place, if a segment has one, is left as it
 is: a mark or a removed file that reached the disk before the journal would lose the message.
 
+**To another queue.**  What was fetched here and published to others in the same turn is let go
+at once (``ack_moved``): the acknowledgement lies in the journal's block that has the publishes, so
+a crash finds the message here or there, never in both and never nowhere.  Two things could break
+that, and both wait for the sync: the record here that a segment has (as above), and a record there,
+which a segment must not have before the journal (``expect_moved``, ``moved_in``).
+
 **Attempts** are counted in the flags, and a record is written with what they are then.  What is
 counted later is in the journal, and in the marks of the segment once there is a record.
 """
+
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -30,6 +38,9 @@ from penstock.core.message import (
     attempts_of,
 )
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+
+UNKNOWN_POSITION: Final = 1 << 62
+"""Of the journal, behind whatever it will have: what is being published just now."""
 
 
 class ReturningMessages(EndingMessages):
@@ -188,6 +199,30 @@ class ReturningMessages(EndingMessages):
         if self._expiring:
             self._note_expiries(messages, len(messages))
         self._append_tail(messages, size)
+
+    # -- to another queue ------------------------------------------------------------------
+
+    def ack_moved(self, messages: list[Message]) -> None:
+        """As ``ack``, of what was published to other queues in this same turn."""
+        left = [_old_place(message) for message in messages if message.flags & INDEXED]
+        for message in messages:
+            message.flags &= ~INDEXED
+        self.ack(messages)
+        if left:
+            self._left.append((int(self._engine.journal.position), left))
+            self._settle_left()
+
+    def expect_moved(self) -> None:
+        """What comes until ``moved_in`` is taken from another queue, in this turn."""
+        self._first_unsafe()
+        self._unsafe.append((int(self._next_seq_id), UNKNOWN_POSITION))
+
+    def moved_in(self) -> None:
+        """It has come."""
+        first, position = self._unsafe.pop()
+        assert position == UNKNOWN_POSITION
+        if first < self._next_seq_id:
+            self._note_unsafe(first)
 
     def note_attempts(self, messages: list[Message]) -> None:
         count = self._engine.journal.note_attempts(self.queue_id, messages)

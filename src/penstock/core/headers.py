@@ -18,10 +18,21 @@ DELAY_MAX_MS: Final = 10 * 365 * 86_400_000
 
 
 class HeaderReader:
-    """Reads one header; the content stays as it is."""
+    """Reads what is asked of a message; the content stays as it is."""
 
     def read(self, message: Message, name: str) -> object:
         """The value, None when there is none; cheap when the name does not occur at all."""
+        raise NotImplementedError
+
+    def marks(self, content: bytes, now_ms: int) -> tuple[int, int]:
+        """The flags of a content that was accepted before, and when it expires if it comes now.
+
+        Of flags those a publisher decides: see ``core.message``.
+        """
+        raise NotImplementedError
+
+    def facts(self, content: bytes) -> dict[str, object]:
+        """What exchanges may route it by, besides its key."""
         raise NotImplementedError
 
 
