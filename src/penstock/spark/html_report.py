@@ -1,0 +1,285 @@
+"""A report as one HTML file: no network, no script, readable by eye, by ear and on paper.
+
+In: a ``Page`` of sections, each with words, facts, charts and tables, made of plain values.
+Out: text.  Every chart is an SVG with the table of its numbers beside it, so nothing is said by
+a picture alone; light and dark follow the reader's system.
+
+What is shown comes from messages, and whoever can publish decides what is in them: *all* text
+goes through ``shown``, which escapes, makes control and direction-changing characters visible,
+and cuts what is long.  The page's policy forbids the browser to load or run anything, should
+that ever fail.
+"""
+
+import html
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+TEXT_MAX = 2000
+LABEL_MAX = 60
+WIDTH = 640
+ROW = 22
+PLOT_HEIGHT = 180
+MARGIN_LEFT = 56
+LINES_MAX = 8
+"""So many lines of one chart can be told apart; the rest is in the table."""
+
+Value = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One number per label, drawn as horizontal bars."""
+
+    title: str
+    rows: Sequence[tuple[str, float]]
+    label: str = "name"
+    unit: str = "messages"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Several numbers per point of an axis; None = nothing was measured there."""
+
+    title: str
+    points: Sequence[str]
+    series: Sequence[tuple[str, Sequence[float | None]]]
+    label: str = "time"
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """``preformatted`` names columns whose text keeps its line breaks."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    preformatted: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    text: str = ""
+    parts: Sequence[Bars | Lines | Table] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    title: str
+    facts: Sequence[tuple[str, Value]]
+    sections: Sequence[Section] = field(default_factory=list)
+    verdict: str = ""
+
+
+STYLE = """\
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;
+--bar:#0969da;--l0:#0969da;--l1:#bc4c00;--l2:#1a7f37;--l3:#8250df;--l4:#bf3989;--l5:#9a6700;--l6:#1b7c83;--l7:#57606a}
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--paper:#0d1117;--line:#3d444d;
+--bar:#58a6ff;--l0:#58a6ff;--l1:#f0883e;--l2:#3fb950;--l3:#bc8cff;--l4:#f778ba;--l5:#d29922;
+--l6:#56d4dd;--l7:#9198a1}}
+body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:64rem;
+margin:0 auto;padding:1.5rem}
+h1{font-size:1.6rem}h3{margin-bottom:.3rem}h2{margin-top:2.5rem;border-bottom:1px solid var(--line)}
+p.verdict{font-size:1.15rem;border-left:4px solid var(--bar);padding-left:.8rem}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dt{color:var(--soft)}
+dd{margin:0}.pair{display:flex;flex-wrap:wrap;gap:1.5rem;align-items:flex-start}
+figure{margin:0;flex:1 1 26rem;min-width:0}svg{max-width:100%;height:auto}
+.scroll{overflow-x:auto;max-width:100%;max-height:32rem;overflow-y:auto}
+table{border-collapse:collapse;font-size:.9rem}caption{text-align:left;color:var(--soft)}
+th,td{text-align:left;vertical-align:top;padding:.15rem .7rem .15rem 0;
+border-bottom:1px solid var(--line);overflow-wrap:anywhere;max-width:32rem}
+td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td pre{margin:0;white-space:pre-wrap;font-size:.85rem}
+svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--soft)}
+svg .bar{fill:var(--bar)}svg .axis{stroke:var(--line)}
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(report: Page) -> str:
+    """The whole file."""
+    title = shown(report.title)
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}</title><style>{STYLE}</style></head><body><main>",
+        f"<h1>{title}</h1>",
+    ]
+    if report.verdict:
+        parts.append(f'<p class="verdict">{shown(report.verdict)}</p>')
+    facts = "".join(
+        f"<dt>{shown(name)}</dt><dd>{shown(value)}</dd>" for name, value in report.facts
+    )
+    parts.append(f"<dl>{facts}</dl>")
+    parts += [_section(section) for section in report.sections]
+    parts.append("</main></body></html>\n")
+    return "\n".join(parts)
+
+
+# -- text ------------------------------------------------------------------------------------
+
+
+def shown(value: Value, length_max: int = TEXT_MAX) -> str:
+    """Safe in any place of the page; see the head of this file."""
+    if value is None:
+        return "–"
+    text = number(value) if isinstance(value, (int, float)) else value
+    if len(text) > length_max:
+        text = text[:length_max] + "…"
+    return html.escape("".join(_visible(c) for c in text), quote=True)
+
+
+def number(value: float) -> str:
+    """In a form people read: 12,345 or 0.42 or 1.2e+09."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _visible(character: str) -> str:
+    """Control characters and those that turn the direction of text become their names."""
+    if character in "\n\t":
+        return character
+    kind = unicodedata.category(character)
+    if kind in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return f"\\u{{{ord(character):x}}}"
+    return character
+
+
+# -- parts -----------------------------------------------------------------------------------
+
+
+def _section(section: Section) -> str:
+    parts = [f"<section><h2>{shown(section.title)}</h2>"]
+    if section.text:
+        parts.append(f"<p>{shown(section.text)}</p>")
+    parts += [_part(part) for part in section.parts]
+    return "\n".join([*parts, "</section>"])
+
+
+def _part(part: Bars | Lines | Table) -> str:
+    if isinstance(part, Table):
+        return f"<h3>{shown(part.title)}</h3>{_table(part)}"
+    if isinstance(part, Bars):
+        drawn = _bars(part)
+        numbers = Table(part.title, (part.label, part.unit), part.rows)
+    else:
+        drawn = _lines(part)
+        columns = (part.label, *(name for name, _ in part.series))
+        values = [values for _, values in part.series]
+        rows = [[point, *(v[at] for v in values)] for at, point in enumerate(part.points)]
+        numbers = Table(part.title, columns, rows)
+    pair = f'<div class="pair"><figure>{drawn}</figure>{_table(numbers)}</div>'
+    return f"<h3>{shown(part.title)}</h3>{pair}"
+
+
+def _table(table: Table) -> str:
+    if not table.rows:
+        return "<p>nothing</p>"
+    kept = [name in table.preformatted for name in table.columns]
+    head = "".join(f'<th scope="col">{shown(name)}</th>' for name in table.columns)
+    rows = []
+    for row in table.rows:
+        cells = [_cell(value, pre=pre) for value, pre in zip(row, kept, strict=True)]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f'<div class="scroll"><table><caption>{shown(table.title)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _cell(value: Value, *, pre: bool) -> str:
+    if isinstance(value, (int, float)):
+        return f'<td class="n">{shown(value)}</td>'
+    return f"<td><pre>{shown(value)}</pre></td>" if pre else f"<td>{shown(value)}</td>"
+
+
+# -- charts ----------------------------------------------------------------------------------
+
+
+def _bars(chart: Bars) -> str:
+    most = max((value for _, value in chart.rows), default=0) or 1
+    label_width = 220
+    room = WIDTH - label_width - 70
+    drawn = []
+    for at, (label, value) in enumerate(chart.rows):
+        y = at * ROW
+        width = max(room * max(value, 0) / most, 1)
+        name = shown(label, LABEL_MAX)
+        short = shown(label, 30)
+        drawn.append(
+            f'<g><title>{name}: {shown(value)}</title><text x="{label_width - 6}" y="{y + 15}" '
+            f'text-anchor="end">{short}</text><rect class="bar" x="{label_width}" y="{y + 3}" '
+            f'width="{width:.1f}" height="{ROW - 6}"/><text class="soft" '
+            f'x="{label_width + width + 6:.1f}" y="{y + 15}">{shown(value)}</text></g>'
+        )
+    return _svg(chart.title, max(len(chart.rows) * ROW, ROW), drawn)
+
+
+def _lines(chart: Lines) -> str:
+    known = [v for _, values in chart.series for v in values if v is not None]
+    most = max(known, default=0) or 1
+    drawn = _axes(chart, most)
+    for at, (name, values) in enumerate(chart.series[:LINES_MAX]):
+        drawn += [
+            f'<polyline points="{stretch}" fill="none" stroke="var(--l{at})" stroke-width="2" '
+            f'stroke-linecap="round"/>'
+            for stretch in _stretches(values, most)
+        ]
+        y = PLOT_HEIGHT + 44 + at * 16
+        drawn.append(
+            f'<rect x="{MARGIN_LEFT}" y="{y - 9}" width="10" height="10" fill="var(--l{at})"/>'
+            f'<text x="{MARGIN_LEFT + 16}" y="{y}">{shown(name, LABEL_MAX)}</text>'
+        )
+    height = PLOT_HEIGHT + 40 + min(len(chart.series), LINES_MAX) * 16
+    return _svg(chart.title, height, drawn)
+
+
+def _axes(chart: Lines, most: float) -> list[str]:
+    floor = PLOT_HEIGHT + 8
+    drawn = [
+        f'<line class="axis" x1="{MARGIN_LEFT}" y1="{floor}" x2="{WIDTH}" y2="{floor}"/>',
+        f'<text class="soft" x="{MARGIN_LEFT - 6}" y="14" text-anchor="end">{shown(most)}</text>',
+        f'<text class="soft" x="{MARGIN_LEFT - 6}" y="{floor}" text-anchor="end">0</text>',
+    ]
+    if chart.unit:
+        drawn.append(f'<text class="soft" x="{MARGIN_LEFT + 4}" y="14">{shown(chart.unit)}</text>')
+    if chart.points:
+        drawn.append(
+            f'<text class="soft" x="{MARGIN_LEFT}" y="{floor + 16}">'
+            f"{shown(chart.points[0], 30)}</text>"
+            f'<text class="soft" x="{WIDTH}" y="{floor + 16}" text-anchor="end">'
+            f"{shown(chart.points[-1], 30)}</text>"
+        )
+    return drawn
+
+
+def _stretches(values: Sequence[float | None], most: float) -> list[str]:
+    """Points of the lines between the gaps; a lonely point becomes a dot."""
+    step = (WIDTH - MARGIN_LEFT) / max(len(values) - 1, 1)
+    stretches: list[list[str]] = [[]]
+    for at, value in enumerate(values):
+        if value is None:
+            stretches.append([])
+            continue
+        x = MARGIN_LEFT + at * step
+        y = 8 + PLOT_HEIGHT * (1 - max(value, 0) / most)
+        stretches[-1].append(f"{x:.1f},{y:.1f}")
+    return [" ".join(s * 2 if len(s) == 1 else s) for s in stretches if s]
+
+
+def _svg(title: str, height: int, drawn: list[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
+        f'aria-label="{shown(title)}; the numbers are in the table beside it">'
+        f"{''.join(drawn)}</svg>"
+    )

@@ -1,0 +1,135 @@
+"""What messages contain must not act in the page, and nothing is told by a picture alone."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+from penstock.spark.html_report import Bars, Lines, Page, Section, Table, number, page, shown
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</title></style><svg onload=alert(1)>",
+    "javascript:alert(1)",
+    "]]><!--",
+    "a\u202egpj.exe\x00\x1b[31m\ud800",
+]
+ALLOWED = (
+    *("html", "head", "meta", "title", "style", "body", "main", "section", "div", "figure"),
+    *("h1", "h2", "h3", "p", "dl", "dt", "dd", "pre"),
+    *("svg", "g", "rect", "text", "line", "polyline"),
+    *("table", "caption", "thead", "tbody", "tr", "th", "td"),
+)
+
+
+class Reader(HTMLParser):
+    """Collects elements, attributes and text as a browser would see them."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def a_page(text: str) -> str:
+    return page(
+        Page(
+            text,
+            [(text, text), ("number", 12345)],
+            [
+                Section(
+                    text,
+                    text,
+                    [
+                        Bars(text, [(text, 3), ("b", 0)], text, text),
+                        Lines(text, [text, "2"], [(text, [1.0, None])], text, text),
+                        Table(text, [text, "p"], [[text, text], [None, 1.5]], ["p"]),
+                    ],
+                )
+            ],
+            verdict=text,
+        )
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_from_outside_becomes_markup(text: str) -> None:
+    found = Reader(a_page(text))
+    assert found.open == []
+    assert set(found.tags) <= set(ALLOWED)
+    plain = Reader(a_page("plain"))
+    assert found.tags == plain.tags
+    assert [name for name, _ in found.attributes] == [name for name, _ in plain.attributes]
+    a_page(text).encode()  # lone surrogates are gone
+
+
+def test_nothing_is_loaded_from_anywhere() -> None:
+    source = a_page("plain")
+    assert "default-src 'none'" in source
+    for word in ("http://", "https://", "url(", "@import", "<script", "src="):
+        assert word not in source
+
+
+def test_every_chart_has_its_numbers_beside_it() -> None:
+    source = page(
+        Page(
+            "t",
+            [],
+            [
+                Section("s", parts=[Bars("reasons", [("rejected", 1234), ("expired", 5)])]),
+                Section(
+                    "l", parts=[Lines("waits", ["a", "b"], [("p50", [1.5, 2]), ("p99", [3, 4])])]
+                ),
+            ],
+        )
+    )
+    assert source.count("<svg") == source.count("<table") == 2
+    for cell in (">rejected<", ">1,234<", ">p99<", ">1.5<", ">4<"):
+        assert (
+            f"<td{cell}" in source
+            or f'<td class="n"{cell}' in source
+            or f"<th{cell}" in source
+            or f'<th scope="col"{cell}' in source
+        )
+    assert "prefers-color-scheme:dark" in source
+
+
+def test_text_is_cut_and_made_visible() -> None:
+    assert shown("x" * 5000).endswith("…")
+    assert len(shown("x" * 5000)) == 2001
+    assert shown("a\x00\u202eb\n") == "a\\u{0}\\u{202e}b\n"
+    assert shown(None) == "–"
+    assert [number(n) for n in (0, 1234567, 0.12345, 1234.56, float("inf"))] == [
+        "0", "1,234,567", "0.123", "1,234.6", "inf",
+    ]  # fmt: skip
+
+
+def test_an_empty_chart_and_table_are_said_to_be_empty() -> None:
+    assert (
+        page(Page("t", [], [Section("s", parts=[Bars("b", []), Table("x", ["a"], [])])])).count(
+            "nothing"
+        )
+        == 2
+    )
