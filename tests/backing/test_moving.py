@@ -114,13 +114,16 @@ class MovingLife:
         assert self.safe <= set(found), "lost"
         self.safe = set(found)
 
+    def write(self) -> None:
+        self.opened.write_groups()
+
     def live(self) -> None:
         verbs = [
             (20, self.publish),
             (30, self.move),
             (5, self.consume),
             (10, lambda: self.opened.seal(sync=self.rng.random() < 0.6)),
-            (8, lambda: self.opened.write_groups()),
+            (8, self.write),
             (8, self.hear),
             (20, lambda: self.opened.work(self.now_ms, idle=self.rng.random() < 0.2)),
             (20, self.jobs),

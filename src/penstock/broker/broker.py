@@ -344,17 +344,27 @@ class Broker:
         at, and the schedule says that there are more.
         """
         lost: list[Consumer] = []
-        for when_ms, queue in self.schedule.take_due(now_ms, DUE_AT_ONCE):
-            if queue.deleted:
-                continue
-            vhost = self.vhosts[queue.vhost]
-            if vhost.is_expired(queue, now_ms):
-                lost.extend(vhost.delete_queue(queue))
-                continue
-            if when_ms == queue.expiry_due_ms:
-                queue.expiry_due_ms = 0
-                if queue.releases_to is not None:
-                    self._release_room(queue, now_ms)
+        visited: i64 = 0
+        while visited < DUE_AT_ONCE:
+            due = self.schedule.take_due(now_ms, DUE_AT_ONCE - visited)
+            if len(due) == 0:
+                break
+            for when_ms, queue in due:
+                if queue.deleted:
+                    continue
+                vhost = self.vhosts[queue.vhost]
+                if vhost.is_expired(queue, now_ms):
+                    lost.extend(vhost.delete_queue(queue))
+                elif when_ms == queue.expiry_due_ms:
+                    self._visit_due(queue, now_ms)
                 else:
-                    self.expire_messages(queue, now_ms)
+                    continue  # a later entry replaced it
+                visited += 1
         return lost
+
+    def _visit_due(self, queue: Queue, now_ms: i64) -> None:
+        queue.expiry_due_ms = 0
+        if queue.releases_to is not None:
+            self._release_room(queue, now_ms)
+        else:
+            self.expire_messages(queue, now_ms)
