@@ -89,6 +89,9 @@ class MovingLife:
         messages = self.there.fetch(5, EVERYTHING)
         self.there.requeue(messages)
 
+    def write(self) -> None:
+        self.opened.write_groups()
+
     def hear(self) -> None:
         self.opened.hear_groups()
         durable = self.opened.engine.journal.durable_position

@@ -18,12 +18,14 @@ from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
 from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.policies import Policy
+from penstock.broker.pouring import Pouring
 from penstock.broker.queue_maker import BackingFactory, QueueMaker
 from penstock.broker.replies import Replies
 from penstock.broker.routes import check_connection_limits, check_node_limit
+from penstock.broker.staging import Staging
 from penstock.broker.sweep import Sweep
 from penstock.broker.vhost import IncarnationSource, Vhost
-from penstock.broker.waiting_rooms import is_backlog
+from penstock.broker.waiting_rooms import is_backlog, is_staged
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
@@ -98,6 +100,14 @@ class Broker:
         )
         self.admission = Admission(Alarms(engine.ram))
         self.budgets = Budgets(self.vhosts, self.admission.vhost_reasons)
+        self.staging = Staging(
+            self.vhosts,
+            definitions,
+            engine,
+            Pouring(engine, header_reader),
+            self.admission,
+            lambda: len(self.dead_letters.deaths) > 0,
+        )
         self._wakeups: list[Queue] = []
         self._refills: list[Queue] = []
         self._letter_writer = letter_writer
@@ -142,6 +152,7 @@ class Broker:
             if is_backlog(queue.name):
                 vhost.topics.attach(cast(Exchange, queue.releases_to))
         self._bind_all(topology)
+        self.staging.open(topology)
 
     def adopt(self, topology: Topology, found: dict[int, FoundQueue]) -> None:
         """Give the queues the messages the disk remembers."""
@@ -158,6 +169,7 @@ class Broker:
         for vhost in self.vhosts.values():
             for topic in vhost.topics.topics.values():
                 topic.look()
+        self.staging.adopt(0)
 
     def _take_rules(self, topology: Topology) -> None:
         """Before there are queues: they are made by what holds."""
@@ -263,6 +275,9 @@ class Broker:
         """Something in a waiting room may go on."""
         room.awake = False
         if room.deleted:
+            return
+        if is_staged(room.name):
+            self.staging.woken(room)
             return
         exchange = cast(Exchange, room.releases_to)
         if exchange.delays:

@@ -1,10 +1,12 @@
-"""Where messages wait behind an exchange: a queue that nobody sees, consumes from or declares.
+"""Where messages wait out of sight: a queue that nobody sees, consumes from or declares.
 
     x-delayed-message   takes its room for a destination of messages that have a delay (delays.py)
     x-nsq-topic         takes its room for the only destination while it holds (topics.py)
+    a staged set        takes its room for messages of a batch that may be committed (staging.py)
 
 The room of a durable exchange is a durable queue whose name begins with ``amq.delayed.`` or
-``amq.backlog.``, which no client may use.
+``amq.backlog.``, that of a staged set one that begins with ``amq.staged.``; no client may use such
+names.
 """
 
 from collections.abc import Callable
@@ -19,6 +21,9 @@ from penstock.storage.definitions import Definitions
 PREFIXES: Final = {DELAYED: "amq.delayed.", NSQ_TOPIC: "amq.backlog."}
 """By the types of exchanges that have a room."""
 
+STAGED: Final = "amq.staged."
+"""Rooms of staged sets, which belong to no exchange."""
+
 NewQueue = Callable[[int, str, str, bool], Queue]
 """(queue id, name, incarnation, kept) -> a queue that nothing else knows."""
 
@@ -27,8 +32,12 @@ def is_backlog(name: str) -> bool:
     return name.startswith(PREFIXES[NSQ_TOPIC])
 
 
+def is_staged(name: str) -> bool:
+    return name.startswith(STAGED)
+
+
 def is_room(name: str) -> bool:
-    return name.startswith(PREFIXES[DELAYED]) or is_backlog(name)
+    return name.startswith(PREFIXES[DELAYED]) or is_backlog(name) or is_staged(name)
 
 
 def has_room(exchange: Exchange) -> bool:
@@ -68,7 +77,32 @@ class WaitingRooms:
                 QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
             )
 
+    def open_staged(self, owner: object) -> Queue:
+        """For a set that begins."""
+        incarnation = self._new_incarnation()
+        name = STAGED + incarnation
+        queue_id = self._definitions.next_queue_id()
+        self._definitions.put_queue(
+            QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
+        )
+        return self._attach_staged(owner, self._new_queue(queue_id, name, incarnation, True))
+
+    def _attach_staged(self, owner: object, queue: Queue) -> Queue:
+        queue.releases_to = owner
+        self.rooms[queue.name] = queue
+        return queue
+
+    def close_staged(self, queue: Queue) -> None:
+        """Its set is poured, or dropped with what is in it."""
+        del self.rooms[queue.name]
+        queue.deleted = True
+        queue.backing.delete()
+        self._definitions.delete_queue(self._vhost, queue.name)
+
     def recover(self, record: QueueRecord, exchanges: dict[str, Exchange]) -> Queue:
+        if is_staged(record.name):
+            queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
+            return self._attach_staged(STAGED, queue)  # until its set is known
         exchange = exchanges.get(record.name.split(".", 2)[2])
         if exchange is None or not has_room(exchange):
             raise Corrupt(f"the room {record.name!r} belongs to no exchange that has one")

@@ -35,6 +35,10 @@ class HeaderReader:
         """What exchanges may route it by, besides its key."""
         raise NotImplementedError
 
+    def names(self, address: bytes) -> tuple[str, str]:
+        """Exchange and routing key of an address as messages carry it."""
+        raise NotImplementedError
+
 
 def delay_in(value: object) -> int:
     """Milliseconds that a value of ``x-delay`` asks for: a number, or text that is one.

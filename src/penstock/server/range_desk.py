@@ -5,6 +5,7 @@ other.  What the requests mean is the matter of desks, one file each:
 
     range_reading      OPEN WAIT PLAN RANGE ACK CLOSE
     range_subscribing  SUBSCRIBE START OFFSET_AT
+    range_staging      STAGE_* TXN_* PUBLISH TARGET
     range_reporting    REPORT EVENT_FILES EVENT_READ
 
 A desk writes its reply to ``session.out`` and raises what it refuses.  A reply that must wait

@@ -23,6 +23,7 @@ from penstock.server.range_desk import RangeDesk
 from penstock.server.range_leases import Fenced, LeaseGone, RangeLeases
 from penstock.server.range_reading import ReadingDesk
 from penstock.server.range_reporting import ReportingDesk
+from penstock.server.range_staging import StagingDesk
 from penstock.server.range_subscribing import SubscribingDesk
 from penstock.server.session import Session
 from penstock.server.session_events import entered, left
@@ -53,6 +54,7 @@ class RangeSession(Session):
         self._desks: list[RangeDesk] = [
             reading,
             SubscribingDesk(self, broker, leases, reading),
+            StagingDesk(self, broker),
             ReportingDesk(self, broker),
         ]
         self._by_kind = {kind: desk for desk in self._desks for kind in desk.kinds}

@@ -91,6 +91,7 @@ class Turn:
         if self._broker.replies.count_answered() > 0:
             self._answer()
         scanned = self._broker.scan_channels(now_ms)
+        self._broker.staging.work(self.flow, now_ms)
         self._deliver(now_ms)
         next_ms = self._broker.schedule.next_ms()
         if next_ms > 0 and next_ms <= now_ms:
@@ -100,6 +101,7 @@ class Turn:
         self._deliver(now_ms)
         swept = self._broker.sweep.run()
         self._commit_definitions()
+        self._tell_stagers()
         self._commit(now_ms)
         self.collect()
         self._engine.disk_is_short = self._look().alarms.disk
@@ -192,6 +194,13 @@ class Turn:
         else:
             self._committer.submit(group)
 
+    def _tell_stagers(self) -> None:
+        """Those whose staged sets or batches have moved; what that means is on disk."""
+        for watcher in self._broker.staging.take_told():
+            session = cast(Session, watcher)
+            session.confirm(self._engine.journal.durable_position)
+            self.fed(session)
+
     def _commit_definitions(self) -> None:
         """Before the log: a queue that is deleted there must not come back empty from here.
 
@@ -252,6 +261,7 @@ class Turn:
             or broker.has_wakeups()
             or broker.has_refills()
             or broker.replies.count_answered() > 0
+            or broker.staging.has_work()
         )
 
     def next_due_ms(self) -> i64:

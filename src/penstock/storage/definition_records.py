@@ -5,6 +5,8 @@ They carry values and decide nothing; who declares writes them, who starts reads
 
 from typing import Final
 
+from penstock.storage.definition_staging import ProducerRecord, StagedSetRecord
+
 
 class VhostRecord:
     """``segment_entries``: of its queues' index; it must never change under data."""
@@ -198,6 +200,8 @@ class Topology:
         "permissions",
         "policies",
         "queues",
+        "staged_producers",
+        "staged_sets",
         "topic_permissions",
         "users",
         "vhosts",
@@ -213,3 +217,5 @@ class Topology:
         self.exchanges: list[ExchangeRecord] = []
         self.queues: list[QueueRecord] = []
         self.bindings: list[BindingRecord] = []
+        self.staged_sets: list[StagedSetRecord] = []
+        self.staged_producers: list[ProducerRecord] = []

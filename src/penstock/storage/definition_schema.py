@@ -6,6 +6,8 @@ the old version, which is upgraded at the next start.
 
 from typing import Final
 
+from penstock.storage.definition_staging import STAGING
+
 FORMAT_VERSION: Final = 6
 
 _LEAVING: Final = """
@@ -62,6 +64,7 @@ CREATE INDEX bindings_by_destination ON bindings (vhost, destination_type, desti
     + _RULES
     + _LEAVING
     + _RANGE_STARTS
+    + STAGING
 )
 
 UPGRADES: Final = {
@@ -72,6 +75,6 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
     + _RULES,
     3: "ALTER TABLE queues ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
     4: "ALTER TABLE bindings ADD COLUMN number INTEGER NOT NULL DEFAULT 0;" + _LEAVING,
-    5: _RANGE_STARTS,
+    5: _RANGE_STARTS + STAGING,
 }
 """Version to the statements that make the next one of it."""

@@ -40,6 +40,7 @@ from penstock.storage.definition_records import (
     VhostRecord,
 )
 from penstock.storage.definition_schema import FORMAT_VERSION, SCHEMA, UPGRADES
+from penstock.storage.definition_staging import StagingTables
 from penstock.storage.definition_sweep import (
     FROM_EXCHANGE,
     SWEPT_AT_ONCE,
@@ -88,6 +89,7 @@ class Definitions:
         self._next_binding_number = 1
         # The node's loop and its closing code may run in different threads, never at once.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.staging = StagingTables(self._db, self._change)
         try:
             self._open()
         except sqlite3.DatabaseError as error:
@@ -206,7 +208,7 @@ class Definitions:
         self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
         tables = ("permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
         self._departures.forget_vhost(name)
-        for table in (*tables, "leaving", "range_starts"):
+        for table in (*tables, "leaving", "range_starts", "staged_sets", "staged_producers"):
             self._change(f"DELETE FROM {table} WHERE vhost = ?", name_to_cell(name))  # noqa: S608
         self._delete_limits("vhost", name)
 
@@ -460,6 +462,8 @@ class Definitions:
             topology.bindings.append(
                 BindingRecord(vhost, source, destination, destination_type, key, arguments)
             )
+        topology.staged_sets = self.staging.load_sets()
+        topology.staged_producers = self.staging.load_producers()
         return topology
 
     def _load_rules(self, topology: Topology) -> None:

@@ -7,6 +7,7 @@ from mypy_extensions import i64
 
 from penstock.core.headers import HeaderReader
 from penstock.core.message import Message
+from penstock.wire.amqp.header_edit import names_in
 from penstock.wire.amqp.properties import decode_properties, has_header_key
 from penstock.wire.amqp.routing_facts import routing_facts
 from penstock.wire.amqp.skim import ANYBODY, PropertySkim
@@ -32,6 +33,9 @@ class AmqpHeaderReader(HeaderReader):
         accepted = skim.read(content, 0, end, now_ms, ANYBODY)
         assert accepted, "it came through the same door before"
         return int(skim.flags), int(skim.expires_at_ms)
+
+    def names(self, address: bytes) -> tuple[str, str]:
+        return names_in(address)
 
     def facts(self, content: bytes) -> dict[str, object]:
         return routing_facts(content)

@@ -1,0 +1,524 @@
+"""Batches that are published whole or not at all, and once: staged sets and their commit.
+
+A program that works in batches (a Spark query) computes a batch in many tasks, and may compute it
+twice: after a crash it starts again from its last checkpoint.  If its tasks published, a crash
+would double what they had published.  So they *stage*, and one commit decides:
+
+    stage     task ─► set, a hidden durable queue ─► on disk: "finished"
+    commit    driver: (producer, run, batch, sets in order)
+                  batch <= the producer's last one   duplicate: the sets are dropped
+                  else                               the decision: one row, see below
+    pour      the sets' messages go where their addresses lead, in order, some at a time
+
+**The decision** is a transaction of ``definitions.db``: the producer's last batch becomes this
+one, and each set gets its place in it.  It is on disk before anything is poured, so from there
+on the batch will be published, whatever happens; and if the program asks again, because it died
+before it noted the answer, it is a duplicate.
+
+**Pouring** a slice is: fetch from the set, publish to the queues, acknowledge in the set.  All of
+it is in one turn, so it lies in one block of the journal (only the turn seals blocks,
+``server.turn``), and a block is believed whole or not at all.  A crash therefore finds a message
+in its set or in its queues.  Two more things must hold for that, since journal and segments reach
+the disk at their own times; ``backing.returning`` sees to them (``ack_moved``, ``expect_moved``):
+only after the block's sync does a segment of the set lose a record, or one of a queue get it.
+Contents in the message store are not copied; their count moves within the same block.
+
+After a start what is left in decided sets is poured on.  Sets are dropped when they are poured
+and all of it is on disk; only then is "committed" said.
+
+``delays`` and ``topics`` settle later instead, when what they published is on disk, and may double:
+their messages are changed on the way, and a delay that is waited for twice harms nobody.  Here a
+batch must not double at all.  What a delayed exchange or a topic's backlog does with what was
+poured into it is theirs again.
+
+**Who may commit.**  A producer is a query, a run is one start of it.  The first word of a new run
+fences those before it: a driver that was believed dead and lives is told so, and cannot commit
+in between.  ``FENCED_RUNS_MAX`` are remembered.  That runs come and go may be decided wrongly (the
+broker sees only names), what is published cannot: a batch has one number, and it counts once.
+
+**What ends a set**: its batch's pouring; a commit of its producer with that number or a higher one;
+an abort; its connection, before it is finished; its age (``set_ttl_ms``), unless it is decided; a
+start, if it was not finished.  Producers are forgotten ``producer_ttl_ms`` after their last word.
+
+**Who else waits.**  A slice is small (``POURED_AT_ONCE``), one a turn over all batches, and those
+of different producers take turns.  None is poured while the journal is behind, while the disk is
+short, or while dead letters wait; under a memory alarm pouring goes on: it takes nothing more,
+and consumers are waiting for it.  What is staged lies in queues, so paging, alarms and the
+budgets of virtual hosts count it as they count everything.
+
+Invariants (``check``):
+  S1  every set has its room, and every such room its set
+  S2  a set has a place exactly while it is in a batch that is being poured
+  S3  batches of one producer are poured in the order of their numbers, up to its last one
+  S4  what is not decided is of a batch above its producer's last one
+  S5  between turns nothing in a set's room is handed out
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.admission import Admission
+from penstock.broker.flow import Flow
+from penstock.broker.pouring import Pouring
+from penstock.broker.staged import (
+    DECIDED,
+    ENDING,
+    FINISHED,
+    GONE,
+    OPEN,
+    Batch,
+    RunFenced,
+    StagedSet,
+)
+from penstock.broker.vhost import Vhost
+from penstock.broker.waiting_rooms import is_staged
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.message import PERSISTENT, Address, Message
+from penstock.queues.queue import Queue
+from penstock.storage.definition_records import Topology
+from penstock.storage.definition_staging import NO_BATCH, UNDECIDED, ProducerRecord, StagedSetRecord
+from penstock.storage.definitions import Definitions
+from penstock.storage.engine import Engine
+
+POURED_AT_ONCE: Final = 512
+POURED_BYTES_MAX: Final = 1024 * 1024
+FULL_WAIT_MS: Final = 50
+"""A queue that has no room is asked again after so long."""
+HOUSEKEEPING_MS: Final = 1000
+SETS_MAX: Final = 4096
+"""Of a virtual host, not decided: each costs a queue."""
+PRODUCERS_MAX: Final = 100_000
+FENCED_RUNS_MAX: Final = 32
+DAY_MS: Final = 86_400_000
+
+Key = tuple[str, str]
+"""(virtual host, producer) or (virtual host, name of a set)"""
+
+
+@final
+class Staging:
+    """One for a node.  ``told`` are the watchers of sets and batches that have moved."""
+
+    def __init__(
+        self,
+        vhosts: dict[str, Vhost],
+        definitions: Definitions,
+        engine: Engine,
+        pouring: Pouring,
+        admission: Admission,
+        letters_wait: Callable[[], bool],
+    ) -> None:
+        self.set_ttl_ms: int = DAY_MS
+        self.producer_ttl_ms: int = 30 * DAY_MS
+        self.message_bytes_max: int = 1 << 27
+        self.told: list[object] = []
+        self.pouring = pouring
+        self.poured_count: int = 0
+        self.sets: dict[Key, StagedSet] = {}
+        self.producers: dict[Key, ProducerRecord] = {}
+        self._vhosts = vhosts
+        self._definitions = definitions
+        self._engine = engine
+        self._admission = admission
+        self._letters_wait = letters_wait
+        self._ending: list[StagedSet] = []
+        self._batches: dict[Key, deque[Batch]] = {}  # under way; the first of each is poured
+        self._turns: deque[Key] = deque()  # whose batch is next
+        self._moved: bool = False
+        self._kept_at_ms: int = 0
+
+    # -- opening -----------------------------------------------------------------------------
+
+    def open(self, topology: Topology) -> None:
+        """What the definitions remember; rooms are there, and empty yet."""
+        for producer in topology.staged_producers:
+            self.producers[(producer.vhost, producer.producer)] = producer
+        for record in topology.staged_sets:
+            vhost = self._vhosts[record.vhost]
+            staged = StagedSet(record, vhost, vhost.rooms.rooms[record.name])
+            staged.queue.releases_to = staged
+            self.sets[(record.vhost, record.name)] = staged
+            staged.state = FINISHED if record.finished else OPEN
+
+    def adopt(self, now_ms: i64) -> None:
+        """The rooms have their messages again: what was decided goes on, the unfinished goes."""
+        for staged in list(self.sets.values()):
+            record = staged.record
+            if not record.finished:
+                self._drop(staged)
+            elif record.place != UNDECIDED:
+                self._resume(staged)
+
+    def _resume(self, staged: StagedSet) -> None:
+        """Sets come in the order of batches and places."""
+        key = (staged.record.vhost, staged.record.producer)
+        batches = self._batches.get(key)
+        if batches is None or batches[-1].number != staged.record.batch:
+            self._begin_pouring(Batch(staged.vhost, key[1], staged.record.batch, [], True))
+            batches = self._batches[key]
+        batches[-1].sets.append(staged)
+        batches[-1].messages += staged.record.messages
+        staged.state = DECIDED
+
+    # -- producers ---------------------------------------------------------------------------
+
+    def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: i64) -> ProducerRecord:
+        """A run speaks: it fences those before it.  Raises RunFenced or AccessRefused."""
+        key = (vhost.name, name)
+        producer = self.producers.get(key)
+        if producer is None:
+            if len(self.producers) >= PRODUCERS_MAX:
+                raise PreconditionFailed(f"there are {PRODUCERS_MAX} producers already")
+            producer = ProducerRecord(vhost.name, name, user, run, [], NO_BATCH, int(now_ms))
+            self.producers[key] = producer
+            self._definitions.staging.put_producer(producer)
+        if producer.user != user:
+            raise AccessRefused(f"producer '{name}' in vhost '{vhost.name}' is another user's")
+        if run in producer.fenced:
+            raise RunFenced(
+                f"producer '{name}' in vhost '{vhost.name}' was started again elsewhere: run"
+                f" '{producer.run}' has taken over from '{run}'"
+            )
+        if run != producer.run:
+            producer.fenced = [*producer.fenced, producer.run][-FENCED_RUNS_MAX:]
+            producer.run = run
+            self._seen(producer, now_ms)
+        return producer
+
+    def _seen(self, producer: ProducerRecord, now_ms: i64) -> None:
+        producer.seen_at_ms = int(now_ms)
+        self._definitions.staging.put_producer(producer)
+
+    def last_batch(self, vhost: Vhost, name: str) -> int:
+        """-1 = none."""
+        producer = self.producers.get((vhost.name, name))
+        return NO_BATCH if producer is None else producer.batch
+
+    # -- staging -----------------------------------------------------------------------------
+
+    def begin(
+        self, vhost: Vhost, user: str, producer: str, run: str, batch: int, now_ms: i64
+    ) -> StagedSet | None:
+        """A new set; None = that batch is committed already."""
+        if batch <= self.enter(vhost, user, producer, run, now_ms).batch:
+            return None
+        if sum(one.vhost is vhost for one in self.sets.values()) >= SETS_MAX:
+            raise PreconditionFailed(f"{SETS_MAX} sets are staged in vhost '{vhost.name}' already")
+        queue = vhost.rooms.open_staged(None)
+        record = StagedSetRecord(vhost.name, queue.name, producer, run, batch, user, int(now_ms))
+        staged = StagedSet(record, vhost, queue)
+        queue.releases_to = staged
+        self.sets[(vhost.name, queue.name)] = staged
+        self._definitions.staging.put_set(record)
+        return staged
+
+    def stage(self, staged: StagedSet, address: Address, run: list[Message], now_ms: i64) -> None:
+        """More of it.  They rest as persistent ones without a time to die, whatever they are."""
+        self._require(staged, OPEN)
+        for message in run:
+            message.flags |= PERSISTENT
+            message.expires_at_ms = 0
+            staged.record.size_bytes += int(message.size)
+        staged.record.messages += len(run)
+        staged.note(address)
+        staged.queue.publish(run, now_ms)
+
+    def end(self, staged: StagedSet) -> None:
+        """Nothing more comes; it is finished when all of it is on disk."""
+        self._require(staged, OPEN)
+        staged.state = ENDING
+        staged.position = int(self._engine.journal.position)
+        self._ending.append(staged)
+        self._moved = True
+
+    def drop(self, staged: StagedSet) -> None:
+        """Nobody will commit it, as far as that is not decided."""
+        if staged.state in (OPEN, ENDING, FINISHED):
+            self._drop(staged)
+
+    def _require(self, staged: StagedSet, state: int) -> None:
+        if staged.state != state:
+            raise PreconditionFailed(
+                f"staged set '{staged.name}' takes nothing more: it has ended, or was dropped"
+                " because its batch was committed or its virtual host is gone"
+            )
+
+    def _drop(self, staged: StagedSet) -> None:
+        del self.sets[(staged.record.vhost, staged.record.name)]
+        staged.state = GONE
+        staged.vhost.rooms.close_staged(staged.queue)
+        self._definitions.staging.delete_set(staged.record)
+        self._tell(staged.watcher)
+
+    # -- deciding ----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        vhost: Vhost,
+        user: str,
+        name: str,
+        run: str,
+        number: int,
+        sets: list[str],
+        judge: Callable[[StagedSet], None],
+        now_ms: i64,
+    ) -> Batch:
+        """Decide; ``judge`` raises if a set may not be published as things are now.
+
+        The batch is done when ``Batch.done`` says so; ``duplicate``: it had been decided before.
+        """
+        producer = self.enter(vhost, user, name, run, now_ms)
+        if number <= producer.batch:
+            self.abort(vhost, user, sets)
+            return self._decided_before(vhost, name, number)
+        chosen = [self._finished(vhost, user, one, name, number) for one in dict.fromkeys(sets)]
+        for staged in chosen:
+            judge(staged)
+        producer.batch = number
+        self._seen(producer, now_ms)
+        batch = Batch(vhost, name, number, chosen, False)
+        for place, staged in enumerate(chosen):
+            staged.record.place = place
+            staged.state = DECIDED
+            batch.messages += staged.record.messages
+            self._definitions.staging.put_set(staged.record)
+        for left in [one for one in self.sets.values() if one.is_of(vhost, name)]:
+            if left.state != DECIDED and left.record.batch <= number:
+                self._drop(left)
+        self._begin_pouring(batch)
+        return batch
+
+    def _finished(
+        self, vhost: Vhost, user: str, name: str, producer: str, number: int
+    ) -> StagedSet:
+        staged = self.sets.get((vhost.name, name))
+        if staged is None or staged.state != FINISHED:
+            raise NotFound(
+                f"no finished staged set '{name}' in vhost '{vhost.name}': it is dropped when its"
+                f" connection breaks before its end, or after {self.set_ttl_ms // 1000} seconds;"
+                " run the batch again"
+            )
+        record = staged.record
+        if (record.producer, record.batch, record.user) != (producer, number, user):
+            raise AccessRefused(f"staged set '{name}' is of another producer, batch or user")
+        return staged
+
+    def _decided_before(self, vhost: Vhost, name: str, number: int) -> Batch:
+        for batch in self._batches.get((vhost.name, name), ()):
+            if batch.number == number:
+                batch.duplicate = True
+                return batch
+        batch = Batch(vhost, name, number, [], False)
+        batch.duplicate = True
+        batch.done = True
+        return batch
+
+    def abort(self, vhost: Vhost, user: str, sets: list[str]) -> int:
+        """Drop those that are not decided; returns how many."""
+        count = 0
+        for name in sets:
+            staged = self.sets.get((vhost.name, name))
+            if staged is not None and staged.record.user == user and staged.state != DECIDED:
+                self._drop(staged)
+                count += 1
+        return count
+
+    # -- the turn ----------------------------------------------------------------------------
+
+    def has_work(self) -> bool:
+        """Would a turn move something, with nothing else happening?"""
+        if self._moved:
+            return True
+        durable = self._engine.journal.durable_position
+        for staged in self._ending:
+            if staged.position <= durable:
+                return True
+        for batches in self._batches.values():
+            batch = batches[0]
+            if batch.is_poured() and batch.position <= durable:
+                return True
+        return False
+
+    def work(self, flow: Flow, now_ms: i64) -> None:
+        """One slice; what it writes to the definitions is committed in this turn."""
+        self._moved = False
+        if self._ending:
+            self._finish_sets()
+        if self._batches:
+            self._end_batches()
+            if not flow.journal_behind and not self._letters_wait() and not self._disk_is_short():
+                self._pour_next(int(now_ms))
+        if not 0 <= int(now_ms) - self._kept_at_ms < HOUSEKEEPING_MS:
+            self._kept_at_ms = int(now_ms)
+            self._keep_house(int(now_ms))
+
+    def take_told(self) -> list[object]:
+        told, self.told = self.told, []
+        return told
+
+    def woken(self, room: Queue) -> None:
+        """The disk has brought something of a set that is being poured."""
+        if isinstance(room.releases_to, StagedSet) and room.releases_to.state == DECIDED:
+            room.releases_to.waits = False
+            self._moved = True
+
+    def _disk_is_short(self) -> bool:
+        return bool(self._admission.alarms.disk or self._admission.stalled)
+
+    def _finish_sets(self) -> None:
+        durable = self._engine.journal.durable_position
+        left: list[StagedSet] = []
+        for staged in self._ending:
+            if staged.state != ENDING:
+                continue
+            if staged.position > durable:
+                left.append(staged)
+                continue
+            staged.state = FINISHED
+            staged.record.finished = True
+            self._definitions.staging.put_set(staged.record)
+            self._tell(staged.watcher)
+        self._ending = left
+
+    def _tell(self, watcher: object) -> None:
+        if watcher is not None:
+            self.told.append(watcher)
+
+    # -- pouring -----------------------------------------------------------------------------
+
+    def _begin_pouring(self, batch: Batch) -> None:
+        key = (batch.vhost.name, batch.producer)
+        batches = self._batches.get(key)
+        if batches is None:
+            batches = deque()
+            self._batches[key] = batches
+            self._turns.append(key)
+        batches.append(batch)
+        self._moved = True
+
+    def _pour_next(self, now_ms: int) -> None:
+        """A slice of the first batch, in turn, that can go on."""
+        for _ in range(len(self._turns)):
+            key = self._turns[0]
+            self._turns.rotate(-1)
+            batch = self._batches[key][0]
+            if not batch.is_poured() and self._pour(batch, now_ms):
+                self._moved = True
+                return
+
+    def _pour(self, batch: Batch, now_ms: int) -> bool:
+        """False: it waits for the disk, or for room in a queue."""
+        staged = batch.sets[batch.at]
+        if staged.waits or 0 <= now_ms - batch.full_at_ms < FULL_WAIT_MS:
+            return False
+        backing = cast(VariableQueue, staged.queue.backing)
+        messages = backing.fetch(POURED_AT_ONCE, POURED_BYTES_MAX)
+        if not messages:
+            if backing.ready_count() > 0:
+                batch.trouble = backing.why_stopped()
+                staged.waits = True
+                return False
+            self._next_set(batch)
+            return True
+        count = self.pouring.pour(batch.vhost, messages, now_ms, batch.resumed)
+        batch.unroutable += self.pouring.unroutable
+        batch.poured += count
+        self.poured_count += count
+        if count < len(messages):
+            backing.unfetch(messages[count:])
+            batch.full_at_ms = now_ms
+        batch.trouble = _full(self.pouring.full)
+        if count > 0:
+            backing.ack_moved(messages[:count])
+        elif messages:
+            return False
+        if backing.ready_count() == 0:
+            self._next_set(batch)
+        return True
+
+    def _next_set(self, batch: Batch) -> None:
+        batch.at += 1
+        if batch.is_poured():
+            batch.position = int(self._engine.journal.position)
+            for watcher in batch.watchers:
+                self._tell(watcher)
+
+    def _end_batches(self) -> None:
+        """All that is poured and on disk: its sets are no more."""
+        durable = self._engine.journal.durable_position
+        for key, batches in list(self._batches.items()):
+            batch = batches[0]
+            if not batch.is_poured() or batch.position > durable:
+                continue
+            for staged in batch.sets:
+                self._drop(staged)
+            batch.done = True
+            batches.popleft()
+            if not batches:
+                del self._batches[key]
+                self._turns.remove(key)
+            self._moved = True
+            for watcher in batch.watchers:
+                self._tell(watcher)
+
+    # -- time --------------------------------------------------------------------------------
+
+    def _keep_house(self, now_ms: int) -> None:
+        busy: set[Key] = set()
+        for staged in list(self.sets.values()):
+            record = staged.record
+            if staged.state != DECIDED and now_ms - record.began_at_ms > self.set_ttl_ms:
+                self._drop(staged)
+            else:
+                busy.add((record.vhost, record.producer))
+        for key, producer in list(self.producers.items()):
+            if key not in busy and now_ms - producer.seen_at_ms > self.producer_ttl_ms:
+                del self.producers[key]
+                self._definitions.staging.delete_producer(producer)
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def totals(self, vhost: str | None = None) -> dict[str, int]:
+        """What lies in sets, of a virtual host or of all."""
+        chosen = [one for one in self.sets.values() if vhost in (None, one.record.vhost)]
+        return {
+            "sets": len(chosen),
+            "sets_being_published": sum(one.state == DECIDED for one in chosen),
+            "messages": sum(int(one.queue.backing.ready_count()) for one in chosen),
+            "bytes": sum(int(one.queue.backing.ready_bytes()) for one in chosen),
+        }
+
+    def check(self) -> None:
+        """Assert the numbered invariants."""
+        rooms = {
+            (vhost.name, name)
+            for vhost in self._vhosts.values()
+            for name in vhost.rooms.rooms
+            if is_staged(name)
+        }
+        assert rooms == set(self.sets), "S1"
+        under_way: list[StagedSet] = []
+        for key, batches in self._batches.items():
+            numbers = [batch.number for batch in batches]
+            assert numbers == sorted(set(numbers)), "S3"
+            assert numbers[-1] <= self.producers[key].batch, "S3"
+            for batch in batches:
+                under_way.extend(batch.sets)
+        assert len(under_way) == len(set(under_way)), "S2"
+        for staged in self.sets.values():
+            decided = staged in under_way
+            assert (staged.record.place != UNDECIDED) == decided, "S2"
+            assert (staged.state == DECIDED) == decided, "S2"
+            producer = self.producers[(staged.record.vhost, staged.record.producer)]
+            assert decided or staged.record.batch > producer.batch, "S4"
+            backing = cast(VariableQueue, staged.queue.backing)
+            assert backing.pending.count == 0, "S5"
+            backing.check()
+
+
+def _full(queue: str) -> str:
+    return f"queue '{queue}' is full and refuses publishes (x-overflow)" if queue else ""
