@@ -10,6 +10,8 @@ library, nothing else of Penstock, so that a cluster gets it as one small archiv
     properties  AMQP content header and field tables, read only
     columns     blocks of messages become Arrow record batches
     source      the batch and the stream reader that Spark calls
+    claims      a stream whose rows are leave to read ranges, for workers that read themselves
+    table_files such workers' part of writing a table
 
 Usage: ``spark.read.format("penstock").option("queue", "orders").load()``.
 """
@@ -40,8 +42,11 @@ class DefaultSource(DataSource):
         return "penstock"
 
     def schema(self) -> "StructType":
+        from pyspark_penstock.claims import claim_schema
         from pyspark_penstock.columns import spark_schema
 
+        if self._settings.claims:
+            return claim_schema()
         return spark_schema(self._settings.columns)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":

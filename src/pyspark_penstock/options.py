@@ -53,6 +53,7 @@ STREAM_ONLY = (
     "pollTimeout",
     "takeOver",
     "processedBelow",
+    "claims",
 )
 
 
@@ -99,6 +100,7 @@ class Settings:
     take_over: bool
     processed_below: int  # known to be done, whatever the checkpoint says
     columns: tuple[str, ...]
+    claims: bool = False  # rows are leave to read, not messages
     given: frozenset[str] = frozenset()
 
     def check_for_batch(self) -> None:
@@ -141,6 +143,7 @@ def parse_options(given: Mapping[str, str]) -> Settings:
         take_over=read("takeOver", "false", _boolean),
         processed_below=read("processedBelow", "0", _seq_id),
         columns=_columns(options),
+        claims=read("claims", "false", _boolean),
         given=frozenset(options),
     )
 
@@ -164,6 +167,7 @@ KNOWN = (
     "processedBelow",
     "columns",
     "includeHeaders",
+    "claims",
 )
 _KNOWN_LOWER = {name.lower() for name in KNOWN}
 

@@ -41,7 +41,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_penstock import client
-from pyspark_penstock.client import ConnectionLost, Head, RangeClient, Refused
+from pyspark_penstock.claims import (
+    SAMPLE_BYTES,
+    SAMPLE_MESSAGES,
+    Claim,
+    claim_batch,
+    estimated_end,
+    pieces_of,
+)
+from pyspark_penstock.client import ConnectionLost, Head, Planned, RangeClient, Refused
 from pyspark_penstock.options import Settings
 
 if TYPE_CHECKING:
@@ -186,10 +194,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         position = self._position(start, head)
         pieces = self._settings.min_partitions
+        if self._settings.claims:
+            pieces = pieces_of(stop - position, pieces)
         return [*cut(incarnation, position, stop, pieces, self._planner.token)]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         assert isinstance(partition, RangePartition)
+        if self._settings.claims:
+            return iter([claim_batch(Claim(self._settings.queue, *partition.value))])
         return read_range(self._settings, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -255,6 +267,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settings = self._settings
         if position >= stop_at:
             return position
+        if isinstance(limit, ReadMaxRows) and settings.claims:
+            look = self._planner.look(position, stop_at, limit.max_rows)
+            return estimated_end(look, stop_at, limit.max_rows, settings.max_bytes_per_trigger)
         if isinstance(limit, ReadMaxRows):
             return self._planner.plan(
                 position, stop_at, limit.max_rows, settings.max_bytes_per_trigger
@@ -283,6 +298,11 @@ class Planner:
 
     def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> int:
         return self._call(lambda c: c.plan(start, end, max_messages, max_bytes)).end
+
+    def look(self, start: int, end: int, max_messages: int) -> Planned:
+        """At the first messages only."""
+        sample = min(max_messages, SAMPLE_MESSAGES)
+        return self._call(lambda c: c.plan(start, end, sample, SAMPLE_BYTES))
 
     def ack(self, upto: int) -> int:
         return self._call(lambda c: c.ack(upto))

@@ -1,4 +1,4 @@
-"""Landing without Spark: names, the lock, and what a crash between two steps leaves."""
+"""The place of an archive without Spark: names, the lock, and Spark's notes after a power cut."""
 
 from __future__ import annotations
 
@@ -6,44 +6,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
 
-from pyarrow import parquet  # noqa: E402
-
 from penstock.core.errors import ResourceLocked  # noqa: E402
 from penstock.spark import landing as landing_module  # noqa: E402
 from penstock.spark.java import JavaMissing, find_java, version_of, wrapped  # noqa: E402
 from penstock.spark.landing import Landing, NotLocal, file_name_of, local_path  # noqa: E402
+from penstock.spark.publishing import ParquetPublisher  # noqa: E402
+from penstock.spark.table import Table  # noqa: E402
 
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
-
-
-class FrameOf:
-    """As much of a DataFrame as landing uses: writes its rows as one part file."""
-
-    def __init__(self, seq_ids: list[int]) -> None:
-        self.seq_ids = seq_ids
-        self.writes = 0
-
-    def coalesce(self, parts: int) -> FrameOf:
-        assert parts == 1
-        return self
-
-    @property
-    def write(self) -> FrameOf:
-        return self
-
-    def parquet(self, directory: str) -> None:
-        self.writes += 1
-        Path(directory).mkdir()
-        parquet.write_table(
-            pa.table({"seq_id": self.seq_ids}), Path(directory) / "part-0000.parquet"
-        )
-        (Path(directory) / "_SUCCESS").touch()
 
 
 def planned(landing: Landing, batch: int, end: int) -> None:
@@ -57,44 +32,21 @@ def planned(landing: Landing, batch: int, end: int) -> None:
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Landing:
-    return Landing(tmp_path, "/", "q", None)
+    return Landing(Table(tmp_path), "/", "q", None)
 
 
-def land(landing: Landing, batch: int, seq_ids: list[int], end: int) -> Any:
-    planned(landing, batch, end)
-    frame: Any = FrameOf(seq_ids)
-    with landing.locked():
-        return landing.land(frame, batch)
+@pytest.fixture
+def publisher(landing: Landing) -> ParquetPublisher:
+    return ParquetPublisher(landing.table, landing.home, landing.name)
 
 
-def table(landing: Landing) -> list[int]:
-    files = sorted(landing.table.glob("*.parquet"))
-    return [seq for file in files for seq in parquet.read_table(file)["seq_id"].to_pylist()]
-
-
-def test_a_batch_becomes_one_file_named_by_query_and_number(landing: Landing) -> None:
-    landed = land(landing, 0, [3, 4, 5], 6)
-    assert [file.name for file in landing.table.glob("*.parquet")] == [
-        f"q-{QUERY}-00000000.parquet"
-    ]
-    assert (landed.messages, landed.holes, landed.before) == (3, 0, False)
-    assert not list((landing.home / "staging").iterdir())
-
-
-def test_a_batch_that_has_landed_is_not_written_again(landing: Landing) -> None:
-    land(landing, 0, [0, 1], 2)
-    planned(landing, 0, 2)
-    again: Any = FrameOf([])  # its messages have been acknowledged and are gone
-    with landing.locked():
-        landed = landing.land(again, 0)
-    assert (again.writes, landed.before, landed.messages) == (0, True, 2)
-    assert table(landing) == [0, 1]
-
-
-def test_half_written_notes_are_taken_away_and_whole_ones_kept(landing: Landing) -> None:
-    land(landing, 0, [0, 1], 2)
-    land(landing, 1, [2, 3], 4)
-    assert landing.landed_below() == 4
+def test_half_written_notes_are_taken_away_and_whole_ones_kept(
+    landing: Landing, publisher: ParquetPublisher
+) -> None:
+    for batch, end in ((0, 2), (1, 4)):
+        planned(landing, batch, end)
+        publisher.publish(QUERY, batch, [])
+    assert landing.landed_below(publisher) == {"q": 4}
     commits = landing.checkpoint / "commits"
     commits.mkdir()
     (commits / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
@@ -106,74 +58,33 @@ def test_half_written_notes_are_taken_away_and_whole_ones_kept(landing: Landing)
     landing.mend_checkpoint()
     assert sorted(path.name for path in commits.iterdir()) == ["0"]
     assert sorted(path.name for path in note.parent.iterdir()) == ["0", "1"]
-    assert landing.landed_below() == 4
+    assert landing.landed_below(publisher) == {"q": 4}
     planned(landing, 2, 9)
     landing.mend_checkpoint()
     assert landing.last_planned() == 2
-    assert landing.landed_below() == 0, "batch 2 was planned and has not landed"
+    assert landing.landed_below(publisher) == {}, "batch 2 was planned and has not landed"
 
 
-def test_holes_are_counted(landing: Landing) -> None:
-    assert land(landing, 0, [10, 12], 14).holes == 2
-    assert land(landing, 1, [16_000], 16_001).holes == 16_000 - 14
-    assert land(landing, 2, [], 16_005).holes == 4
-
-
-@pytest.mark.parametrize("step", ["_sync", "rename", "_sync_note"])
-def test_a_crash_at_any_step_is_made_good_by_the_second_call(
-    landing: Landing, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        target: Any = {"_sync": landing_module, "rename": Path, "_sync_note": Landing}[step]
-        patch.setattr(target, step, crash)
-        with pytest.raises(KeyboardInterrupt):
-            land(landing, 0, [0, 1, 2], 3)
-    assert table(landing) == []
-    land(landing, 0, [0, 1, 2], 3)
-    assert table(landing) == [0, 1, 2]
-    assert not list((landing.home / "staging").iterdir())
-
-
-def test_a_crash_after_the_rename_is_made_good(
+def test_sparks_note_of_a_batch_is_synced(
     landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = landing_module._sync
-
-    def crash_at_table(path: Path) -> None:
-        if path == landing.table:
-            raise KeyboardInterrupt
-        real(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(landing_module, "_sync", crash_at_table)
-        with pytest.raises(KeyboardInterrupt):
-            land(landing, 0, [0, 1, 2], 3)
-    assert land(landing, 0, [0, 1, 2], 3).before
-    assert table(landing) == [0, 1, 2]
-
-
-def test_everything_is_synced_before_the_name_appears(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    planned(landing, 0, 2)
     done: list[str] = []
-    real_rename = Path.rename
-    monkeypatch.setattr(landing_module, "_sync", lambda path: done.append(path.name))
-    monkeypatch.setattr(
-        Path, "rename", lambda path, to: (done.append("rename"), real_rename(path, to))[1]
-    )
-    land(landing, 0, [1], 2)
-    order = ["part-0000.parquet", "0", "offsets", "metadata", "checkpoint", "rename"]
-    assert done == [*order, landing.table.name]
+    monkeypatch.setattr(landing_module, "sync", lambda path: done.append(path.name))
+    landing.sync_note(0)
+    assert done == ["0", "offsets", "metadata", "checkpoint"]
 
 
-def test_one_pipeline_at_a_time_and_a_dead_one_lets_go(landing: Landing, tmp_path: Path) -> None:
+def test_one_pipeline_at_a_time_and_a_dead_one_lets_go(
+    landing: Landing, publisher: ParquetPublisher, tmp_path: Path
+) -> None:
     program = (
         "import sys, pathlib\n"
         "from penstock.spark.landing import Landing\n"
-        "with Landing(pathlib.Path(sys.argv[1]), '/', 'q', None).locked():\n"
+        "from penstock.spark.publishing import ParquetPublisher\n"
+        "from penstock.spark.table import Table\n"
+        "landing = Landing(Table(pathlib.Path(sys.argv[1])), '/', 'q', None)\n"
+        "with landing.locked(ParquetPublisher(landing.table, landing.home, 'q')):\n"
         "    print('locked', flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -186,13 +97,13 @@ def test_one_pipeline_at_a_time_and_a_dead_one_lets_go(landing: Landing, tmp_pat
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"
-        with pytest.raises(ResourceLocked, match="another pipeline"), landing.locked():
+        with pytest.raises(ResourceLocked, match="another pipeline"), landing.locked(publisher):
             pass
-        with Landing(tmp_path, "/", "another", None).locked():
+        with Landing(Table(tmp_path), "/", "another", None).locked(publisher):
             pass
         other.kill()
         other.wait()
-        with landing.locked():
+        with landing.locked(publisher):
             pass
 
 

@@ -151,7 +151,9 @@ def test_nobody_at_that_address(tmp_path: Path) -> None:
         ("q", ["--once", "--every", "3s"], 2, "exclude each other"),
         ("q", ["--every", "soon"], 2, "not a time"),
         ("q", ["--max-messages", "0"], 2, "0 is not in the range"),
-        ("q", ["--master", "spark://cluster"], 2, "local directory"),
+        ("q", ["--master", "mesos://cluster"], 2, "none of local[N], spark://"),
+        ("q", ["--partition-by", "day,body"], 2, "give each at most once of day, hour, queue"),
+        ("q", ["--compression", "gzip"], 2, "is not one of"),
         ("q", ["--url", "http://x"], 2, "must look like amqp://"),
     ],
 )

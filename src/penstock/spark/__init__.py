@@ -1,10 +1,15 @@
 """Pipelines on Apache Spark: outside users of the broker, like any client.
 
-    java      finds a Java that Spark can run on, down to the one pip installs
-    session   an embedded local Spark that listens on loopback only
-    landing   how a batch becomes a file of a table, once and for good
-    pipeline  what all pipelines share: lives of a query, hopeless errors, stopping
-    archive   a queue into a Parquet table; ``penstock pipeline archive`` runs it
+    java        finds a Java that Spark can run on, down to the one pip installs
+    session     a Spark for one pipeline, embedded or on a cluster
+    py_files    the data source as an archive for clusters
+    pipeline    what all pipelines share: lives of a query, hopeless errors, stopping
+    archive     a queue into a table
+    landing     an archive's place in a table: lock, drafts, Spark's notes
+    table       what a table is, and whether it is the one that was meant
+    publishing  how a batch's files become part of a plain table, once
+    delta       the same for a Delta table
+    compaction  many small files become few
 
 The data source itself is the package ``pyspark_penstock``, which stands alone so that a
 cluster can have it without the rest.  Nothing here imports pyspark before it is used.

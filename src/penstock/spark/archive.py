@@ -1,8 +1,11 @@
-"""A queue into a Parquet table: every message once, acknowledged after it is in the table.
+"""A queue into a table: every message once, acknowledged after it is in the table.
 
-In: an ``ArchiveJob``.  Out: a ``Summary``.  The work is Spark's: it reads ranges of the queue
-through the data source ``penstock``, keeps its place in a checkpoint, and hands every batch to
-``landing``.  ``pipeline`` starts it again when that can help.
+In: an ``ArchiveJob``.  Out: a ``Summary``.  Spark keeps the place in a checkpoint, plans the
+batches and spreads the work; its rows are claims on ranges of the queue, and its workers fetch
+the messages and write Parquet themselves (``pyspark_penstock.table_files``), because bodies
+that crossed the JVM twice cost several times as much as all the rest.  ``landing`` is the place,
+``publishing`` or ``delta`` make a batch part of the table, ``pipeline`` starts the query again
+when that can help.
 """
 
 import threading
@@ -11,10 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.landing import Landed, Landing
+from penstock.spark.delta import DeltaPublisher
+from penstock.spark.landing import Landing, Publisher
 from penstock.spark.pipeline import QueryRun, session
+from penstock.spark.publishing import Landed, ParquetPublisher
+from penstock.spark.table import DELTA, Table
 from pyspark_penstock.client import give_back
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.options import Settings, parse_options, parse_url
+from pyspark_penstock.table_files import Draft, Layout, table_schema, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,14 +35,35 @@ class ArchiveJob:
     url: str
     vhost: str
     queue: str
-    table: Path
+    table: Table
+    layout: Layout
     checkpoint: Path | None
     batch_messages: int
+    batch_bytes: int
     every_s: float | None
     master: str
     fail_on_data_loss: bool = True
     take_over: bool = False
     short: bool = False  # little to do: start quickly rather than run fast
+
+    def landing(self) -> Landing:
+        return Landing(self.table, self.vhost, self.queue, self.checkpoint)
+
+    def publisher(self, landing: Landing) -> Publisher:
+        if self.table.format == DELTA:
+            return DeltaPublisher(self.table, table_schema(self.layout), landing.name)
+        return ParquetPublisher(self.table, landing.home, landing.name)
+
+    def source_options(self) -> dict[str, str]:
+        return {
+            "queue": self.queue,
+            "claims": "true",
+            "columns": ",".join(self.layout.columns),
+            "maxMessagesPerTrigger": str(self.batch_messages),
+            "maxBytesPerTrigger": str(self.batch_bytes),
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            "takeOver": str(self.take_over).lower(),
+        }
 
 
 @dataclass
@@ -44,6 +72,7 @@ class Summary:
 
     messages: int = 0
     batches: int = 0
+    files: int = 0
     file_bytes: int = 0
     holes: int = 0
     landed_before: int = 0  # batches found in the table after a crash
@@ -58,6 +87,7 @@ class Summary:
                 return
             self.batches += 1
             self.messages += landed.messages
+            self.files += landed.files
             self.file_bytes += landed.file_bytes
             self.holes += landed.holes
 
@@ -69,14 +99,17 @@ def run_archive(
     job: ArchiveJob, on_landed: Callable[[Landed], None], stopping: threading.Event
 ) -> Summary:
     """Runs until the queue is landed, ``stopping`` is set, or nothing helps."""
-    landing = Landing(job.table, job.vhost, job.queue, job.checkpoint)
+    schema = table_schema(job.layout)
+    job.table.check(schema)
+    landing = job.landing()
+    publisher = job.publisher(landing)
     summary = Summary()
     name = f"penstock archive {job.queue}"
-    with landing.locked():
-        landing.mend_checkpoint()
+    with landing.locked(publisher):
+        job.table.describe(schema)
         try:
             with session(name, job.master, job.url, landing.home, short=job.short) as spark:
-                _Archive(job, landing, spark, summary, on_landed).run(stopping)
+                _Archive(job, landing, publisher, spark, summary, on_landed).run(stopping)
         finally:
             give_back(parse_url(job.url), job.queue)
     return summary
@@ -89,12 +122,14 @@ class _Archive:
         self,
         job: ArchiveJob,
         landing: Landing,
+        publisher: Publisher,
         spark: "SparkSession",
         summary: Summary,
         on_landed: Callable[[Landed], None],
     ) -> None:
         self._job = job
         self._landing = landing
+        self._publisher = publisher
         self._spark = spark
         self._summary = summary
         self._on_landed = on_landed
@@ -110,13 +145,12 @@ class _Archive:
 
     def _start(self) -> "StreamingQuery":
         job = self._job
+        below = self._landing.landed_below(self._publisher)
         stream = (
             self._spark.readStream.format("penstock")
-            .option("queue", job.queue)
-            .option("maxMessagesPerTrigger", job.batch_messages)
-            .option("failOnDataLoss", str(job.fail_on_data_loss).lower())
-            .option("takeOver", str(job.take_over).lower())
-            .option("processedBelow", self._landing.landed_below())
+            .options(**job.source_options())
+            .option("minPartitions", self._spark.sparkContext.defaultParallelism)
+            .option("processedBelow", below.get(job.queue, 0))
             .load()
         )
         writer = stream.writeStream.foreachBatch(self._land).option(
@@ -129,6 +163,18 @@ class _Archive:
     def _land(self, frame: "DataFrame", batch: int) -> None:
         assert self._run is not None
         with self._run.batch():
-            landed = self._landing.land(frame, batch)
+            query_id = self._landing.query_id()
+            landed = self._publisher.landed(query_id, batch)
+            if landed is None:
+                drafts = self._written(frame, batch)
+                self._landing.sync_note(batch)
+                landed = self._publisher.publish(query_id, batch, drafts)
             self._summary.add(landed)
             self._on_landed(landed)
+
+    def _written(self, frame: "DataFrame", batch: int) -> list[Draft]:
+        """The workers' part; what they have written comes back as rows."""
+        drafts_dir = str(self._landing.drafts_dir())
+        settings: Settings = parse_options({**self._job.source_options(), "url": self._job.url})
+        write = writing(settings, self._job.layout, drafts_dir, batch)
+        return [Draft(*row) for row in frame.rdd.mapPartitions(write).collect()]

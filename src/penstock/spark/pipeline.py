@@ -12,6 +12,7 @@ pages into our own error.
 """
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -160,4 +161,6 @@ def failure_of(error: Exception) -> PipelineFailed:
                 cause = line.strip().removeprefix(name).lstrip(": ")
                 kind = BrokerUnreachable if name == UNREACHABLE else PipelineFailed
                 return kind(cause)
-    return PipelineFailed(text.splitlines()[0])
+    # What our own code, or Python, raised in a worker or between two batches.
+    raised = re.findall(r"^(?:[a-z_]+\.)*(\w+(?:Error|Exception|Failed): .*)$", text, re.MULTILINE)
+    return PipelineFailed(raised[0] if raised else text.splitlines()[0])

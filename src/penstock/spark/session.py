@@ -1,26 +1,34 @@
-"""An embedded local Spark: found Java, loopback only, no web page, quiet, our source known.
+"""A Spark in this process: found Java, no web page, quiet, our source known.
 
 Spark on its own listens on all interfaces (its web page on port 4040, and the address of the
-host).  A pipeline started from a shell has no business doing so.  The broker's address goes
-in by environment variable, because options show up in query plans.
+host).  A pipeline started from a shell has no business doing so: an embedded Spark (``local[N]``)
+listens on loopback, the driver of a cluster's job on the address its workers reach it by, which
+is the one this machine reaches the master by.  Workers of a cluster get the data source as an
+archive.  The broker's address goes in by environment variable, because options show up in query
+plans; workers have it from the driver.
 
 Spark also writes pages of stack traces for every failed attempt.  They go to a file: what a
 user must know is said in one line by whoever runs the session.
 """
 
 import os
+import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from penstock.core.errors import PenstockError
 from penstock.spark.java import find_java
+from penstock.spark.py_files import write_py_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+SOMEWHERE = "192.0.2.1"
+"""Reserved for examples; tells which way out of this machine is the usual one."""
 LOG_NAME = "spark.log"
 LOG_SETTINGS = """\
 status = error
@@ -64,12 +72,13 @@ def local_session(
     check_installed()
     from pyspark.sql import SparkSession
 
-    _prepare_environment(broker_url)
+    host = driver_host(master)
+    _prepare_environment(broker_url, host, embedded=is_embedded(master))
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": LOOPBACK,
-        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
         "spark.driver.extraJavaOptions": _java_options(scratch, short=short),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -81,25 +90,50 @@ def local_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if not is_embedded(master):
+        archive = scratch / "pyspark_penstock.zip"
+        write_py_files(archive)
+        spark.sparkContext.addPyFile(str(archive))
     _register(spark)
     return spark
 
 
-def _prepare_environment(broker_url: str) -> None:
-    """What the JVM, and through it every Python worker, inherits."""
+def is_embedded(master: str) -> bool:
+    """Whether workers run on this machine, with this environment."""
+    return master.startswith("local")
+
+
+def driver_host(master: str) -> str:
+    """The address of this machine that the workers of ``master`` reach."""
+    if is_embedded(master):
+        return LOOPBACK
+    target = urlsplit(master.removeprefix("k8s://"))
+    address = (target.hostname or SOMEWHERE, target.port or 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(address)  # sends nothing; the kernel chooses the way
+        except OSError as error:
+            raise PenstockError(f"cannot find the Spark master {master}: {error}") from error
+        host: str = probe.getsockname()[0]
+    return host
+
+
+def _prepare_environment(broker_url: str, host: str, *, embedded: bool) -> None:
+    """What the JVM, and through it every Python worker of this machine, inherits."""
     import pyspark_penstock
 
     java = find_java(os.environ)
     package_dir = Path(pyspark_penstock.__file__).resolve().parents[1]
+    workers_python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     path = [str(package_dir), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ.update(
         {
             "JAVA_HOME": str(java.home),
             "PENSTOCK_URL": broker_url,
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": sys.executable if embedded else workers_python,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join(path),
-            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_LOCAL_IP": host,
         }
     )
 

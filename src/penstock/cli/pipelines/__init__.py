@@ -3,6 +3,8 @@
     group     the names of the pipelines; none is imported before it is called
     common    what all of them are told, how they stop, and how they say what they did
     archive   a queue into a table
+    compact   many small files of a table into few
+    py_files  the archive that a cluster's workers need
 
 A pipeline's file has its options and its words; the work is in ``penstock.spark``.  Whatever
 takes time (pyspark, the JVM) is imported after the cheap questions have been asked: is the

@@ -1,6 +1,5 @@
 """``penstock pipeline archive``: a queue into a table, each message exactly once."""
 
-import re
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -24,11 +23,15 @@ from penstock.cli.pipelines.common import (
 
 if TYPE_CHECKING:
     from penstock.spark.archive import ArchiveJob, Summary
-    from penstock.spark.landing import Landed
+    from penstock.spark.publishing import Landed
     from pyspark_penstock.client import Head
 
 SHORT_MESSAGES_MAX = 200_000
 """Spark writes so many in less time than it takes to start."""
+PARTITION_COLUMNS = (
+    *("day", "hour", "queue", "exchange", "routing_key", "type", "app_id", "content_type"),
+)
+COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
 EPILOG = f"""{EXIT_CODES}
 \b
@@ -42,15 +45,64 @@ Examples:
 """
 
 
+def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    wrong = [name for name in names if name not in PARTITION_COLUMNS]
+    if wrong or len(set(names)) != len(names):
+        allowed = ", ".join(PARTITION_COLUMNS)
+        raise click.BadParameter(f"{value!r}: give each at most once of {allowed}", ctx, param)
+    return names
+
+
 @click.command(epilog=EPILOG, short_help="Land a queue in a table, each message once.")
 @click.option("--queue", required=True, help="The queue to land.")
-@click.option("--to", "table", required=True, help="Directory of the Parquet table.")
+@click.option("--to", "directory", required=True, help="Directory of the table.")
+@click.option(
+    *("--format", "table_format"),
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="Plain files, or a Delta table.",
+)
+@click.option(
+    "--partition-by",
+    metavar="COLUMN,…",
+    default="",
+    callback=_columns,
+    help=f"Directories day=…/queue=…; of {', '.join(PARTITION_COLUMNS)}.",
+)
+@click.option(
+    "--max-file-mb",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="Begin another file when one has reached this size.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(COMPRESSIONS),
+    default=COMPRESSIONS[0],
+    show_default=True,
+    help="Of the Parquet files.",
+)
+@click.option(
+    "--raw-properties",
+    is_flag=True,
+    help="Add the column properties_raw, for a replay that keeps every bit.",
+)
 @click.option(
     "--max-messages",
     type=click.IntRange(min=1),
-    default=100_000,
+    default=1_000_000,
     show_default=True,
-    help="Largest number of messages in one batch, which is one file.",
+    help="Largest number of messages in one batch.",
+)
+@click.option(
+    "--max-batch-mb",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="About the largest size of one batch.",
 )
 @click.option(
     "--accept-data-loss",
@@ -62,8 +114,14 @@ Examples:
 def archive(
     common: Common,
     queue: str,
-    table: str,
+    directory: str,
+    table_format: str,
+    partition_by: tuple[str, ...],
+    max_file_mb: int,
+    compression: str,
+    raw_properties: bool,
     max_messages: int,
+    max_batch_mb: int,
     accept_data_loss: bool,
     take_over: bool,
 ) -> None:
@@ -72,18 +130,22 @@ def archive(
     Messages are acknowledged after the file that holds them is on disk.  The queue must
     have no consumers meanwhile; to archive what others consume, bind a queue of its own.
     """
-    if not re.fullmatch(r"local(\[[^]]+\])?", common.master):
-        raise click.UsageError("--master must be local or local[N]: the table is a local directory")
-    from penstock.spark.archive import ArchiveJob
-
     check_spark(common)
+    from penstock.spark.archive import ArchiveJob
+    from penstock.spark.table import Table
+    from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS
+    from pyspark_penstock.table_files import Layout
+
+    columns = COLUMNS if raw_properties else DEFAULT_COLUMNS
     job = ArchiveJob(
         url=common.url,
         vhost=common.vhost,
         queue=queue,
-        table=plain_path(table),
+        table=Table(plain_path(directory), table_format, partition_by),
+        layout=Layout(columns, partition_by, max_file_mb << 20, compression),
         checkpoint=common.checkpoint,
         batch_messages=max_messages,
+        batch_bytes=max_batch_mb << 20,
         every_s=common.every_s,
         master=common.master,
         fail_on_data_loss=not accept_data_loss,
@@ -110,13 +172,11 @@ def _look(job: "ArchiveJob") -> "Head":
 
 
 def _show_plan(job: "ArchiveJob", head: "Head", common: Common) -> None:
-    from penstock.spark.landing import Landing
     from pyspark_penstock.columns import spark_schema
-    from pyspark_penstock.options import DEFAULT_COLUMNS
 
-    landing = Landing(job.table, job.vhost, job.queue, job.checkpoint)
+    landing = job.landing()
     last = landing.last_planned()
-    schema = {f.name: f.dataType.simpleString() for f in spark_schema(DEFAULT_COLUMNS)}
+    schema = {f.name: f.dataType.simpleString() for f in spark_schema(job.layout.columns)}
     batches = -(-head.ready // job.batch_messages)
     plan = {
         "queue": job.queue,
@@ -124,14 +184,16 @@ def _show_plan(job: "ArchiveJob", head: "Head", common: Common) -> None:
         "from_seq_id": head.floor,
         "next_seq_id": head.next_seq,
         "batches": batches,
-        "to": str(job.table),
+        "to": str(job.table.directory),
+        "format": job.table.format,
+        "partition_by": list(job.table.partition_by),
         "checkpoint": str(landing.checkpoint),
         "continues_after_batch": last,
         "schema": schema,
     }
     if common.as_text:
         click.echo(f"queue {job.queue}: {head.ready} messages ready, seq_id from {head.floor}")
-        click.echo(f"table {job.table}: about {batches} more files")
+        click.echo(f"table {job.table.directory}: about {batches} more batches")
         state = "new" if last is None else f"goes on after batch {last}"
         click.echo(f"checkpoint {landing.checkpoint}: {state}")
         for name, kind in schema.items():
@@ -141,7 +203,6 @@ def _show_plan(job: "ArchiveJob", head: "Head", common: Common) -> None:
 
 def _run(job: "ArchiveJob", head: "Head", common: Common) -> None:
     from penstock.spark.archive import run_archive
-    from penstock.spark.landing import Landing
     from penstock.spark.session import LOG_NAME
 
     started_s = time.monotonic()
@@ -152,15 +213,14 @@ def _run(job: "ArchiveJob", head: "Head", common: Common) -> None:
         line = f"batch {landed.batch}: {landed.messages} messages{again}"
         teller.batch(line, 0 if landed.before else landed.messages)
 
-    log = Landing(job.table, job.vhost, job.queue, job.checkpoint).home / LOG_NAME
-    with failing_well(log), stop_on_signals() as stopping:
+    with failing_well(job.landing().home / LOG_NAME), stop_on_signals() as stopping:
         summary = run_archive(job, on_landed, stopping)
     teller.end()
     say_summary(_summary(job, summary, time.monotonic() - started_s))
 
 
 def _summary(job: "ArchiveJob", summary: "Summary", seconds: float) -> dict[str, Any]:
-    place = {"queue": job.queue, "to": str(job.table)}
+    place = {"queue": job.queue, "to": str(job.table.directory)}
     left: dict[str, Any] = {"left_in_queue": None, "seconds": round(seconds, 1)}
     with suppress(Failure):  # the table is complete, whatever became of the broker since
         left["left_in_queue"] = _look(job).ready

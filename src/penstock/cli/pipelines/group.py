@@ -22,6 +22,12 @@ PIPELINES: Final[dict[str, Entry]] = {
         "penstock.cli.pipelines.archive:archive", "Land a queue in a table, each message once."
     ),
     "list": Entry("penstock.cli.pipelines.listing:listing", "Pipelines that report to a broker."),
+    "compact": Entry(
+        "penstock.cli.pipelines.compact:compact", "Make few large files of a table's many."
+    ),
+    "py-files": Entry(
+        "penstock.cli.pipelines.py_files:py_files", "Write the archive that clusters need."
+    ),
 }
 
 

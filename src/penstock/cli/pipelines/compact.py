@@ -1,0 +1,80 @@
+"""``penstock pipeline compact``: few large files instead of many, beside writers and readers.
+
+Needs neither a broker nor Spark.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import plain_path, say_summary
+from penstock.core.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.spark.compaction import Compacted
+
+EPILOG = """\b
+Exit codes:
+  0   done
+  1   failed: no table there, or one that cannot be compacted safely
+  2   wrong usage
+
+\b
+Examples:
+  penstock pipeline compact --table ./lake/orders
+  penstock pipeline compact --table ./lake/orders --max-file-mb 512 --dry-run
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Make few large files of a table's many.")
+@click.option("--table", "directory", required=True, help="Directory of the table.")
+@click.option(
+    "--max-file-mb",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="Size of the new files; those of half the size are left alone.",
+)
+@click.option(
+    "--vacuum-hours",
+    type=click.FloatRange(min=168),
+    help="Delta: also remove files that no version of the last so many hours needs.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+def compact(
+    directory: str, max_file_mb: int, vacuum_hours: float | None, dry_run: bool, output: str
+) -> None:
+    """Make few large files of a table's many, while pipelines write and others read it.
+
+    A Delta table is compacted by a transaction.  A plain table must have partitions: each is
+    exchanged at one stroke.  A reader that listed it before and opens a file after that gets
+    "no such file", and is right again when it lists anew; it never reads a message twice.
+    """
+    place = plain_path(directory)
+    started_s = time.monotonic()
+    done = _compacted(place, max_file_mb << 20, vacuum_hours, dry_run, output == "text")
+    summary = {"table": str(place), **vars(done), "seconds": round(time.monotonic() - started_s, 1)}
+    say_summary(({"dry_run": True} | summary) if dry_run else summary)
+
+
+def _compacted(
+    place: Path, file_bytes: int, vacuum_hours: float | None, dry_run: bool, as_text: bool
+) -> "Compacted":
+    try:
+        from penstock.spark.compaction import compact as run
+    except ImportError as error:
+        fix = "install it: pip install 'penstock[spark]'"
+        raise Failure(f"{error.name} is not installed here", fix) from error
+
+    def on_partition(name: str, before: int, after: int) -> None:
+        if as_text:
+            click.echo(f"{name}: {before} files became {after}")
+
+    try:
+        return run(place, file_bytes, on_partition, vacuum_hours=vacuum_hours, only_plan=dry_run)
+    except PenstockError as error:
+        raise Failure(str(error), getattr(error, "fix", "")) from error

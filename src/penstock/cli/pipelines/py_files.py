@@ -1,0 +1,32 @@
+"""``penstock pipeline py-files``: what a cluster needs of us, as one archive."""
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import plain_path, say_summary
+
+EPILOG = """\b
+Examples:
+  penstock pipeline py-files --out penstock_spark.zip
+  spark-submit --py-files penstock_spark.zip my_job.py
+"""
+
+
+@click.command("py-files", epilog=EPILOG, short_help="Write the archive that clusters need.")
+@click.option("--out", required=True, help="The file to write, a .zip.")
+def py_files(out: str) -> None:
+    """Write the archive that clusters need, where the package is not installed.
+
+    The pipelines of this command send it by themselves.  A job of your own registers the source:
+    spark.dataSource.register(pyspark_penstock.DefaultSource)
+    """
+    target = plain_path(out)
+    if target.suffix != ".zip":
+        raise click.UsageError("--out must end in .zip: Spark tells an archive by that")
+    try:
+        from penstock.spark.py_files import write_py_files
+
+        names = write_py_files(target)
+    except (ImportError, OSError) as error:
+        raise Failure(f"cannot write {target}: {error}") from error
+    say_summary({"out": str(target), "files": len(names), "bytes": target.stat().st_size})

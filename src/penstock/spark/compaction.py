@@ -1,0 +1,316 @@
+"""Many small files of a table become few large ones, while others write and read it.
+
+A pipeline that lands a batch every few seconds leaves thousands of files, and readers pay for
+each.  Compaction copies them together, in the order of their names, which is the queue's.
+
+**Delta** has a log: the copies replace the originals in one transaction of it, readers of the
+old version go on with the old files, and ``vacuum`` removes those a week later.
+
+**Plain Parquet** has none.  A rename moves one name, so "these ten go, this one comes" cannot be
+done by renames without a moment in which a reader who lists the directory sees messages twice
+or not at all.  What Linux can do at one stroke is to exchange two *directories*
+(``renameat2`` with RENAME_EXCHANGE).  So a partition is compacted as a whole:
+
+    1  under ``_penstock/compacting/<random>`` write the large files, sync them      rubbish
+    2  alone (``publish.lock``): link every file that came since, or is large enough, beside
+       them, sync, exchange the two directories                *the partition is compacted*
+    3  remove what is now the old directory                                          rubbish
+
+Rubbish is all a crash leaves; the next compaction sweeps it.  Adding a file takes the same
+lock (shared) for the milliseconds its renames take, so none lands in a directory that has just
+become the old one.
+
+A reader sees the files before or the files after.  One that listed the directory before the
+exchange and opens a file after it gets "no such file": an error it can repeat, never a wrong
+answer; readers that must not see even that want Delta.
+
+What follows, and is refused with these words: a table without partitions keeps its files
+beside its notes, and that directory cannot be exchanged under a running pipeline; and the file
+system must know how to exchange (ext4, xfs, btrfs, tmpfs do; NFS does not).
+"""
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.errors import PenstockError, ResourceLocked
+from penstock.spark.publishing import publish_lock
+from penstock.spark.table import DELTA_LOG, Table, any_file, sync
+from pyspark_penstock.table_files import DICTIONARY
+
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+ROWS_AT_ONCE = 8192
+ROW_GROUP_BYTES = 32 << 20
+LARGE_SHARE = 0.5
+"""A file of so much of the wanted size is left alone."""
+FILES_MIN = 2
+
+
+class NotCompactable(PenstockError):
+    """This table cannot be compacted safely."""
+
+    fix = "archive with --partition-by day, or --format delta"
+
+
+@dataclass
+class Compacted:
+    """What was done."""
+
+    partitions: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    messages: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    removed: int = 0  # files that VACUUM took away
+
+
+def compact(
+    directory: Path,
+    file_bytes: int,
+    on_partition: Callable[[str, int, int], None],
+    *,
+    vacuum_hours: float | None = None,
+    only_plan: bool = False,
+) -> Compacted:
+    """All partitions; returns what was done, or with ``only_plan`` what would be."""
+    if (directory / DELTA_LOG).is_dir():
+        return _compact_delta(directory, file_bytes, vacuum_hours, only_plan=only_plan)
+    if any_file(directory) is None:
+        raise NotCompactable(f"{directory} holds no Parquet files")
+    table = Table(directory)
+    done = Compacted()
+    with _alone(table) as scratch:
+        for place in _leaves(directory):
+            small = _small_files(place, file_bytes)
+            if len(small) < FILES_MIN:
+                continue
+            if place == directory:
+                raise NotCompactable(
+                    f"{directory} has its files beside its notes: such a table cannot be "
+                    "exchanged at one stroke"
+                )
+            name = str(place.relative_to(directory))
+            if only_plan:
+                _count(done, [path.stat().st_size for path in small], [])
+            else:
+                made = _compact_partition(table, place, small, file_bytes, scratch, done)
+                on_partition(name, len(small), made)
+    return done
+
+
+# -- plain Parquet -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _alone(table: Table) -> Iterator[Path]:
+    """One compaction at a time; what an earlier one left is swept."""
+    scratch = table.home / "compacting"
+    scratch.mkdir(parents=True, exist_ok=True)
+    with (table.home / "compact.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResourceLocked(f"another compaction of {table.directory} is running") from None
+        for rubbish in scratch.iterdir():
+            shutil.rmtree(rubbish)
+        yield scratch
+
+
+def _leaves(directory: Path) -> Iterator[Path]:
+    """The directories that hold files."""
+    for place, directories, names in os.walk(directory):
+        directories[:] = sorted(d for d in directories if d[0] not in "_.")
+        if any(name.endswith(".parquet") for name in names):
+            yield Path(place)
+
+
+def _small_files(place: Path, file_bytes: int) -> list[Path]:
+    files = sorted(path for path in place.glob("*.parquet") if path.name[0] not in "_.")
+    return [path for path in files if path.stat().st_size < file_bytes * LARGE_SHARE]
+
+
+def _compact_partition(
+    table: Table, place: Path, small: list[Path], file_bytes: int, scratch: Path, done: Compacted
+) -> int:
+    if any(path.is_dir() for path in place.iterdir()):
+        raise NotCompactable(f"{place} holds files and directories: it is no table of one kind")
+    sizes = [path.stat().st_size for path in small]
+    draft = scratch / uuid.uuid4().hex
+    draft.mkdir()
+    made, rows = _merged(small, draft, file_bytes)
+    if rows != sum(_rows_of(path) for path in small):
+        raise AssertionError(f"{place} holds other messages than its files said")
+    with publish_lock(table, alone=True):
+        _link_the_others(place, draft, {path.name for path in small})
+        sync(draft)
+        sync(scratch)
+        exchange(draft, place)
+        sync(place.parent)
+        sync(scratch)
+    _count(done, sizes, [(place / path.name).stat().st_size for path in made])
+    done.messages += rows
+    shutil.rmtree(draft)  # the old one, now
+    return len(made)
+
+
+def _count(done: Compacted, before: list[int], after: list[int]) -> None:
+    done.partitions += 1
+    done.files_before += len(before)
+    done.files_after += len(after)
+    done.bytes_before += sum(before)
+    done.bytes_after += sum(after)
+
+
+def _link_the_others(place: Path, draft: Path, merged: set[str]) -> None:
+    """What stays as it is belongs to both directories for a moment."""
+    for path in place.iterdir():
+        if path.name not in merged:
+            os.link(path, draft / path.name)
+
+
+def _rows_of(path: Path) -> int:
+    from pyarrow import parquet
+
+    rows: int = parquet.read_metadata(path).num_rows
+    return rows
+
+
+def _merged(small: list[Path], draft: Path, file_bytes: int) -> tuple[list[Path], int]:
+    """The files' rows in as few files as the size allows, a block at a time."""
+    from pyarrow import parquet
+
+    merger = _Merger(draft, small[0].stem.partition("-compact-")[0], file_bytes)
+    for path in small:
+        with parquet.ParquetFile(path) as source:
+            merger.follow(source)
+            for rows in source.iter_batches(ROWS_AT_ONCE):
+                merger.add(rows)
+    return merger.close(), merger.rows
+
+
+class _Merger:
+    """Writes rows into files of a size; a file of another schema begins another."""
+
+    def __init__(self, draft: Path, stem: str, file_bytes: int) -> None:
+        self._draft = draft
+        self._stem = stem
+        self._file_bytes = file_bytes
+        self._schema: Any = None
+        self._compression = "zstd"
+        self._writer: Any = None
+        self._sink: Any = None
+        self._waiting: list[Any] = []
+        self._waiting_bytes = 0
+        self._made: list[Path] = []
+        self.rows = 0
+
+    def follow(self, source: Any) -> None:
+        """What comes next is from this file: it has a schema and a compression."""
+        if self._schema is not None and not source.schema_arrow.equals(self._schema):
+            self._finish()
+        self._schema = source.schema_arrow
+        if source.metadata.num_row_groups:
+            kind = source.metadata.row_group(0).column(0).compression
+            self._compression = "none" if kind == "UNCOMPRESSED" else kind
+
+    def add(self, rows: Any) -> None:
+        self.rows += rows.num_rows
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= min(ROW_GROUP_BYTES, self._file_bytes):
+            self._flush()
+            if self._sink.tell() >= self._file_bytes:
+                self._finish()
+
+    def close(self) -> list[Path]:
+        self._finish()
+        return self._made
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        if not self._waiting:
+            return
+        if self._writer is None:
+            # A new name: a reader must never find other contents under one it has seen.
+            name = f"{self._stem}-compact-{uuid.uuid4().hex[:12]}.parquet"
+            self._made.append(self._draft / name)
+            self._sink = pa.OSFile(str(self._made[-1]), "wb")
+            self._writer = parquet.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression=self._compression,
+                use_dictionary=[name for name in DICTIONARY if name in self._schema.names],
+            )
+        self._writer.write_table(pa.Table.from_batches(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
+
+    def _finish(self) -> None:
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+            self._sink.close()
+            sync(self._made[-1])
+        self._writer = None
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Both names at one stroke; raises NotCompactable where the file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    arguments = (AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE)
+    try:
+        failed = libc.renameat2(*arguments)
+    except AttributeError:
+        raise NotCompactable("this system cannot exchange directories (renameat2)") from None
+    if failed:
+        code = ctypes.get_errno()
+        if code in (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP):
+            raise NotCompactable(f"the file system of {other} cannot exchange directories")
+        raise OSError(code, os.strerror(code), str(other))
+
+
+# -- Delta -------------------------------------------------------------------------------------
+
+
+def _compact_delta(
+    directory: Path, file_bytes: int, vacuum_hours: float | None, *, only_plan: bool
+) -> Compacted:
+    from penstock.spark.delta import check_deltalake
+
+    check_deltalake()
+    from deltalake import DeltaTable
+
+    table = DeltaTable(directory)
+    if only_plan:
+        files = len(table.file_uris())
+        return Compacted(files_before=files, files_after=files)
+    told = table.optimize.compact(target_size=file_bytes)
+    removed = []
+    if vacuum_hours is not None:
+        removed = table.vacuum(retention_hours=int(vacuum_hours), dry_run=False)
+    return Compacted(
+        partitions=told["partitionsOptimized"],
+        files_before=told["numFilesRemoved"],
+        files_after=told["numFilesAdded"],
+        bytes_before=_total(told["filesRemoved"]),
+        bytes_after=_total(told["filesAdded"]),
+        removed=len(removed),
+    )
+
+
+def _total(told: Any) -> int:
+    """The sum of sizes in what Delta says about files, as text or as a dictionary."""
+    found = json.loads(told) if isinstance(told, str) else told
+    return int(found.get("totalSize") or 0)

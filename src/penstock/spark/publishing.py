@@ -1,0 +1,169 @@
+"""How a batch's drafts become files of a table: all of them, once, decided at one stroke.
+
+Workers have written drafts (``pyspark_penstock.table_files``); this is the driver's part.  A
+plain table has no log, and a rename moves one name, so what decides is a note::
+
+    orders-5f0c…-00000012-003.parquet              the fourth file of batch 12
+    _penstock/orders/staging/<run>/<random>        drafts
+    _penstock/orders/landed/5f0c…-00000012.json    batch 12 has landed, and in which files
+
+Landing batch n, and what a crash leaves:
+
+    1  note of n there?  go on at 6, done      a crash came between 5 and Spark's commit log
+    2  workers write drafts and sync them      rubbish, swept at the next start
+    3  sync Spark's own note of n              so that n means the same after a power failure
+    4  write the note as a draft, sync it      rubbish
+    5  link it to its name, sync               *n has landed*; the name exists once, so of two
+                                               drivers (one believed dead) one decides
+    6  rename each draft to its final name     a draft that is gone was renamed before
+    7  sync the directories                    the names outlive a power failure
+
+Whoever dies behind 5 leaves files that are not all in place; the next start does 6 and 7
+again before it does anything else (``recover``), and so does a second call with the same batch.
+
+A reader of the directory sees each file whole or not at all, each message once; the files of
+one batch appear one after the other, within milliseconds of each other.  ``compaction`` must
+not exchange a directory in between: both hold ``publish.lock``.
+
+The last two notes are kept; Spark never calls with an older batch.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.spark.table import Table, sync
+from pyspark_penstock.table_files import Draft
+
+NOTES_KEPT = 2
+
+
+class Landed(NamedTuple):
+    """What became of one batch."""
+
+    batch: int
+    messages: int
+    file_bytes: int
+    holes: int  # sequence ids of the range that hold no message
+    before: bool  # an earlier run had landed it already
+    files: int = 0
+
+
+@contextmanager
+def publish_lock(table: Table, *, alone: bool) -> Iterator[None]:
+    """Shared by those who add files, alone for who exchanges directories."""
+    table.home.mkdir(parents=True, exist_ok=True)
+    with (table.home / "publish.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+class ParquetPublisher:
+    """Notes and renames, for one pipeline's files in a table."""
+
+    def __init__(self, table: Table, home: Path, name: str) -> None:
+        self._table = table
+        self._name = name
+        self._notes = home / "landed"
+
+    def recover(self) -> None:
+        """Before anything is swept: finish what was decided."""
+        for note in sorted(self._notes.glob("*.json")):
+            self._roll_forward(json.loads(note.read_text()))
+
+    def landed(self, query_id: str, batch: int) -> Landed | None:
+        """Step 1."""
+        note = self._note_of(query_id, batch)
+        if not note.exists():
+            return None
+        decided = json.loads(note.read_text())
+        self._roll_forward(decided)
+        return _as_landed(decided, before=True)
+
+    def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
+        """Steps 4 to 7."""
+        decided = self._decision(query_id, batch, drafts)
+        mine = self._decide(query_id, batch, decided)
+        if not mine:
+            again = self.landed(query_id, batch)
+            assert again is not None
+            return again
+        self._roll_forward(decided)
+        self._forget(query_id, batch)
+        return _as_landed(decided, before=False)
+
+    def _decision(self, query_id: str, batch: int, drafts: list[Draft]) -> dict[str, Any]:
+        files = [draft for draft in drafts if draft.path]
+        files.sort(key=lambda draft: (draft.directory, draft.seq_id_min))
+        stem = f"{self._name}-{query_id}-{batch:08d}"
+        return {
+            "batch": batch,
+            "messages": sum(draft.messages for draft in files),
+            "file_bytes": sum(draft.file_bytes for draft in files),
+            "holes": sum(draft.holes for draft in drafts),
+            "files": [
+                [draft.path, os.path.join(draft.directory, f"{stem}-{place:03d}.parquet")]
+                for place, draft in enumerate(files)
+            ],
+        }
+
+    def _decide(self, query_id: str, batch: int, decided: dict[str, Any]) -> bool:
+        """Steps 4 and 5; False = somebody else has decided this batch."""
+        self._notes.mkdir(parents=True, exist_ok=True)
+        note = self._note_of(query_id, batch)
+        draft = note.with_suffix(f".{os.getpid()}.draft")
+        draft.write_text(json.dumps(decided))
+        sync(draft)
+        try:
+            os.link(draft, note)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        sync(self._notes)
+        return True
+
+    def _roll_forward(self, decided: dict[str, Any]) -> None:
+        """Steps 6 and 7; may be done any number of times."""
+        with publish_lock(self._table, alone=False):
+            places = set()
+            for draft, name in decided["files"]:
+                final = self._table.directory / name
+                final.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # renamed before
+                    Path(draft).rename(final)
+                    places.add(final.parent)
+            for place in sorted(places):
+                _sync_up(place, self._table.directory)
+
+    def _forget(self, query_id: str, batch: int) -> None:
+        kept = {self._note_of(query_id, batch - age).name for age in range(NOTES_KEPT)}
+        for note in self._notes.iterdir():
+            if note.name not in kept:
+                note.unlink()
+
+    def _note_of(self, query_id: str, batch: int) -> Path:
+        return self._notes / f"{query_id}-{batch:08d}.json"
+
+
+def _as_landed(decided: dict[str, Any], *, before: bool) -> Landed:
+    return Landed(
+        decided["batch"],
+        decided["messages"],
+        decided["file_bytes"],
+        decided["holes"],
+        before,
+        len(decided["files"]),
+    )
+
+
+def _sync_up(place: Path, table: Path) -> None:
+    """The directory and those above it, which may be new."""
+    sync(place)
+    while place != table:
+        place = place.parent
+        sync(place)

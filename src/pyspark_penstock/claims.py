@@ -1,0 +1,89 @@
+"""Claims: a batch as a list of ranges to be read, instead of the messages themselves.
+
+With option ``claims=true`` a stream's rows are not messages but leave to read them: queue,
+incarnation, first and last position, and the token of the reader's lease.  A worker that gets
+a claim fetches the messages itself (``read_claim``) and does with them what it likes, so bodies
+do not cross Spark's Java process twice.  Positions, acknowledgements and fencing are those of
+every other stream: the claims of a batch are the same after a restart, but for the token.
+
+A claim is planned without looking at its messages, so ``maxMessagesPerTrigger`` counts
+positions there and ``maxBytesPerTrigger`` goes by the size of the first messages.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+    from pyspark_penstock.options import Settings
+
+CLAIM_MESSAGES_MIN = 20_000
+"""A range is not cut finer than this: starting to read costs more than reading a few."""
+SAMPLE_MESSAGES = 256
+SAMPLE_BYTES = 8 << 20
+
+
+class Claim(NamedTuple):
+    """Leave to read ``start <= seq_id < end``."""
+
+    queue: str
+    incarnation: str
+    start: int
+    end: int
+    token: int
+
+
+def claim_schema() -> "StructType":
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    text, number = StringType(), LongType()
+    kinds = (text, text, number, number, number)
+    return StructType(
+        [StructField(name, kind) for name, kind in zip(Claim._fields, kinds, strict=True)]
+    )
+
+
+def claim_batch(claim: Claim) -> "RecordBatch":
+    """The one row of a partition."""
+    import pyarrow as pa
+
+    kinds = (pa.string(), pa.string(), pa.int64(), pa.int64(), pa.int64())
+    # A token fills 64 bits; Spark's numbers are signed.
+    values = claim._replace(token=claim.token - (1 << 64 if claim.token >> 63 else 0))
+    arrays = [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)]
+    schema = pa.schema(list(zip(Claim._fields, kinds, strict=True)))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def claims_in(rows: "Iterable[tuple[Any, ...]]") -> list[Claim]:
+    claims = [Claim(*row) for row in rows]
+    return [claim._replace(token=claim.token % (1 << 64)) for claim in claims]
+
+
+def read_claim(settings: "Settings", claim: Claim) -> "Iterator[RecordBatch]":
+    """The messages, a block at a time."""
+    from pyspark_penstock.source import RangePartition, read_range
+
+    partition = RangePartition(claim.incarnation, claim.start, claim.end, claim.token)
+    return read_range(settings, partition)
+
+
+def pieces_of(width: int, pieces_max: int) -> int:
+    """How many claims to make of a range."""
+    return max(min(pieces_max, -(-width // CLAIM_MESSAGES_MIN)), 1)
+
+
+def estimated_end(
+    planned: tuple[int, int, int], stop: int, max_messages: int, max_bytes: int
+) -> int:
+    """Where a batch of about so many bytes ends, judged by a look at its first messages.
+
+    ``planned`` is what the broker says about that look: (end, messages, bytes).
+    """
+    end, messages, size = planned
+    if not messages:
+        return stop  # nothing but holes
+    by_size = max_bytes * messages // max(size, 1)
+    return min(end + max(min(max_messages, by_size) - messages, 0), stop)
