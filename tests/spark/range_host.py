@@ -17,6 +17,7 @@ from penstock.broker.access import User
 from penstock.broker.flow import Flow
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.event_book import EventBook
 from penstock.core.message import Message
 from penstock.queues.queue import Queue
 from penstock.server.range_leases import RangeLeases
@@ -37,6 +38,7 @@ class QueueHall:
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
+        self.events = EventBook()
         self.guest = User("guest", "", [])
         self.guest.vhosts["/"] = (".*", ".*", ".*")
         self.clock_ms = 1_700_000_000_000
