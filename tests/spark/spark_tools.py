@@ -58,9 +58,10 @@ def table_rows(table: Path, *columns: str) -> list[dict[str, Any]]:
     """The table as any reader of a directory of Parquet files sees it."""
     from pyarrow import dataset
 
-    if not list(table.glob("*.parquet")):
+    if not any(path.relative_to(table).parts[0][0] != "_" for path in table.rglob("*.parquet")):
         return []
-    rows: list[dict[str, Any]] = dataset.dataset(table).to_table(columns=[*columns]).to_pylist()
+    found = dataset.dataset(table, partitioning="hive").to_table(columns=[*columns])
+    rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
 

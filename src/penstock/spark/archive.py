@@ -9,6 +9,8 @@ when that can help.
 """
 
 import threading
+import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark.delta import DeltaPublisher
 from penstock.spark.landing import Landing, Publisher
-from penstock.spark.pipeline import QueryRun, session
+from penstock.spark.pipeline import PipelineFailed, QueryRun, session
 from penstock.spark.publishing import Landed, ParquetPublisher
 from penstock.spark.table import DELTA, Table
 from pyspark_penstock.client import give_back
 from pyspark_penstock.options import Settings, parse_options, parse_url
+from pyspark_penstock.report_client import Reporter
 from pyspark_penstock.table_files import Draft, Layout, table_schema, writing
 
 if TYPE_CHECKING:
@@ -134,13 +137,26 @@ class _Archive:
         self._summary = summary
         self._on_landed = on_landed
         self._run: QueryRun | None = None
+        # Spark's own listener would count claims, so batches are reported from here.
+        self._reporter = Reporter(
+            job.url, name=f"archive {job.queue}", kind="archive", queues=[job.queue]
+        )
+        self._run_id = str(uuid.uuid4())
 
     def run(self, stopping: threading.Event) -> None:
         self._run = QueryRun(self._start, stopping, endless=self._job.every_s is not None)
+        self._reporter.tell(state="running", run=self._run_id)
+        end, error = "failed", ""
         try:
             self._run.until_done()
+            end = "done"
+        except PipelineFailed as failure:
+            error = str(failure)
+            raise
         finally:
             self._summary.restarts = self._run.restarts
+            self._reporter.tell(state=end, run=self._run_id, error=error[:4000])
+            self._reporter.close()
         self._summary.query_id = self._landing.query_id()
 
     def _start(self) -> "StreamingQuery":
@@ -162,6 +178,7 @@ class _Archive:
 
     def _land(self, frame: "DataFrame", batch: int) -> None:
         assert self._run is not None
+        started_s = time.monotonic()
         with self._run.batch():
             query_id = self._landing.query_id()
             landed = self._publisher.landed(query_id, batch)
@@ -171,6 +188,17 @@ class _Archive:
                 landed = self._publisher.publish(query_id, batch, drafts)
             self._summary.add(landed)
             self._on_landed(landed)
+            self._report(landed, time.monotonic() - started_s)
+
+    def _report(self, landed: Landed, seconds: float) -> None:
+        rows = 0 if landed.before else landed.messages
+        self._reporter.tell(
+            state="running",
+            run=self._run_id,
+            batch=landed.batch,
+            rows=rows,
+            duration_ms=int(seconds * 1000),
+        )
 
     def _written(self, frame: "DataFrame", batch: int) -> list[Draft]:
         """The workers' part; what they have written comes back as rows."""
