@@ -5,9 +5,6 @@ incarnation, first and last position, and the token of the reader's lease.  A wo
 a claim fetches the messages itself (``read_claim``) and does with them what it likes, so bodies
 do not cross Spark's Java process twice.  Positions, acknowledgements and fencing are those of
 every other stream: the claims of a batch are the same after a restart, but for the token.
-
-A claim is planned without looking at its messages, so ``maxMessagesPerTrigger`` counts
-positions there and ``maxBytesPerTrigger`` goes by the size of the first messages.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
 CLAIM_MESSAGES_MIN = 20_000
 """A range is not cut finer than this: starting to read costs more than reading a few."""
-SAMPLE_MESSAGES = 256
-SAMPLE_BYTES = 8 << 20
 
 
 class Claim(NamedTuple):
@@ -66,24 +61,9 @@ def read_claim(settings: "Settings", claim: Claim) -> "Iterator[RecordBatch]":
     """The messages, a block at a time."""
     from pyspark_penstock.source import RangePartition, read_range
 
-    partition = RangePartition(claim.incarnation, claim.start, claim.end, claim.token)
-    return read_range(settings, partition)
+    return read_range(settings, RangePartition(*claim))
 
 
 def pieces_of(width: int, pieces_max: int) -> int:
     """How many claims to make of a range."""
     return max(min(pieces_max, -(-width // CLAIM_MESSAGES_MIN)), 1)
-
-
-def estimated_end(
-    planned: tuple[int, int, int], stop: int, max_messages: int, max_bytes: int
-) -> int:
-    """Where a batch of about so many bytes ends, judged by a look at its first messages.
-
-    ``planned`` is what the broker says about that look: (end, messages, bytes).
-    """
-    end, messages, size = planned
-    if not messages:
-        return stop  # nothing but holes
-    by_size = max_bytes * messages // max(size, 1)
-    return min(end + max(min(max_messages, by_size) - messages, 0), stop)

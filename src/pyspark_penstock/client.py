@@ -20,7 +20,7 @@ import struct
 import sys
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self
 
 from pyspark_penstock.options import Endpoint, Tls
@@ -31,10 +31,13 @@ REPLY = 64
 """A reply's kind is its request's kind plus this."""
 LOGIN = 16
 OPEN, WAIT, PLAN, RANGE, ACK, CLOSE = 1, 2, 3, 4, 5, 6
+SUBSCRIBE, START, OFFSET_AT = 32, 33, 34
 OPENED, HEAD, PLANNED, BLOCK, ACKED, CLOSED = 65, 66, 67, 68, 69, 70
+SUBSCRIBED, STARTED, OFFSET = 96, 97, 98
 ERROR = 127
 
 BROWSE, READ, JOIN = 0, 1, 2
+BY_QUEUES, BY_EXCHANGE, BY_TOPIC = 0, 1, 2
 
 MALFORMED, ACCESS_REFUSED, NOT_FOUND, LOCKED, FENCED, LEASE_GONE, REFUSED = 1, 2, 3, 4, 5, 6, 7
 
@@ -229,9 +232,35 @@ class RangeClient(Connection):
         payload = self.ask(WAIT, struct.pack(">qI", start, timeout_ms), timeout_ms)
         return Head._make(_HEAD.unpack(payload))
 
+    def begin_wait(self, start: int, timeout_ms: int) -> None:
+        """As ``wait``, in two steps: between them, others can be waited for, too."""
+        self.send(WAIT, struct.pack(">qI", start, timeout_ms))
+
+    def end_wait(self) -> Head:
+        """The head as it is now, whether or not it was worth the wait."""
+        self.send(WAIT, struct.pack(">qI", 0, 0))  # a request behind it ends the wait
+        self.reply(HEAD)
+        return Head._make(_HEAD.unpack(self.reply(HEAD)))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def start(self, request: str, seq_id: int) -> int:
+        """Where reading begins: ``seq_id``, or what the same request got the first time."""
+        payload = self.ask(START, string(request) + struct.pack(">q", seq_id))
+        return int.from_bytes(payload, "big", signed=True)
+
+    def offset_at(self, timestamp_ms: int, low: int, high: int) -> int:
+        """The first position between whose message came at or after that time; else ``high``."""
+        while low < high:
+            payload = self.ask(OFFSET_AT, struct.pack(">qqq", timestamp_ms, low, high))
+            low, high = struct.unpack(">qq", payload)
+        return low
+
     def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> Planned:
         """Where a slice that begins at ``start`` ends, within all three bounds."""
-        planned, count, size, more = start, 0, 0, True
+        first = planned = start
+        count, size, more = 0, 0, True
         while more and count < max_messages and size < max_bytes:
             bounds = struct.pack(">qqqq", planned, end, max_messages - count, max_bytes - size)
             planned, got, got_bytes, more = struct.unpack(">qqqB", self.ask(PLAN, bounds))
@@ -240,7 +269,7 @@ class RangeClient(Connection):
             count += got
             size += got_bytes
             start = planned
-        return Planned(start, count, size)
+        return Planned(start if count else first, count, size)
 
     def blocks(self, start: int, end: int, max_bytes: int, *, with_body: bool) -> Iterator[Block]:
         """All of a range.  The next block is on its way while the caller works on this one."""
@@ -272,6 +301,20 @@ class RangeClient(Connection):
     def abandon(self) -> None:
         """Leave without a word: the broker keeps the lease for a while."""
         self._socket.close()
+
+
+def subscribe(endpoint: Endpoint, by: int, names: Sequence[str], *, make: bool) -> list[str]:
+    """Names of the queues that are meant; ``make`` has the broker make what is missing."""
+    request = bytes((1 if make else 0, by)) + struct.pack(">H", len(names))
+    with Connection(endpoint) as line:
+        line.login()
+        payload = line.ask(SUBSCRIBE, request + b"".join(string(name) for name in names))
+    queues = []
+    at = 2
+    while at < len(payload):
+        queue, at = take_string(payload, at)
+        queues.append(queue)
+    return queues
 
 
 def give_back(endpoint: Endpoint, queue: str, patience_s: float = 3.0) -> bool:

@@ -11,11 +11,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
+SUBSCRIPTIONS = ("queue", "queues", "exchange", "topic")
 TLS_OPTIONS = ("caCertFile", "certFile", "keyFile", "verify")
 """Also allowed in the URL behind ``?``, where case does not count either: that is how RabbitMQ's
 URLs spell them."""
@@ -46,7 +48,7 @@ COLUMNS = (
 DEFAULT_COLUMNS = COLUMNS[:-1]
 """``properties_raw`` comes only when it is asked for: it repeats what others say."""
 
-BATCH_ONLY = ("endingOffsets",)
+BATCH_ONLY = ("endingOffsets", "endingTimestamp")
 STREAM_ONLY = (
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
@@ -83,13 +85,42 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
+class Subscription:
+    """What is read: queues by name, or what the broker has a queue for."""
+
+    by: str  # an option: queue, queues, exchange or topic
+    names: tuple[str, ...]  # queues; or exchange, group, keys; or topic, channel
+
+    @property
+    def queues(self) -> tuple[str, ...] | None:
+        """Their names, if the options say them."""
+        return self.names if self.by in ("queue", "queues") else None
+
+    def __str__(self) -> str:
+        if self.by == "exchange":
+            return f"group '{self.names[1]}' of exchange '{self.names[0]}'"
+        if self.by == "topic":
+            return f"channel '{self.names[1]}' of topic '{self.names[0]}'"
+        return " and ".join(f"queue '{name}'" for name in self.names)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where to begin or to end: a word for all queues, or what was said of each."""
+
+    word: str = ""  # earliest or latest: of queues of which nothing else is said
+    seq_ids: Mapping[str, int] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything the user decided.  Plain values: travels pickled to the executors."""
 
     endpoint: Endpoint
-    queue: str
-    starting: int | None  # None = the lowest message in the queue
-    ending: int | None  # None = the head when the read is planned
+    subscription: Subscription
+    starting: Position
+    ending: Position
     max_messages_per_trigger: int
     max_bytes_per_trigger: int
     min_partitions: int
@@ -98,21 +129,20 @@ class Settings:
     reconnect_timeout_ms: int
     fetch_bytes: int
     take_over: bool
-    processed_below: int  # known to be done, whatever the checkpoint says
+    processed_below: Mapping[str, int]  # known to be done, whatever the checkpoint says
     columns: tuple[str, ...]
     claims: bool = False  # rows are leave to read, not messages
     given: frozenset[str] = frozenset()
 
     def check_for_batch(self) -> None:
         self._refuse(STREAM_ONLY, "streams (readStream)")
+        if self.starting.word == "latest" and not self.starting.seq_ids:
+            raise ValueError(
+                "penstock: option 'startingOffsets' is 'latest', which leaves a batch read nothing"
+            )
 
     def check_for_stream(self) -> None:
         self._refuse(BATCH_ONLY, "batch reads (read)")
-        if self.starting is not None:
-            raise ValueError(
-                "penstock: a stream starts at the lowest unacknowledged message of its queue; "
-                "option 'startingOffsets' may only be 'earliest' there"
-            )
 
     def _refuse(self, names: tuple[str, ...], place: str) -> None:
         wrong = [name for name in names if name.lower() in self.given]
@@ -124,24 +154,22 @@ def parse_options(given: Mapping[str, str]) -> Settings:
     """Raises ValueError with advice."""
     options = {name.lower(): str(value) for name, value in given.items()}
     _refuse_unknown(options)
-    queue = options.get("queue", "")
-    if not queue:
-        raise ValueError("penstock: option 'queue' is missing: name the queue to read")
+    subscription = _subscription(options)
     read = _Reader(options)
     return Settings(
         endpoint=endpoint(options),
-        queue=queue,
-        starting=_offset(options, queue, "startingOffsets", "earliest"),
-        ending=_offset(options, queue, "endingOffsets", "latest"),
+        subscription=subscription,
+        starting=_position(options, subscription, "starting", "earliest"),
+        ending=_position(options, subscription, "ending", "latest"),
         max_messages_per_trigger=read("maxMessagesPerTrigger", "100000", _count),
         max_bytes_per_trigger=read("maxBytesPerTrigger", "256MiB", _size),
         min_partitions=read("minPartitions", "1", _count),
         fail_on_data_loss=read("failOnDataLoss", "true", _boolean),
         poll_timeout_ms=read("pollTimeout", "500ms", _duration),
-        reconnect_timeout_ms=read("reconnectTimeout", "60s", _duration),
+        reconnect_timeout_ms=read("reconnectTimeout", "2m", _duration),
         fetch_bytes=read("fetchBytes", "8MiB", _fetch_bytes),
         take_over=read("takeOver", "false", _boolean),
-        processed_below=read("processedBelow", "0", _seq_id),
+        processed_below=_processed_below(options, subscription),
         columns=_columns(options),
         claims=read("claims", "false", _boolean),
         given=frozenset(options),
@@ -153,9 +181,14 @@ KNOWN = (
     "user",
     "password",
     *TLS_OPTIONS,
-    "queue",
+    *SUBSCRIPTIONS,
+    "routingKey",
+    "group",
+    "channel",
     "startingOffsets",
+    "startingTimestamp",
     "endingOffsets",
+    "endingTimestamp",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",
@@ -256,23 +289,114 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     return columns
 
 
-def _offset(options: Mapping[str, str], queue: str, name: str, word: str) -> int | None:
-    """A position: the word that stands for the natural one, or {"queue": seq_id}."""
-    text = options.get(name.lower(), word)
-    if text.strip().lower() == word:
-        return None
+def _subscription(options: Mapping[str, str]) -> Subscription:
+    given = [name for name in SUBSCRIPTIONS if options.get(name, "").strip()]
+    if len(given) != 1:
+        what = "is missing: name the queue to read" if not given else f"and '{given[-1]}' are given"
+        raise ValueError(
+            f"penstock: option '{given[0] if given else 'queue'}' {what}; what is read is said by"
+            " exactly one of queue, queues (a,b,c), exchange (with group, routingKey) and topic"
+            " (with channel)"
+        )
+    by = given[0]
+    for name, belongs in (("group", "exchange"), ("routingKey", "exchange"), ("channel", "topic")):
+        if name.lower() in options and by != belongs:
+            raise ValueError(f"penstock: option '{name}' belongs to '{belongs}', not to '{by}'")
+    if by == "queue":
+        return Subscription(by, (options[by],))
+    if by == "queues":
+        return Subscription(by, _names("queues", options[by]))
+    needed = "group" if by == "exchange" else "channel"
+    own = options.get(needed, "").strip()
+    if not own:
+        raise ValueError(
+            f"penstock: option '{by}' needs '{needed}': the name under which this pipeline gets "
+            "messages of its own, and finds its place again"
+        )
+    keys = options.get("routingkey")
+    more = () if keys is None else tuple(key.strip() for key in keys.split(","))
+    return Subscription(by, (options[by].strip(), own, *more))
+
+
+def _names(option: str, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        raise ValueError(
+            f"penstock: option '{option}' is {text!r}; it must be names, each once, with commas"
+        )
+    return names
+
+
+def _position(
+    options: Mapping[str, str], subscription: Subscription, side: str, word: str
+) -> Position:
+    """``startingOffsets`` or ``startingTimestamp``, or their like with ``ending``."""
+    offsets, timestamp = f"{side}Offsets", f"{side}Timestamp"
+    if timestamp.lower() in options:
+        if offsets.lower() in options:
+            raise ValueError(f"penstock: give '{offsets}' or '{timestamp}', not both")
+        return Position(timestamp_ms=_Reader(options)(timestamp, "", _timestamp))
+    text = options.get(offsets.lower(), word).strip()
+    if text.lower() in ("earliest", "latest"):
+        if side == "ending" and text.lower() == "earliest":
+            raise ValueError(f"penstock: option '{offsets}' is {text!r}; that would be nothing")
+        return Position(text.lower())
     try:
-        positions = json.loads(text)
+        return Position(word, _seq_ids(text, subscription))
+    except ValueError as error:
+        words = "'earliest', 'latest'" if side == "starting" else "'latest'"
+        example = (subscription.queues or ("orders",))[0]
+        raise ValueError(
+            f"penstock: option '{offsets}' is {text!r}; allowed are {words} and "
+            f'{{"{example}": seq_id}} with numbers from 0 on, of the queues that are read{error}'
+        ) from None
+
+
+def _seq_ids(text: str, subscription: Subscription) -> dict[str, int]:
+    """Positions by queue, as JSON; raises ValueError without a word of its own."""
+    try:
+        found = json.loads(text)
     except ValueError:
-        positions = None
-    if isinstance(positions, dict) and list(positions) == [queue]:
-        position = positions[queue]
-        if isinstance(position, int) and not isinstance(position, bool) and position >= 0:
-            return position
-    raise ValueError(
-        f"penstock: option '{name}' is {text!r}; allowed are '{word}' and "
-        f'{{"{queue}": seq_id}} with a number from 0 on'
-    )
+        found = None
+    known = subscription.queues
+    if not isinstance(found, dict) or not found:
+        raise ValueError("")
+    for queue, seq_id in found.items():
+        if not isinstance(seq_id, int) or isinstance(seq_id, bool) or not 0 <= seq_id < 1 << 62:
+            raise ValueError("")
+        if known is not None and queue not in known:
+            raise ValueError(f" ('{queue}' is not)")
+    return found
+
+
+def _processed_below(options: Mapping[str, str], subscription: Subscription) -> dict[str, int]:
+    text = options.get("processedbelow", "").strip()
+    if not text:
+        return {}
+    if re.fullmatch(r"[0-9]{1,18}", text) and subscription.by == "queue":
+        return {subscription.names[0]: int(text)}
+    try:
+        return _seq_ids(text, subscription)
+    except ValueError as error:
+        raise ValueError(
+            f"penstock: option 'processedBelow' is {text!r}; it must be a seq_id, or such as "
+            f'{{"orders": 1200}} where several queues are read{error}'
+        ) from None
+
+
+def _timestamp(text: str) -> int:
+    """Milliseconds since 1970; without a zone, a date means UTC, as in column enqueued_at."""
+    if re.fullmatch(r"[0-9]{1,15}", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            "it must be such as 2026-11-21T08:30:00Z, or milliseconds since 1970"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
 
 
 class _Reader:
@@ -292,12 +416,6 @@ class _Reader:
 def _count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) < 1:
         raise ValueError("it must be a whole number, at least 1")
-    return int(text)
-
-
-def _seq_id(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise ValueError("it must be a seq_id: a whole number from 0 on")
     return int(text)
 
 

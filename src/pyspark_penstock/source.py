@@ -1,36 +1,46 @@
-"""The readers Spark calls: positions in a queue, and the promise to lose and repeat nothing.
+"""The readers Spark calls: positions in queues, and the promise to lose and repeat nothing.
 
 Who runs what (Spark decides it): ``partitions`` and everything about offsets runs in one
 planner process, ``read`` in executor processes that got a pickled copy.  So a reader holds
-plain settings; the planner's connection is made when first needed and never travels.
+plain settings; the planner's connections are made when first needed and never travel.
 
-An offset names the queue's *incarnation* beside the position, because the numbers start anew
-when a queue is deleted and declared again::
+An offset names each queue's *incarnation* beside the position, because the numbers start anew
+when a queue is deleted and declared again; ``holes`` counts the numbers up to there that had no
+message when they were planned::
 
-    {"v": 1, "q": {"orders": {"inc": "9f3c…", "seq": 123456}}}
+    {"v": 1, "q": {"orders": {"inc": "9f3c…", "seq": 123456, "holes": 0}}}
+
+A queue the offset does not name was added to the subscription since: it begins as a new one does.
 
 **When messages are acknowledged.**  Spark calls ``commit(end)`` for a batch only when the next
 batch has been planned, so never for the last one; but it asks ``latestOffset(start)`` only
 when everything below ``start`` is in its commit log.  Both acknowledge; doing so twice is
-harmless.  Until batch 0 is committed nothing is acknowledged, so ``initialOffset``, which
-Spark does not store, is the same after a crash: the lowest message of the queue.
+harmless.
+
+**Where a stream begins** is asked by ``initialOffset``, whose answer Spark does not store, so it
+must be the same after a crash.  ``earliest`` is: until batch 0 is committed nothing is
+acknowledged.  Other positions are kept by the broker (``Planner.first_position``), which also
+leaves what they skip where it is until something beyond is acknowledged.
 
 **What counts as lost data** (``failOnDataLoss``): the queue is another incarnation; the
 position lies beyond the queue's head (the broker was restored from older data); or another
 reader has acknowledged messages this one has not read (``processedBelow`` says up to where it
-was this one, when its checkpoint fell behind what it had done).  Not lost, only counted in the log,
-are numbers that are simply missing: expired, purged, consumed before this reader came, or
-never given to anybody because the broker was killed.
+was this one, when its checkpoint fell behind what it had done).  Not lost, only counted, are
+numbers that are simply missing: expired, purged, consumed before this reader came, or never
+given to anybody because the broker was killed.
 
-**Fencing.**  The planner holds the queue's lease; its token travels with the partitions.  A
-newer reader of the same queue makes it invalid, and the older query fails loudly.
+**Limits** of a batch are shared by the queues: each gets an equal part, and what one does not use
+is dealt out again.
+
+**Fencing.**  The planner holds the queues' leases; their tokens travel with the partitions.  A
+newer reader of the same queue makes one invalid, and the older query fails loudly.
 """
 
 import itertools
 import logging
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -41,26 +51,24 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_penstock import client
-from pyspark_penstock.claims import (
-    SAMPLE_BYTES,
-    SAMPLE_MESSAGES,
-    Claim,
-    claim_batch,
-    estimated_end,
-    pieces_of,
+from pyspark_penstock.claims import Claim, claim_batch, pieces_of
+from pyspark_penstock.client import ConnectionLost, Head, RangeClient, Refused
+from pyspark_penstock.options import Position, Settings
+from pyspark_penstock.planner import (
+    Patience,
+    Planner,
+    advised,
+    patiently,
+    resolved,
+    subscribe,
+    wait_for_any,
 )
-from pyspark_penstock.client import ConnectionLost, Head, Planned, RangeClient, Refused
-from pyspark_penstock.options import Settings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-LOCK_PATIENCE_S = 15.0
-"""A killed pipeline's connections take a moment to be noticed as gone."""
-RETRY_PAUSE_S = 0.2
-UNLIMITED = (1 << 63) - 1
+UNLIMITED = (1 << 62) - 1
 
-T = TypeVar("T")
 log = logging.getLogger("pyspark_penstock")
 
 
@@ -68,40 +76,65 @@ class DataLoss(Exception):
     """Messages this reader should have read cannot be read any more."""
 
 
-class RangePartition(InputPartition):
-    """Messages ``start <= seq_id < end`` of one incarnation of the queue."""
+class Place(NamedTuple):
+    """A position in one queue, as offsets say it."""
 
-    def __init__(self, incarnation: str, start: int, end: int, token: int) -> None:
-        super().__init__((incarnation, start, end, token))
+    incarnation: str
+    seq: int
+    holes: int = 0
+
+
+class RangePartition(InputPartition):
+    """Messages ``start <= seq_id < end`` of one incarnation of a queue."""
+
+    def __init__(self, queue: str, incarnation: str, start: int, end: int, token: int) -> None:
+        super().__init__((queue, incarnation, start, end, token))
+        self.queue = queue
         self.incarnation = incarnation
         self.start = start
         self.end = end
         self.token = token  # 0 = look only
 
 
-def cut(incarnation: str, start: int, end: int, pieces: int, token: int) -> list[RangePartition]:
+def cut(whole: RangePartition, pieces: int) -> list[RangePartition]:
     """The range in at most so many pieces of equal width, none empty."""
-    width = max(end - start, 0)
+    width = max(whole.end - whole.start, 0)
     pieces = min(pieces, width)
-    edges = [start + width * place // pieces for place in range(pieces + 1)] if pieces else []
-    return [RangePartition(incarnation, a, b, token) for a, b in itertools.pairwise(edges)]
+    if not pieces:
+        return []
+    edges = [whole.start + width * place // pieces for place in range(pieces + 1)]
+    return [
+        RangePartition(whole.queue, whole.incarnation, a, b, whole.token)
+        for a, b in itertools.pairwise(edges)
+    ]
+
+
+def cut_all(ranges: list[RangePartition], pieces: int) -> list[InputPartition]:
+    """At least so many pieces of all, each queue by its width and at least one."""
+    total = sum(max(whole.end - whole.start, 0) for whole in ranges)
+    found: list[InputPartition] = []
+    for whole in ranges:
+        share = -(-pieces * max(whole.end - whole.start, 0) // max(total, 1))
+        found += cut(whole, max(share, 1))
+    return found
 
 
 def read_range(settings: Settings, partition: RangePartition) -> "Iterator[RecordBatch]":
     """All messages of the range; a broken line is mended behind the last message passed on."""
     from pyspark_penstock.columns import BatchBuilder
 
-    builder = BatchBuilder(settings.queue, settings.columns)
+    queue = partition.queue
+    builder = BatchBuilder(queue, settings.columns)
     mode = client.JOIN if partition.token else client.BROWSE
     with_body = "body" in settings.columns
     at = partition.start
-    patience = _Patience(settings)
+    patience = Patience(settings)
     while at < partition.end:
         try:
-            with RangeClient(settings.endpoint, settings.queue, mode, partition.token) as reader:
+            with RangeClient(settings.endpoint, queue, mode, partition.token) as reader:
                 if reader.opened.incarnation != partition.incarnation:
                     raise DataLoss(
-                        f"queue '{settings.queue}' was deleted and declared again while it was read"
+                        f"queue '{queue}' was deleted and declared again while it was read"
                     )
                 for block in reader.blocks(
                     at, partition.end, settings.fetch_bytes, with_body=with_body
@@ -112,150 +145,216 @@ def read_range(settings: Settings, partition: RangePartition) -> "Iterator[Recor
                     patience.renew()
         except ConnectionLost as error:
             patience.use(error)
+        except Refused as error:
+            raise advised(error) from error
 
 
 class BatchReader(DataSourceReader):
-    """Looks at the queue and leaves it as it is: nothing is acknowledged, no lease is taken."""
+    """Looks at queues and leaves them as they are: nothing is acknowledged, no lease is taken."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def partitions(self) -> list[InputPartition]:
         """Called at every planning of the same DataFrame, so it only asks for the bounds."""
-        settings = self._settings
-        with RangeClient(settings.endpoint, settings.queue, client.BROWSE) as looker:
-            incarnation, head, _ = looker.opened
-        start = head.floor if settings.starting is None else settings.starting
-        end = head.next_seq if settings.ending is None else settings.ending
-        self._check(start, end, head)
-        return [*cut(incarnation, start, end, settings.min_partitions, 0)]
+        queues = subscribe(self._settings, make=False)
+        _check_positions(self._settings, queues)
+        ranges = [patiently(self._settings, partial(self._bounds, queue)) for queue in queues]
+        return cut_all(ranges, self._settings.min_partitions)
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         if not isinstance(partition, RangePartition):
             return iter(())  # Spark's stand-in for "no partitions"
         return read_range(self._settings, partition)
 
-    def _check(self, start: int, end: int, head: Head) -> None:
+    def _bounds(self, queue: str) -> RangePartition:
+        settings = self._settings
+        with RangeClient(settings.endpoint, queue, client.BROWSE) as looker:
+            incarnation, head, _ = looker.opened
+            start = _bound(looker, queue, settings.starting, head.floor)
+            end = _bound(looker, queue, settings.ending, head.next_seq)
+        self._check(queue, start, end, head)
+        return RangePartition(queue, incarnation, start, end, 0)
+
+    def _check(self, queue: str, start: int, end: int, head: Head) -> None:
         if not self._settings.fail_on_data_loss:
             return
-        bounds = f"it holds {head.floor} to {head.next_seq - 1} now"
+        bounds = f"queue '{queue}' holds {head.floor} to {head.next_seq - 1} now"
         if start < head.floor or start > head.next_seq:
             raise DataLoss(f"startingOffsets {start} is outside the queue: {bounds}")
         if end > head.next_seq:
             raise DataLoss(f"endingOffsets {end} is beyond the queue: {bounds}")
 
 
+def _bound(line: RangeClient, queue: str, position: Position, natural: int) -> int:
+    if position.timestamp_ms is not None:
+        return resolved(line, position, line.opened.head)
+    return position.seq_ids.get(queue, natural)
+
+
+def _check_positions(settings: Settings, queues: list[str]) -> None:
+    """Names in positions, where only the broker knows what is read."""
+    given = (settings.starting.seq_ids, settings.ending.seq_ids, settings.processed_below)
+    for queue in itertools.chain(*given):
+        if queue not in queues:
+            raise ValueError(
+                f"penstock: an option gives a position in queue '{queue}', but "
+                f"{settings.subscription} is read, which is {' and '.join(queues)}"
+            )
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the queue to its end and acknowledges what Spark has committed."""
+    """Reads queues to their ends and acknowledges what Spark has committed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._planner = Planner(settings)
-        self._stop_at: int | None = None  # set by AvailableNow
+        self._planners: dict[str, Planner] = {}
+        self._stop_at: dict[str, int] | None = None  # set by AvailableNow
+        self._holes: dict[str, int] = {}  # up to the end of the last planned batch
+        self._turns = 0
+
+    def planners(self) -> dict[str, Planner]:
+        """By queue, in the order of the subscription, which is made when first needed."""
+        if not self._planners:
+            queues = subscribe(self._settings, make=True)
+            _check_positions(self._settings, queues)
+            self._planners = {queue: Planner(self._settings, queue) for queue in queues}
+        return self._planners
 
     # -- offsets ---------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        head = self._planner.head()
-        return self._offset(self._planner.incarnation, head.floor)
+        return _offset({queue: self._first(one) for queue, one in self.planners().items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._settings.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._stop_at = self._planner.head().next_seq
+        self._stop_at = {queue: one.head().next_seq for queue, one in self.planners().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        head = self._planner.head()
-        position = self._position(start, head)
-        if position > head.floor:
-            self._planner.ack(position)
-        stop_at = head.next_seq if self._stop_at is None else self._stop_at
-        end = self._plan(position, stop_at, limit)
-        if end == position and self._stop_at is None:
+        places = self._places(start)
+        for queue, place in places.items():
+            planner = self._planners[queue]
+            head = planner.last_head
+            if head is not None and place.seq > head.floor:
+                planner.ack(place.seq)
+        ends = self._plan(places, limit)
+        if ends == places and self._stop_at is None:
             # Nothing there: a long look here spares Spark eighty short ones a second.
-            head = self._planner.head(head.next_seq, self._settings.poll_timeout_ms)
-            end = self._plan(position, head.next_seq, limit)
-        return start if end == position else self._offset(self._planner.incarnation, end)
+            wait_for_any(list(self._planners.values()), self._settings.poll_timeout_ms)
+            for planner in self._planners.values():
+                planner.head()
+            ends = self._plan(places, limit)
+        return start if ends == places else _offset(ends)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        head = self._planner.last_head
-        return None if head is None else self._offset(self._planner.incarnation, head.next_seq)
+        heads = {
+            queue: Place(one.incarnation, one.last_head.next_seq, self._holes.get(queue, 0))
+            for queue, one in self._planners.items()
+            if one.last_head is not None
+        }
+        return _offset(heads) if heads else None
 
     # -- reading ---------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []
-        head = self._planner.head()
-        incarnation, stop = self._parsed(end)
-        if incarnation != self._planner.incarnation or stop > head.next_seq:
-            self._lost(f"a planned batch ends at {stop} of an earlier life of the queue")
-            return []
-        position = self._position(start, head)
+        ranges: list[RangePartition] = []
+        known = self._parsed(start)
+        for queue, stop in self._parsed(end).items():
+            planner = self._planners[queue]
+            head = planner.head()
+            if stop.incarnation != planner.incarnation or stop.seq > head.next_seq:
+                what = f"a planned batch ends at {stop.seq} of an earlier life of the queue"
+                self._lost(queue, what)
+                continue
+            at = self._place(planner, known).seq
+            ranges.append(RangePartition(queue, stop.incarnation, at, stop.seq, planner.token))
         pieces = self._settings.min_partitions
         if self._settings.claims:
-            pieces = pieces_of(stop - position, pieces)
-        return [*cut(incarnation, position, stop, pieces, self._planner.token)]
+            pieces = pieces_of(sum(whole.end - whole.start for whole in ranges), pieces)
+        return cut_all(ranges, pieces)
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         assert isinstance(partition, RangePartition)
         if self._settings.claims:
-            return iter([claim_batch(Claim(self._settings.queue, *partition.value))])
+            return iter([claim_batch(Claim(*partition.value))])
         return read_range(self._settings, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Must not fail: the batch *is* committed.  The next ``latestOffset`` acks again."""
         try:
-            incarnation, position = self._parsed(end)
-            if incarnation == self._planner.incarnation:
-                self._planner.ack(position)
+            for queue, place in self._parsed(end).items():
+                planner = self._planners[queue]
+                if place.incarnation == planner.incarnation:
+                    planner.ack(place.seq)
         except (ConnectionLost, Refused, DataLoss) as error:
             log.warning("acknowledging up to %s is put off: %s", end, error)
 
     def stop(self) -> None:
         """Called when the JVM dies.  A query that is stopped kills this process instead: see
-        ``client.give_back``, without which the lease runs out by itself.
+        ``client.give_back``, without which the leases run out by themselves.
         """
-        self._planner.close()
+        for planner in self._planners.values():
+            planner.close()
 
     # -- positions -------------------------------------------------------------------------
 
-    def _offset(self, incarnation: str, seq: int) -> dict[str, Any]:
-        return {"v": 1, "q": {self._settings.queue: {"inc": incarnation, "seq": seq}}}
+    def _first(self, planner: Planner) -> Place:
+        """Where a new query begins in this queue."""
+        head = planner.head()
+        wanted = self._settings.starting.seq_ids.get(planner.queue)
+        if wanted is not None and not head.floor <= wanted <= head.next_seq:
+            holds = f"startingOffsets is {wanted}, it holds {head.floor} to {head.next_seq - 1}"
+            self._lost(planner.queue, holds)
+            return Place(planner.incarnation, min(max(wanted, head.floor), head.next_seq))
+        return Place(planner.incarnation, planner.first_position(head))
 
-    def _parsed(self, offset: dict[str, Any]) -> tuple[str, int]:
-        place = offset.get("q", {}).get(self._settings.queue)
-        if offset.get("v") != 1 or place is None:
+    def _parsed(self, offset: dict[str, Any]) -> dict[str, Place]:
+        """What an offset says of the queues that are read."""
+        found = offset.get("q", {})
+        planners = self.planners()
+        stranger = next((queue for queue in found if queue not in planners), None)
+        if offset.get("v") != 1 or not found or stranger is not None:
             raise ValueError(
-                f"the checkpoint holds {offset}, which is no position in queue "
-                f"'{self._settings.queue}'; was it written for another queue?"
+                f"the checkpoint holds {offset}, which is no position in "
+                f"{self._settings.subscription}; was it written for another queue?"
             )
-        return place["inc"], place["seq"]
+        return {
+            queue: Place(found[queue]["inc"], found[queue]["seq"], found[queue].get("holes", 0))
+            for queue in planners
+            if queue in found
+        }
 
-    def _position(self, offset: dict[str, Any], head: Head) -> int:
-        """Where reading goes on; raises DataLoss when that is not where it should."""
-        incarnation, seq = self._parsed(offset)
-        if incarnation != self._planner.incarnation:
-            self._lost("it was deleted and declared again since the checkpoint was written")
+    def _places(self, offset: dict[str, Any]) -> dict[str, Place]:
+        """Where reading goes on in each queue; raises DataLoss when that is not where it should."""
+        known = self._parsed(offset)
+        return {queue: self._place(one, known) for queue, one in self.planners().items()}
+
+    def _place(self, planner: Planner, known: Mapping[str, Place]) -> Place:
+        place = known.get(planner.queue)
+        if place is not None:
+            return self._judged(planner, place, planner.head())
+        log.info("queue '%s' was added to this query", planner.queue)
+        return self._first(planner)
+
+    def _judged(self, planner: Planner, place: Place, head: Head) -> Place:
+        queue, seq = planner.queue, place.seq
+        if place.incarnation != planner.incarnation:
+            what = "it was deleted and declared again since the checkpoint was written"
         elif seq > head.next_seq:
-            self._lost(f"the checkpoint is at {seq}, the queue only reaches {head.next_seq}")
-        elif seq < head.acked and head.acked > self._settings.processed_below:
-            self._lost(f"another reader has acknowledged {seq} to {head.acked - 1}")
+            what = f"the checkpoint is at {seq}, the queue only reaches {head.next_seq}"
+        elif seq < head.acked and head.acked > self._settings.processed_below.get(queue, 0):
+            what = f"another reader has acknowledged {seq} to {head.acked - 1}"
         else:
-            if seq < head.floor:
-                log.info(
-                    "queue '%s' has nothing from %d to %d (expired, purged, consumed or "
-                    "never filled)",
-                    self._settings.queue,
-                    seq,
-                    head.floor - 1,
-                )
-            return seq
-        return head.floor
+            return place
+        self._lost(queue, what)
+        return Place(planner.incarnation, head.floor, place.holes)
 
-    def _lost(self, what: str) -> None:
-        text = f"queue '{self._settings.queue}' has lost data for this query: {what}"
+    def _lost(self, queue: str, what: str) -> None:
+        text = f"queue '{queue}' has lost data for this query: {what}"
         if self._settings.fail_on_data_loss:
             raise DataLoss(
                 f"{text}.  Start with a new checkpoint, or go on with what is there by "
@@ -263,112 +362,90 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         log.warning("%s; going on with what is there", text)
 
-    def _plan(self, position: int, stop_at: int, limit: ReadLimit) -> int:
+    # -- the next batch --------------------------------------------------------------------
+
+    def _plan(self, places: Mapping[str, Place], limit: ReadLimit) -> dict[str, Place]:
+        """Where it ends in each queue."""
         settings = self._settings
-        if position >= stop_at:
-            return position
-        if isinstance(limit, ReadMaxRows) and settings.claims:
-            look = self._planner.look(position, stop_at, limit.max_rows)
-            return estimated_end(look, stop_at, limit.max_rows, settings.max_bytes_per_trigger)
         if isinstance(limit, ReadMaxRows):
-            return self._planner.plan(
-                position, stop_at, limit.max_rows, settings.max_bytes_per_trigger
-            )
-        if isinstance(limit, ReadAllAvailable):
-            return self._planner.plan(position, stop_at, UNLIMITED, UNLIMITED)
-        raise ValueError(f"Spark asked for {limit}, which this source does not offer")
+            budget = _Budget(limit.max_rows, settings.max_bytes_per_trigger)
+        elif isinstance(limit, ReadAllAvailable):
+            budget = _Budget(UNLIMITED, UNLIMITED)
+        else:
+            raise TypeError(f"Spark asked for {limit}, which this source does not offer")
+        ends = dict(places)
+        hungry = self._rotated([queue for queue in places if self._stop(queue) > places[queue].seq])
+        while hungry and budget.messages > 0 and budget.size > 0:
+            share = budget.share(len(hungry))
+            hungry = [
+                queue
+                for queue in hungry
+                if budget.messages > 0 and self._extend(ends, queue, share, budget)
+            ]
+        self._tell_holes(places, ends)
+        return ends
+
+    def _extend(
+        self, ends: dict[str, Place], queue: str, share: tuple[int, int], budget: "_Budget"
+    ) -> bool:
+        """Up to so much more of this queue; is it worth asking again?"""
+        place, stop = ends[queue], self._stop(queue)
+        planned = self._planners[queue].plan(place.seq, stop, *share)
+        if planned.end == place.seq or not budget.take(planned.messages, planned.content_bytes):
+            return False
+        holes = place.holes + planned.end - place.seq - planned.messages
+        ends[queue] = Place(self._planners[queue].incarnation, planned.end, holes)
+        return planned.end < stop
+
+    def _stop(self, queue: str) -> int:
+        if self._stop_at is not None:
+            return self._stop_at[queue]
+        head = self._planners[queue].last_head
+        return 0 if head is None else head.next_seq
+
+    def _rotated(self, queues: list[str]) -> list[str]:
+        """Another one first each time, where there is less than one message for each."""
+        self._turns += 1
+        at = self._turns % len(queues) if queues else 0
+        return queues[at:] + queues[:at]
+
+    def _tell_holes(self, places: Mapping[str, Place], ends: Mapping[str, Place]) -> None:
+        for queue, end in ends.items():
+            count = end.holes - places[queue].holes
+            self._holes[queue] = end.holes
+            if count:
+                log.info(
+                    "queue '%s' has %d numbers without a message from %d to %d (expired, purged, "
+                    "consumed or never filled), %d so far",
+                    *(queue, count, places[queue].seq, end.seq - 1, end.holes),
+                )
 
 
-class Planner:
-    """The planner's connection: holds the lease, comes back after a broken line."""
+class _Budget:
+    """What is left for a batch."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._client: RangeClient | None = None
-        self.token = 0
-        self.incarnation = ""
-        self.last_head: Head | None = None
+    def __init__(self, messages: int, size: int) -> None:
+        self.messages = messages
+        self.size = size
+        self._empty = True
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_client": None}
+    def share(self, queues: int) -> tuple[int, int]:
+        """For each of so many."""
+        return max(self.messages // queues, 1), max(self.size // queues, 1)
 
-    def head(self, start: int = 0, timeout_ms: int = 0) -> Head:
-        self.last_head = self._call(lambda c: c.wait(start, timeout_ms))
-        return self.last_head
-
-    def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> int:
-        return self._call(lambda c: c.plan(start, end, max_messages, max_bytes)).end
-
-    def look(self, start: int, end: int, max_messages: int) -> Planned:
-        """At the first messages only."""
-        sample = min(max_messages, SAMPLE_MESSAGES)
-        return self._call(lambda c: c.plan(start, end, sample, SAMPLE_BYTES))
-
-    def ack(self, upto: int) -> int:
-        return self._call(lambda c: c.ack(upto))
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def _call(self, request: Callable[[RangeClient], T]) -> T:
-        """All requests may be repeated, so a broken line only costs time."""
-        patience = _Patience(self._settings)
-        while True:
-            try:
-                return request(self._connected())
-            except ConnectionLost as error:
-                self._drop()
-                patience.use(error)
-            except Refused as error:
-                self._drop()
-                if error.code == client.LEASE_GONE:
-                    self.token = 0
-                elif error.code == client.LOCKED:
-                    patience.use_for_lock(error)
-                else:
-                    raise
-
-    def _connected(self) -> RangeClient:
-        if self._client is None:
-            settings = self._settings
-            # Force only the first time: whoever was forced out must not force its way back.
-            force = settings.take_over and self.incarnation == ""
-            self._client = RangeClient(
-                settings.endpoint, settings.queue, client.READ, self.token, force=force
-            )
-            self.incarnation = self._client.opened.incarnation
-            self.token = self._client.opened.token
-        return self._client
-
-    def _drop(self) -> None:
-        if self._client is not None:
-            self._client.abandon()
-            self._client = None
+    def take(self, messages: int, size: int) -> bool:
+        """A message that is too large alone is only taken when it is the first of the batch."""
+        if size > self.size and not self._empty:
+            return False
+        self._empty = False
+        self.messages -= messages
+        self.size -= size
+        return True
 
 
-class _Patience:
-    """How long to try again before giving up; success ends the count."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._limit_s = settings.reconnect_timeout_ms / 1000
-        self._failing_since_s: float | None = None
-
-    def renew(self) -> None:
-        self._failing_since_s = None
-
-    def use(self, error: Exception) -> None:
-        """Wait a little, or raise the error when it has lasted too long."""
-        self._use(error, self._limit_s)
-
-    def use_for_lock(self, error: Exception) -> None:
-        self._use(error, LOCK_PATIENCE_S)
-
-    def _use(self, error: Exception, limit_s: float) -> None:
-        now_s = time.monotonic()
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-        if now_s - self._failing_since_s >= limit_s:
-            raise error
-        time.sleep(RETRY_PAUSE_S)
+def _offset(places: Mapping[str, Place]) -> dict[str, Any]:
+    queues = {
+        queue: {"inc": place.incarnation, "seq": place.seq, "holes": place.holes}
+        for queue, place in places.items()
+    }
+    return {"v": 1, "q": queues}

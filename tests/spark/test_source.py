@@ -13,14 +13,15 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
 pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
 
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from pyspark_penstock import DefaultSource, client, source
+from pyspark_penstock import DefaultSource, client, planner
 from pyspark_penstock.columns import arrow_schema, spark_schema
 from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_options, parse_url
-from pyspark_penstock.source import BatchReader, DataLoss, StreamReader, cut
+from pyspark_penstock.source import BatchReader, DataLoss, RangePartition, StreamReader, cut
 from tests.spark.range_host import RangeHost
 
 
@@ -44,8 +45,8 @@ def stopped() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "RETRY_PAUSE_S", 0.02)
-    monkeypatch.setattr(source, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(planner, "RETRY_PAUSE_S", 0.02)
+    monkeypatch.setattr(planner, "LOCK_PATIENCE_S", 0.2)
     monkeypatch.delenv("PENSTOCK_URL", raising=False)
 
 
@@ -86,6 +87,11 @@ def place(offset: dict[str, Any]) -> int:
     return int(offset["q"]["q"]["seq"])
 
 
+def offset(**places: tuple[str, int]) -> dict[str, Any]:
+    queues = {queue: {"inc": inc, "seq": seq, "holes": 0} for queue, (inc, seq) in places.items()}
+    return {"v": 1, "q": queues}
+
+
 def seq_ids(reader: StreamReader | BatchReader, partitions: list[Any]) -> list[int]:
     copy = pickle.loads(pickle.dumps(reader))
     found: list[int] = []
@@ -113,8 +119,18 @@ def seq_ids(reader: StreamReader | BatchReader, partitions: list[Any]) -> list[i
         ({"queue": "q", "columns": "seq_id,boddy"}, "give each at most once of seq_id, body"),
         ({"queue": "q", "columns": "body,body"}, "at most once"),
         ({"queue": "q", "columns": "headers", "includeHeaders": "false"}, "forbids them"),
-        ({"queue": "q", "startingOffsets": "latest"}, "allowed are 'earliest' and"),
-        ({"queue": "q", "startingOffsets": '{"other":3}'}, "allowed are 'earliest' and"),
+        ({"queue": "q", "startingOffsets": "first"}, "allowed are 'earliest', 'latest' and"),
+        ({"queue": "q", "startingOffsets": '{"other":3}'}, r"queues that are read \('other' is"),
+        ({"queue": "q", "startingTimestamp": "noon"}, "such as 2026-11-21T08:30:00Z"),
+        ({"queue": "q", "startingTimestamp": "5", "startingOffsets": "latest"}, "not both"),
+        ({"queue": "q", "queues": "a,b"}, "'queue' and 'queues' are given; .* exactly one of"),
+        ({"queues": "a,,b"}, "names, each once"),
+        ({"queues": "a,a"}, "names, each once"),
+        ({"exchange": "e"}, "'exchange' needs 'group'"),
+        ({"topic": "t"}, "'topic' needs 'channel'"),
+        ({"queue": "q", "group": "g"}, "'group' belongs to 'exchange'"),
+        ({"exchange": "e", "group": "g", "channel": "c"}, "'channel' belongs to 'topic'"),
+        ({"queues": "a,b", "processedBelow": "7"}, "where several queues are read"),
         ({"queue": "q", "endingOffsets": '{"q":true}'}, "allowed are 'latest' and"),
         ({"queue": "q", "url": "http://x"}, "must look like amqp://"),
         ({"queue": "q", "url": "amqps://x?depth=2"}, "unknown parameter 'depth'"),
@@ -139,7 +155,7 @@ def test_options_of_streams_are_refused_in_batch_reads(name: str, value: str) ->
 
 
 @pytest.mark.parametrize(
-    "name,value", [("endingOffsets", '{"q":5}'), ("startingOffsets", '{"q":5}')]
+    "name,value", [("endingOffsets", '{"q":5}'), ("endingTimestamp", "2026-11-21")]
 )
 def test_options_of_batch_reads_are_refused_in_streams(name: str, value: str) -> None:
     given = DefaultSource({"queue": "q", name: value})
@@ -178,7 +194,7 @@ def test_the_arrow_schema_is_the_one_spark_compares_with() -> None:
 
 @pytest.mark.parametrize("start,end,pieces", [(0, 0, 3), (5, 4, 2), (0, 2, 5), (7, 107, 7)])
 def test_cut_covers_the_range_once(start: int, end: int, pieces: int) -> None:
-    partitions = cut("i", start, end, pieces, 1)
+    partitions = cut(RangePartition("q", "i", start, end, 1), pieces)
     covered = [seq for p in partitions for seq in range(p.start, p.end)]
     assert covered == list(range(start, end))
     assert len(partitions) == max(0, min(pieces, end - start))
@@ -206,7 +222,7 @@ def test_a_batch_read_between_offsets(host: RangeHost) -> None:
 def test_an_empty_queue_reads_as_no_rows(host: RangeHost) -> None:
     reader = batch(host)
     assert reader.partitions() == []
-    assert list(reader.read(source.InputPartition(None))) == []
+    assert list(reader.read(InputPartition(None))) == []
 
 
 @pytest.mark.parametrize("more", [{"startingOffsets": '{"q":3}'}, {"endingOffsets": '{"q":101}'}])
@@ -214,7 +230,7 @@ def test_offsets_outside_the_queue_are_data_loss(host: RangeHost, more: dict[str
     publish(host, 100)
     with host.lock:
         host.hall.queues["q"].drop_below(50)
-    with pytest.raises(DataLoss, match="it holds 50 to 99 now"):
+    with pytest.raises(DataLoss, match="queue 'q' holds 50 to 99 now"):
         batch(host, **more).partitions()
     lenient = batch(host, **more, failOnDataLoss="false")
     assert seq_ids(lenient, lenient.partitions()) == list(range(50, 100))
@@ -437,10 +453,10 @@ def test_data_loss_is_survived_when_the_user_says_so(host: RangeHost) -> None:
         host.hall.declare("q")
     lenient = streaming(host, failOnDataLoss="false")
     assert lenient.latestOffset(end, ReadMaxRows(5)) == end
-    assert lenient.partitions(lenient._offset("life1", 0), end) == []
+    assert lenient.partitions(offset(q=("life1", 0)), end) == []
     publish(host, 3)
     following = lenient.latestOffset(end, ReadMaxRows(5))
-    assert following["q"]["q"] == {"inc": "life2", "seq": 3}
+    assert following == offset(q=("life2", 3))
     assert seq_ids(lenient, lenient.partitions(end, following)) == [0, 1, 2]
 
 

@@ -17,7 +17,7 @@ from pyarrow import dataset, parquet  # noqa: E402
 
 from penstock.cli.pipelines import archive  # noqa: E402
 from pyspark_penstock import table_files  # noqa: E402
-from pyspark_penstock.claims import Claim, claim_batch, claims_in, estimated_end  # noqa: E402
+from pyspark_penstock.claims import Claim, claim_batch, claims_in  # noqa: E402
 from pyspark_penstock.columns import arrow_schema  # noqa: E402
 from pyspark_penstock.table_files import Draft, DraftWriter, Layout, directory_of  # noqa: E402
 
@@ -146,22 +146,6 @@ def test_a_claim_becomes_drafts_and_its_holes_are_counted(
     draft, end = (Draft(*row) for row in write(rows))
     assert asked == [claim] == claims_in(rows), "the token has 64 bits"
     assert (draft.messages, draft.holes, end.path, end.holes) == (2, 0, "", 3)
-
-
-@pytest.mark.parametrize(
-    "look, end",
-    [
-        ((0, 0, 0), 5000),  # nothing but holes
-        ((110, 10, 1000), 200),  # 100 by size
-        ((1010, 10, 10), 2000),  # behind a hole; 1000 by number
-        ((12, 2, 9_000_000), 12),  # large ones, but never none
-        ((4995, 10, 100), 5000),
-    ],
-)
-def test_a_batch_of_claims_ends_at_the_number_or_the_size(
-    look: tuple[int, int, int], end: int
-) -> None:
-    assert estimated_end(look, 5000, 1000, 10_000) == end
 
 
 def test_the_command_knows_the_columns_a_table_can_be_cut_by() -> None:

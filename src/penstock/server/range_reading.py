@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from penstock.server.range_session import RangeSession
 
 BLOCK_MESSAGES_MAX: Final = 8192
-BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
-PLAN_MESSAGES_MAX: Final = 8192
-PLAN_BYTES_MAX: Final = 64 * 1024 * 1024
+BLOCK_BYTES_MAX: Final = 2 * 1024 * 1024
+"""A block is read and made while everybody else waits: some milliseconds, on a slow disk more."""
+PLAN_MESSAGES_MAX: Final = 32_768
+PLAN_BYTES_MAX: Final = 1 << 40
 
 
 @final

@@ -76,6 +76,7 @@ _PLAN = Struct(">qqqq")
 _PLANNED = Struct(">qqqB")
 _RANGE = Struct(">qqIB")
 _BLOCK = Struct(">Iq")
+_FRAME = Struct(">IB")
 _ROW_BYTES: Final = 8 + 8 + 4 + 2 + 1
 _FRAME_OVERHEAD: Final = 8
 """Bytes of an AMQP frame around its payload: type, channel, size, end mark."""
@@ -252,24 +253,29 @@ def encode_closed() -> bytes:
 
 
 def encode_block(messages: list[Message], next_start: int, with_body: bool) -> bytes:
-    """One BLOCK; without bodies a content is cut after its header frame."""
-    contents = [m.content if with_body else _headerframe(m.content) for m in messages]
-    addresses = [m.address for m in messages]
-    flags = bytes([m.flags & 0xFF for m in messages])
-    return frame(
-        BLOCK,
-        b"".join(
-            (
-                _BLOCK.pack(len(messages), next_start),
-                _little_endian(array("q", [m.seq_id for m in messages])),
-                _little_endian(array("q", [m.enqueued_at_ms for m in messages])),
-                _little_endian(array("I", [len(content) for content in contents])),
-                _little_endian(array("H", [len(address) for address in addresses])),
-                flags,
-                b"".join(addresses),
-                b"".join(contents),
-            )
-        ),
+    """One BLOCK; without bodies a content is cut after its header frame.
+
+    All pieces are joined once: a block is megabytes, and every copy of it would show.
+    """
+    contents = [message.content for message in messages]
+    if not with_body:
+        contents = [_headerframe(content) for content in contents]
+    addresses = [message.address for message in messages]
+    sizes = array("I", map(len, contents))
+    lengths = array("H", map(len, addresses))
+    size = _BLOCK.size + len(messages) * _ROW_BYTES + sum(sizes) + sum(lengths)
+    return b"".join(
+        (
+            _FRAME.pack(size + 1, BLOCK),
+            _BLOCK.pack(len(messages), next_start),
+            _little_endian(array("q", [message.seq_id for message in messages])),
+            _little_endian(array("q", [message.enqueued_at_ms for message in messages])),
+            _little_endian(sizes),
+            _little_endian(lengths),
+            bytes([message.flags & 0xFF for message in messages]),
+            *addresses,
+            *contents,
+        )
     )
 
 

@@ -1,0 +1,205 @@
+"""The planner's line to one queue: holds its lease, and comes back when the line breaks.
+
+Every request may be repeated, so a broken line only costs time, up to ``reconnectTimeout``.  What
+the broker refuses is told with what helps (``CURES``): whoever reads it sees a failed query, and
+often has not written the program.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from select import select
+from typing import Any, TypeVar
+
+from pyspark_penstock import client
+from pyspark_penstock.client import ConnectionLost, Head, Planned, RangeClient, Refused
+from pyspark_penstock.options import Position, Settings
+
+LOCK_PATIENCE_S = 15.0
+"""A killed pipeline's connections take a moment to be noticed as gone."""
+RETRY_PAUSE_S = 0.2
+
+CURES = (
+    (client.NOT_FOUND, "no queue", "declare it first, or correct the name or the virtual host"),
+    (client.NOT_FOUND, "no exchange", "declare it first, or correct the name or the virtual host"),
+    (client.NOT_FOUND, "vhost", "correct the virtual host in option url"),
+    (client.NOT_FOUND, "was deleted", "start again when it is declared, with a new checkpoint"),
+    (client.ACCESS_REFUSED, "access to", "have an administrator grant it"),
+    (client.ACCESS_REFUSED, "", "correct user and password in option url or PENSTOCK_URL"),
+    (client.LOCKED, "another pipeline", "stop that one, or take it over by option takeOver=true"),
+    (
+        client.LOCKED,
+        "has consumers",
+        "cancel them, or give this query messages of its own by options exchange and group",
+    ),
+    (client.LOCKED, "exclusive", "it is private to the connection that declared it"),
+    (client.FENCED, "", "this query has ended for good; only one may read a queue at a time"),
+)
+"""Code, words in the broker's text, what helps."""
+
+T = TypeVar("T")
+
+
+def advised(error: Refused) -> Refused:
+    """The same refusal with what helps behind it."""
+    for code, words, cure in CURES:
+        if error.code == code and words in error.text:
+            return type(error)(code, f"{error.text}; {cure}")
+    return error
+
+
+def subscribe(settings: Settings, *, make: bool) -> list[str]:
+    """The names of the queues to read."""
+    by = {"exchange": client.BY_EXCHANGE, "topic": client.BY_TOPIC}
+    chosen = settings.subscription
+    kind = by.get(chosen.by, client.BY_QUEUES)
+    return patiently(
+        settings, lambda: client.subscribe(settings.endpoint, kind, chosen.names, make=make)
+    )
+
+
+def patiently(settings: Settings, request: Callable[[], T]) -> T:
+    """What may be repeated, until there is an answer or patience ends."""
+    patience = Patience(settings)
+    while True:
+        try:
+            return request()
+        except ConnectionLost as error:
+            patience.use(error)
+        except Refused as error:
+            raise advised(error) from error
+
+
+class Planner:
+    """One queue, read for one query."""
+
+    def __init__(self, settings: Settings, queue: str) -> None:
+        self._settings = settings
+        self.queue = queue
+        self._client: RangeClient | None = None
+        self.token = 0
+        self.incarnation = ""
+        self.last_head: Head | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_client": None}
+
+    def head(self) -> Head:
+        self.last_head = self.call(lambda line: line.wait(0, 0))
+        return self.last_head
+
+    def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> Planned:
+        return self.call(lambda line: line.plan(start, end, max_messages, max_bytes))
+
+    def ack(self, upto: int) -> int:
+        return self.call(lambda line: line.ack(upto))
+
+    def first_position(self, head: Head) -> int:
+        """Where this query begins, the same each time until its first batch is committed."""
+        starting = self._settings.starting
+        seq_id = starting.seq_ids.get(self.queue)
+        if seq_id is not None:
+            request = f"seq:{seq_id}"
+        elif starting.timestamp_ms is not None:
+            request = f"at:{starting.timestamp_ms}"
+        elif starting.word == "latest":
+            request = "latest"
+        else:
+            request = ""
+        position = head.next_seq if seq_id is None else seq_id
+        if request == "":
+            position = head.floor
+        elif starting.timestamp_ms is not None:
+            position = self.call(lambda line: resolved(line, starting, line.wait(0, 0)))
+        return self.call(lambda line: line.start(request, position))
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def call(self, request: Callable[[RangeClient], T]) -> T:
+        patience = Patience(self._settings)
+        while True:
+            try:
+                return request(self.connected())
+            except ConnectionLost as error:
+                self.drop()
+                patience.use(error)
+            except Refused as error:
+                self.drop()
+                if error.code == client.LEASE_GONE:
+                    self.token = 0
+                elif error.code == client.LOCKED:
+                    patience.use_for_lock(advised(error))
+                else:
+                    raise advised(error) from error
+
+    def connected(self) -> RangeClient:
+        if self._client is None:
+            settings = self._settings
+            # Force only the first time: whoever was forced out must not force its way back.
+            force = settings.take_over and self.incarnation == ""
+            self._client = RangeClient(
+                settings.endpoint, self.queue, client.READ, self.token, force=force
+            )
+            self.incarnation = self._client.opened.incarnation
+            self.token = self._client.opened.token
+        return self._client
+
+    def drop(self) -> None:
+        if self._client is not None:
+            self._client.abandon()
+            self._client = None
+
+
+def resolved(line: RangeClient, position: Position, head: Head) -> int:
+    """The position that a time means in this queue."""
+    assert position.timestamp_ms is not None
+    return line.offset_at(position.timestamp_ms, min(head.floor, head.next_seq), head.next_seq)
+
+
+def wait_for_any(planners: Sequence[Planner], timeout_ms: int) -> None:
+    """Until one of the queues has something new, or in time."""
+    waiting: dict[RangeClient, Planner] = {}
+    for planner in planners:
+        try:
+            line = planner.connected()
+            line.begin_wait(
+                0 if planner.last_head is None else planner.last_head.next_seq, timeout_ms
+            )
+            waiting[line] = planner
+        except (ConnectionLost, Refused):
+            planner.drop()  # whoever asks next hears it again, and deals with it
+    if waiting:
+        select(list(waiting), [], [], timeout_ms / 1000)
+    for line, planner in waiting.items():
+        try:
+            planner.last_head = line.end_wait()
+        except (ConnectionLost, Refused):
+            planner.drop()
+
+
+class Patience:
+    """How long to try again before giving up; success ends the count."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._limit_s = settings.reconnect_timeout_ms / 1000
+        self._failing_since_s: float | None = None
+
+    def renew(self) -> None:
+        self._failing_since_s = None
+
+    def use(self, error: Exception) -> None:
+        """Wait a little, or raise the error when it has lasted too long."""
+        self._use(error, self._limit_s)
+
+    def use_for_lock(self, error: Exception) -> None:
+        self._use(error, LOCK_PATIENCE_S)
+
+    def _use(self, error: Exception, limit_s: float) -> None:
+        now_s = time.monotonic()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        if now_s - self._failing_since_s >= limit_s:
+            raise error
+        time.sleep(RETRY_PAUSE_S)

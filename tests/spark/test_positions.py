@@ -1,0 +1,333 @@
+"""Where a reader begins and ends, and several queues at once.  No JVM is started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
+pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from pyspark_penstock import DefaultSource, client, planner
+from pyspark_penstock.source import BatchReader, DataLoss, StreamReader
+from tests.spark.range_host import RangeHost
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeHost]:
+    """Queues a, b and c; messages ten milliseconds apart."""
+    monkeypatch.setattr(planner, "RETRY_PAUSE_S", 0.02)
+    monkeypatch.setattr(planner, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    with RangeHost() as running:
+        for name in "abc":
+            running.hall.declare(name)
+        yield running
+
+
+_readers: list[StreamReader] = []
+
+
+@pytest.fixture(autouse=True)
+def stopped() -> Iterator[None]:
+    yield
+    while _readers:
+        _readers.pop().stop()
+
+
+def streaming(host: RangeHost, **more: Any) -> StreamReader:
+    own = {"url": host.url, "queues": "a,b,c", "pollTimeout": "50ms", "reconnectTimeout": "2s"}
+    if "queue" in more:
+        del own["queues"]
+    given = DefaultSource({name: str(value) for name, value in (own | more).items()})
+    reader = given.streamReader(given.schema())
+    assert isinstance(reader, StreamReader)
+    _readers.append(reader)
+    return reader
+
+
+def batch(host: RangeHost, **more: Any) -> BatchReader:
+    own = {"url": host.url, "queue": "a"}
+    if "queues" in more:
+        del own["queue"]
+    given = DefaultSource({name: str(value) for name, value in (own | more).items()})
+    reader = given.reader(given.schema())
+    assert isinstance(reader, BatchReader)
+    return reader
+
+
+def publish(host: RangeHost, queue: str, count: int, size: int = 10) -> None:
+    with host.lock:
+        for _ in range(count):
+            host.hall.clock_ms += 10
+            number = host.hall.queues[queue].backing.next_seq_id()
+            host.hall.publish(queue, [b"%0*d" % (size, number)])
+
+
+def ready(host: RangeHost, queue: str) -> int:
+    with host.lock:
+        return int(host.hall.queues[queue].backing.ready_count())
+
+
+def seqs(offset: dict[str, Any]) -> dict[str, int]:
+    return {queue: place["seq"] for queue, place in offset["q"].items()}
+
+
+def rows(reader: StreamReader | BatchReader, partitions: list[Any]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for partition in partitions:
+        for record_batch in reader.read(partition):
+            for row in record_batch.to_pylist():
+                assert int(row["body"]) == row["seq_id"]
+                found.setdefault(row["queue"], []).append(row["seq_id"])
+    return found
+
+
+# -- several queues --------------------------------------------------------------------------
+
+
+def test_queues_share_a_batch_fairly_and_keep_their_order(host: RangeHost) -> None:
+    publish(host, "a", 100)
+    publish(host, "b", 10)
+    reader = streaming(host)
+    start = reader.initialOffset()
+    assert seqs(start) == {"a": 0, "b": 0, "c": 0}
+    first = reader.latestOffset(start, ReadMaxRows(40))
+    assert seqs(first) == {"a": 30, "b": 10, "c": 0}, "what b does not use goes to a"
+    read = rows(reader, reader.partitions(start, first))
+    assert read == {"a": list(range(30)), "b": list(range(10))}
+    second = reader.latestOffset(first, ReadMaxRows(40))
+    assert (ready(host, "a"), ready(host, "b")) == (70, 0)
+    assert seqs(second) == {"a": 70, "b": 10, "c": 0}
+    assert seqs(reader.latestOffset(second, ReadAllAvailable()))["a"] == 100
+
+
+def test_bytes_are_shared_too(host: RangeHost) -> None:
+    publish(host, "a", 50, size=1000)
+    publish(host, "b", 50, size=1000)
+    reader = streaming(host, maxBytesPerTrigger="20KiB")
+    end = seqs(reader.latestOffset(reader.initialOffset(), ReadMaxRows(1000)))
+    assert end["a"] >= 7
+    assert end["b"] >= 7
+    assert end["a"] + end["b"] <= 20
+
+
+def test_fewer_messages_than_queues_starve_nobody(host: RangeHost) -> None:
+    for queue in "abc":
+        publish(host, queue, 2)
+    reader = streaming(host)
+    offset = reader.initialOffset()
+    seen = []
+    for _ in range(6):
+        following = reader.latestOffset(offset, ReadMaxRows(1))
+        seen += [q for q in "abc" if seqs(following)[q] > seqs(offset)[q]]
+        offset = following
+    assert sorted(seen[:3]) == ["a", "b", "c"]
+    assert sorted(seen) == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_partitions_are_dealt_by_width_and_each_queue_has_one(host: RangeHost) -> None:
+    publish(host, "a", 90)
+    publish(host, "b", 10)
+    reader = streaming(host, minPartitions=10)
+    start = reader.initialOffset()
+    partitions: list[Any] = reader.partitions(start, reader.latestOffset(start, ReadMaxRows(999)))
+    counts = [sum(one.queue == queue for one in partitions) for queue in "abc"]
+    assert counts == [9, 1, 0]
+
+
+def test_news_in_any_queue_end_the_wait(host: RangeHost) -> None:
+    import threading
+    import time
+
+    reader = streaming(host, pollTimeout="10s")
+    start = reader.initialOffset()
+    threading.Timer(0.3, publish, (host, "b", 1)).start()
+    began_s = time.monotonic()
+    assert seqs(reader.latestOffset(start, ReadMaxRows(9))) == {"a": 0, "b": 1, "c": 0}
+    assert 0.2 < time.monotonic() - began_s < 5
+
+
+def test_a_cut_line_during_the_wait_costs_nothing(host: RangeHost) -> None:
+    import threading
+
+    reader = streaming(host, pollTimeout="300ms")
+    start = reader.initialOffset()
+    threading.Timer(0.1, host.drop_connections).start()
+    assert reader.latestOffset(start, ReadMaxRows(9)) == start
+    publish(host, "c", 1)
+    assert seqs(reader.latestOffset(start, ReadMaxRows(9)))["c"] == 1
+
+
+def test_a_queue_may_be_added_later_but_not_forgotten(host: RangeHost) -> None:
+    publish(host, "a", 5)
+    publish(host, "b", 5)
+    alone = streaming(host, queue="a")
+    end = alone.latestOffset(alone.initialOffset(), ReadMaxRows(9))
+    alone.stop()
+    both = streaming(host, queues="a,b")
+    following = both.latestOffset(end, ReadMaxRows(9))
+    assert seqs(following) == {"a": 5, "b": 5}
+    assert rows(both, both.partitions(end, following)) == {"b": [0, 1, 2, 3, 4]}
+    both.stop()
+    with pytest.raises(ValueError, match="was it written for another queue"):
+        streaming(host, queue="b").latestOffset(following, ReadMaxRows(9))
+
+
+def test_holes_are_counted_in_the_offsets(host: RangeHost) -> None:
+    publish(host, "a", 30)
+    with host.lock:
+        queue = host.hall.queues["a"]
+        taken = queue.backing.fetch(10, 1 << 30)
+        queue.backing.ack(taken[3:7])
+        queue.backing.requeue(taken[:3] + taken[7:])
+    reader = streaming(host)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(5))
+    assert first["q"]["a"] == {"inc": "life1", "seq": 9, "holes": 4}
+    second = reader.latestOffset(first, ReadMaxRows(5))
+    assert second["q"]["a"] == {"inc": "life1", "seq": 14, "holes": 4}
+    report = reader.reportLatestOffset()
+    assert report is not None
+    assert report["q"]["a"] == {"inc": "life1", "seq": 30, "holes": 4}
+
+
+# -- where it begins -------------------------------------------------------------------------
+
+
+def test_latest_means_the_same_until_something_is_committed(host: RangeHost) -> None:
+    publish(host, "a", 10)
+    reader = streaming(host, queue="a", startingOffsets="latest")
+    start = reader.initialOffset()
+    assert seqs(start) == {"a": 10}
+    publish(host, "a", 5)
+    reader.stop()
+    again = streaming(host, queue="a", startingOffsets="latest")
+    assert again.initialOffset() == start, "it was killed before batch 0"
+    end = again.latestOffset(start, ReadMaxRows(3))
+    assert ready(host, "a") == 15, "nothing is committed, so nothing is acknowledged"
+    again.stop()
+    third = streaming(host, queue="a", startingOffsets="latest")
+    assert third.initialOffset() == start, "it was killed in batch 0"
+    assert rows(third, third.partitions(start, end)) == {"a": [10, 11, 12]}
+    third.latestOffset(end, ReadMaxRows(3))
+    assert ready(host, "a") == 2, "with batch 0 went what it skipped"
+    third.stop()
+    assert seqs(streaming(host, queue="a", startingOffsets="latest").initialOffset()) == {"a": 15}
+
+
+def test_who_asked_for_the_wrong_position_asks_for_another(host: RangeHost) -> None:
+    publish(host, "a", 10)
+    mistyped = streaming(host, queue="a", startingOffsets="latest")
+    start = mistyped.initialOffset()
+    assert mistyped.latestOffset(start, ReadMaxRows(9)) == start
+    mistyped.commit(start)
+    assert ready(host, "a") == 10
+    mistyped.stop()
+    meant = streaming(host, queue="a")
+    assert seqs(meant.initialOffset()) == {"a": 0}
+    end = meant.latestOffset(meant.initialOffset(), ReadMaxRows(4))
+    meant.latestOffset(end, ReadMaxRows(4))
+    assert ready(host, "a") == 6
+
+
+def test_a_stream_begins_at_a_number_or_a_time(host: RangeHost) -> None:
+    publish(host, "a", 10)
+    publish(host, "b", 10)
+    numbered = streaming(host, startingOffsets=json.dumps({"a": 4}))
+    assert seqs(numbered.initialOffset()) == {"a": 4, "b": 0, "c": 0}
+    numbered.stop()
+    timed = streaming(host, startingTimestamp=START_MS + 130)
+    assert seqs(timed.initialOffset()) == {"a": 10, "b": 2, "c": 0}
+    publish(host, "c", 1)
+    timed.stop()
+    again = streaming(host, startingTimestamp=START_MS + 130)
+    assert seqs(again.initialOffset()) == {"a": 10, "b": 2, "c": 0}
+    again.stop()
+    with pytest.raises(DataLoss, match="startingOffsets is 11, it holds 0 to 9"):
+        streaming(host, startingOffsets=json.dumps({"a": 11})).initialOffset()
+
+
+def test_a_stored_position_ends_with_its_queue(host: RangeHost) -> None:
+    publish(host, "a", 10)
+    reader = streaming(host, queue="a", startingOffsets="latest")
+    reader.initialOffset()
+    reader.stop()
+    with host.lock:
+        host.hall.delete("a")
+        host.hall.declare("a")
+    publish(host, "a", 3)
+    again = streaming(host, queue="a", startingOffsets="latest")
+    assert seqs(again.initialOffset()) == {"a": 3}
+
+
+@pytest.mark.parametrize(
+    "more,found",
+    [
+        ({"startingTimestamp": START_MS + 31}, range(3, 10)),
+        ({"startingTimestamp": START_MS + 30}, range(2, 10)),
+        ({"startingTimestamp": START_MS + 9999}, range(0)),
+        ({"startingTimestamp": "2023-11-14T22:13:20.050Z"}, range(4, 10)),
+        ({"startingTimestamp": "2023-11-14T22:13:20.050"}, range(4, 10)),
+        ({"startingTimestamp": "2023-11-14T23:13:20.050+01:00"}, range(4, 10)),
+        ({"endingTimestamp": START_MS + 30}, range(2)),
+        ({"startingOffsets": '{"a":5}', "endingTimestamp": START_MS + 80}, range(5, 7)),
+        ({"startingTimestamp": 0}, range(10)),
+    ],
+)
+def test_a_batch_read_is_cut_out_by_time(
+    host: RangeHost, more: dict[str, Any], found: range
+) -> None:
+    publish(host, "a", 10)
+    reader = batch(host, **more)
+    assert rows(reader, reader.partitions()).get("a", []) == list(found)
+
+
+def test_a_search_by_time_steps_over_holes(host: RangeHost) -> None:
+    publish(host, "a", 1000)
+    with host.lock:
+        queue = host.hall.queues["a"]
+        taken = queue.backing.fetch(900, 1 << 30)
+        queue.backing.ack(taken[5:895])
+        queue.backing.requeue(taken[:5] + taken[895:])
+    with client.RangeClient(host.endpoint, "a", client.BROWSE) as line:
+        for wanted in (1, 50, 60, 5000, 8950, 8960, 10_000, 10_001):
+            at = line.offset_at(START_MS + wanted, 0, 1000)
+            lived = [n for n in (*range(5), *range(895, 1000)) if (n + 1) * 10 >= wanted]
+            blocks = line.blocks(at, 1000, 1 << 20, with_body=False)
+            assert sum(block.count for block in blocks) == len(lived), wanted
+
+
+def test_a_batch_read_of_several_queues(host: RangeHost) -> None:
+    publish(host, "a", 4)
+    publish(host, "c", 3)
+    reader = batch(host, queues="c,a,b", minPartitions=3)
+    assert rows(reader, reader.partitions()) == {"a": [0, 1, 2, 3], "c": [0, 1, 2]}
+    with pytest.raises(ValueError, match="leaves a batch read nothing"):
+        batch(host, startingOffsets="latest")
+
+
+# -- wrong use -------------------------------------------------------------------------------
+
+
+def test_what_is_refused_says_what_helps(host: RangeHost) -> None:
+    with pytest.raises(client.Refused, match="no queue 'd' in vhost '/'; declare it first"):
+        streaming(host, queues="a,d").initialOffset()
+    with pytest.raises(client.Refused, match="no queue 'd' in vhost '/'; declare it first"):
+        batch(host, queue="d").partitions()
+    first = streaming(host, queue="a")
+    first.initialOffset()
+    with pytest.raises(client.Locked, match=r"another pipeline; stop that one, .* takeOver=true"):
+        streaming(host, queue="a").initialOffset()
+    wrong = host.url.replace("guest:guest", "guest:wrong")
+    with pytest.raises(client.Refused, match="correct user and password"):
+        batch(host, url=wrong).partitions()
+    with pytest.raises(client.Refused, match="correct the virtual host"):
+        batch(host, url=host.url.replace("%2f", "nowhere")).partitions()
