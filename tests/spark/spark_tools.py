@@ -65,17 +65,18 @@ def table_rows(table: Path, *columns: str) -> list[dict[str, Any]]:
     return rows
 
 
+def pipeline_command(name: str, url: str, *more: str) -> list[str]:
+    return [sys.executable, "-m", "penstock", "pipeline", name, "--url", url, *more]
+
+
 def archive_command(url: str, queue: str, table: Path, *more: str) -> list[str]:
-    return [
-        *(sys.executable, "-m", "penstock", "pipeline", "archive"),
-        *("--url", url, "--queue", queue, "--to", str(table)),
-        *more,
-    ]
+    return pipeline_command("archive", url, "--queue", queue, "--to", str(table), *more)
 
 
 def archive_environment() -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if key != "PENSTOCK_URL"}
-    return kept | {"PYTHONPATH": str(REPOSITORY / "src"), "PYTHONUNBUFFERED": "1"}
+    path = [str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return kept | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
 
 
 def descendants(pid: int) -> list[int]:

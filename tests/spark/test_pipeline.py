@@ -152,6 +152,8 @@ def test_nobody_at_that_address(tmp_path: Path) -> None:
         ("q", ["--every", "soon"], 2, "not a time"),
         ("q", ["--max-messages", "0"], 2, "0 is not in the range"),
         ("q", ["--master", "mesos://cluster"], 2, "none of local[N], spark://"),
+        ("q", ["--topic", "t"], 2, "by exactly one of --queue, --queues"),
+        ("q", ["--group", "g"], 2, "--group belongs to --exchange"),
         ("q", ["--partition-by", "day,body"], 2, "give each at most once of day, hour, queue"),
         ("q", ["--compression", "gzip"], 2, "is not one of"),
         ("q", ["--url", "http://x"], 2, "must look like amqp://"),

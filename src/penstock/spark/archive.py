@@ -1,4 +1,4 @@
-"""A queue into a table: every message once, acknowledged after it is in the table.
+"""Queues into a table: every message once, acknowledged after it is in the table.
 
 In: an ``ArchiveJob``.  Out: a ``Summary``.  Spark keeps the place in a checkpoint, plans the
 batches and spreads the work; its rows are claims on ranges of the queue, and its workers fetch
@@ -8,6 +8,7 @@ that crossed the JVM twice cost several times as much as all the rest.  ``landin
 when that can help.
 """
 
+import json
 import threading
 import time
 import uuid
@@ -37,7 +38,9 @@ class ArchiveJob:
 
     url: str
     vhost: str
-    queue: str
+    source: dict[str, str]  # options that say what is read
+    subject: str  # names it
+    queues: tuple[str, ...]  # what it came to
     table: Table
     layout: Layout
     checkpoint: Path | None
@@ -50,7 +53,7 @@ class ArchiveJob:
     short: bool = False  # little to do: start quickly rather than run fast
 
     def landing(self) -> Landing:
-        return Landing(self.table, self.vhost, self.queue, self.checkpoint)
+        return Landing(self.table, self.vhost, self.subject, self.checkpoint)
 
     def publisher(self, landing: Landing) -> Publisher:
         if self.table.format == DELTA:
@@ -59,7 +62,7 @@ class ArchiveJob:
 
     def source_options(self) -> dict[str, str]:
         return {
-            "queue": self.queue,
+            **self.source,
             "claims": "true",
             "columns": ",".join(self.layout.columns),
             "maxMessagesPerTrigger": str(self.batch_messages),
@@ -80,6 +83,7 @@ class Summary:
     holes: int = 0
     landed_before: int = 0  # batches found in the table after a crash
     restarts: int = 0
+    spark_start_s: float = 0.0  # until the first query was under way
     query_id: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -102,19 +106,22 @@ def run_archive(
     job: ArchiveJob, on_landed: Callable[[Landed], None], stopping: threading.Event
 ) -> Summary:
     """Runs until the queue is landed, ``stopping`` is set, or nothing helps."""
+    began_s = time.monotonic()
     schema = table_schema(job.layout)
     job.table.check(schema)
     landing = job.landing()
     publisher = job.publisher(landing)
     summary = Summary()
-    name = f"penstock archive {job.queue}"
+    name = f"penstock archive {job.subject}"
     with landing.locked(publisher):
         job.table.describe(schema)
         try:
             with session(name, job.master, job.url, landing.home, short=job.short) as spark:
-                _Archive(job, landing, publisher, spark, summary, on_landed).run(stopping)
+                archive = _Archive(job, landing, publisher, spark, summary, on_landed, began_s)
+                archive.run(stopping)
         finally:
-            give_back(parse_url(job.url), job.queue)
+            for queue in job.queues:
+                give_back(parse_url(job.url), queue)
     return summary
 
 
@@ -129,6 +136,7 @@ class _Archive:
         spark: "SparkSession",
         summary: Summary,
         on_landed: Callable[[Landed], None],
+        began_s: float,
     ) -> None:
         self._job = job
         self._landing = landing
@@ -136,10 +144,11 @@ class _Archive:
         self._spark = spark
         self._summary = summary
         self._on_landed = on_landed
+        self._began_s = began_s
         self._run: QueryRun | None = None
         # Spark's own listener would count claims, so batches are reported from here.
         self._reporter = Reporter(
-            job.url, name=f"archive {job.queue}", kind="archive", queues=[job.queue]
+            job.url, name=f"archive {job.subject}", kind="archive", queues=[*job.queues]
         )
         self._run_id = str(uuid.uuid4())
 
@@ -161,12 +170,14 @@ class _Archive:
 
     def _start(self) -> "StreamingQuery":
         job = self._job
+        if not self._summary.spark_start_s:
+            self._summary.spark_start_s = round(time.monotonic() - self._began_s, 1)
         below = self._landing.landed_below(self._publisher)
         stream = (
             self._spark.readStream.format("penstock")
             .options(**job.source_options())
             .option("minPartitions", self._spark.sparkContext.defaultParallelism)
-            .option("processedBelow", below.get(job.queue, 0))
+            .option("processedBelow", json.dumps(below) if below else "")
             .load()
         )
         writer = stream.writeStream.foreachBatch(self._land).option(

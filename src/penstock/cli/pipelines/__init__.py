@@ -2,6 +2,7 @@
 
     group     the names of the pipelines; none is imported before it is called
     common    what all of them are told, how they stop, and how they say what they did
+    subscription  what a pipeline reads
     archive   a queue into a table
     compact   many small files of a table into few
     py_files  the archive that a cluster's workers need

@@ -1,18 +1,15 @@
 """``penstock pipeline archive``: a queue into a table, each message exactly once."""
 
 import time
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.failure import Failure
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
     Teller,
-    asking_broker,
     check_spark,
     common_options,
     failing_well,
@@ -20,11 +17,17 @@ from penstock.cli.pipelines.common import (
     say_summary,
     stop_on_signals,
 )
+from penstock.cli.pipelines.subscription import (
+    Subscribed,
+    ready_in,
+    source_options,
+    subscribe,
+    subscription_options,
+)
 
 if TYPE_CHECKING:
-    from penstock.spark.archive import ArchiveJob, Summary
+    from penstock.spark.archive import ArchiveJob
     from penstock.spark.publishing import Landed
-    from pyspark_penstock.client import Head
 
 SHORT_MESSAGES_MAX = 200_000
 """Spark writes so many in less time than it takes to start."""
@@ -42,6 +45,8 @@ and no message is lost or doubled in the table.
 Examples:
   penstock pipeline archive --queue orders --to ./lake/orders
   penstock pipeline archive --queue orders --to ./lake/orders --every 30s
+  penstock pipeline archive --exchange events --routing-key 'eu.#' --group lake \\
+      --to ./lake/events --partition-by day --format delta
 """
 
 
@@ -55,7 +60,7 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 
 
 @click.command(epilog=EPILOG, short_help="Land a queue in a table, each message once.")
-@click.option("--queue", required=True, help="The queue to land.")
+@subscription_options
 @click.option("--to", "directory", required=True, help="Directory of the table.")
 @click.option(
     *("--format", "table_format"),
@@ -110,10 +115,9 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     help="Go on with what is there when the queue was replaced or read by others.",
 )
 @click.option("--take-over", is_flag=True, help="Take the queue from another pipeline.")
-@common_options(group=False)
+@common_options()
 def archive(
     common: Common,
-    queue: str,
     directory: str,
     table_format: str,
     partition_by: tuple[str, ...],
@@ -124,12 +128,15 @@ def archive(
     max_batch_mb: int,
     accept_data_loss: bool,
     take_over: bool,
+    **what: str | None,
 ) -> None:
     """Land a queue in a table, each message exactly once.
 
-    Messages are acknowledged after the file that holds them is on disk.  The queue must
-    have no consumers meanwhile; to archive what others consume, bind a queue of its own.
+    Messages are acknowledged after the file that holds them is on disk.  A queue that is named
+    must have no consumers meanwhile; to archive what others consume, name the exchange and a
+    group, or the topic and a channel: the archive then gets messages of its own.
     """
+    options = source_options(common.group, **what)
     check_spark(common)
     from penstock.spark.archive import ArchiveJob
     from penstock.spark.table import Table
@@ -137,10 +144,13 @@ def archive(
     from pyspark_penstock.table_files import Layout
 
     columns = COLUMNS if raw_properties else DEFAULT_COLUMNS
+    subscribed = subscribe(common, options)
     job = ArchiveJob(
         url=common.url,
         vhost=common.vhost,
-        queue=queue,
+        source=options,
+        subject=subscribed.subject,
+        queues=subscribed.queues,
         table=Table(plain_path(directory), table_format, partition_by),
         layout=Layout(columns, partition_by, max_file_mb << 20, compression),
         checkpoint=common.checkpoint,
@@ -151,38 +161,26 @@ def archive(
         fail_on_data_loss=not accept_data_loss,
         take_over=take_over,
     )
-    head = _look(job)
     if common.dry_run:
-        _show_plan(job, head, common)
+        _show_plan(job, subscribed, common)
         return
-    short = common.every_s is None and head.ready <= SHORT_MESSAGES_MAX
-    _run(replace(job, short=short), head, common)
+    short = common.every_s is None and subscribed.ready <= SHORT_MESSAGES_MAX
+    _run(replace(job, short=short), subscribed, common)
 
 
-def _look(job: "ArchiveJob") -> "Head":
-    """Ask the broker for the queue: most mistakes show here, before Spark takes its time."""
-    from pyspark_penstock import client
-    from pyspark_penstock.options import parse_url
-
-    with (
-        asking_broker(),
-        client.RangeClient(parse_url(job.url), job.queue, client.BROWSE) as looker,
-    ):
-        return looker.opened.head
-
-
-def _show_plan(job: "ArchiveJob", head: "Head", common: Common) -> None:
+def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
     from pyspark_penstock.columns import spark_schema
 
     landing = job.landing()
     last = landing.last_planned()
     schema = {f.name: f.dataType.simpleString() for f in spark_schema(job.layout.columns)}
-    batches = -(-head.ready // job.batch_messages)
+    batches = -(-subscribed.ready // job.batch_messages)
     plan = {
-        "queue": job.queue,
-        "ready": head.ready,
-        "from_seq_id": head.floor,
-        "next_seq_id": head.next_seq,
+        "queues": {
+            queue: {"ready": head.ready, "from_seq_id": head.floor, "next_seq_id": head.next_seq}
+            for queue, head in zip(subscribed.queues, subscribed.heads, strict=True)
+        },
+        "ready": subscribed.ready,
         "batches": batches,
         "to": str(job.table.directory),
         "format": job.table.format,
@@ -192,7 +190,8 @@ def _show_plan(job: "ArchiveJob", head: "Head", common: Common) -> None:
         "schema": schema,
     }
     if common.as_text:
-        click.echo(f"queue {job.queue}: {head.ready} messages ready, seq_id from {head.floor}")
+        for queue, head in zip(subscribed.queues, subscribed.heads, strict=True):
+            click.echo(f"queue {queue}: {head.ready} messages ready, seq_id from {head.floor}")
         click.echo(f"table {job.table.directory}: about {batches} more batches")
         state = "new" if last is None else f"goes on after batch {last}"
         click.echo(f"checkpoint {landing.checkpoint}: {state}")
@@ -201,12 +200,12 @@ def _show_plan(job: "ArchiveJob", head: "Head", common: Common) -> None:
     say_summary({"dry_run": True} | plan)
 
 
-def _run(job: "ArchiveJob", head: "Head", common: Common) -> None:
+def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
     from penstock.spark.archive import run_archive
     from penstock.spark.session import LOG_NAME
 
     started_s = time.monotonic()
-    teller = Teller(common.output, head.ready if common.every_s is None else None)
+    teller = Teller(common.output, subscribed.ready if common.every_s is None else None)
 
     def on_landed(landed: "Landed") -> None:
         again = ", landed by an earlier run" if landed.before else ""
@@ -216,12 +215,11 @@ def _run(job: "ArchiveJob", head: "Head", common: Common) -> None:
     with failing_well(job.landing().home / LOG_NAME), stop_on_signals() as stopping:
         summary = run_archive(job, on_landed, stopping)
     teller.end()
-    say_summary(_summary(job, summary, time.monotonic() - started_s))
-
-
-def _summary(job: "ArchiveJob", summary: "Summary", seconds: float) -> dict[str, Any]:
-    place = {"queue": job.queue, "to": str(job.table.directory)}
-    left: dict[str, Any] = {"left_in_queue": None, "seconds": round(seconds, 1)}
-    with suppress(Failure):  # the table is complete, whatever became of the broker since
-        left["left_in_queue"] = _look(job).ready
-    return place | summary.as_dict() | left
+    say_summary(
+        {"queue": str(subscribed), "to": str(job.table.directory)}
+        | summary.as_dict()
+        | {
+            "left_in_queue": ready_in(common, subscribed),
+            "seconds": round(time.monotonic() - started_s, 1),
+        }
+    )

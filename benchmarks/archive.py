@@ -1,0 +1,327 @@
+"""A backlog into Parquet: ``penstock pipeline archive``, Spark from memory, pika with pyarrow.
+
+    python benchmarks/archive.py                          10 million messages of 1 KB
+    python benchmarks/archive.py --count 500000           a short one
+    python benchmarks/archive.py --only archive,memory    some rows
+
+Rows: ``archive`` lands a backlog of Penstock on Spark ``local[2]``; ``memory`` has Spark write as
+many rows of the same columns that its workers hold in memory; ``pika`` reads the same backlog
+from RabbitMQ with pika and writes it with pyarrow; ``beside`` runs a publisher and a consumer on
+another queue, alone and while an archive runs.  Everything runs on 127.0.0.1, one row after the
+other, with random bodies and the same compression.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from benchmarks.archive_sides import fill  # noqa: E402
+from benchmarks.compare import is_compiled, shown_arguments  # noqa: E402
+from benchmarks.tables import machine, thousands  # noqa: E402
+from penstock.client.load import __file__ as hot_file  # noqa: E402
+from penstock.client.procstat import ProcessGauge  # noqa: E402
+from tests.helpers.live_broker import LiveBroker  # noqa: E402
+from tests.helpers.rabbit import RabbitServer, missing_reason  # noqa: E402
+
+RESULTS: Final = ROOT / "benchmarks" / "results"
+ROWS: Final = ("archive", "memory", "pika", "beside")
+QUEUE: Final = "backlog"
+RSS_EVERY_S: Final = 0.2
+SHARE_OF_MEMORY_MIN: Final = 0.5
+TIMES_PIKA_MIN: Final = 10.0
+BESIDE_MIN: Final = 0.8
+
+Result = dict[str, Any]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--count", type=int, default=10_000_000, help="messages of the backlog (10,000,000)")
+    add("--peer-count", type=int, default=1_000_000, help="those pika has to read (1,000,000)")
+    add("--size", type=int, default=1024, help="body bytes (1024)")
+    add("--compression", default="zstd", help="zstd, snappy, lz4 or none (zstd)")
+    add("--max-messages", type=int, default=1_000_000, help="of a batch (1,000,000)")
+    add("--beside-rate", type=int, default=5000, help="messages a second on the other queue (5000)")
+    add("--beside-seconds", type=float, default=20.0, help="for so long (20)")
+    add("--memory-limit", default="", help="Penstock's limit in bytes; empty = its default")
+    add("--only", default="", help=f"rows, with commas: {', '.join(ROWS)} (all)")
+    add("--pure", action="store_true", help="run Penstock interpreted")
+    add("--dir", type=Path, help="where files are made (the system's choice)")
+    add("--out", type=Path, default=RESULTS, help="directory of the results")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    rows = [row for row in ROWS if row in (given.only.split(",") if given.only else ROWS)]
+    reason = missing_reason() if "pika" in rows else None
+    if not given.pure and not is_compiled(hot_file):
+        reason = "this checkout is not compiled: run `make setup` first, or give --pure"
+    if reason or not rows:
+        print(f"error: {reason or 'no such row'}", file=sys.stderr)
+        return 1
+    if given.dir is not None:
+        tempfile.tempdir = str(given.dir.resolve())
+    report: Result = describe(given)
+    sides = {"archive": archive_row, "memory": memory_row, "pika": pika_row, "beside": beside_row}
+    for row in rows:
+        with tempfile.TemporaryDirectory() as scratch:
+            report[row] = sides[row](given, Path(scratch))
+        print(f"{row:<8} {json.dumps(report[row])}", flush=True)
+        write(report, given)
+    print()
+    print(page(report))
+    return 0
+
+
+def penstock_of(given: argparse.Namespace) -> LiveBroker:
+    build = {"PENSTOCK_PURE": "1"} if given.pure else {"PENSTOCK_REQUIRE_COMPILED": "1"}
+    limit = ("--vm-memory-high-watermark", given.memory_limit) if given.memory_limit else ()
+    return LiveBroker(arguments=limit, environment=build)
+
+
+# -- rows --------------------------------------------------------------------------------------
+
+
+def archive_row(given: argparse.Namespace, scratch: Path) -> Result:
+    with penstock_of(given) as broker:
+        filled_s = fill(broker.url, QUEUE, given.count, given.size)
+        with Watched(broker.pid) as watched:
+            told = run_archive(given, broker.url, scratch / "lake")
+        return told | {
+            "fill_rate": given.count / filled_s,
+            "broker_rss_mb": watched.peak_mb,
+            "broker_cpu_s": watched.cpu_s,
+        }
+
+
+def run_archive(given: argparse.Namespace, url: str, lake: Path) -> Result:
+    done = subprocess.run(
+        archive_words(given, url, lake), env=environment(), stdout=subprocess.PIPE, check=True
+    )
+    told: Result = json.loads(done.stdout.splitlines()[-1])
+    if told["messages"] != given.count or told["left_in_queue"] != 0:
+        raise AssertionError(f"the archive landed {told['messages']} of {given.count}")
+    spark_s = told["spark_start_s"]
+    return {
+        "seconds": told["seconds"],
+        "spark_start_s": spark_s,
+        "rate": given.count / (told["seconds"] - spark_s),
+        "rate_with_start": given.count / told["seconds"],
+        "files": told["files"],
+        "file_mb": told["file_bytes"] / 1e6,
+    }
+
+
+def archive_words(given: argparse.Namespace, url: str, lake: Path) -> list[str]:
+    return [
+        *(sys.executable, "-m", "penstock", "pipeline", "archive"),
+        *("--url", url, "--queue", QUEUE, "--to", str(lake), "-o", "json"),
+        *("--compression", given.compression, "--max-messages", str(given.max_messages)),
+    ]
+
+
+def memory_row(given: argparse.Namespace, scratch: Path) -> Result:
+    words = ("memory", str(given.count), str(given.size), given.compression, str(scratch))
+    return rated(given.count, side_seconds(*words))
+
+
+def pika_row(given: argparse.Namespace, scratch: Path) -> Result:
+    count = min(given.peer_count, given.count)
+    with RabbitServer() as broker:
+        fill(broker.url, QUEUE, count, given.size)
+        words = ("pika", broker.url, QUEUE, str(count), given.compression, str(scratch / "lake"))
+        result = rated(count, side_seconds(*words))
+        broker.kill()
+        return result
+
+
+def side_seconds(*words: str) -> float:
+    command = [sys.executable, str(ROOT / "benchmarks" / "archive_sides.py"), *words]
+    done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def beside_row(given: argparse.Namespace, scratch: Path) -> Result:
+    with penstock_of(given) as broker:
+        fill(broker.url, QUEUE, given.count, given.size)
+        alone = neighbours(given, broker.url)
+        lake = scratch / "lake"
+        archive = subprocess.Popen(
+            archive_words(given, broker.url, lake), env=environment(), stdout=subprocess.DEVNULL
+        )
+        try:
+            while not any(lake.rglob("*.parquet")):  # its first batch is being written
+                if archive.poll() is not None:
+                    raise AssertionError("the archive ended before it wrote anything")
+                time.sleep(RSS_EVERY_S)
+            meanwhile = neighbours(given, broker.url)
+            still_busy = archive.poll() is None
+        finally:
+            archive.wait()
+        return {"alone": alone, "meanwhile": meanwhile, "archive_outlasted_it": still_busy}
+
+
+def neighbours(given: argparse.Namespace, url: str) -> float:
+    """Messages a second that another queue's consumer gets."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as result:
+        words = (
+            *("--uri", url, "--queue", "other", "--size", str(given.size), "--durable"),
+            *("--persistent", "--rate", str(given.beside_rate), "--confirm", "1000"),
+            *("--prefetch", "1000", "--ack-every", "10", "--cleanup"),
+            *("--duration", str(given.beside_seconds), "--json", result.name),
+        )
+        command = [sys.executable, "-m", "penstock", "bench", *words]
+        subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=True)
+        told = json.loads(Path(result.name).read_text())
+    return float(told["consume_rate"])
+
+
+def rated(count: int, seconds: float) -> Result:
+    return {"messages": count, "seconds": seconds, "rate": count / seconds}
+
+
+def environment() -> dict[str, str]:
+    path = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    kept = {key: value for key, value in os.environ.items() if key != "PENSTOCK_URL"}
+    return kept | {"PYTHONPATH": os.pathsep.join(path)}
+
+
+class Watched:
+    """A process's resident memory and processor time while the ``with`` lasts."""
+
+    def __init__(self, pid: int) -> None:
+        self._gauge = ProcessGauge(pid, tree=False)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.peak_mb = self.cpu_s = 0.0
+
+    def __enter__(self) -> Watched:  # noqa: PYI034 - as the type says
+        self._before_s = sum(self._gauge.cpu_s())
+        self._gauge.peak_rss_bytes = 0
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self.cpu_s = sum(self._gauge.cpu_s()) - self._before_s
+        self.peak_mb = self._gauge.peak_rss_bytes / 1e6
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(RSS_EVERY_S):
+            self._gauge.sample_rss()
+
+
+# -- the result --------------------------------------------------------------------------------
+
+
+def describe(given: argparse.Namespace) -> Result:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "machine": machine(),
+        "command": shlex.join(["python", "benchmarks/archive.py", *shown_arguments(sys.argv[1:])]),
+        "build": "interpreted" if given.pure else "compiled",
+        "commit": commit.stdout.strip(),
+        "count": given.count,
+        "size": given.size,
+        "compression": given.compression,
+    }
+
+
+def promises(report: Result) -> list[tuple[str, float, float]]:
+    """What is promised, what it came to, and what it must be at least."""
+    found = []
+    ours = report.get("archive", {}).get("rate")
+    if ours and "memory" in report:
+        share = ours / report["memory"]["rate"]
+        found.append(("archive / Spark from memory", share, SHARE_OF_MEMORY_MIN))
+    if ours and "pika" in report:
+        found.append(("archive / pika and pyarrow", ours / report["pika"]["rate"], TIMES_PIKA_MIN))
+    if "beside" in report:
+        beside = report["beside"]
+        kept = beside["meanwhile"] / beside["alone"]
+        found.append(("another queue meanwhile / alone", kept, BESIDE_MIN))
+    return found
+
+
+def page(report: Result) -> str:
+    about = report["machine"]
+    lines = [
+        f"# A backlog of {report['count']:,} messages of {report['size']} B into Parquet",
+        "",
+        (
+            f"{report['date']}, {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB, "
+            f"{about['kernel']}, {about['python']}; "
+            f"Penstock {report['build']}, {report['commit']}; compression {report['compression']}."
+        ),
+        "",
+        f"    {report['command']}",
+        "",
+        "| row | msg/s | seconds |",
+        "|---|---:|---:|",
+    ]
+    for row in ("archive", "memory", "pika"):
+        if row in report:
+            rate, seconds = report[row]["rate"], report[row]["seconds"]
+            lines.append(f"| {row} | {thousands(rate)} | {seconds:.1f} |")
+    if "archive" in report:
+        ours = report["archive"]
+        lines += [
+            "",
+            (
+                f"The archive's rate is without the {ours['spark_start_s']:.1f} s of Spark's start; "
+                f"with them it is {thousands(ours['rate_with_start'])} msg/s. "
+                f"It made {ours['files']} files, {ours['file_mb']:.0f} MB. The broker used "
+                f"{ours['broker_cpu_s']:.1f} s of processor time and "
+                f"{ours['broker_rss_mb']:.0f} MB of memory at most."
+            ),
+        ]
+    if "beside" in report:
+        beside = report["beside"]
+        lines += [
+            "",
+            (
+                f"Another queue: {thousands(beside['alone'])} msg/s alone, "
+                f"{thousands(beside['meanwhile'])} msg/s meanwhile."
+            ),
+        ]
+        if not beside["archive_outlasted_it"]:
+            lines.append("The archive ended before the measuring did: take a larger --count.")
+    if promises(report):
+        lines += ["", "| promise | found | at least |", "|---|---:|---:|"]
+        lines += [f"| {name} | {got:.2f} | {least} |" for name, got, least in promises(report)]
+    return "\n".join(lines) + "\n"
+
+
+def write(report: Result, given: argparse.Namespace) -> None:
+    given.out.mkdir(parents=True, exist_ok=True)
+    name = f"{report['date']}-archive-{report['build']}"
+    (given.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (given.out / f"{name}.md").write_text(page(report))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

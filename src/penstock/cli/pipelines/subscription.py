@@ -1,0 +1,129 @@
+"""What a pipeline reads, on the command line: a queue, several, or messages of its own.
+
+``--queue``; or ``--queues a,b``; or ``--exchange`` with ``--group`` (and ``--routing-key``), which
+makes a durable queue for that group, so live consumers are untouched; or NSQ's ``--topic`` with
+``--channel``.  Exactly one of them.  What it comes to is the source's options of the same names.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import Common, asking_broker
+
+if TYPE_CHECKING:
+    from pyspark_penstock.client import Head
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Subscribed:
+    """What was asked for, and the queues it came to."""
+
+    options: dict[str, str]  # of the source
+    subject: str  # names the pipeline's place in a table
+    queues: tuple[str, ...]
+    heads: "tuple[Head, ...]"
+
+    @property
+    def ready(self) -> int:
+        return sum(head.ready for head in self.heads)
+
+    def __str__(self) -> str:
+        return ", ".join(self.queues)
+
+
+def subscription_options(command: Command) -> Command:
+    """The flags; they arrive as ``queue``, ``queues``, ``exchange``, ``routing_key``, …"""
+    for option in reversed(
+        [
+            click.option("--queue", help="The queue to read."),
+            click.option("--queues", metavar="NAME,…", help="Several queues."),
+            click.option("--exchange", help="With --group: what comes through an exchange."),
+            click.option(
+                "--routing-key",
+                metavar="KEY,…",
+                help="With --exchange: which of it; all if left out.",
+            ),
+            click.option("--topic", help="With --channel: a topic of NSQ."),
+            click.option("--channel", help="The channel of that topic; made when it is not there."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def source_options(
+    group: str | None,
+    queue: str | None,
+    queues: str | None,
+    exchange: str | None,
+    routing_key: str | None,
+    topic: str | None,
+    channel: str | None,
+) -> dict[str, str]:
+    """Checks that they make sense together."""
+    given = {"queue": queue, "queues": queues, "exchange": exchange, "topic": topic}
+    chosen = [name for name, value in given.items() if value]
+    if len(chosen) != 1:
+        raise click.UsageError(
+            "say what to read by exactly one of --queue, --queues, --exchange (with --group) "
+            "and --topic (with --channel)"
+        )
+    more = {"group": group, "routingKey": routing_key, "channel": channel}
+    owner = {"group": "exchange", "routingKey": "exchange", "channel": "topic"}
+    for name, value in more.items():
+        if value and owner[name] != chosen[0]:
+            flag = "routing-key" if name == "routingKey" else name
+            raise click.UsageError(f"--{flag} belongs to --{owner[name]}")
+    for name, needed in (("exchange", "group"), ("topic", "channel")):
+        if chosen[0] == name and not more[needed]:
+            raise click.UsageError(
+                f"--{name} needs --{needed}: the name under which this pipeline gets messages of "
+                "its own, and finds its place again"
+            )
+    return {name: value for name, value in (given | more).items() if value}
+
+
+def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
+    """Ask the broker: most mistakes show here, before Spark takes its time.
+
+    A dry run makes nothing; a real one has the broker make the queue of a group or channel.
+    """
+    from pyspark_penstock import client
+    from pyspark_penstock.options import parse_options
+    from pyspark_penstock.planner import subscribe as ask
+
+    try:
+        settings = parse_options({**options, "url": common.url})
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    with asking_broker():
+        queues = ask(settings, make=not common.dry_run)
+        heads = []
+        for queue in queues:
+            with client.RangeClient(settings.endpoint, queue, client.BROWSE) as looker:
+                heads.append(looker.opened.head)
+    return Subscribed(options, _subject(options), tuple(queues), tuple(heads))
+
+
+def ready_in(common: Common, subscribed: Subscribed) -> int | None:
+    """How many messages are left; None when the broker cannot be asked any more."""
+    try:
+        return subscribe(common, subscribed.options).ready
+    except Failure:
+        return None
+
+
+def _subject(options: dict[str, str]) -> str:
+    if "exchange" in options:
+        return f"{options['exchange']}.{options['group']}"
+    if "topic" in options:
+        return f"{options['topic']}.{options['channel']}"
+    if "queue" in options:
+        return options["queue"]
+    return ",".join(sorted(name.strip() for name in options["queues"].split(",")))

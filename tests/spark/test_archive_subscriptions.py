@@ -1,0 +1,98 @@
+"""Archives of several queues, of an exchange, and into Delta, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.spark.spark_tools import (
+    archive_environment,
+    depth,
+    pipeline_command,
+    publish,
+    require_spark,
+    table_rows,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def _spark_is_here() -> None:
+    require_spark()
+
+
+def archive(url: str, *more: str) -> dict[str, Any]:
+    done = subprocess.run(
+        pipeline_command("archive", url, *more),
+        env=archive_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_several_queues_land_in_partitions(broker: BrokerProcess, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    for queue, count in (("left", 30), ("right", 20)):
+        publish(broker.url, queue, [b"%s %d" % (queue.encode(), n) for n in range(count)])
+    to = ("--to", str(table), "--partition-by", "day,queue", "--max-messages", "20")
+    told = archive(broker.url, "--queues", "left,right", *to)
+    assert (told["messages"], told["left_in_queue"]) == (50, 0)
+    today = datetime.now(UTC).date().isoformat()
+    places = {str(path.parent.relative_to(table)) for path in table.glob("day=*/queue=*/*")}
+    assert {f"day={today}/queue={queue}" for queue in ("left", "right")} <= places
+    rows = table_rows(table, "queue", "body", "ingest_batch")
+    assert {(r["queue"], r["body"]) for r in rows} == {
+        (q, b"%s %d" % (q.encode(), n)) for q, c in (("left", 30), ("right", 20)) for n in range(c)
+    }
+    assert len(rows) == 50
+    assert len({row["ingest_batch"] for row in rows}) == told["batches"] >= 3
+    assert (depth(broker.url, "left"), depth(broker.url, "right")) == (0, 0)
+
+
+def test_an_exchange_is_archived_beside_its_consumers(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="pip install 'penstock[spark]'")
+    table = tmp_path / "t"
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    channel.exchange_declare("events", "topic", durable=True)
+    channel.queue_declare("live")
+    channel.queue_bind("live", "events", "#")
+    channel.confirm_delivery()
+    options = ("--exchange", "events", "--routing-key", "eu.#", "--group", "lake")
+    to = ("--to", str(table), "--format", "delta", "--partition-by", "routing_key")
+    assert archive(broker.url, *options, *to)["messages"] == 0  # makes the group's queue
+    for number in range(20):
+        channel.basic_publish("events", "eu.de" if number % 2 else "us.ny", b"%d" % number)
+    told = archive(broker.url, *options, *to)
+    assert (told["messages"], told["left_in_queue"]) == (10, 0)
+    found = deltalake.DeltaTable(table).to_pyarrow_table()
+    assert sorted(int(body) for body in found["body"].to_pylist()) == list(range(1, 20, 2))
+    assert set(found["routing_key"].to_pylist()) == {"eu.de"}
+    assert channel.queue_declare("live", passive=True).method.message_count == 20
+    connection.close()
+    refused = subprocess.run(
+        pipeline_command("archive", broker.url, "--queue", "live", "--to", str(table)),
+        env=archive_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert refused.returncode == 1
+    assert "is a Delta table" in refused.stderr
+    assert "fix: land in another directory" in refused.stderr
