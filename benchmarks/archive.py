@@ -292,7 +292,7 @@ def page(report: Result) -> str:
         lines += [
             "",
             (
-                f"The archive's rate is without the {ours['spark_start_s']:.1f} s of Spark's start; "
+                f"The archive's rate is without Spark's start ({ours['spark_start_s']:.1f} s); "
                 f"with them it is {thousands(ours['rate_with_start'])} msg/s. "
                 f"It made {ours['files']} files, {ours['file_mb']:.0f} MB. The broker used "
                 f"{ours['broker_cpu_s']:.1f} s of processor time and "

@@ -10,6 +10,7 @@
     publishing  how a batch's files become part of a plain table, once
     delta       the same for a Delta table
     compaction  many small files become few
+    replay      a table's messages go to a broker again
 
 The data source itself is the package ``pyspark_penstock``, which stands alone so that a
 cluster can have it without the rest.  Nothing here imports pyspark before it is used.

@@ -8,6 +8,7 @@ of two shapes in one table would be found out by its readers, later.
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -119,14 +120,23 @@ class Table:
             )
 
 
-def any_file(directory: Path) -> Path | None:
-    """Some data file of a table, in it or in its partitions."""
+def data_files(directory: Path) -> Iterator[Path]:
+    """What a reader of the table reads: its files, and those of its partitions."""
+    if (directory / DELTA_LOG).is_dir():
+        from deltalake import DeltaTable
+
+        yield from map(Path, DeltaTable(directory).file_uris())
+        return
     for place, directories, names in os.walk(directory):
         directories[:] = sorted(d for d in directories if d[0] not in "_.")
         for name in sorted(names):
             if name.endswith(".parquet") and name[0] not in "_.":
-                return Path(place) / name
-    return None
+                yield Path(place) / name
+
+
+def any_file(directory: Path) -> Path | None:
+    """Some data file."""
+    return next(data_files(directory), None)
 
 
 def _difference(there: Any, asked: Any) -> str:

@@ -5,6 +5,7 @@
     subscription  what a pipeline reads
     archive   a queue into a table
     compact   many small files of a table into few
+    replay    a table to a broker again
     py_files  the archive that a cluster's workers need
 
 A pipeline's file has its options and its words; the work is in ``penstock.spark``.  Whatever

@@ -144,6 +144,7 @@ def archive(
     from pyspark_penstock.table_files import Layout
 
     columns = COLUMNS if raw_properties else DEFAULT_COLUMNS
+    place = plain_path(directory)
     subscribed = subscribe(common, options)
     job = ArchiveJob(
         url=common.url,
@@ -151,7 +152,7 @@ def archive(
         source=options,
         subject=subscribed.subject,
         queues=subscribed.queues,
-        table=Table(plain_path(directory), table_format, partition_by),
+        table=Table(place, table_format, partition_by),
         layout=Layout(columns, partition_by, max_file_mb << 20, compression),
         checkpoint=common.checkpoint,
         batch_messages=max_messages,

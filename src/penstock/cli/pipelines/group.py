@@ -25,6 +25,9 @@ PIPELINES: Final[dict[str, Entry]] = {
     "compact": Entry(
         "penstock.cli.pipelines.compact:compact", "Make few large files of a table's many."
     ),
+    "replay": Entry(
+        "penstock.cli.pipelines.replay:replay", "Send a table's messages to a broker again."
+    ),
     "py-files": Entry(
         "penstock.cli.pipelines.py_files:py_files", "Write the archive that clusters need."
     ),

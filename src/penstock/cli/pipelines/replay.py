@@ -1,0 +1,216 @@
+"""``penstock pipeline replay``: a table's messages to a broker again, each once."""
+
+import hashlib
+import json
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import (
+    EXIT_CODES,
+    Common,
+    Teller,
+    check_spark,
+    common_options,
+    failing_well,
+    plain_path,
+    say_summary,
+    stop_on_signals,
+)
+from penstock.core.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.spark.replay import Plan, ReplayJob
+
+EPILOG = f"""{EXIT_CODES}
+\b
+Stopped or failed, it goes on with --resume: no message is sent twice, none is left out.
+
+\b
+Examples:
+  penstock pipeline replay --from ./lake/orders --to-queue orders-again
+  penstock pipeline replay --from ./lake/events --since 2026-11-01T08:00 --until 2026-11-01T09:00 \\
+      --where "routing_key like 'eu.%'" --to-exchange events --rate 5000/s
+"""
+
+
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is not a time such as 2026-11-01T08:00 (UTC) or 2026-11-01T08:00+01:00",
+            ctx,
+            param,
+        ) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def _number(unit: str) -> Any:
+    def parse(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+        if value is None:
+            return None
+        match = re.fullmatch(rf"([0-9]+(?:\.[0-9]+)?)({unit})?", value)
+        if match is None or float(match[1]) <= 0:
+            raise click.BadParameter(f"{value!r} is not a number above 0 (with {unit})", ctx, param)
+        return float(match[1])
+
+    return parse
+
+
+@click.command(epilog=EPILOG, short_help="Send a table's messages to a broker again.")
+@click.option("--from", "lake", required=True, metavar="DIR", help="Directory of the table.")
+@click.option(
+    "--since", callback=_moment, metavar="TIME", help="Taken by the broker then or later."
+)
+@click.option("--until", callback=_moment, metavar="TIME", help="Taken by the broker before.")
+@click.option("--where", default="", metavar="SQL", help="Only messages for which this is true.")
+@click.option("--to-queue", metavar="NAME", help="Send to this queue.")
+@click.option(
+    "--to-exchange", metavar="NAME", help="Send to this exchange, by the old routing key."
+)
+@click.option("--routing-key", metavar="KEY", help="With --to-exchange: another key, for all.")
+@click.option("--rate", metavar="N/s", callback=_number("/s"), help="So many messages a second.")
+@click.option("--speed", metavar="Nx", callback=_number("x"), help="So many times as they came.")
+@click.option(
+    "--order",
+    type=click.Choice(["time", "seq"]),
+    default="time",
+    show_default=True,
+    help="As the broker took them, or queue by queue in its order.",
+)
+@click.option("--name", help="What this replay is called; default from what is sent where.")
+@click.option("--resume", is_flag=True, help="Go on where a replay of this name ended.")
+@common_options(stream=False, group=False)
+def replay(
+    common: Common,
+    lake: str,
+    since: datetime | None,
+    until: datetime | None,
+    where: str,
+    to_queue: str | None,
+    to_exchange: str | None,
+    routing_key: str | None,
+    rate: float | None,
+    speed: float | None,
+    order: str,
+    name: str | None,
+    resume: bool,
+) -> None:
+    """Send a table's messages to a broker again, each exactly once, in their order.
+
+    They carry the headers x-replay-name and x-original-seq besides their own.
+    """
+    if rate is not None and speed is not None:
+        raise click.UsageError("--rate and --speed exclude each other")
+    target = _target(to_queue, to_exchange, routing_key)
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
+        raise click.UsageError("--name is made of letters, digits and _ . - (at most 100)")
+    check_spark(common)
+    from penstock.spark.replay import ReplayJob, check_replay
+
+    job = ReplayJob(
+        url=common.url,
+        master=common.master,
+        lake=plain_path(lake),
+        name=name or "",
+        target=target,
+        since=since,
+        until=until,
+        where=where,
+        order=order,
+        rate=rate,
+        speed=speed,
+        resume=resume,
+    )
+    job = _named(job)
+    try:
+        plan = check_replay(job)
+    except PenstockError as error:
+        raise Failure(str(error), getattr(error, "fix", "")) from error
+    if common.dry_run:
+        _show_plan(job, plan, common)
+    else:
+        _run(job, plan, common)
+
+
+def _target(
+    to_queue: str | None, to_exchange: str | None, routing_key: str | None
+) -> dict[str, str]:
+    if (to_queue is None) == (to_exchange is None):
+        raise click.UsageError("say where to by one of --to-queue and --to-exchange")
+    if to_queue is not None:
+        if routing_key is not None:
+            raise click.UsageError("--routing-key belongs to --to-exchange")
+        return {"queue": to_queue}
+    assert to_exchange is not None
+    key = {} if routing_key is None else {"routingKey": routing_key}
+    return {"exchange": to_exchange} | key
+
+
+def _named(job: "ReplayJob") -> "ReplayJob":
+    """The same options are the same replay, so that sending twice needs a word."""
+    from dataclasses import replace
+
+    if job.name:
+        return job
+    choice = json.dumps(job.choice(), sort_keys=True)
+    digest = hashlib.sha256(choice.encode()).hexdigest()[:8]
+    stem = re.sub(r"[^A-Za-z0-9_-]", "-", job.lake.name) or "table"
+    return replace(job, name=f"{stem[:60]}-{digest}".lstrip("-_"))
+
+
+def _show_plan(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
+    told: dict[str, Any] = {"name": job.name, "from": str(job.lake), "to": job.target}
+    if plan is not None:
+        left = sum(piece["rows"] for piece in plan.slices[plan.done :])
+        told |= {"slices_done": plan.done, "slices": len(plan.slices), "messages_left": left}
+    else:
+        told["messages_in_time"] = _count(job.lake, job.since, job.until)
+    if common.as_text:
+        for label, value in told.items():
+            click.echo(f"{label.replace('_', ' ')}: {value}")
+        if job.where:
+            click.echo(f"of these, those where {job.where}")
+    say_summary({"dry_run": True} | told)
+
+
+def _count(lake: Path, since: datetime | None, until: datetime | None) -> int:
+    """Messages between the times; the condition is Spark's to judge."""
+    from pyarrow import compute, dataset
+
+    from penstock.spark.table import data_files
+
+    table = dataset.dataset([str(path) for path in data_files(lake)], format="parquet")
+    wanted = compute.scalar(True)
+    if since is not None:
+        wanted = wanted & (dataset.field("enqueued_at") >= since)
+    if until is not None:
+        wanted = wanted & (dataset.field("enqueued_at") < until)
+    return int(table.count_rows(filter=wanted))
+
+
+def _run(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
+    from penstock.spark.replay import run_replay
+    from penstock.spark.session import LOG_NAME
+
+    started_s = time.monotonic()
+    total = sum(piece["rows"] for piece in plan.slices[plan.done :]) if plan else None
+    teller = Teller(common.output, total)
+
+    def on_slice(number: int, messages: int, slices: int) -> None:
+        teller.batch(f"slice {number + 1} of {slices}: {messages} messages", messages)
+
+    with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping:
+        done = run_replay(job, on_slice, stopping)
+    teller.end()
+    seconds = round(time.monotonic() - started_s, 1)
+    place = {"name": job.name, "from": str(job.lake), "to": job.target}
+    say_summary(place | vars(done) | {"seconds": seconds})

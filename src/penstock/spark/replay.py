@@ -1,0 +1,366 @@
+"""A table's messages go to a broker again, each once, in their order, at a pace.
+
+In: a ``ReplayJob``.  Out: a ``Replayed``.  What is chosen (times, a condition) is put into order
+and cut into *slices* of at most some thousand messages; each slice is one write of the sink under
+a name of its own (``txnId``), so it is published whole or not at all, and once, however often it
+is tried.  The slices are written down before the first is sent::
+
+    _penstock/replays/<name>/plan.json     the choice, the slices' first messages, how many are done
+
+Sending slice k, and what a crash leaves:
+
+    1  wait until it is due
+    2  Spark stages its messages on the broker    a staged set nobody commits; the broker drops it
+    3  the sink commits                           *published*
+    4  note in the plan that k is done            ``--resume`` does 2 and 3 again, and the broker
+                                                  knows the name: nothing is published twice
+
+A slice is known by its first message and that of the next one, so it does not matter when files
+are compacted in between.  Messages that land in the table while it is replayed are sent when they
+belong to a slice that is still to come.
+
+Properties come from the table's columns: header values are texts there.  A table with
+``properties_raw`` gives every bit back.  ``user_id`` is left out, since a broker accepts only the
+name of who publishes; CC and BCC are, since they would send copies to whom the message went
+before.  Two headers are added: ``x-replay-name``, and ``x-original-seq``.
+"""
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import PenstockError
+from penstock.spark.pipeline import PAUSE_MIN_S, explained, is_hopeless, session
+from penstock.spark.table import DELTA_LOG, any_file, data_files, write_synced
+from pyspark_penstock.report_client import Reporter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SLICE_MESSAGES_MAX = 100_000
+SLICE_S = 2.0
+"""With a rate or a speed, a slice is what is due in so much time: Spark needs one for a write."""
+ATTEMPTS = 3
+TIME, SEQ = "time", "seq"
+KEYS = {TIME: ("enqueued_at", "queue", "seq_id"), SEQ: ("queue", "seq_id", "enqueued_at")}
+PROPERTIES = (
+    *("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "expiration"),
+    *("message_id", "timestamp", "type", "app_id"),
+)
+
+
+class NothingToReplay(PenstockError):
+    """No table, or another replay of that name."""
+
+    def __init__(self, text: str, fix: str = "") -> None:
+        super().__init__(text)
+        self.fix = fix
+
+
+@dataclass(frozen=True)
+class ReplayJob:
+    """What to send where, and how fast."""
+
+    url: str
+    master: str
+    lake: Path
+    name: str
+    target: dict[str, str]  # options of the sink
+    since: datetime | None = None
+    until: datetime | None = None
+    where: str = ""
+    order: str = TIME
+    rate: float | None = None  # messages a second
+    speed: float | None = None  # times as fast as they came
+    resume: bool = False
+
+    @property
+    def home(self) -> Path:
+        return self.lake / "_penstock" / "replays" / self.name
+
+    def choice(self) -> dict[str, Any]:
+        """What must be the same when a replay goes on."""
+        return {
+            "target": self.target,
+            "since": _text(self.since),
+            "until": _text(self.until),
+            "where": self.where,
+            "order": self.order,
+        }
+
+
+@dataclass
+class Replayed:
+    """What was done; ``messages`` counts what this run has sent."""
+
+    messages: int = 0
+    slices: int = 0
+    slices_before: int = 0  # sent by an earlier run
+    left: int = 0
+
+
+@dataclass
+class Plan:
+    """The slices: first key, number of messages, time of the first message."""
+
+    txn: str
+    choice: dict[str, Any]
+    slices: list[dict[str, Any]] = field(default_factory=list)
+    done: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> "Plan | None":
+        try:
+            return cls(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_synced(path, json.dumps(vars(self)))
+
+
+def check_replay(job: ReplayJob) -> Plan | None:
+    """The plan to go on with; raises NothingToReplay.  Cheap: no Spark."""
+    if any_file(job.lake) is None:
+        raise NothingToReplay(f"{job.lake} holds no table", "name the directory of an archive")
+    plan = Plan.read(job.home / "plan.json")
+    if plan is None:
+        return None
+    if plan.choice != job.choice():
+        raise NothingToReplay(
+            f"replay '{job.name}' was begun with another choice of messages or target",
+            "give the options it was begun with, or another --name",
+        )
+    if plan.done == len(plan.slices):
+        raise NothingToReplay(
+            f"replay '{job.name}' is done", "give another --name to send the messages once more"
+        )
+    if not job.resume:
+        raise NothingToReplay(
+            f"replay '{job.name}' has sent {plan.done} of {len(plan.slices)} slices",
+            "add --resume to go on with it, or give another --name",
+        )
+    return plan
+
+
+def run_replay(
+    job: ReplayJob, on_slice: Callable[[int, int, int], None], stopping: threading.Event
+) -> Replayed:
+    """Until all is sent or ``stopping`` is set."""
+    plan = check_replay(job)
+    name = f"penstock replay {job.name}"
+    with session(name, job.master, job.url, job.home) as spark, explained():
+        if plan is None:
+            plan = Plan(uuid.uuid4().hex, job.choice(), _slices(chosen(spark, job), job))
+            plan.write(job.home / "plan.json")
+        return _Replay(job, plan, spark, on_slice).run(stopping)
+
+
+def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
+    """The messages that are wanted."""
+    from pyspark.sql import functions as f
+
+    # A queue called 007 must not become a number.
+    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    delta = (job.lake / DELTA_LOG).is_dir()
+    files = [str(path) for path in data_files(job.lake)] if delta else [str(job.lake)]
+    frame = spark.read.option("basePath", str(job.lake)).parquet(*files)
+    for moment, compare in ((job.since, "__ge__"), (job.until, "__lt__")):
+        if moment is None:
+            continue
+        frame = frame.where(getattr(f.col("enqueued_at"), compare)(f.lit(moment)))
+        if "day" in frame.columns:  # whole directories need not be read
+            day = f.lit(moment.astimezone(UTC).date().isoformat())
+            frame = frame.where(f.col("day") >= day if compare == "__ge__" else f.col("day") <= day)
+    return frame.where(job.where) if job.where else frame
+
+
+def _slices(frame: "DataFrame", job: ReplayJob) -> list[dict[str, Any]]:
+    """Only keys are sorted; that this is done by one task is fine for some ten million."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    keys = KEYS[job.order]
+    place = f.row_number().over(Window.orderBy(*keys)) - 1
+    numbered = frame.select(*_key_columns(keys)).withColumn("_place", place)
+    size = SLICE_MESSAGES_MAX
+    if job.rate is not None:
+        size = max(min(int(job.rate * SLICE_S), size), 1)
+    groups: list[Column] = [f.floor(f.col("_place") / size)]
+    if job.speed is not None:
+        window_s = job.speed * SLICE_S
+        groups.insert(0, f.floor(f.col("enqueued_at") / (window_s * 1e6)))
+    first = f.min(f.struct(*keys))
+    begins = f.min("enqueued_at")
+    sliced = numbered.groupBy(*groups).agg(
+        first.alias("first"), f.count("*").alias("rows"), begins.alias("at_us")
+    )
+    return [
+        {
+            "first": list(row["first"]),
+            "rows": row["rows"],
+            "at_us": row["at_us"],
+        }
+        for row in sliced.orderBy("first").collect()
+    ]
+
+
+class _Replay:
+    """Sends slice after slice."""
+
+    def __init__(
+        self,
+        job: ReplayJob,
+        plan: Plan,
+        spark: "SparkSession",
+        on_slice: Callable[[int, int, int], None],
+    ) -> None:
+        self._job = job
+        self._plan = plan
+        self._spark = spark
+        self._on_slice = on_slice
+        self._done = Replayed(slices_before=plan.done)
+        names = [job.target[kind] for kind in ("queue",) if kind in job.target]
+        self._reporter = Reporter(job.url, name=f"replay {job.name}", kind="replay", queues=names)
+
+    def run(self, stopping: threading.Event) -> Replayed:
+        plan, done = self._plan, self._done
+        pace = Pace(self._job, plan)
+        end = "failed"
+        try:
+            while plan.done < len(plan.slices):
+                if stopping.wait(pace.wait_s(plan.done)):
+                    break
+                self._send(plan.done)
+            end = "done"
+        finally:
+            done.left = sum(piece["rows"] for piece in plan.slices[plan.done :])
+            self._reporter.tell(state=end, run=plan.txn)
+            self._reporter.close()
+        return done
+
+    def _send(self, number: int) -> None:
+        plan, rows = self._plan, self._plan.slices[number]["rows"]
+        began_s = time.monotonic()
+        self._write(number)
+        plan.done = number + 1
+        plan.write(self._job.home / "plan.json")
+        self._done.messages += rows
+        self._done.slices += 1
+        self._on_slice(number, rows, len(plan.slices))
+        duration_ms = int((time.monotonic() - began_s) * 1000)
+        self._reporter.tell(
+            state="running", run=plan.txn, batch=number, rows=rows, duration_ms=duration_ms
+        )
+
+    def _write(self, number: int) -> None:
+        """Tried again where that can help: the broker knows what it has published."""
+        from pyspark.errors import PySparkException
+
+        options = self._job.target | {"txnId": f"replay:{self._plan.txn}:{number}"}
+        for attempt in range(ATTEMPTS):
+            try:
+                frame = prepared(self._slice(number), self._job)
+                frame.write.format("penstock").mode("append").options(**options).save()
+                return
+            except PySparkException as error:
+                if is_hopeless(error) or attempt + 1 == ATTEMPTS:
+                    raise
+                time.sleep(PAUSE_MIN_S)
+
+    def _slice(self, number: int) -> "DataFrame":
+        """Its messages in order; one task, so that the order is that of one staged set.
+
+        The directory is listed anew, since its files may have been compacted.
+        """
+        from pyspark.sql import functions as f
+
+        keys = KEYS[self._job.order]
+        key = f.struct(*_key_columns(keys))
+        slices = self._plan.slices
+        bounds = [slices[number]["first"]]
+        found = chosen(self._spark, self._job).where(key >= _struct(keys, bounds[0]))
+        if number + 1 < len(slices):
+            bounds.append(slices[number + 1]["first"])
+            found = found.where(key < _struct(keys, bounds[1]))
+        if keys[0] == "enqueued_at":  # says it once more, so that files can be passed over
+            times = [f.timestamp_micros(f.lit(bound[0])) for bound in bounds]
+            found = found.where(f.col("enqueued_at") >= times[0])
+            if len(times) > 1:
+                found = found.where(f.col("enqueued_at") <= times[1])
+        return found.coalesce(1).sortWithinPartitions(*keys)
+
+
+class Pace:
+    """When a slice is due."""
+
+    def __init__(self, job: ReplayJob, plan: Plan) -> None:
+        self._job = job
+        self._slices = plan.slices
+        self._first = plan.done
+        self._began_s = time.monotonic()
+        self._sent = [0]
+        for piece in plan.slices:
+            self._sent.append(self._sent[-1] + piece["rows"])
+
+    def wait_s(self, number: int) -> float:
+        due_s = self._due_s(number) - self._due_s(self._first)
+        return max(self._began_s + due_s - time.monotonic(), 0.0)
+
+    def _due_s(self, number: int) -> float:
+        """Seconds from the beginning; behind the first slice, what was before has been sent."""
+        if self._job.rate is not None:
+            return self._sent[number] / self._job.rate
+        if self._job.speed is not None:
+            return float(self._slices[number]["at_us"]) / 1e6 / self._job.speed
+        return 0.0
+
+
+def prepared(frame: "DataFrame", job: ReplayJob) -> "DataFrame":
+    """The columns the sink takes, and our two headers."""
+    from pyspark.sql import functions as f
+
+    added = f.create_map(
+        *(f.lit("x-replay-name"), f.lit(job.name)),
+        *(f.lit("x-original-seq"), f.col("seq_id").cast("string")),
+    )
+    columns: list[Column] = [f.col("body")]
+    if "exchange" in job.target and "routingKey" not in job.target:
+        columns.append(f.col("routing_key"))
+    if "properties_raw" in frame.columns:
+        return frame.select(*columns, "properties_raw", added.alias("headers"))
+    replaced = ("CC", "BCC", "x-replay-name", "x-original-seq")
+    kept = f.map_filter("headers", lambda name, _: ~name.isin(*replaced))
+    headers = f.when(f.col("headers").isNull(), added).otherwise(f.map_concat(kept, added))
+    columns += [f.col(name) for name in PROPERTIES if name in frame.columns]
+    return frame.select(*columns, headers.alias("headers"))
+
+
+def _key_columns(keys: tuple[str, ...]) -> "list[Column]":
+    """As JSON can keep them, and no time zone changes them."""
+    from pyspark.sql import functions as f
+
+    return [
+        f.unix_micros(name).alias(name) if name == "enqueued_at" else f.col(name) for name in keys
+    ]
+
+
+def _struct(keys: tuple[str, ...], values: list[Any]) -> "Column":
+    from pyspark.sql import functions as f
+
+    pairs = zip(keys, values, strict=True)
+    kinds = {"queue": "string"}
+    return f.struct(
+        *(f.lit(value).cast(kinds.get(name, "bigint")).alias(name) for name, value in pairs)
+    )
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
