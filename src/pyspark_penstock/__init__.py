@@ -10,8 +10,13 @@ library, nothing else of Penstock, so that a cluster gets it as one small archiv
     properties  AMQP content header and field tables, read only
     columns     blocks of messages become Arrow record batches
     source      the batch and the stream reader that Spark calls
+<<<<<<< HEAD
     claims      a stream whose rows are leave to read ranges, for workers that read themselves
     table_files such workers' part of writing a table
+=======
+    sink_options, sink_encoding, staging_client, sink
+                the same for writing
+>>>>>>> 3e3f9fb (DataFrames are written to exchanges, queues and topics: staged and committed, or at least once)
 
 Usage: ``spark.read.format("penstock").option("queue", "orders").load()``.
 """
@@ -22,8 +27,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
+
+    from pyspark_penstock.options import Settings
 
 __all__ = ["DefaultSource"]
 
@@ -32,10 +44,8 @@ class DefaultSource(DataSource):
     """What ``format("penstock")`` means."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        from pyspark_penstock.options import parse_options
-
         super().__init__(options)
-        self._settings = parse_options(options)
+        self._given = dict(options)
 
     @classmethod
     def name(cls) -> str:
@@ -45,23 +55,52 @@ class DefaultSource(DataSource):
         from pyspark_penstock.claims import claim_schema
         from pyspark_penstock.columns import spark_schema
 
-        if self._settings.claims:
-            return claim_schema()
-        return spark_schema(self._settings.columns)
+        settings = self._reading()
+        return claim_schema() if settings.claims else spark_schema(settings.columns)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         from pyspark_penstock.source import BatchReader
 
-        self._settings.check_for_batch()
+        settings = self._reading()
+        settings.check_for_batch()
         self._check_schema(schema)
-        return BatchReader(self._settings)
+        return BatchReader(settings)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         from pyspark_penstock.source import StreamReader
 
-        self._settings.check_for_stream()
+        settings = self._reading()
+        settings.check_for_stream()
         self._check_schema(schema)
-        return StreamReader(self._settings)
+        return StreamReader(settings)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
+        from pyspark_penstock.sink import BatchWriter
+        from pyspark_penstock.sink_options import parse_sink_options
+
+        if overwrite:
+            raise ValueError(
+                "penstock: mode('overwrite') cannot be: messages are added; use mode('append')"
+            )
+        return BatchWriter(parse_sink_options(self._given), schema)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
+        from pyspark_penstock.sink import StreamWriter
+        from pyspark_penstock.sink_options import parse_sink_options
+
+        if overwrite:
+            raise ValueError(
+                "penstock: outputMode('complete') cannot be: messages are added, and none is taken"
+                " back; use outputMode('append') or, of an aggregate, 'update'"
+            )
+        settings = parse_sink_options(self._given)
+        settings.check_for_stream()
+        return StreamWriter(settings, schema)
+
+    def _reading(self) -> "Settings":
+        from pyspark_penstock.options import parse_options
+
+        return parse_options(self._given)
 
     def _check_schema(self, schema: "StructType") -> None:
         if schema != self.schema():
