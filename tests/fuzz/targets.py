@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.wire import range_frames, ranges
+from penstock.wire import range_frames, ranges, subscriptions
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import MalformedArguments, UnknownMethod
 from penstock.wire.amqp.events import (
@@ -199,6 +199,8 @@ _RANGE_DECODERS: tuple[Callable[[bytes], Any], ...] = (
     ranges.decode_ack, ranges.decode_opened, ranges.decode_head, ranges.decode_planned,
     ranges.decode_acked, range_frames.decode_error, ranges.decode_block,
     range_frames.decode_login, range_frames.decode_welcome,
+    subscriptions.decode_subscribe, subscriptions.decode_subscribed, subscriptions.decode_start,
+    subscriptions.decode_started, subscriptions.decode_offset_at, subscriptions.decode_offset,
 )  # fmt: skip
 
 
@@ -212,6 +214,9 @@ def _range_requests(rng: random.Random) -> bytes:
             ranges.encode_range(0, 100, 1 << 20, True),
             ranges.encode_ack(50),
             ranges.encode_close(),
+            subscriptions.encode_subscribe(rng.randrange(2) == 0, rng.randrange(3), ["a", "b"]),
+            subscriptions.encode_start("latest", rng.randrange(100)),
+            subscriptions.encode_offset_at(1_700_000_000_000, 0, 100),
         )
     )
 

@@ -101,6 +101,10 @@ class SubscribingDesk(RangeDesk):
         self, rights: Rights, source: str, group: str, keys: list[str], make: bool
     ) -> Queue:
         vhost = self.vhost()
+        if source == "":
+            raise PreconditionFailed(
+                "the default exchange has no groups: read its queues by option queue"
+            )
         name = group_queue_name(source, group)
         rights.read("queue", name)
         queue = vhost.queues.get(name)

@@ -42,6 +42,7 @@ BY_EXCHANGE: Final = 1
 BY_TOPIC: Final = 2
 
 NAMES_MAX: Final = 1000
+REQUEST_MAX: Final = 100
 
 _U16 = Struct(">H")
 _I64 = Struct(">q")
@@ -84,6 +85,8 @@ def decode_start(payload: bytes) -> tuple[str, int]:
     """(request, seq)"""
     request, at = take_string(payload, 0)
     check_size("START", payload[at:], 8)
+    if len(request) > REQUEST_MAX:
+        raise MalformedFrame(f"START for a request of {len(request)} letters")
     return request, _i64(payload[at:])
 
 

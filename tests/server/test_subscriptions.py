@@ -1,0 +1,264 @@
+"""SUBSCRIBE, START and OFFSET_AT in a whole node without noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.access import User
+from penstock.server.range_leases import RangeLeases
+from penstock.server.range_session import RangeSession
+from penstock.wire import range_frames, ranges, subscriptions
+from penstock.wire.subscriptions import BY_EXCHANGE, BY_QUEUES, BY_TOPIC
+from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.sim_files import SimFileSystem
+
+QUEUE = "spark.events:lake"
+
+
+class Peer:
+    """One range connection of one user."""
+
+    def __init__(self, node: QuietBroker, leases: RangeLeases, user: str = "guest") -> None:
+        self._node = node
+        self.session = RangeSession(node.broker, leases, True)
+        self.session.receive(range_frames.MAGIC, node.now_ms)
+        self._user = user
+
+    def ask(self, frame: bytes) -> tuple[int, bytes]:
+        self.session.receive(frame, self._node.now_ms)
+        data = self.session.out.getvalue()
+        self.session.out.truncate(0)
+        [reply] = range_frames.FrameSplitter(range_frames.REPLY_MAX_BYTES).feed(data)
+        return reply
+
+    def subscribe(self, by: int, names: list[str], *, make: bool = True) -> list[str]:
+        kind, _ = self.ask(range_frames.encode_login(self._user, "guest", "/"))
+        assert kind == range_frames.WELCOME
+        kind, payload = self.ask(subscriptions.encode_subscribe(make, by, names))
+        if kind == range_frames.ERROR:
+            raise Told(*range_frames.decode_error(payload))
+        assert kind == subscriptions.SUBSCRIBED
+        return subscriptions.decode_subscribed(payload)
+
+    def open(self, queue: str) -> ranges.Head:
+        request = ranges.OpenRequest("guest", "guest", "/", queue, ranges.READ)
+        kind, payload = self.ask(ranges.encode_open(request))
+        assert kind == ranges.OPENED, payload
+        return ranges.decode_opened(payload)[1]
+
+    def start(self, request: str, seq_id: int) -> int:
+        kind, payload = self.ask(subscriptions.encode_start(request, seq_id))
+        assert kind == subscriptions.STARTED, payload
+        return subscriptions.decode_started(payload)
+
+    def ack(self, upto: int) -> int:
+        kind, payload = self.ask(ranges.encode_ack(upto))
+        assert kind == ranges.ACKED, payload
+        return ranges.decode_acked(payload)
+
+
+class Told(Exception):
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+
+class Room:
+    def __init__(self, node: QuietBroker) -> None:
+        self.node = node
+        self.leases = RangeLeases()
+        self.client = node.client()
+
+    def subscribe(self, by: int, *names: str, make: bool = True, user: str = "guest") -> list[str]:
+        return Peer(self.node, self.leases, user).subscribe(by, list(names), make=make)
+
+    def refusal(self, by: int, *names: str, make: bool = True, user: str = "guest") -> Told:
+        with pytest.raises(Told) as caught:
+            self.subscribe(by, *names, make=make, user=user)
+        return caught.value
+
+    def depth(self, queue: str) -> int:
+        return int(self.node.broker.vhosts["/"].queues[queue].backing.ready_count())
+
+    def reader(self, queue: str) -> Peer:
+        peer = Peer(self.node, self.leases)
+        peer.open(queue)
+        return peer
+
+
+@pytest.fixture
+def room() -> Room:
+    found = Room(QuietBroker())
+    found.client.call("exchange.declare", exchange="events", type="topic", durable=True)
+    return found
+
+
+# -- groups ----------------------------------------------------------------------------------
+
+
+def test_a_group_gets_a_queue_of_its_own_as_often_as_it_likes(room: Room) -> None:
+    assert room.refusal(BY_EXCHANGE, "events", "lake", make=False).code == range_frames.NOT_FOUND
+    assert QUEUE not in room.node.broker.vhosts["/"].queues
+    assert room.subscribe(BY_EXCHANGE, "events", "lake") == [QUEUE]
+    assert room.subscribe(BY_EXCHANGE, "events", "lake") == [QUEUE]
+    assert room.subscribe(BY_EXCHANGE, "events", "lake", make=False) == [QUEUE]
+    room.client.publish("events", "eu.order", b"1")
+    room.node.tick(300)
+    assert room.depth(QUEUE) == 1
+    assert room.node.broker.vhosts["/"].queues[QUEUE].durable
+
+
+def test_keys_are_added_and_never_silently_left(room: Room) -> None:
+    room.subscribe(BY_EXCHANGE, "events", "lake", "eu.#")
+    room.subscribe(BY_EXCHANGE, "events", "lake", "eu.#", "us.#")
+    for key in ("eu.1", "us.1", "asia.1"):
+        room.client.publish("events", key, b"x")
+    room.node.tick(300)
+    assert room.depth(QUEUE) == 2
+    told = room.refusal(BY_EXCHANGE, "events", "lake", "eu.#")
+    assert "is bound to exchange 'events' by 'us.#', too" in told.text
+    told = room.refusal(BY_EXCHANGE, "events", "lake", "eu.#", "us.#", "asia.#", make=False)
+    assert "a batch read leaves bindings as they are" in told.text
+
+
+@pytest.mark.parametrize("kind", ["fanout", "headers", "topic"])
+def test_without_keys_a_group_gets_everything(room: Room, kind: str) -> None:
+    room.client.call("exchange.declare", exchange="all", type=kind, durable=True)
+    [queue] = room.subscribe(BY_EXCHANGE, "all", "lake")
+    room.client.publish("all", "some.key", b"x", headers={"a": 1})
+    room.node.tick(300)
+    assert room.depth(queue) == 1
+
+
+def test_what_has_no_everything_wants_keys(room: Room) -> None:
+    told = room.refusal(BY_EXCHANGE, "amq.direct", "lake")
+    assert "name the keys with option routingKey" in told.text
+    assert "spark.amq.direct:lake" not in room.node.broker.vhosts["/"].queues
+    assert room.subscribe(BY_EXCHANGE, "amq.direct", "lake", "k") == ["spark.amq.direct:lake"]
+
+
+def test_wrong_names_are_refused(room: Room) -> None:
+    assert room.refusal(BY_EXCHANGE, "nobody", "lake").code == range_frames.NOT_FOUND
+    assert "without colons" in room.refusal(BY_EXCHANGE, "events", "a:b").text
+    assert "shorten" in room.refusal(BY_EXCHANGE, "events", "g" * 300).text
+    assert "is no name of a topic" in room.refusal(BY_TOPIC, "a b", "c").text
+    assert "is no name of a channel" in room.refusal(BY_TOPIC, "a", "").text
+    assert room.refusal(BY_QUEUES, "nobody").code == range_frames.NOT_FOUND
+    assert "by option queue" in room.refusal(BY_EXCHANGE, "", "lake", "q").text
+
+
+def test_queues_that_cannot_be_read_say_why(room: Room) -> None:
+    room.client.call("queue.declare", queue="ranked", arguments={"x-max-priority": 3})
+    assert "x-max-priority" in room.refusal(BY_QUEUES, "ranked").text
+    room.client.call("queue.declare", queue="mine", exclusive=True)
+    told = room.refusal(BY_QUEUES, "mine")
+    assert told.code == range_frames.LOCKED
+    assert "exclusive" in told.text
+    room.client.call("queue.declare", queue="passing")
+    assert room.subscribe(BY_QUEUES, "passing") == ["passing"]
+
+
+# -- NSQ -------------------------------------------------------------------------------------
+
+
+def test_a_channel_is_made_with_its_topic(room: Room) -> None:
+    told = room.refusal(BY_TOPIC, "clicks", "lake", make=False)
+    assert "has no channel 'lake' yet" in told.text
+    assert "clicks" not in room.node.broker.vhosts["/"].topics.topics
+    assert room.subscribe(BY_TOPIC, "clicks", "lake") == ["nsq.clicks:lake"]
+    assert room.subscribe(BY_TOPIC, "clicks", "lake", make=False) == ["nsq.clicks:lake"]
+    assert list(room.node.broker.vhosts["/"].topics.topics["clicks"].channels) == ["lake"]
+
+
+# -- rights ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "configure,write,read,text",
+    [
+        (".*", ".*", "^events", f"access to queue '{QUEUE}'"),
+        ("^other", ".*", ".*", f"access to queue '{QUEUE}'"),
+        (".*", "^other", ".*", f"access to queue '{QUEUE}'"),
+        (".*", ".*", "^spark", "access to exchange 'events'"),
+    ],
+)
+def test_making_needs_what_a_client_would_need(
+    room: Room, configure: str, write: str, read: str, text: str
+) -> None:
+    permit(room.node, configure, write, read)
+    told = room.refusal(BY_EXCHANGE, "events", "lake", user="clerk")
+    assert told.code == range_frames.ACCESS_REFUSED
+    assert text in told.text
+    assert QUEUE not in room.node.broker.vhosts["/"].queues
+
+
+def test_reading_what_is_there_needs_only_that(room: Room) -> None:
+    room.subscribe(BY_EXCHANGE, "events", "lake")
+    room.subscribe(BY_TOPIC, "clicks", "lake")
+    permit(room.node, "", "", ":lake$")
+    assert room.subscribe(BY_EXCHANGE, "events", "lake", user="clerk") == [QUEUE]
+    assert room.subscribe(BY_TOPIC, "clicks", "lake", user="clerk") == ["nsq.clicks:lake"]
+    told = room.refusal(BY_TOPIC, "clicks", "other", user="clerk")
+    assert told.code == range_frames.ACCESS_REFUSED
+
+
+def permit(node: QuietBroker, configure: str, write: str, read: str) -> None:
+    """A user ``clerk`` with guest's password."""
+    guest = node.broker.users.users["guest"]
+    clerk = User("clerk", guest.password_hash, [])
+    clerk.vhosts["/"] = (configure, write, read)
+    node.broker.users.users["clerk"] = clerk
+
+
+# -- where a reader begins -------------------------------------------------------------------
+
+
+def test_a_position_outlives_the_node_until_something_beyond_it_is_acknowledged(
+    tmp_path: Path,
+) -> None:
+    files = SimFileSystem()
+    path = str(tmp_path / "definitions.db")
+    room = Room(QuietBroker(files, path))
+    room.client.call("queue.declare", queue="q", durable=True)
+    for _ in range(10):
+        room.client.publish("", "q", b"x", delivery_mode=2)
+    room.node.tick(300)
+    assert room.reader("q").start("latest", 10) == 10
+    room.node.tick(300)
+    room.node.definitions.commit()
+    room.node.definitions.close()
+
+    again = Room(QuietBroker(files, path))
+    reader = again.reader("q")
+    assert reader.start("latest", 0) == 10, "the same request, the same answer"
+    assert reader.ack(10) == 0, "what was skipped stays for now"
+    assert again.depth("q") == 10
+    assert reader.start("seq:7", 7) == 7, "another request replaces it"
+    assert reader.start("seq:7", 3) == 7
+    assert reader.ack(8) == 8, "beyond it, all goes"
+    assert reader.start("seq:7", 9) == 9, "and so does the position"
+    assert reader.start("", 8) == 8
+    assert reader.ack(9) == 1
+
+
+def test_only_who_holds_the_lease_says_where_it_begins(room: Room) -> None:
+    room.client.call("queue.declare", queue="q", durable=True)
+    peer = Peer(room.node, room.leases)
+    request = ranges.OpenRequest("guest", "guest", "/", "q", ranges.BROWSE)
+    peer.ask(ranges.encode_open(request))
+    kind, _ = peer.ask(subscriptions.encode_start("latest", 0))
+    assert kind == range_frames.ERROR
+
+
+def test_a_deleted_queue_takes_its_position_along(room: Room) -> None:
+    room.client.call("queue.declare", queue="q", durable=True)
+    room.client.publish("", "q", b"x", delivery_mode=2)
+    room.node.tick(300)
+    reader = room.reader("q")
+    assert reader.start("latest", 1) == 1
+    room.client.call("queue.delete", queue="q")
+    room.client.call("queue.declare", queue="q", durable=True)
+    assert room.reader("q").start("latest", 0) == 0
