@@ -1,0 +1,132 @@
+"""Looking at a queue that rests on disk: what is read for it, and that the numbers are right."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.backing.variable_queue import VariableQueue
+from tests.backing.engine_tools import OpenEngine, limits, message
+from tests.helpers.sim_files import SimFileSystem
+
+ENTRIES = 2048
+EVERYTHING = 1 << 40
+COUNT = 5000
+SIZE = 1000
+
+
+class CountingFiles(SimFileSystem):
+    reads = 0
+    read_bytes = 0
+
+    def pread(self, path: str, offset: int, size: int) -> bytes:
+        self.reads += 1
+        self.read_bytes += size
+        return super().pread(path, offset, size)
+
+
+class Rested:
+    """A lazy queue with 5000 messages of 1000 bytes, all of them only on disk."""
+
+    def __init__(self, embed: int = 4096) -> None:
+        self.files = CountingFiles()
+        self.one = OpenEngine(self.files, {1: ENTRIES}, limits(embed=embed))
+        self.queue: VariableQueue = self.one.queues[1]
+        self.queue.set_mode(True)
+        self.first = int(self.queue.next_seq_id())
+        for start in range(0, COUNT, 100):
+            bodies = [b"%0*d" % (SIZE, start + n) for n in range(100)]
+            self.queue.publish([message(body) for body in bodies], 1000 + start)
+            self.one.commit()
+        self.one.settle(10_000)
+
+    def measured(
+        self, start: int, end: int, max_messages: int, max_bytes: int
+    ) -> tuple[int, int, int, bool]:
+        """Positions are counted from the first message's."""
+        self.files.reads = self.files.read_bytes = 0
+        start, end = start + self.first, end + self.first
+        found = self.queue.measure_range(start, end, max_messages, max_bytes)
+        return int(found.upto) - self.first, int(found.count), int(found.size), found.more
+
+    def bodies(self, start: int, end: int) -> list[int]:
+        start, end = start + self.first, end + self.first
+        found = self.queue.read_range(start, end, EVERYTHING, EVERYTHING)
+        return [int(one.content) for one in found]
+
+    def restarted(self) -> Rested:
+        self.one.close_cleanly()
+        self.one = OpenEngine(self.files, {1: ENTRIES}, limits())
+        self.queue = self.one.queues[1]
+        return self
+
+
+@pytest.fixture
+def rested() -> Rested:
+    return Rested()
+
+
+def test_sizes_come_from_the_directory_of_blocks(rested: Rested) -> None:
+    assert rested.measured(0, EVERYTHING, EVERYTHING, EVERYTHING) == (5000, 5000, 5_000_000, False)
+    assert rested.files.reads == 0
+    assert rested.measured(0, 4321, EVERYTHING, EVERYTHING) == (4321, 4321, 4_321_000, False)
+    assert rested.files.reads == 1, "the block in which the range ends"
+    assert rested.measured(1234, EVERYTHING, 2000, EVERYTHING) == (3234, 2000, 2_000_000, False)
+    assert rested.files.reads == 2, "those in which it begins and ends"
+    assert rested.measured(7, EVERYTHING, 9000, 1_000_500) == (1007, 1000, 1_000_000, False)
+    assert rested.measured(7, EVERYTHING, 9000, 10) == (8, 1, 1000, False)
+
+
+def test_the_same_after_a_start(rested: Rested) -> None:
+    again = rested.restarted()
+    assert again.measured(0, EVERYTHING, EVERYTHING, EVERYTHING) == (5000, 5000, 5_000_000, False)
+    assert again.files.reads == 0
+
+
+def test_a_block_with_holes_is_read(rested: Rested) -> None:
+    rested.queue.drop_below(rested.first + 100)
+    assert rested.measured(0, EVERYTHING, 1000, EVERYTHING) == (1100, 1000, 1_000_000, False)
+    assert rested.files.read_bytes <= 3 * 300 * 1024
+
+
+def test_what_takes_long_is_done_in_pieces(rested: Rested) -> None:
+    """Holes in every block: each has to be looked at, some per call."""
+    queue = rested.restarted().queue
+    taken = queue.fetch(COUNT, EVERYTHING)
+    while len(taken) < COUNT:
+        rested.one.run_jobs()
+        queue.absorb()
+        taken += queue.fetch(COUNT, EVERYTHING)
+    queue.ack(taken[::50])
+    queue.requeue([one for one in taken if (one.seq_id - rested.first) % 50])
+    rested.one.commit()
+    queue.set_mode(True)
+    rested.one.settle(20_000)
+    at, count, size, calls, more = 0, 0, 0, 0, True
+    while more:
+        at, got, got_size, more = rested.measured(at, EVERYTHING, EVERYTHING, EVERYTHING)
+        assert rested.files.read_bytes <= 17 * 300 * 1024
+        count, size, calls = count + got, size + got_size, calls + 1
+    assert (at, count, size) == (5000, 4900, 4_900_000)
+    assert calls > 1
+
+
+@pytest.mark.parametrize("embed", [4096, 100])
+def test_contents_of_neighbours_are_read_together(embed: int) -> None:
+    rested = Rested(embed)
+    rested.files.reads = 0
+    assert rested.bodies(500, 1500) == list(range(500, 1500))
+    assert rested.files.reads <= 12
+
+
+def test_betas_get_their_contents_without_a_read_for_each(rested: Rested) -> None:
+    queue = rested.queue
+    queue.set_mode(False)
+    rested.one.settle(20_000)
+    queue.look_ahead()
+    rested.one.run_jobs()
+    queue.absorb()
+    for one in queue.q3.live():
+        one.content = b""  # as paging does with what is on disk
+    rested.files.reads = 0
+    assert rested.bodies(0, 100) == list(range(100))
+    assert rested.files.reads <= 2
