@@ -2,18 +2,24 @@
 
 In: a ``client.Block``.  Out: a ``pyarrow.RecordBatch`` whose schema is exactly what Spark
 computes from ``spark_schema`` (it compares them).  Only the columns that were asked for are
-made: a reader of ``seq_id`` alone never looks at a property.
+made: a reader of ``seq_id`` alone never looks at a property.  Columns are made whole, by Arrow;
+what has to be done in Python is done once for all messages of the block that share it.
 """
 
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyarrow import compute
 
 from pyspark_penstock.client import Block
 from pyspark_penstock.properties import (
+    FIXED_BYTES,
+    FRAME_END_BYTES,
+    FRAME_HEAD_BYTES,
     PERSISTENT_MODE,
     YEAR_10000_S,
     Properties,
@@ -27,7 +33,6 @@ if TYPE_CHECKING:
 
 REDELIVERED = 2
 """Bit of a message's flags: it was handed to a consumer before, or may have been."""
-MEMO_ENTRIES_MAX = 4096
 
 _STRING = pa.string()
 _ARROW_TYPES: dict[str, pa.DataType] = {
@@ -66,21 +71,24 @@ def spark_schema(columns: Sequence[str]) -> "StructType":
     return types.StructType([types.StructField(c, kinds.get(c, text)) for c in columns])
 
 
-_OF_PROPERTIES: dict[str, Callable[[Properties], Any]] = {
-    "timestamp": lambda p: _microseconds(p.timestamp_s),
-    "message_id": lambda p: p.message_id,
-    "correlation_id": lambda p: p.correlation_id,
-    "reply_to": lambda p: p.reply_to,
-    "type": lambda p: p.type,
-    "app_id": lambda p: p.app_id,
-    "user_id": lambda p: p.user_id,
-    "content_type": lambda p: p.content_type,
-    "content_encoding": lambda p: p.content_encoding,
-    "priority": lambda p: p.priority,
-    "persistent": lambda p: None if p.delivery_mode is None else p.delivery_mode == PERSISTENT_MODE,
-    "expiration": lambda p: p.expiration,
-    "headers": lambda p: None if p.headers is None else list(p.headers.items()),
+_OF_PROPERTIES: dict[str, Callable[[tuple[Any, ...]], Iterable[Any]] | None] = {
+    "timestamp": lambda values: [_microseconds(one) for one in values],
+    "message_id": None,
+    "correlation_id": None,
+    "reply_to": None,
+    "type": None,
+    "app_id": None,
+    "user_id": None,
+    "content_type": None,
+    "content_encoding": None,
+    "priority": None,
+    "persistent": lambda modes: [None if m is None else m == PERSISTENT_MODE for m in modes],
+    "expiration": None,
+    "headers": lambda tables: [None if one is None else list(one.items()) for one in tables],
 }
+"""What becomes of the values of a property on their way into its column; None = nothing."""
+_PLACES = {name: place for place, name in enumerate(Properties._fields)}
+_PLACES |= {"timestamp": _PLACES["timestamp_s"], "persistent": _PLACES["delivery_mode"]}
 
 
 class BatchBuilder:
@@ -90,38 +98,40 @@ class BatchBuilder:
         self._queue = queue
         self._columns = columns
         self._schema = arrow_schema(columns)
-        self._wants_content = any(c in _OF_PROPERTIES for c in columns) or bool(
-            {"body", "properties_raw"} & set(columns)
-        )
         self._wants_properties = any(c in _OF_PROPERTIES for c in columns)
-        self._wants_address = bool({"exchange", "routing_key"} & set(columns))
-        # Most messages of a queue share their address, and many their properties.
-        self._addresses: dict[bytes, tuple[str, str]] = {}
-        self._properties: dict[bytes, Properties] = {}
+        self._wants_content = self._wants_properties or bool(
+            {"body", "properties_raw"} & {*columns}
+        )
+        self._wants_address = bool({"exchange", "routing_key"} & {*columns})
 
     def batch(self, block: Block) -> pa.RecordBatch:
-        raw: list[bytes] = []
-        bodies: list[bytes] = []
+        made: dict[str, pa.Array] = {}
         if self._wants_content:
-            raw, bodies = _split_contents(block)
-        properties = [self._decoded(data) for data in raw] if self._wants_properties else []
-        addresses = self._split_addresses(block) if self._wants_address else []
-        arrays = []
-        for name in self._columns:
-            if name in _OF_PROPERTIES:
-                value = _OF_PROPERTIES[name]
-                arrays.append(pa.array([value(p) for p in properties], self._type(name)))
-            elif name == "body":
-                arrays.append(pa.array(bodies, pa.binary()))
-            elif name == "properties_raw":
-                arrays.append(pa.array(raw, pa.binary()))
-            elif name == "exchange":
-                arrays.append(pa.array([a[0] for a in addresses], _STRING))
-            elif name == "routing_key":
-                arrays.append(pa.array([a[1] for a in addresses], _STRING))
-            else:
-                arrays.append(self._of_block(name, block))
+            raw, made["body"] = split_contents(block)
+            made["properties_raw"] = raw
+            if self._wants_properties:
+                made |= self._of_properties(raw)
+        if self._wants_address:
+            made |= _of_addresses(block)
+        arrays = [made[c] if c in made else self._of_block(c, block) for c in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _of_properties(self, raw: pa.Array) -> dict[str, pa.Array]:
+        """Each spelling is decoded once, and its values are dealt out to all who share it."""
+        encoded = raw.dictionary_encode()
+        found = list(zip(*map(decode_properties, encoded.dictionary.to_pylist()), strict=True))
+        made: dict[str, pa.Array] = {}
+        for name in self._columns:
+            if name not in _OF_PROPERTIES or not found:
+                continue
+            values = found[_PLACES[name]]
+            if values[0] is None and values.count(None) == len(values):
+                made[name] = pa.nulls(len(raw), self._type(name))
+                continue
+            shape = _OF_PROPERTIES[name]
+            column = pa.array(values if shape is None else shape(values), self._type(name))
+            made[name] = column if len(column) == len(raw) else column.take(encoded.indices)
+        return made
 
     def _of_block(self, name: str, block: Block) -> pa.Array:
         if name == "seq_id":
@@ -131,38 +141,55 @@ class BatchBuilder:
             column = _wrapped(milliseconds, block.enqueued_at_ms, block.count)
             return column.cast(self._type(name))
         if name == "redelivered":
-            return pa.array([flags & REDELIVERED != 0 for flags in block.flags], pa.bool_())
+            flags = pa.Array.from_buffers(
+                pa.uint8(), block.count, [None, pa.py_buffer(block.flags)]
+            )
+            bits = compute.bit_wise_and(flags, pa.scalar(REDELIVERED, pa.uint8()))
+            return compute.not_equal(bits, pa.scalar(0, pa.uint8()))
         assert name == "queue", name
-        return pa.array([self._queue] * block.count, _STRING)
+        return pa.repeat(pa.scalar(self._queue, _STRING), block.count)
 
     def _type(self, name: str) -> pa.DataType:
         return self._schema.field(name).type
 
-    def _decoded(self, data: bytes) -> Properties:
-        found = self._properties.get(data)
-        if found is None:
-            if len(self._properties) >= MEMO_ENTRIES_MAX:
-                self._properties.clear()
-            found = self._properties[data] = decode_properties(data)
-        return found
 
-    def _split_addresses(self, block: Block) -> list[tuple[str, str]]:
-        addresses = []
-        at = block.addresses_at
-        for length in block.address_lengths:
-            data = block.payload[at : at + length]
-            at += length
-            found = self._addresses.get(data)
-            if found is None:
-                if len(self._addresses) >= MEMO_ENTRIES_MAX:
-                    self._addresses.clear()
-                found = self._addresses[data] = split_address(data)
-            addresses.append(found)
-        return addresses
+# -- contents and addresses ------------------------------------------------------------------
 
 
-def _split_contents(block: Block) -> tuple[list[bytes], list[bytes]]:
-    """(property bytes, bodies) of all messages."""
+def split_contents(block: Block) -> tuple[pa.Array, pa.Array]:
+    """(property bytes, bodies) of all messages.
+
+    Mostly the headers of a block's messages are equally long and each body is one frame: then Arrow
+    cuts all of them at once.
+    """
+    contents = _cut(block.payload, block.contents_at, block.content_lengths)
+    return _split_alike(block, contents) or _split_each(block)
+
+
+def _split_alike(block: Block, contents: pa.Array) -> tuple[pa.Array, pa.Array] | None:
+    if block.count == 0:
+        return None
+    at = block.contents_at
+    size = int.from_bytes(block.payload[at + 3 : at + FRAME_HEAD_BYTES], "big")
+    if not _all_are(compute.binary_slice(contents, 3, FRAME_HEAD_BYTES), size):
+        return None
+    header_end = FRAME_HEAD_BYTES + size + FRAME_END_BYTES
+    raw = compute.binary_slice(contents, FRAME_HEAD_BYTES + FIXED_BYTES, header_end - 1)
+    if max(block.content_lengths) == header_end:
+        return raw, pa.repeat(pa.scalar(b"", pa.binary()), block.count)  # no bodies at all
+    around = header_end + FRAME_HEAD_BYTES + FRAME_END_BYTES
+    if min(block.content_lengths) < around:
+        return None
+    expected = array("I", [length - around for length in block.content_lengths])
+    if sys.byteorder == "little":
+        expected.byteswap()
+    sizes = compute.binary_slice(contents, header_end + 3, header_end + FRAME_HEAD_BYTES)
+    if b"".join(sizes.to_pylist()) != expected.tobytes():
+        return None
+    return raw, compute.binary_slice(contents, header_end + FRAME_HEAD_BYTES, -FRAME_END_BYTES)
+
+
+def _split_each(block: Block) -> tuple[pa.Array, pa.Array]:
     raw = []
     bodies = []
     at = block.contents_at
@@ -171,7 +198,32 @@ def _split_contents(block: Block) -> tuple[list[bytes], list[bytes]]:
         raw.append(properties)
         bodies.append(body)
         at += length
-    return raw, bodies
+    return pa.array(raw, pa.binary()), pa.array(bodies, pa.binary())
+
+
+def _of_addresses(block: Block) -> dict[str, pa.Array]:
+    encoded = _cut(block.payload, block.addresses_at, block.address_lengths).dictionary_encode()
+    found = [split_address(data) for data in encoded.dictionary.to_pylist()]
+    return {
+        "exchange": pa.array([one[0] for one in found], _STRING).take(encoded.indices),
+        "routing_key": pa.array([one[1] for one in found], _STRING).take(encoded.indices),
+    }
+
+
+# -- helpers ---------------------------------------------------------------------------------
+
+
+def _cut(payload: bytes, at: int, lengths: Sequence[int]) -> pa.Array:
+    """So many bytes after another from there on, as one column; nothing is copied."""
+    offsets = pa.py_buffer(array("i", accumulate(lengths, initial=0)))
+    data = pa.py_buffer(payload).slice(at)
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, offsets, data])
+
+
+def _all_are(column: pa.Array, number: int) -> bool:
+    """Is each of these four bytes the number?"""
+    wanted = pa.scalar(number.to_bytes(4, "big"), pa.binary())
+    return bool(compute.all(compute.equal(column, wanted)).as_py())
 
 
 def _wrapped(kind: pa.DataType, data: bytes, count: int) -> pa.Array:

@@ -14,6 +14,7 @@ nested tables and arrays as JSON.  Of two headers with one name the first counts
 import json
 import struct
 from decimal import Decimal
+from functools import cache
 from typing import Any, NamedTuple
 
 FRAME_HEAD_BYTES = 7
@@ -98,11 +99,8 @@ def _decode(data: bytes) -> Properties:
     while word & 1 and at + 2 <= len(data):  # more flags, of properties nobody has
         (word,) = struct.unpack_from(">H", data, at)
         at += 2
-    values: list[Any] = []
-    for place, kind in enumerate(KINDS):
-        if not flags & (0x8000 >> place):
-            values.append(None)
-            continue
+    values: list[Any] = [None] * len(KINDS)
+    for place, kind in _set_in(flags):
         value: Any
         if kind == "s":
             value, at = _short_text(data, at)
@@ -113,10 +111,16 @@ def _decode(data: bytes) -> Properties:
         else:
             table, at = _table(data, at, 0)
             value = {name: as_text(item) for name, item in table.items()}
-        values.append(value)
+        values[place] = value
     if at != len(data):
         raise Unreadable(f"{len(data) - at} bytes after the last property")
     return Properties._make(values)
+
+
+@cache
+def _set_in(flags: int) -> list[tuple[int, str]]:
+    """Place and kind of the properties that are there; the same few flags come all the time."""
+    return [(place, kind) for place, kind in enumerate(KINDS) if flags & (0x8000 >> place)]
 
 
 # -- field tables ----------------------------------------------------------------------------
