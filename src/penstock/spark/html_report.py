@@ -131,7 +131,12 @@ def shown(value: Value, length_max: int = TEXT_MAX) -> str:
     text = number(value) if isinstance(value, (int, float)) else value
     if len(text) > length_max:
         text = text[:length_max] + "…"
-    return html.escape("".join(_visible(c) for c in text), quote=True)
+    return html.escape(visible(text), quote=True)
+
+
+def visible(text: str) -> str:
+    """Also for terminals: control characters, and those that turn text, become their numbers."""
+    return "".join(_visible(character) for character in text)
 
 
 def number(value: float) -> str:
@@ -146,7 +151,6 @@ def number(value: float) -> str:
 
 
 def _visible(character: str) -> str:
-    """Control characters and those that turn the direction of text become their names."""
     if character in "\n\t":
         return character
     kind = unicodedata.category(character)

@@ -31,6 +31,9 @@ PIPELINES: Final[dict[str, Entry]] = {
     "py-files": Entry(
         "penstock.cli.pipelines.py_files:py_files", "Write the archive that clusters need."
     ),
+    "dlq": Entry(
+        "penstock.cli.pipelines.dlq:dlq", "Look through dead letters, and send them back."
+    ),
 }
 
 

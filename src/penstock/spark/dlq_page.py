@@ -1,0 +1,126 @@
+"""The report of a dead-letter queue as a page: which questions, in which order, in which words."""
+
+from typing import Any
+
+from penstock.spark.html_report import Bars, Lines, Page, Section, Table, Value, page
+
+NONE = "(none)"
+
+
+def dlq_page(found: dict[str, Any]) -> str:
+    """HTML of what ``dlq_report.report`` has found."""
+    sections = [
+        Section(
+            "Why messages died",
+            "The newest death of each message decides. Errors are what consumers wrote into a "
+            "header before they gave the message up.",
+            [
+                _bars("By reason", found["reasons"], "reason"),
+                _arrivals(found["over_time"]),
+                _bars("Deaths per message", found["deaths_per_message"], "deaths"),
+                _bars("By the consumer's error", found["errors"], "error"),
+            ],
+        ),
+        Section(
+            "Where they came from",
+            "Queue: where a message died last. Exchange and routing key: how it was published "
+            "before its first death.",
+            [
+                _bars("By queue", found["source_queues"], "queue"),
+                _bars("By exchange", _default_named(found["exchanges"]), "exchange"),
+                _bars("By routing key", found["routing_keys"], "routing key"),
+            ],
+        ),
+        Section(
+            "Repeated offenders",
+            "Messages that are in the queue more than once.",
+            [
+                _offenders("Same message_id", found["same_message_id"]),
+                _offenders("Same body (SHA-256)", found["same_body"]),
+            ],
+        ),
+        Section(
+            "What is in them",
+            parts=[
+                _bars("Kind of body", found["body_kinds"], "kind"),
+                _bars("Content type", found["content_types"], "content type"),
+                _bars("Size of body", found["body_sizes"], "size"),
+                _bars("Keys of JSON objects", found["json_keys"], "key"),
+            ],
+        ),
+    ]
+    if "samples" in found:
+        sections.append(Section("Samples", parts=[_samples(found["samples"])]))
+    title = f"Dead letters in {found['queue']}"
+    return page(Page(title, _facts(found), sections, verdict(found)))
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """One sentence to begin with."""
+    messages = found["messages"]
+    if not messages:
+        return "The queue is empty."
+    kind = found["reasons"][0]
+    place = found["source_queues"][0]
+    reason = kind["value"] or "no recorded death"
+    share = _percent(kind["count"], messages)
+    text = f"{messages:,} messages; {share} of them: {reason}"
+    if place["value"] is not None:
+        text += f"; {_percent(place['count'], messages)} came from queue {place['value']}"
+    error = next((row for row in found["errors"] if row["value"] is not None), None)
+    if error is not None:
+        text += f"; most frequent error ({_percent(error['count'], messages)}): {error['value']}"
+    return text + "."
+
+
+def _percent(count: int, of: int) -> str:
+    return f"{100 * count / of:.0f} %"
+
+
+def _facts(found: dict[str, Any]) -> list[tuple[str, Value]]:
+    return [
+        ("Queue", found["queue"]),
+        ("Messages looked at", found["messages"]),
+        ("Messages in the queue", found["ready"]),
+        ("Of them with a recorded death", found["died"]),
+        ("Bytes of bodies", found["body_bytes"]),
+        ("First death", found["first_death_at"]),
+        ("First arrival in this queue", found["first_arrival_at"]),
+        ("Last arrival in this queue", found["last_arrival_at"]),
+        ("Sequence ids", f"{found['from_seq_id']} to {found['upto_seq_id'] - 1}"),
+    ]
+
+
+def _default_named(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"value": "(default)"} if row["value"] == "" else row for row in rows]
+
+
+def _bars(title: str, rows: list[dict[str, Any]], label: str) -> Bars:
+    named = [(NONE if row["value"] is None else row["value"], row["count"]) for row in rows]
+    return Bars(title, named, label)
+
+
+def _arrivals(over_time: dict[str, Any]) -> Lines:
+    return Lines(
+        "Arrivals in this queue over time",
+        over_time["times"],
+        [*over_time["reasons"].items()],
+        unit=f"messages per {over_time['width_seconds']} s",
+    )
+
+
+def _offenders(title: str, rows: list[dict[str, Any]]) -> Table:
+    columns = ("value", "messages", "first seq_id", "last seq_id", "most deaths")
+    names = ("value", "count", "first_seq_id", "last_seq_id", "deaths_max")
+    return Table(title, columns, [[row[name] for name in names] for row in rows])
+
+
+def _samples(samples: list[dict[str, Any]]) -> Table:
+    names = ("seq_id", "message_id", "death_reason", "death_queue", "routing_key", "error")
+    rows = [[*(one[name] for name in names), _body(one)] for one in samples]
+    return Table("The oldest of each kind", [*names, "body"], rows, ["body"])
+
+
+def _body(one: dict[str, Any]) -> str:
+    text = one["body"] if "body" in one else f"binary: {one['body_hex']}"
+    return f"{text} … ({one['body_bytes']} bytes)" if one["cut"] else text
