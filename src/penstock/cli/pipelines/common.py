@@ -237,9 +237,9 @@ def stop_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def say_summary(summary: dict[str, Any]) -> None:
-    """The last line."""
-    click.echo(json.dumps(summary, default=str))
+def say_summary(summary: dict[str, Any], *, err: bool = False) -> None:
+    """The last line; ``err`` for a pipeline whose standard output is its result."""
+    click.echo(json.dumps(summary, default=str), err=err)
 
 
 class Teller:

@@ -34,6 +34,9 @@ PIPELINES: Final[dict[str, Entry]] = {
     "dlq": Entry(
         "penstock.cli.pipelines.dlq:dlq", "Look through dead letters, and send them back."
     ),
+    "sql": Entry(
+        "penstock.cli.pipelines.sql:sql", "Ask queues a question in SQL; they stay as they are."
+    ),
 }
 
 

@@ -1,0 +1,153 @@
+"""``penstock pipeline sql``: a question to queues, as one looks into tables."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import (
+    EXIT_CODES,
+    Common,
+    asking_broker,
+    check_spark,
+    common_options,
+    failing_well,
+    plain_path,
+    say_summary,
+)
+
+if TYPE_CHECKING:
+    from penstock.spark.browsing import Extent
+    from penstock.spark.sql_tables import Rewritten
+
+SHORT_MESSAGES_MAX = 200_000
+
+EXAMPLES = """
+\b
+Rows go to standard output, or to the file --out names. The summary is the last line of
+standard error, and of standard output when there are no rows on it.
+
+\b
+Columns of a queue: seq_id, body, exchange, routing_key, enqueued_at, message_id, headers
+and the other properties. body is bytes: cast(body as string) is its text.
+
+\b
+Examples:
+  penstock pipeline sql "select routing_key, count(*) from queue('orders') group by 1"
+  penstock pipeline sql "select get_json_object(cast(body as string), '$.customer') as customer,
+      count(*) as n from queue('orders') group by 1 order by n desc" --limit 10
+  penstock pipeline sql "select o.message_id from queue('orders') o
+      left anti join queue('paid') p on o.message_id = p.correlation_id" --format csv
+"""
+
+
+@click.command(
+    epilog=EXIT_CODES + EXAMPLES, short_help="Ask queues a question in SQL; they stay as they are."
+)
+@click.argument("query")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="json: an object per line.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    help="At most so many rows; 0 = all.",
+)
+@click.option("--out", help="Write the rows to this file.")
+@common_options(stream=False, group=False)
+def sql(common: Common, query: str, form: str, limit: int, out: str | None) -> None:
+    """Ask queues a question in SQL: queue('orders') is a table, and topic('t', 'channel').
+
+    QUERY is a SELECT of Spark's SQL.  Messages are looked at, none is taken, and consumers
+    may go on.  A query is answered from what is there when it starts; for answers that go on
+    with the stream of messages write a Spark program (see the guide's recipes).
+    """
+    from penstock.spark.sql_tables import BadQuery, rewrite
+
+    try:
+        rewritten = rewrite(query)
+    except BadQuery as error:
+        raise click.UsageError(str(error)) from error
+    target = None if out is None else plain_path(out)
+    if target is not None and not target.parent.is_dir():
+        raise click.UsageError(f"--out: there is no directory {target.parent}")
+    if common.output == "json" and target is None:
+        raise click.UsageError("-o json leaves no place for the rows: name a file with --out")
+    check_spark(common)
+    from penstock.spark.sql_query import extents
+
+    with asking_broker():
+        found = extents(common.url, rewritten)
+    if common.dry_run:
+        _show_plan(rewritten, found)
+        return
+    started_s = time.monotonic()
+    told = _run(common, rewritten, found, form, limit or None, target)
+    told |= {"seconds": round(time.monotonic() - started_s, 1)}
+    say_summary(told, err=target is None)
+
+
+def _show_plan(query: "Rewritten", found: "dict[str, Extent]") -> None:
+    from penstock.spark.sql_tables import columns
+    from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS
+
+    tables = {
+        view: {"kind": place.kind, "names": place.names}
+        | ({"ready": found[view].ready} if view in found else {})
+        for view, place in query.views.items()
+    }
+    read = columns(query, COLUMNS, DEFAULT_COLUMNS)
+    say_summary({"dry_run": True, "query": query.text, "tables": tables, "columns": read})
+
+
+def _run(
+    common: Common,
+    query: "Rewritten",
+    found: "dict[str, Extent]",
+    form: str,
+    limit: int | None,
+    target: Path | None,
+) -> dict[str, Any]:
+    from penstock.spark.browsing import scratch
+    from penstock.spark.pipeline import explained, session
+    from penstock.spark.session import LOG_NAME
+    from penstock.spark.sql_query import WRITERS, Counted, run
+
+    short = sum(extent.ready for extent in found.values()) <= SHORT_MESSAGES_MAX
+    with (
+        scratch() as home,
+        failing_well(home / LOG_NAME),
+        session("penstock sql", common.master, common.url, home, short=short) as spark,
+        explained(),
+    ):
+        frame = run(spark, query, found, limit)
+        rows = Counted(frame.toLocalIterator(), limit)
+        with _opened(target) as file:
+            WRITERS[form](file, frame.columns, rows)
+        queues = [place.names[0] for place in query.views.values()]
+        return {"rows": rows.count, "more": rows.more, "queues": queues, "out": target}
+
+
+@contextmanager
+def _opened(target: Path | None) -> Iterator[TextIO]:
+    if target is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    try:
+        with target.open("w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        raise Failure(f"cannot write the rows: {error}", "give another --out") from error
