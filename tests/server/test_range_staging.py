@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.definition_records import PermissionRecord, UserRecord
 from penstock.broker.access import HASHING, User, hash_password
+from penstock.storage.definition_records import PermissionRecord, UserRecord
 from penstock.wire import range_frames as rf
 from penstock.wire import staging
 from tests.helpers import raw_codec as codec
@@ -216,7 +216,7 @@ def test_rights_are_those_of_publishing(node: QuietBroker) -> None:
     add_user(node, "ann", write="^orders$")
     ann = StagingEnd(node, "ann")
     ann.begin(0)
-    with pytest.raises(Answered, match="access to exchange 'amq.default'.*refused") as told:
+    with pytest.raises(Answered, match=r"access to exchange 'amq.default'.*refused") as told:
         ann.block(publishes("", "q", [b"a"]))
     assert told.value.code == rf.ACCESS_REFUSED
     ann = StagingEnd(node, "ann")
@@ -269,7 +269,7 @@ def test_unroutable_messages_are_found_at_the_commit_too(node: QuietBroker) -> N
     client.call("queue.bind", queue="q", exchange="amq.topic", routing_key="#")
     names = [end.stage(0, "q", [b"a"]), end.stage(0, "a.b", [b"b"], "amq.topic", must_route=True)]
     client.call("queue.unbind", queue="q", exchange="amq.topic", routing_key="#")
-    with pytest.raises(Answered, match="with routing key 'a.b' reach no queue"):
+    with pytest.raises(Answered, match=r"with routing key 'a.b' reach no queue"):
         end.commit(0, names, must_route=True)
     assert bodies_in(node, "q") == []
     end = StagingEnd(node)
@@ -398,7 +398,7 @@ def test_an_alarm_holds_who_stages_and_says_why(node: QuietBroker) -> None:
 def test_a_set_has_a_size(node: QuietBroker) -> None:
     end = StagingEnd(node)
     end.begin(0, max_bytes=1000)
-    with pytest.raises(Answered, match="larger than the 1000 bytes.*raise stageMaxBytes"):
+    with pytest.raises(Answered, match=r"larger than the 1000 bytes.*raise stageMaxBytes"):
         end.block(publishes("", "q", [b"x" * 2000]))
     assert node.broker.staging.sets == {}
 
@@ -422,7 +422,7 @@ def test_sets_nobody_commits_are_dropped_in_time(node: QuietBroker) -> None:
     assert len(node.broker.staging.sets) == 1
     node.tick(2_000)
     assert node.broker.staging.sets == {}
-    with pytest.raises(Answered, match="no finished staged set.*run the batch again"):
+    with pytest.raises(Answered, match=r"no finished staged set.*run the batch again"):
         end.commit(0, [name])
     check(node)
 

@@ -30,6 +30,7 @@ from penstock.storage.definition_records import (
 )
 from penstock.storage.definition_sweep import SWEPT_AT_ONCE
 from penstock.storage.definition_values import arguments_from_json, arguments_to_json
+from penstock.storage.definition_staging import ProducerRecord, StagedSetRecord
 from penstock.storage.definitions import Definitions
 
 PAGE = Path(__file__).parents[2] / "docs/formats/definitions.md"
@@ -79,6 +80,11 @@ def fill(definitions: Definitions) -> None:
         definitions.put_binding(BindingRecord(vhost, "f", "q", "queue", "", {}))
         definitions.put_binding(BindingRecord(vhost, "e", "f", "exchange", "k", {}))
         definitions.put_binding(BindingRecord(vhost, "f", "e", "exchange", "k", {}))
+        staged = StagedSetRecord(vhost, "amq.staged.1", "p", "r2", 4, "guest", 1000)
+        staged.messages, staged.size_bytes, staged.unroutable = 10, 2000, 1
+        staged.finished, staged.place = True, 3
+        definitions.staging.put_set(staged)
+        definitions.staging.put_producer(ProducerRecord(vhost, "p", "guest", "r2", ["r1"], 3, 2000))
     definitions.put_user(UserRecord("guest", "hash", "sha256", ["administrator", "x"]))
     definitions.put_limits("user", "guest", {"max-channels": 1, "max-connections": -1})
 
@@ -95,6 +101,7 @@ def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
     assert {kind: len(rows) for kind, rows in before.items()} == {
         "vhosts": 2, "users": 1, "permissions": 2, "exchanges": 4, "queues": 2, "bindings": 10,
         "topic_permissions": 2, "policies": 4, "limits": 4,
+        "staged_sets": 2, "staged_producers": 2,
     }  # fmt: skip
     queue = definitions.load().queues[0]
     assert fields(queue) == ({"y": b"\xff"}, True, HEX, "q", False, 1, "/")

@@ -13,8 +13,6 @@ An exchange that is gone by now leads nowhere.
 
 from typing import Final, cast, final
 
-from mypy_extensions import i64
-
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.routes import Route, any_refuses, count_published
 from penstock.broker.vhost import Vhost
@@ -49,7 +47,7 @@ class Pouring:
             self._addresses[(vhost.name, wire)] = address
         return address
 
-    def pour(self, vhost: Vhost, messages: list[Message], now_ms: i64, again: bool) -> int:
+    def pour(self, vhost: Vhost, messages: list[Message], now_ms: int, again: bool) -> int:
         """How many the queues took.  ``again``: they may have been handed out before."""
         self.full = ""
         self.unroutable = 0
@@ -72,11 +70,16 @@ class Pouring:
             return len(route.queues) > 0
         return all(self._queues_for(vhost, address, one, 0) for one in messages)
 
+    def trouble(self) -> str:
+        """Why the last call did not take all."""
+        full = self.full
+        return f"queue '{full}' is full and refuses publishes (x-overflow)" if full else ""
+
     # -- one address -------------------------------------------------------------------------
 
-    def _copy(self, message: Message, now_ms: i64, again: bool) -> Message:
+    def _copy(self, message: Message, now_ms: int, again: bool) -> Message:
         """For the queues: with the publisher's flags, which no record on disk has."""
-        flags, expires_at_ms = self._reader.marks(message.content, int(now_ms))
+        flags, expires_at_ms = self._reader.marks(message.content, now_ms)
         if again:
             flags |= REDELIVERED
         copy = Message(message.content, message.address, flags, expires_at_ms)
@@ -85,7 +88,7 @@ class Pouring:
             copy.msg_id = message.msg_id
         return copy
 
-    def _publish(self, vhost: Vhost, address: Address, run: list[Message], now_ms: i64) -> int:
+    def _publish(self, vhost: Vhost, address: Address, run: list[Message], now_ms: int) -> int:
         try:
             route = vhost.route(address)
         except (NotFound, AccessRefused):
@@ -101,13 +104,13 @@ class Pouring:
         return len(run)
 
     def _queues_for(
-        self, vhost: Vhost, address: Address, message: Message, now_ms: i64
+        self, vhost: Vhost, address: Address, message: Message, now_ms: int
     ) -> list[Queue]:
         facts = self._reader.facts(message.content)
-        facts[NOW] = int(now_ms)
+        facts[NOW] = now_ms
         return vhost.find_queues(address.exchange, address.routing_key, facts, [])
 
-    def _give(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: i64) -> int:
+    def _give(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
         """To all of these queues as many as each has room for."""
         if not queues:
             self.unroutable += len(run)

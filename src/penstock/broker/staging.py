@@ -54,14 +54,12 @@ Invariants (``check``):
   S5  between turns nothing in a set's room is handed out
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final, cast, final
 
-from mypy_extensions import i64
-
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.admission import Admission
+from penstock.broker.batches import Batches
 from penstock.broker.flow import Flow
 from penstock.broker.pouring import Pouring
 from penstock.broker.staged import (
@@ -84,10 +82,6 @@ from penstock.storage.definition_staging import NO_BATCH, UNDECIDED, ProducerRec
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
 
-POURED_AT_ONCE: Final = 512
-POURED_BYTES_MAX: Final = 1024 * 1024
-FULL_WAIT_MS: Final = 50
-"""A queue that has no room is asked again after so long."""
 HOUSEKEEPING_MS: Final = 1000
 SETS_MAX: Final = 4096
 """Of a virtual host, not decided: each costs a queue."""
@@ -117,7 +111,7 @@ class Staging:
         self.message_bytes_max: int = 1 << 27
         self.told: list[object] = []
         self.pouring = pouring
-        self.poured_count: int = 0
+        self.batches = Batches(engine, pouring)
         self.sets: dict[Key, StagedSet] = {}
         self.producers: dict[Key, ProducerRecord] = {}
         self._vhosts = vhosts
@@ -126,8 +120,6 @@ class Staging:
         self._admission = admission
         self._letters_wait = letters_wait
         self._ending: list[StagedSet] = []
-        self._batches: dict[Key, deque[Batch]] = {}  # under way; the first of each is poured
-        self._turns: deque[Key] = deque()  # whose batch is next
         self._moved: bool = False
         self._kept_at_ms: int = 0
 
@@ -144,7 +136,7 @@ class Staging:
             self.sets[(record.vhost, record.name)] = staged
             staged.state = FINISHED if record.finished else OPEN
 
-    def adopt(self, now_ms: i64) -> None:
+    def adopt(self, now_ms: int) -> None:
         """The rooms have their messages again: what was decided goes on, the unfinished goes."""
         for staged in list(self.sets.values()):
             record = staged.record
@@ -155,25 +147,25 @@ class Staging:
 
     def _resume(self, staged: StagedSet) -> None:
         """Sets come in the order of batches and places."""
-        key = (staged.record.vhost, staged.record.producer)
-        batches = self._batches.get(key)
-        if batches is None or batches[-1].number != staged.record.batch:
-            self._begin_pouring(Batch(staged.vhost, key[1], staged.record.batch, [], True))
-            batches = self._batches[key]
-        batches[-1].sets.append(staged)
-        batches[-1].messages += staged.record.messages
+        record = staged.record
+        batch = self.batches.find(staged.vhost, record.producer, record.batch)
+        if batch is None:
+            batch = Batch(staged.vhost, record.producer, record.batch, [], True)
+            self.batches.begin(batch)
+        batch.sets.append(staged)
+        batch.messages += record.messages
         staged.state = DECIDED
 
     # -- producers ---------------------------------------------------------------------------
 
-    def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: i64) -> ProducerRecord:
+    def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: int) -> ProducerRecord:
         """A run speaks: it fences those before it.  Raises RunFenced or AccessRefused."""
         key = (vhost.name, name)
         producer = self.producers.get(key)
         if producer is None:
             if len(self.producers) >= PRODUCERS_MAX:
                 raise PreconditionFailed(f"there are {PRODUCERS_MAX} producers already")
-            producer = ProducerRecord(vhost.name, name, user, run, [], NO_BATCH, int(now_ms))
+            producer = ProducerRecord(vhost.name, name, user, run, [], NO_BATCH, now_ms)
             self.producers[key] = producer
             self._definitions.staging.put_producer(producer)
         if producer.user != user:
@@ -189,8 +181,8 @@ class Staging:
             self._seen(producer, now_ms)
         return producer
 
-    def _seen(self, producer: ProducerRecord, now_ms: i64) -> None:
-        producer.seen_at_ms = int(now_ms)
+    def _seen(self, producer: ProducerRecord, now_ms: int) -> None:
+        producer.seen_at_ms = now_ms
         self._definitions.staging.put_producer(producer)
 
     def last_batch(self, vhost: Vhost, name: str) -> int:
@@ -201,7 +193,7 @@ class Staging:
     # -- staging -----------------------------------------------------------------------------
 
     def begin(
-        self, vhost: Vhost, user: str, producer: str, run: str, batch: int, now_ms: i64
+        self, vhost: Vhost, user: str, producer: str, run: str, batch: int, now_ms: int
     ) -> StagedSet | None:
         """A new set; None = that batch is committed already."""
         if batch <= self.enter(vhost, user, producer, run, now_ms).batch:
@@ -209,20 +201,20 @@ class Staging:
         if sum(one.vhost is vhost for one in self.sets.values()) >= SETS_MAX:
             raise PreconditionFailed(f"{SETS_MAX} sets are staged in vhost '{vhost.name}' already")
         queue = vhost.rooms.open_staged(None)
-        record = StagedSetRecord(vhost.name, queue.name, producer, run, batch, user, int(now_ms))
+        record = StagedSetRecord(vhost.name, queue.name, producer, run, batch, user, now_ms)
         staged = StagedSet(record, vhost, queue)
         queue.releases_to = staged
         self.sets[(vhost.name, queue.name)] = staged
         self._definitions.staging.put_set(record)
         return staged
 
-    def stage(self, staged: StagedSet, address: Address, run: list[Message], now_ms: i64) -> None:
+    def stage(self, staged: StagedSet, address: Address, run: list[Message], now_ms: int) -> None:
         """More of it.  They rest as persistent ones without a time to die, whatever they are."""
         self._require(staged, OPEN)
         for message in run:
             message.flags |= PERSISTENT
             message.expires_at_ms = 0
-            staged.record.size_bytes += int(message.size)
+            staged.record.size_bytes += message.size
         staged.record.messages += len(run)
         staged.note(address)
         staged.queue.publish(run, now_ms)
@@ -265,7 +257,7 @@ class Staging:
         number: int,
         sets: list[str],
         judge: Callable[[StagedSet], None],
-        now_ms: i64,
+        now_ms: int,
     ) -> Batch:
         """Decide; ``judge`` raises if a set may not be published as things are now.
 
@@ -289,7 +281,7 @@ class Staging:
         for left in [one for one in self.sets.values() if one.is_of(vhost, name)]:
             if left.state != DECIDED and left.record.batch <= number:
                 self._drop(left)
-        self._begin_pouring(batch)
+        self.batches.begin(batch)
         return batch
 
     def _finished(
@@ -308,13 +300,11 @@ class Staging:
         return staged
 
     def _decided_before(self, vhost: Vhost, name: str, number: int) -> Batch:
-        for batch in self._batches.get((vhost.name, name), ()):
-            if batch.number == number:
-                batch.duplicate = True
-                return batch
-        batch = Batch(vhost, name, number, [], False)
+        batch = self.batches.find(vhost, name, number)
+        if batch is None:
+            batch = Batch(vhost, name, number, [], False)
+            batch.done = True
         batch.duplicate = True
-        batch.done = True
         return batch
 
     def abort(self, vhost: Vhost, user: str, sets: list[str]) -> int:
@@ -331,30 +321,28 @@ class Staging:
 
     def has_work(self) -> bool:
         """Would a turn move something, with nothing else happening?"""
-        if self._moved:
+        if self._moved or self.batches.have_work():
             return True
         durable = self._engine.journal.durable_position
-        for staged in self._ending:
-            if staged.position <= durable:
-                return True
-        for batches in self._batches.values():
-            batch = batches[0]
-            if batch.is_poured() and batch.position <= durable:
-                return True
-        return False
+        return any(staged.position <= durable for staged in self._ending)
 
-    def work(self, flow: Flow, now_ms: i64) -> None:
+    def work(self, flow: Flow, now_ms: int) -> None:
         """One slice; what it writes to the definitions is committed in this turn."""
         self._moved = False
         if self._ending:
             self._finish_sets()
-        if self._batches:
-            self._end_batches()
+        if self.batches.under_way:
+            for batch in self.batches.take_done():
+                for staged in batch.sets:
+                    self._drop(staged)
+                self.told.extend(batch.watchers)
             if not flow.journal_behind and not self._letters_wait() and not self._disk_is_short():
-                self._pour_next(int(now_ms))
-        if not 0 <= int(now_ms) - self._kept_at_ms < HOUSEKEEPING_MS:
-            self._kept_at_ms = int(now_ms)
-            self._keep_house(int(now_ms))
+                poured = self.batches.pour(now_ms)
+                if poured is not None and poured.is_poured():
+                    self.told.extend(poured.watchers)
+        if not 0 <= now_ms - self._kept_at_ms < HOUSEKEEPING_MS:
+            self._kept_at_ms = now_ms
+            self._keep_house(now_ms)
 
     def take_told(self) -> list[object]:
         told, self.told = self.told, []
@@ -364,7 +352,7 @@ class Staging:
         """The disk has brought something of a set that is being poured."""
         if isinstance(room.releases_to, StagedSet) and room.releases_to.state == DECIDED:
             room.releases_to.waits = False
-            self._moved = True
+            self.batches.moved = True
 
     def _disk_is_short(self) -> bool:
         return bool(self._admission.alarms.disk or self._admission.stalled)
@@ -387,83 +375,6 @@ class Staging:
     def _tell(self, watcher: object) -> None:
         if watcher is not None:
             self.told.append(watcher)
-
-    # -- pouring -----------------------------------------------------------------------------
-
-    def _begin_pouring(self, batch: Batch) -> None:
-        key = (batch.vhost.name, batch.producer)
-        batches = self._batches.get(key)
-        if batches is None:
-            batches = deque()
-            self._batches[key] = batches
-            self._turns.append(key)
-        batches.append(batch)
-        self._moved = True
-
-    def _pour_next(self, now_ms: int) -> None:
-        """A slice of the first batch, in turn, that can go on."""
-        for _ in range(len(self._turns)):
-            key = self._turns[0]
-            self._turns.rotate(-1)
-            batch = self._batches[key][0]
-            if not batch.is_poured() and self._pour(batch, now_ms):
-                self._moved = True
-                return
-
-    def _pour(self, batch: Batch, now_ms: int) -> bool:
-        """False: it waits for the disk, or for room in a queue."""
-        staged = batch.sets[batch.at]
-        if staged.waits or 0 <= now_ms - batch.full_at_ms < FULL_WAIT_MS:
-            return False
-        backing = cast(VariableQueue, staged.queue.backing)
-        messages = backing.fetch(POURED_AT_ONCE, POURED_BYTES_MAX)
-        if not messages:
-            if backing.ready_count() > 0:
-                batch.trouble = backing.why_stopped()
-                staged.waits = True
-                return False
-            self._next_set(batch)
-            return True
-        count = self.pouring.pour(batch.vhost, messages, now_ms, batch.resumed)
-        batch.unroutable += self.pouring.unroutable
-        batch.poured += count
-        self.poured_count += count
-        if count < len(messages):
-            backing.unfetch(messages[count:])
-            batch.full_at_ms = now_ms
-        batch.trouble = _full(self.pouring.full)
-        if count > 0:
-            backing.ack_moved(messages[:count])
-        elif messages:
-            return False
-        if backing.ready_count() == 0:
-            self._next_set(batch)
-        return True
-
-    def _next_set(self, batch: Batch) -> None:
-        batch.at += 1
-        if batch.is_poured():
-            batch.position = int(self._engine.journal.position)
-            for watcher in batch.watchers:
-                self._tell(watcher)
-
-    def _end_batches(self) -> None:
-        """All that is poured and on disk: its sets are no more."""
-        durable = self._engine.journal.durable_position
-        for key, batches in list(self._batches.items()):
-            batch = batches[0]
-            if not batch.is_poured() or batch.position > durable:
-                continue
-            for staged in batch.sets:
-                self._drop(staged)
-            batch.done = True
-            batches.popleft()
-            if not batches:
-                del self._batches[key]
-                self._turns.remove(key)
-            self._moved = True
-            for watcher in batch.watchers:
-                self._tell(watcher)
 
     # -- time --------------------------------------------------------------------------------
 
@@ -502,7 +413,7 @@ class Staging:
         }
         assert rooms == set(self.sets), "S1"
         under_way: list[StagedSet] = []
-        for key, batches in self._batches.items():
+        for key, batches in self.batches.under_way.items():
             numbers = [batch.number for batch in batches]
             assert numbers == sorted(set(numbers)), "S3"
             assert numbers[-1] <= self.producers[key].batch, "S3"
@@ -518,7 +429,3 @@ class Staging:
             backing = cast(VariableQueue, staged.queue.backing)
             assert backing.pending.count == 0, "S5"
             backing.check()
-
-
-def _full(queue: str) -> str:
-    return f"queue '{queue}' is full and refuses publishes (x-overflow)" if queue else ""

@@ -238,8 +238,7 @@ class StagingDesk(RangeDesk):
             publish.full_at_ms = session.now_ms
             if session.now_ms >= publish.deadline_ms:
                 raise PreconditionFailed(
-                    f"queue '{pouring.full}' is full and refuses publishes (x-overflow):"
-                    " consume from it, or raise its limit"
+                    f"{pouring.trouble()}: consume from it, or raise its limit"
                 )
         if publish.runs:
             return
