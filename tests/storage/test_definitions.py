@@ -28,9 +28,9 @@ from penstock.storage.definition_records import (
     UserRecord,
     VhostRecord,
 )
+from penstock.storage.definition_staging import ProducerRecord, StagedSetRecord
 from penstock.storage.definition_sweep import SWEPT_AT_ONCE
 from penstock.storage.definition_values import arguments_from_json, arguments_to_json
-from penstock.storage.definition_staging import ProducerRecord, StagedSetRecord
 from penstock.storage.definitions import Definitions
 
 PAGE = Path(__file__).parents[2] / "docs/formats/definitions.md"
