@@ -145,7 +145,7 @@ def test_null_is_not_set_and_addresses_may_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "text"),
+    "columns, text",
     [
         ({"body": [b"x", None]}, "no body"),
         ({"body": [b"x"], "message_id": ["m" * 256]}, "has 256 bytes"),
@@ -201,7 +201,7 @@ def test_every_allowed_type_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "options", "text"),
+    "fields, options, text",
     [
         ({"payload": t.BinaryType()}, {"queue": "q"}, "column 'payload' cannot be written"),
         ({"message_id": t.StringType()}, {"queue": "q"}, "no column 'body'"),
@@ -237,7 +237,7 @@ def test_wrong_columns(fields: dict[str, t.DataType], options: dict[str, str], t
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    "options, text",
     [
         ({"queue": "q", "exchange": "e"}, "options 'exchange' and 'queue' are given"),
         ({"queue": "q", "routingKey": "k"}, "'routingKey' belongs to 'exchange'"),

@@ -144,7 +144,7 @@ def test_a_wrong_option_is_named_with_what_is_allowed(
     given: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
-        DefaultSource(given)
+        DefaultSource(given).schema()
 
 
 @pytest.mark.parametrize("name,value", [("pollTimeout", "1s"), ("maxMessagesPerTrigger", "5")])
