@@ -10,13 +10,10 @@ library, nothing else of Penstock, so that a cluster gets it as one small archiv
     properties  AMQP content header and field tables, read only
     columns     blocks of messages become Arrow record batches
     source      the batch and the stream reader that Spark calls
-<<<<<<< HEAD
     claims      a stream whose rows are leave to read ranges, for workers that read themselves
     table_files such workers' part of writing a table
-=======
     sink_options, sink_encoding, staging_client, sink
                 the same for writing
->>>>>>> 3e3f9fb (DataFrames are written to exchanges, queues and topics: staged and committed, or at least once)
 
 Usage: ``spark.read.format("penstock").option("queue", "orders").load()``.
 """

@@ -117,9 +117,6 @@ class MovingLife:
         assert self.safe <= set(found), "lost"
         self.safe = set(found)
 
-    def write(self) -> None:
-        self.opened.write_groups()
-
     def live(self) -> None:
         verbs = [
             (20, self.publish),
