@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.access import User
-from penstock.server.range_leases import RangeLeases
+from penstock.server.range_leases import LEASE_GRACE_MS, RangeLeases
 from penstock.server.range_session import RangeSession
 from penstock.wire import range_frames, ranges, subscriptions
 from penstock.wire.subscriptions import BY_EXCHANGE, BY_QUEUES, BY_TOPIC
@@ -42,11 +42,13 @@ class Peer:
         assert kind == subscriptions.SUBSCRIBED
         return subscriptions.decode_subscribed(payload)
 
-    def open(self, queue: str) -> ranges.Head:
-        request = ranges.OpenRequest("guest", "guest", "/", queue, ranges.READ)
+    def open(self, queue: str, mode: int = ranges.READ, token: int = 0) -> int:
+        """The token of the lease."""
+        request = ranges.OpenRequest("guest", "guest", "/", queue, mode, token)
         kind, payload = self.ask(ranges.encode_open(request))
-        assert kind == ranges.OPENED, payload
-        return ranges.decode_opened(payload)[1]
+        if kind == range_frames.ERROR:
+            raise Told(*range_frames.decode_error(payload))
+        return ranges.decode_opened(payload)[2]
 
     def start(self, request: str, seq_id: int) -> int:
         kind, payload = self.ask(subscriptions.encode_start(request, seq_id))
@@ -262,3 +264,52 @@ def test_a_deleted_queue_takes_its_position_along(room: Room) -> None:
     room.client.call("queue.delete", queue="q")
     room.client.call("queue.declare", queue="q", durable=True)
     assert room.reader("q").start("latest", 0) == 0
+
+
+# -- whose it is -----------------------------------------------------------------------------
+
+
+def test_a_lease_outlives_the_node(tmp_path: Path) -> None:
+    files = SimFileSystem()
+    path = str(tmp_path / "definitions.db")
+    room = Room(QuietBroker(files, path))
+    for queue in ("q", "given_back"):
+        room.client.call("queue.declare", queue=queue, durable=True)
+    peers = {queue: Peer(room.node, room.leases) for queue in ("q", "given_back")}
+    tokens = {queue: peer.open(queue) for queue, peer in peers.items()}
+    peers["given_back"].ask(ranges.encode_close())
+    room.node.tick(300)
+    room.node.definitions.commit()
+    room.node.definitions.close()
+
+    again = Room(QuietBroker(files, path))
+    again.leases.adopt(again.node.broker, again.node.now_ms)
+    queues = again.node.broker.vhosts["/"].queues
+    assert queues["q"].is_leased
+    assert not queues["given_back"].is_leased
+    assert Peer(again.node, again.leases).open("q", ranges.JOIN, tokens["q"]) == tokens["q"]
+    assert Peer(again.node, again.leases).open("q", ranges.READ, tokens["q"]) == tokens["q"]
+    with pytest.raises(Told, match="being read by another pipeline"):
+        Peer(again.node, again.leases).open("q")
+    with pytest.raises(Told, match="not leased any more"):
+        Peer(again.node, again.leases).open("given_back", ranges.JOIN, tokens["given_back"])
+
+
+def test_a_lease_nobody_returns_to_ends(tmp_path: Path) -> None:
+    path = str(tmp_path / "definitions.db")
+    room = Room(QuietBroker(SimFileSystem(), path))
+    room.client.call("queue.declare", queue="q", durable=True)
+    peer = Peer(room.node, room.leases)
+    token = peer.open("q")
+    peer.session.lost(room.node.now_ms)
+    newer = Peer(room.node, room.leases)
+    assert newer.open("q") > token, "an orphan is anybody's"
+    newer.session.lost(room.node.now_ms)
+    later = RangeLeases()
+    room.node.broker.vhosts["/"].queues["q"].close_range_lease(token + 1)
+    later.adopt(room.node.broker, room.node.now_ms)
+    assert room.node.broker.vhosts["/"].queues["q"].is_leased
+    later.tick(room.node.now_ms + LEASE_GRACE_MS)
+    assert not room.node.broker.vhosts["/"].queues["q"].is_leased
+    later.adopt(room.node.broker, room.node.now_ms)
+    assert not room.node.broker.vhosts["/"].queues["q"].is_leased, "and is forgotten"

@@ -444,14 +444,14 @@ class Queue(LeasedMessages):
 
     # -- range readers -------------------------------------------------------------------
 
-    def open_range_lease(self) -> int:
-        """Give the queue to a reader of ranges; an older lease of the kind is fenced off."""
+    def open_range_lease(self, token: int = 0) -> int:
+        """Give the queue to a reader of ranges and fence off older ones; ``token``: as before."""
         if len(self.consumers) > 0:
             raise ResourceLocked(
                 f"queue '{self.name}' in vhost '{self.vhost}' has consumers: it can be "
                 "browsed, but not read and acknowledged as a table"
             )
-        self.range_lease += 1
+        self.range_lease = token if token > 0 else self.range_lease + 1
         self._range_leased = True
         self.defers_to_tail = True
         return int(self.range_lease)

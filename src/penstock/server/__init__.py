@@ -17,6 +17,7 @@ boot_definitions.py  what is imported at start
 output_budget.py   what may wait for sockets that are not read
 range_session.py   one Spark program         range_desk.py  what it hands requests to
 range_reading.py   ranges of a queue         range_leases.py  who reads which queue
+range_subscribing.py  groups, channels, and where a reader begins
 watch.py           what management may see
 nsq_watch.py       NSQ clients as management shows them
 nsq_services.py    what runs beside the loop for NSQ

@@ -9,7 +9,8 @@ stands behind the token:
                     └──READ with its token─────┘      (READ without a token: a new token)
 
 A READ on a held lease is refused unless it says ``force``; on an orphaned one it is granted,
-because that is what a restarted pipeline does.  The old token is fenced off either way.
+because that is what a restarted pipeline does.  The old token is fenced off either way.  Leases of
+durable queues outlive the node, as orphans.
 
 **Unacknowledged deliveries** must be settled before a queue can be leased: one that returned
 to a place the reader has already passed would be acknowledged without having been read.
@@ -17,10 +18,11 @@ to a place the reader has already passed would be acknowledged without having be
 
 from typing import Final, final
 
+from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError, ResourceLocked
 from penstock.queues.queue import Queue
-from penstock.storage.range_starts import RangeStarts
+from penstock.storage.range_readers import RangeReaders
 
 LEASE_GRACE_MS: Final = 60_000
 
@@ -37,7 +39,8 @@ class LeaseGone(BrokerError):
 class _Lease:
     """A queue's current token, and who stands behind it (None since ``orphaned_at_ms``)."""
 
-    def __init__(self, queue: Queue, token: int, owner: object) -> None:
+    def __init__(self, vhost: Vhost, queue: Queue, token: int, owner: object) -> None:
+        self.vhost = vhost
         self.queue = queue
         self.token = token
         self.owner: object | None = owner
@@ -53,7 +56,19 @@ class RangeLeases:
         self._acked_below: dict[str, int] = {}
         self._starts: dict[str, tuple[str, int]] = {}  # of queues that do not outlive the node
 
-    def take(self, queue: Queue, owner: object, token: int, force: bool) -> int:
+    def adopt(self, broker: Broker, now_ms: int) -> None:
+        """The leases there were when the node ended, of queues that are there; once, at start."""
+        for vhost_name, name, incarnation, token in RangeReaders(broker.definitions).tokens():
+            vhost = broker.vhosts.get(vhost_name)
+            queue = None if vhost is None else vhost.queues.get(name)
+            if vhost is None or queue is None or queue.incarnation != incarnation:
+                continue
+            queue.open_range_lease(token)
+            lease = _Lease(vhost, queue, token, None)
+            lease.orphaned_at_ms = now_ms
+            self._leases[incarnation] = lease
+
+    def take(self, vhost: Vhost, queue: Queue, owner: object, token: int, force: bool) -> int:
         """The token under which ``owner`` now holds ``queue``; ``token`` renews an old one."""
         held = self._current(queue)
         if held is not None:
@@ -70,7 +85,10 @@ class RangeLeases:
                 "settle them before reading it by ranges"
             )
         token = queue.open_range_lease()
-        self._leases[queue.incarnation] = _Lease(queue, token, owner)
+        self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner)
+        if queue.name in vhost.queue_ids:
+            readers = RangeReaders(vhost.definitions)
+            readers.put_token(vhost.name, queue.name, queue.incarnation, token)
         return token
 
     def require(self, queue: Queue, token: int) -> None:
@@ -95,20 +113,20 @@ class RangeLeases:
         """(what it asked for, the position it got); None = it begins with what there is."""
         if queue.name not in vhost.queue_ids:
             return self._starts.get(queue.incarnation)
-        return RangeStarts(vhost.definitions).get(vhost.name, queue.name, queue.incarnation)
+        return RangeReaders(vhost.definitions).start(vhost.name, queue.name, queue.incarnation)
 
     def store_start(self, vhost: Vhost, queue: Queue, request: str, seq_id: int) -> None:
         if queue.name not in vhost.queue_ids:
             self._starts[queue.incarnation] = (request, seq_id)
             return
-        starts = RangeStarts(vhost.definitions)
-        starts.put(vhost.name, queue.name, queue.incarnation, request, seq_id)
+        readers = RangeReaders(vhost.definitions)
+        readers.put_start(vhost.name, queue.name, queue.incarnation, request, seq_id)
 
     def forget_start(self, vhost: Vhost, queue: Queue) -> None:
         if queue.name not in vhost.queue_ids:
             self._starts.pop(queue.incarnation, None)
             return
-        RangeStarts(vhost.definitions).delete(vhost.name, queue.name)
+        RangeReaders(vhost.definitions).delete_start(vhost.name, queue.name)
 
     # -- the end of it ---------------------------------------------------------------------
 
@@ -116,8 +134,7 @@ class RangeLeases:
         """The owner is done: consumers may have the queue again."""
         for incarnation, lease in list(self._leases.items()):
             if lease.owner is owner:
-                lease.queue.close_range_lease(lease.token)
-                del self._leases[incarnation]
+                self._end(incarnation, lease)
 
     def orphan(self, owner: object, now_ms: int) -> None:
         """The owner's connection broke: keep its place for a while."""
@@ -130,8 +147,16 @@ class RangeLeases:
         """End the leases nobody came back for; call about once a second."""
         for incarnation, lease in list(self._leases.items()):
             if lease.owner is None and now_ms - lease.orphaned_at_ms >= LEASE_GRACE_MS:
-                lease.queue.close_range_lease(lease.token)
-                del self._leases[incarnation]
+                self._end(incarnation, lease)
+
+    def _end(self, incarnation: str, lease: _Lease) -> None:
+        vhost, queue = lease.vhost, lease.queue
+        del self._leases[incarnation]
+        if queue.deleted or not queue.check_range_lease(lease.token):
+            return  # the row went with the queue, or is about a newer token
+        queue.close_range_lease(lease.token)
+        if queue.name in vhost.queue_ids:
+            RangeReaders(vhost.definitions).delete_token(vhost.name, queue.name)
 
     def forget(self, incarnation: str) -> None:
         """The queue was deleted."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.server.range_session import RangeSession
 
 BLOCK_MESSAGES_MAX: Final = 8192
-BLOCK_BYTES_MAX: Final = 2 * 1024 * 1024
+BLOCK_BYTES_MAX: Final = 1024 * 1024
 """A block is read and made while everybody else waits: some milliseconds, on a slow disk more."""
 PLAN_MESSAGES_MAX: Final = 32_768
 PLAN_BYTES_MAX: Final = 1 << 40
@@ -86,7 +86,8 @@ class ReadingDesk(RangeDesk):
         queue = vhost.queue(request.queue)
         queue.check_owner(self.session)
         if request.mode == ranges.READ:
-            self._token = self._leases.take(queue, self.session, request.token, request.force)
+            token, force = request.token, request.force
+            self._token = self._leases.take(vhost, queue, self.session, token, force)
         elif request.mode == ranges.JOIN:
             self._leases.require(queue, request.token)
             self._token = request.token

@@ -65,6 +65,10 @@ class Sessions:
         )
         self._properties = server_properties()
 
+    def recovered(self, now_ms: int) -> None:
+        """The broker has its queues again, and nobody is there yet."""
+        self._leases.adopt(self._broker, now_ms)
+
     def choose(
         self,
         first: bytes,

@@ -15,10 +15,13 @@ CREATE TABLE leaving (
     side TEXT, vhost TEXT, name TEXT, below INTEGER NOT NULL,
     PRIMARY KEY (side, vhost, name)) WITHOUT ROWID;
 """
-_RANGE_STARTS: Final = """
+_RANGE_READERS: Final = """
 CREATE TABLE range_starts (
     vhost TEXT, queue TEXT, incarnation TEXT NOT NULL, request TEXT NOT NULL,
     seq_id INTEGER NOT NULL, PRIMARY KEY (vhost, queue)) WITHOUT ROWID;
+CREATE TABLE range_leases (
+    vhost TEXT, queue TEXT, incarnation TEXT NOT NULL, token INTEGER NOT NULL,
+    PRIMARY KEY (vhost, queue)) WITHOUT ROWID;
 """
 _RULES: Final = """
 CREATE TABLE topic_permissions (
@@ -63,7 +66,7 @@ CREATE INDEX bindings_by_destination ON bindings (vhost, destination_type, desti
 """
     + _RULES
     + _LEAVING
-    + _RANGE_STARTS
+    + _RANGE_READERS
     + STAGING
 )
 
@@ -75,6 +78,6 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
     + _RULES,
     3: "ALTER TABLE queues ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
     4: "ALTER TABLE bindings ADD COLUMN number INTEGER NOT NULL DEFAULT 0;" + _LEAVING,
-    5: _RANGE_STARTS + STAGING,
+    5: _RANGE_READERS + STAGING,
 }
 """Version to the statements that make the next one of it."""

@@ -58,6 +58,8 @@ from penstock.storage.definition_values import (
 )
 
 QUEUE_IDS_SET_ASIDE: Final = 1024
+READERS: Final = ("range_starts", "range_leases")
+"""Tables of ``range_readers``."""
 QUEUE_ID_MAX: Final = 2**31 - 1
 
 _ERRORS: Final = {
@@ -208,7 +210,7 @@ class Definitions:
         self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
         tables = ("permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
         self._departures.forget_vhost(name)
-        for table in (*tables, "leaving", "range_starts", "staged_sets", "staged_producers"):
+        for table in (*tables, "leaving", *READERS, "staged_sets", "staged_producers"):
             self._change(f"DELETE FROM {table} WHERE vhost = ?", name_to_cell(name))  # noqa: S608
         self._delete_limits("vhost", name)
 
@@ -337,18 +339,19 @@ class Definitions:
         )
 
     def delete_queue(self, vhost: str, name: str) -> None:
-        """With the bindings to it, and where its reader begins."""
+        """With the bindings to it, and what is known of its reader of ranges."""
         self._change(
             "DELETE FROM queues WHERE vhost = ? AND name = ?",
             name_to_cell(vhost),
             name_to_cell(name),
         )
         self._delete_bindings((TO_QUEUE, vhost, name))
-        self._change(
-            "DELETE FROM range_starts WHERE vhost = ? AND queue = ?",
-            name_to_cell(vhost),
-            name_to_cell(name),
-        )
+        for table in READERS:
+            self._change(
+                f"DELETE FROM {table} WHERE vhost = ? AND queue = ?",  # noqa: S608
+                name_to_cell(vhost),
+                name_to_cell(name),
+            )
 
     def _delete_bindings(self, departure: Departure) -> None:
         """All that are there now: at once when they are few, else from here on they are dead."""

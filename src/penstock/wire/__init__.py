@@ -2,7 +2,8 @@
 
     amqp/       AMQP 0-9-1 with RabbitMQ's extensions
     nsq/        NSQ's protocol V2
-    ranges.py   the range protocol of the Spark data source
+    ranges.py   the range protocol of the Spark data source: reading
+    subscriptions.py  what it reads, and from where
 
 Knows only ``core``: what an event means is the business of the sessions above.
 """
