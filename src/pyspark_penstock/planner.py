@@ -21,7 +21,7 @@ RETRY_PAUSE_S = 0.2
 CURES = (
     (client.NOT_FOUND, "no queue", "declare it first, or correct the name or the virtual host"),
     (client.NOT_FOUND, "no exchange", "declare it first, or correct the name or the virtual host"),
-    (client.NOT_FOUND, "vhost", "correct the virtual host in option url"),
+    (client.NOT_FOUND, "not found", "correct the virtual host in option url"),
     (client.NOT_FOUND, "was deleted", "start again when it is declared, with a new checkpoint"),
     (client.ACCESS_REFUSED, "access to", "have an administrator grant it"),
     (client.ACCESS_REFUSED, "", "correct user and password in option url or PENSTOCK_URL"),

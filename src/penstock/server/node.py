@@ -149,12 +149,9 @@ class Node:
         )
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
-        self._sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
-        self.loop = Loop(
-            self.turn,
-            self._sessions,
-            settings.handshake_timeout_ms,
-        )
+        sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
+        sessions.recovered(time.time_ns() // 1_000_000)
+        self.loop = Loop(self.turn, sessions, settings.handshake_timeout_ms)
         self.events = self._event_collector()
         self._stalled = ""
 
@@ -197,7 +194,6 @@ class Node:
                 now_ms,
             )
         self.broker.adopt(topology, opening.queues)
-        self._sessions.recovered(now_ms)
         reach("recovery.ready")
         text = f"{len(topology.queues)} durable queues, {int(opening.messages)} messages"
         if opening.clean:
