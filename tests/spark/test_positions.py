@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spar
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from pyspark_penstock import DefaultSource, client, planner
 from pyspark_penstock.source import BatchReader, DataLoss, StreamReader
 from tests.spark.range_host import RangeHost
@@ -331,3 +332,29 @@ def test_what_is_refused_says_what_helps(host: RangeHost) -> None:
         batch(host, url=wrong).partitions()
     with pytest.raises(client.Refused, match="correct the virtual host"):
         batch(host, url=host.url.replace("%2f", "nowhere")).partitions()
+
+
+def test_a_queue_with_consumers_is_not_taken(host: RangeHost) -> None:
+    publish(host, "a", 3)
+    consumer = Consumer("c", None, Outlet(), SharedWindow(), False, 0, False, {})
+    with host.lock:
+        host.hall.queues["a"].add_consumer(consumer)
+    with pytest.raises(client.Locked, match=r"has consumers.*; cancel them, or give this query"):
+        streaming(host, queue="a").initialOffset()
+    reader = batch(host)
+    assert rows(reader, reader.partitions()) == {"a": [0, 1, 2]}, "looking is allowed"
+
+
+def test_what_a_user_may_not_read_is_said(host: RangeHost) -> None:
+    host.hall.guest.vhosts["/"] = (".*", ".*", "^b$")
+    with pytest.raises(client.Refused, match=r"'a'.* refused for user 'guest'; have an admin"):
+        streaming(host, queue="a").initialOffset()
+    with pytest.raises(client.Refused, match=r"'a'.* refused for user 'guest'; have an admin"):
+        batch(host).partitions()
+
+
+def test_an_exclusive_queue_belongs_to_its_connection(host: RangeHost) -> None:
+    with host.lock:
+        host.hall.queues["a"].owner = object()
+    with pytest.raises(client.Locked, match=r"exclusive.*private to the connection"):
+        batch(host).partitions()
