@@ -167,7 +167,7 @@ def parse_options(given: Mapping[str, str]) -> Settings:
         fail_on_data_loss=read("failOnDataLoss", "true", _boolean),
         poll_timeout_ms=read("pollTimeout", "500ms", _duration),
         reconnect_timeout_ms=read("reconnectTimeout", "2m", _duration),
-        fetch_bytes=read("fetchBytes", "8MiB", _fetch_bytes),
+        fetch_bytes=read("fetchBytes", "1MiB", _fetch_bytes),
         take_over=read("takeOver", "false", _boolean),
         processed_below=_processed_below(options, subscription),
         columns=_columns(options),

@@ -339,3 +339,19 @@ def test_a_peer_that_reads_no_replies_is_not_given_memory(
     assert len(session.out) >= 500
     session.receive(ranges.encode_range(0, 10, 1 << 20, True) * 60, NOW)
     assert session.closed
+
+
+def test_many_readers_share_what_one_turn_has_for_them(room: Room) -> None:
+    room.hall.publish("q", [b"x" * 900_000] * 4)
+    readers = [room.opened(ranges.BROWSE) for _ in range(4)]
+    for number, reader in enumerate(readers):
+        reader.receive(ranges.encode_range(10 + number, 11 + number, 1 << 20, True), NOW)
+    assert [len(replies(reader)) for reader in readers] == [1, 1, 1, 0]
+    assert readers[3].has_waiters
+    readers[3].receive(ranges.encode_wait(0, 0), NOW)
+    assert replies(readers[3]) == [], "in order"
+    readers[3].tick(NOW)
+    assert replies(readers[3]) == [], "still the same turn"
+    readers[3].tick(NOW + 1)
+    assert [kind for kind, _ in replies(readers[3])] == [ranges.BLOCK, ranges.HEAD]
+    assert not readers[3].has_waiters

@@ -25,6 +25,7 @@ from penstock.queues.queue import Queue
 from penstock.storage.range_readers import RangeReaders
 
 LEASE_GRACE_MS: Final = 60_000
+BLOCK_BYTES_AT_ONCE: Final = 2 * 1024 * 1024
 
 
 class Fenced(BrokerError):
@@ -33,6 +34,27 @@ class Fenced(BrokerError):
 
 class LeaseGone(BrokerError):
     """Nobody owns the queue any more; the reader may open it again."""
+
+
+@final
+class BlockBudget:
+    """How many bytes all readers of a node together get in one turn of the loop.
+
+    Each block is read and made while everybody else waits, and there may be many readers.
+    """
+
+    def __init__(self) -> None:
+        self._at_ms = -1
+        self._left = 0
+
+    def is_open(self, now_ms: int) -> bool:
+        if now_ms != self._at_ms:
+            self._at_ms = now_ms
+            self._left = BLOCK_BYTES_AT_ONCE
+        return self._left > 0
+
+    def spend(self, size: int) -> None:
+        self._left -= size
 
 
 @final
@@ -53,6 +75,7 @@ class RangeLeases:
 
     def __init__(self) -> None:
         self._leases: dict[str, _Lease] = {}
+        self.budget = BlockBudget()
         self._acked_below: dict[str, int] = {}
         self._starts: dict[str, tuple[str, int]] = {}  # of queues that do not outlive the node
 

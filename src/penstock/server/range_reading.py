@@ -1,7 +1,8 @@
 """Reading a queue: the requests of ``wire.ranges``, answered from the queue's backing.
 
 A WAIT is answered early when another request follows it.  One request has bounds
-(``PLAN_*``, ``BLOCK_*``), so no reader keeps the loop for more than a few milliseconds.
+(``PLAN_*``, ``BLOCK_*``), and so has what all readers get in one turn (``BlockBudget``), so they
+do not keep the loop for more than a few milliseconds.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Final, final
@@ -43,10 +44,11 @@ class ReadingDesk(RangeDesk):
         self.mode = ranges.BROWSE
         self._token = 0
         self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
+        self._put_off: bytes | None = None  # a RANGE that waits for its turn
 
     @property
     def busy(self) -> bool:
-        return self._wait is not None
+        return self._wait is not None or self._put_off is not None
 
     def request(self, kind: int, payload: bytes) -> None:
         if kind == ranges.OPEN:
@@ -70,10 +72,14 @@ class ReadingDesk(RangeDesk):
     def tick(self) -> None:
         if self._wait is not None:
             self._look_for_messages()
+        payload, self._put_off = self._put_off, None
+        if payload is not None:
+            self._range(payload)
 
     def failed(self) -> None:
         self._leases.release(self.session)
         self._wait = None
+        self._put_off = None
 
     def lost(self) -> None:
         self._leases.orphan(self.session, self.session.now_ms)
@@ -132,12 +138,18 @@ class ReadingDesk(RangeDesk):
         self.session.send(ranges.encode_planned(planned, count, size, more and size < max_bytes))
 
     def _range(self, payload: bytes) -> None:
+        budget = self._leases.budget
+        if not budget.is_open(self.session.now_ms):
+            self._put_off = payload
+            return
         start, end, max_bytes, with_body = ranges.decode_range(payload)
         queue = self._opened_queue()
         byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
         messages = queue.backing.read_range(start, end, BLOCK_MESSAGES_MAX, byte_bound)
         next_start = int(messages[-1].seq_id) + 1 if messages else end
-        self.session.send(ranges.encode_block(messages, next_start, with_body))
+        block = ranges.encode_block(messages, next_start, with_body)
+        budget.spend(len(block))
+        self.session.send(block)
 
     def _ack(self, payload: bytes) -> None:
         upto = ranges.decode_ack(payload)
