@@ -9,6 +9,7 @@ library, nothing else of Penstock, so that a cluster gets it as one small archiv
     client      the range protocol of the broker, blocking, over one socket
     properties  AMQP content header and field tables, read only
     columns     blocks of messages become Arrow record batches
+    planner     one queue of a query: its lease, and what helps against refusals
     source      the batch and the stream reader that Spark calls
     claims      a stream whose rows are leave to read ranges, for workers that read themselves
     table_files such workers' part of writing a table

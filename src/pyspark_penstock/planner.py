@@ -94,22 +94,26 @@ class Planner:
         return self.call(lambda line: line.ack(upto))
 
     def first_position(self, head: Head) -> int:
-        """Where this query begins, the same each time until its first batch is committed."""
+        """Where this query begins, the same each time until its first batch is committed.
+
+        Another one than was asked for, when that is not there.
+        """
         starting = self._settings.starting
         seq_id = starting.seq_ids.get(self.queue)
         if seq_id is not None:
-            request = f"seq:{seq_id}"
-        elif starting.timestamp_ms is not None:
-            request = f"at:{starting.timestamp_ms}"
-        elif starting.word == "latest":
-            request = "latest"
-        else:
-            request = ""
-        position = head.next_seq if seq_id is None else seq_id
-        if request == "":
-            position = head.floor
-        elif starting.timestamp_ms is not None:
-            position = self.call(lambda line: resolved(line, starting, line.wait(0, 0)))
+            nearest = min(max(seq_id, head.floor), head.next_seq)
+            return self._start(f"seq:{seq_id}", nearest)
+        if starting.timestamp_ms is not None:
+            at = self.call(lambda line: resolved(line, starting, line.wait(0, 0)))
+            return self._start(f"at:{starting.timestamp_ms}", at)
+        if starting.word == "latest":
+            return self._start("latest", head.next_seq)
+        return self._start("", head.floor)
+
+    def forget_position(self) -> None:
+        self._start("", 0)
+
+    def _start(self, request: str, position: int) -> int:
         return self.call(lambda line: line.start(request, position))
 
     def close(self) -> None:

@@ -305,12 +305,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _first(self, planner: Planner) -> Place:
         """Where a new query begins in this queue."""
         head = planner.head()
-        wanted = self._settings.starting.seq_ids.get(planner.queue)
-        if wanted is not None and not head.floor <= wanted <= head.next_seq:
-            holds = f"startingOffsets is {wanted}, it holds {head.floor} to {head.next_seq - 1}"
-            self._lost(planner.queue, holds)
-            return Place(planner.incarnation, min(max(wanted, head.floor), head.next_seq))
-        return Place(planner.incarnation, planner.first_position(head))
+        position = planner.first_position(head)
+        wanted = self._settings.starting.seq_ids.get(planner.queue, position)
+        if position != wanted:
+            if self._settings.fail_on_data_loss:
+                planner.forget_position()
+            self._lost(
+                planner.queue,
+                f"startingOffsets is {wanted}, it holds {head.floor} to {head.next_seq - 1}",
+            )
+        return Place(planner.incarnation, position)
 
     def _parsed(self, offset: dict[str, Any]) -> dict[str, Place]:
         """What an offset says of the queues that are read."""

@@ -256,6 +256,26 @@ def test_a_stream_begins_at_a_number_or_a_time(host: RangeHost) -> None:
         streaming(host, startingOffsets=json.dumps({"a": 11})).initialOffset()
 
 
+def test_what_expired_behind_a_stored_position_is_no_loss(host: RangeHost) -> None:
+    publish(host, "a", 10)
+    options = {"queue": "a", "startingOffsets": json.dumps({"a": 3})}
+    first = streaming(host, **options)
+    start = first.initialOffset()
+    first.stop()
+    with host.lock:
+        host.hall.queues["a"].drop_below(5)
+    again = streaming(host, **options)
+    assert again.initialOffset() == start
+    again.stop()
+    wrong = streaming(host, queue="a", startingOffsets=json.dumps({"a": 2}))
+    for _ in range(2):
+        with pytest.raises(DataLoss, match="startingOffsets is 2, it holds 5 to 9"):
+            wrong.initialOffset()
+    wrong.stop()
+    lenient = {"startingOffsets": json.dumps({"a": 2}), "failOnDataLoss": "false"}
+    assert seqs(streaming(host, queue="a", **lenient).initialOffset()) == {"a": 5}
+
+
 def test_a_stored_position_ends_with_its_queue(host: RangeHost) -> None:
     publish(host, "a", 10)
     reader = streaming(host, queue="a", startingOffsets="latest")

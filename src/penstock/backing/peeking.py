@@ -21,7 +21,7 @@ from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
 
 FILL_BYTES: Final[i64] = 1024 * 1024
-MEASURED_BLOCKS_MAX: Final[i64] = 16
+MEASURED_BLOCKS_MAX: Final[i64] = 6
 """So many blocks are read to measure a range; there may be more of it then."""
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BLOCK_MESSAGES_MAX: Final = 8192
 BLOCK_BYTES_MAX: Final = 1024 * 1024
 """A block is read and made while everybody else waits: some milliseconds, on a slow disk more."""
-PLAN_MESSAGES_MAX: Final = 32_768
+PLAN_MESSAGES_MAX: Final = 16_384
 PLAN_BYTES_MAX: Final = 1 << 40
 
 

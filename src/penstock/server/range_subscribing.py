@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 GROUP_PREFIX: Final = "spark."
 GROUP_SEPARATOR: Final = ":"
 QUEUE_NAME_BYTES_MAX: Final = 255
-LOOKS_MAX: Final = 8
+LOOKS_MAX: Final = 4
 """Steps of one search by time; each may read a block of a segment."""
 
 ALL_KEYS: Final = {"topic": "#", "fanout": "", "headers": "", "x-nsq-topic": ""}
