@@ -130,3 +130,19 @@ def test_betas_get_their_contents_without_a_read_for_each(rested: Rested) -> Non
     rested.files.reads = 0
     assert rested.bodies(0, 100) == list(range(100))
     assert rested.files.reads <= 2
+
+
+def test_contents_of_store_and_segments_do_not_hide_each_other() -> None:
+    """Their records share a block, and that of a stored one has no content."""
+    files = SimFileSystem()
+    opened = OpenEngine(files, {7: 64}, limits(embed=100))
+    contents = [b"small", b"large" * 100, b"x", b"y" * 200]
+    opened.queues[7].publish([message(content) for content in contents], 1)
+    opened.commit()
+    files.kill()
+    queue = OpenEngine(files, {7: 64}, limits(embed=100)).queues[7]
+    queue.await_head()
+    for resting in queue.q3.live() + queue.q4.live():
+        resting.content = b""  # as when memory is short
+    found = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+    assert [one.content for one in found] == contents

@@ -172,7 +172,8 @@ class PeekingMessages(RestingMessages):
             if self._failed(job):
                 return
             for found in self._the_index().decode(job):
-                contents[int(found.seq_id)] = found.content
+                if not found.flags & STORED:  # else the store has it, and its record is empty
+                    contents[int(found.seq_id)] = found.content
 
     def whole(self, message: Message) -> Message | None:
         content = message.content if len(message.content) > 0 else self._content_now(message)
