@@ -20,7 +20,7 @@ import struct
 import sys
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from pyspark_penstock.options import Endpoint, Tls
@@ -30,7 +30,7 @@ MAGIC = b"PSTK\x00\x00\x00\x01"
 REPLY = 64
 """A reply's kind is its request's kind plus this."""
 LOGIN = 16
-OPEN, WAIT, PLAN, RANGE, ACK, CLOSE = 1, 2, 3, 4, 5, 6
+OPEN, WAIT, PLAN, RANGE, ACK, CLOSE, ACK_SOME = 1, 2, 3, 4, 5, 6, 7
 SUBSCRIBE, START, OFFSET_AT = 32, 33, 34
 OPENED, HEAD, PLANNED, BLOCK, ACKED, CLOSED = 65, 66, 67, 68, 69, 70
 SUBSCRIBED, STARTED, OFFSET = 96, 97, 98
@@ -41,6 +41,7 @@ BY_QUEUES, BY_EXCHANGE, BY_TOPIC = 0, 1, 2
 
 MALFORMED, ACCESS_REFUSED, NOT_FOUND, LOCKED, FENCED, LEASE_GONE, REFUSED = 1, 2, 3, 4, 5, 6, 7
 
+ACK_SOME_MAX = 512
 CONNECT_TIMEOUT_S = 10.0
 REPLY_TIMEOUT_S = 30.0
 """A broker that says nothing for so long is as good as gone."""
@@ -290,6 +291,16 @@ class RangeClient(Connection):
     def ack(self, upto: int) -> int:
         """Everything below ``upto`` is done with; returns how many messages that were."""
         return int.from_bytes(self.ask(ACK, struct.pack(">q", upto)), "big", signed=True)
+
+    def ack_some(self, seq_ids: Iterable[int]) -> int:
+        """These are done with, and no others; returns how many of them were still there."""
+        chosen = sorted(seq_ids)
+        count = 0
+        for at in range(0, len(chosen), ACK_SOME_MAX):
+            some = chosen[at : at + ACK_SOME_MAX]
+            reply = self.ask(ACK_SOME, struct.pack(f">{len(some)}q", *some))
+            count += int.from_bytes(reply, "big", signed=True)
+        return count
 
     def close(self) -> None:
         """Give the lease back and leave; never fails."""

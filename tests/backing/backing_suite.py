@@ -366,6 +366,16 @@ class BackingMachine(RuleBasedStateMachine):
         seq_id = data.draw(self.seq_ids(queue, 0))
         assert queue.backing.drop_below(seq_id) == queue.model.drop_below(seq_id)
 
+    @rule(at=QUEUES, data=st.data())
+    def drop_some(self, at: int, data: st.DataObject) -> None:
+        queue = self.queues[at]
+        some = st.lists(self.seq_ids(queue, 0), unique=True)
+        known = [entry.seq_id for entry in queue.model.everything()]
+        if known:
+            some |= st.lists(st.sampled_from(known), unique=True) | st.just(known)
+        seq_ids = sorted(data.draw(some, "seq_ids"))
+        assert queue.backing.drop_some(seq_ids) == queue.model.drop_some(seq_ids)
+
     def seq_ids(self, queue: Judged, least: int) -> st.SearchStrategy[int]:
         """From below the first that there is up to behind the last."""
         first = min((entry.seq_id for entry in queue.model.everything()), default=0)

@@ -196,8 +196,8 @@ def properties(rng: random.Random, corpus: list[bytes]) -> None:
 
 _RANGE_DECODERS: tuple[Callable[[bytes], Any], ...] = (
     ranges.decode_open, ranges.decode_wait, ranges.decode_plan, ranges.decode_range,
-    ranges.decode_ack, ranges.decode_opened, ranges.decode_head, ranges.decode_planned,
-    ranges.decode_acked, range_frames.decode_error, ranges.decode_block,
+    ranges.decode_ack, ranges.decode_ack_some, ranges.decode_opened, ranges.decode_head,
+    ranges.decode_planned, ranges.decode_acked, range_frames.decode_error, ranges.decode_block,
     range_frames.decode_login, range_frames.decode_welcome,
     subscriptions.decode_subscribe, subscriptions.decode_subscribed, subscriptions.decode_start,
     subscriptions.decode_started, subscriptions.decode_offset_at, subscriptions.decode_offset,
@@ -213,6 +213,7 @@ def _range_requests(rng: random.Random) -> bytes:
             ranges.encode_plan(0, 2**62, 10, 1 << 20),
             ranges.encode_range(0, 100, 1 << 20, True),
             ranges.encode_ack(50),
+            ranges.encode_ack_some([7, 50]),
             ranges.encode_close(),
             subscriptions.encode_subscribe(rng.randrange(2) == 0, rng.randrange(3), ["a", "b"]),
             subscriptions.encode_start("latest", rng.randrange(100)),

@@ -234,6 +234,12 @@ class ModelQueue:
             self._ended(self.ready.pop(known))
         return len(below)
 
+    def drop_some(self, seq_ids: list[int]) -> int:
+        found = [seq_id for seq_id in seq_ids if seq_id in self.ready]
+        for seq_id in found:
+            self._ended(self.ready.pop(seq_id))
+        return len(found)
+
     def between(self, start: int, end: int) -> list[Entry]:
         return [entry for entry in self.in_order() if start <= entry.seq_id < end]
 

@@ -227,6 +227,15 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.drop_below(seq_id) == len(below)
         self.model.ready -= below
 
+    @precondition(lambda self: self.model.leased)
+    @rule(data=st.data())
+    def drop_some(self, data: st.DataObject) -> None:
+        known = st.integers(0, self.model.published + 1)
+        seq_ids = sorted(data.draw(st.lists(known, unique=True)))
+        found = self.model.ready & set(seq_ids)
+        assert self.queue.drop_some(seq_ids) == len(found)
+        self.model.ready -= found
+
     @rule()
     def turn(self) -> None:
         self.model.begin_turn()

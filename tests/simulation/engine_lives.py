@@ -106,6 +106,7 @@ class Life:
             (2, lambda: self.some_queue().change_mode()),
             (1, lambda: self.some_queue().purge()),
             (2, lambda: self.some_queue().drop_below()),
+            (2, lambda: self.some_queue().drop_some()),
             (2, lambda: self.some_queue().read_range()),
             (1, lambda: self.some_queue().await_head()),
             (2, self.end),

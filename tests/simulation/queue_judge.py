@@ -258,6 +258,16 @@ class JudgedQueue:
         assert count == len(below) or self.queue.fault
         self._ended(below)
 
+    def drop_some(self) -> None:
+        known = sorted(self.ready)
+        wanted = set(self._rng.sample(known, self._rng.randint(0, len(known))))
+        others = self._rng.randint(0, self.queue.next_seq_id())
+        count = self.queue.drop_some(sorted(wanted | {others}))
+        if others in self.ready:
+            wanted.add(others)
+        assert count == len(wanted) or self.queue.fault
+        self._ended(wanted)
+
     def read_range(self) -> None:
         start = self._rng.randint(0, self.queue.next_seq_id())
         end = self._rng.randint(start, self.queue.next_seq_id())

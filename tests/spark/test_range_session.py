@@ -100,6 +100,29 @@ def test_a_reader_acknowledges_below_a_position(room: Room) -> None:
     assert (head.floor, head.acked, head.ready) == (4, 4, 6)
 
 
+def test_a_reader_acknowledges_some_and_leaves_the_others(room: Room) -> None:
+    reader = room.opened(ranges.READ)
+    request = ranges.encode_ack_some([2, 3, 9])
+    assert ranges.decode_acked_some(ask(reader, request, ranges.ACKED_SOME)) == 3
+    assert ranges.decode_acked_some(ask(reader, request, ranges.ACKED_SOME)) == 0
+    left = room.queue.backing.read_range(0, 100, 100, 1 << 20)
+    assert [message.seq_id for message in left] == [0, 1, 4, 5, 6, 7, 8]
+    head = ranges.decode_head(ask(reader, ranges.encode_wait(0, 0), ranges.HEAD))
+    assert (head.floor, head.acked, head.ready) == (0, 0, 7)
+    room.queue.check()
+
+
+def test_only_a_reader_acknowledges_some_and_only_what_exists(room: Room) -> None:
+    for mode, seq_id in ((ranges.BROWSE, 1), (ranges.READ, 10)):
+        code, _ = refusal(room.opened(mode), ranges.encode_ack_some([seq_id]))
+        assert code == range_frames.MALFORMED
+    first = room.opened(ranges.READ)
+    room.opened(ranges.READ, force=True)
+    code, _ = refusal(first, ranges.encode_ack_some([1]))
+    assert code == range_frames.FENCED
+    assert room.queue.backing.ready_count() == 10
+
+
 def test_only_a_reader_acknowledges_and_only_what_exists(room: Room) -> None:
     assert refusal(room.opened(ranges.BROWSE), ranges.encode_ack(1))[0] == range_frames.MALFORMED
     assert refusal(room.opened(ranges.READ), ranges.encode_ack(11))[0] == range_frames.MALFORMED

@@ -65,6 +65,8 @@ def test_small_frames_keep_every_field(
     assert ranges.decode_range(only(ranges.encode_range(a, b, e, flag))[1]) == (a, b, e, flag)
     assert ranges.decode_ack(only(ranges.encode_ack(a))[1]) == a
     assert ranges.decode_acked(only(ranges.encode_acked(a))[1]) == a
+    assert ranges.decode_acked_some(only(ranges.encode_acked_some(a))[1]) == a
+    assert ranges.decode_ack_some(only(ranges.encode_ack_some([a]))[1]) == [a]
     planned = ranges.encode_planned(a, b, c, flag)
     assert ranges.decode_planned(only(planned)[1]) == (a, b, c, flag)
     assert range_frames.decode_error(only(range_frames.encode_error(7, text))[1]) == (7, text)
@@ -158,3 +160,15 @@ def test_damaged_blocks_are_malformed_or_a_block(seed: int, cut: int) -> None:
         return
     assert cut == 0
     assert len(block.contents) == len(block.seq_ids) == len(block.flags)
+
+
+@pytest.mark.parametrize("seq_ids", [[], [1, 1], [2, 1], [*range(ranges.ACK_SOME_MAX + 1)]])
+def test_chosen_messages_ascend_and_are_not_too_many(seq_ids: list[int]) -> None:
+    _, payload = only(ranges.encode_ack_some(seq_ids))
+    with pytest.raises(range_frames.MalformedFrame):
+        ranges.decode_ack_some(payload)
+
+
+def test_as_many_as_allowed_may_be_chosen() -> None:
+    seq_ids = [*range(0, ranges.ACK_SOME_MAX * 3, 3)]
+    assert ranges.decode_ack_some(only(ranges.encode_ack_some(seq_ids))[1]) == seq_ids

@@ -178,6 +178,14 @@ class DeduplicatingBacking(BackingQueue):
         self._forget_ready(seq_id)
         return count
 
+    def drop_some(self, seq_ids: list[int]) -> i64:
+        count = self._within.drop_some(seq_ids)
+        chosen = set(seq_ids)
+        for place in list(self._places):
+            if place >> 8 in chosen and place not in self._out:
+                self._forget(place)
+        return count
+
     def _forget_ready(self, below: i64) -> None:
         for place in list(self._places):
             if place >> 8 < below and place not in self._out:

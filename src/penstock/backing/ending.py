@@ -6,7 +6,8 @@ the journal, the position is marked settled, and the content is given up with th
 position behind the acknowledgement, so that the store keeps it until that is on disk.
 
 Delta ends without being looked at: whole segments go by their counters (``purge``,
-``drop_below``), and a thread reads which contents in the store they named (``Burial``).
+``drop_below``), and a thread reads which contents in the store they named (``Burial``).  Chosen
+messages (``drop_some``) leave holes, and of delta the blocks that hold them are read.
 Delayed messages are not ready: whatever drops ready ones goes around them.
 """
 
@@ -134,6 +135,60 @@ class EndingMessages(PagedMessages):
         self.look_ahead()
         return count
 
+    def drop_some(self, seq_ids: list[int]) -> i64:
+        count: i64 = 0
+        for run in [self.q4, self.q3, self.q2, self.q1]:
+            count += self._drop(run.take_chosen(seq_ids))
+        if self.delta_count > 0:
+            count += self._drop_chosen_tail(self.tail.take_chosen(seq_ids))
+            if self.tail.count() > 0:
+                self.delta_end = self.tail.last().seq_id + 1  # V7: nothing is behind the tail
+            count += self._drop_chosen_delta(seq_ids)
+            if self.delta_count == 0:
+                self._end_of_delta()
+        if self.q3.count() == 0 and self.delta_count == 0:
+            # q4 may still have some; whoever takes from the front finds it empty before q3.
+            self.q4.append_all(self.q1.take_all())
+        self.look_ahead()
+        return count
+
+    def _drop_chosen_delta(self, seq_ids: list[int]) -> i64:
+        """Read block by block, but for those that hold none of them."""
+        index = self.index
+        if index is None:
+            return 0
+        self._read = None  # what is under way would bring them back
+        chosen = set(seq_ids)
+        end = self.delta_end
+        upto = self.delta_start
+        count: i64 = 0
+        for seq_id in seq_ids:
+            if seq_id < upto or seq_id >= end:
+                continue  # of a block that has been read, or not in delta
+            job = index.plan_read(seq_id, end, 1)
+            if job is None:
+                break
+            upto = job.upto
+            run_job(job, self._engine.files)
+            if self._failed(job):
+                break
+            found = [one for one in self._decode(job) if int(one.seq_id) in chosen]
+            if found:
+                count += self._drop_read_chosen(found)
+        return count
+
+    def _drop_read_chosen(self, messages: list[Message]) -> i64:
+        size: i64 = 0
+        flags: i64 = 0
+        for message in messages:
+            size += message.size
+            flags |= message.flags
+        self.delta_count -= len(messages)
+        self.delta_bytes -= size
+        self._ready_bytes -= size
+        self._forget(messages, flags)
+        return len(messages)
+
     def _ack_range(self, start: i64, end: i64) -> None:
         """All of these positions but the delayed ones."""
         if not self.durable:
@@ -160,7 +215,9 @@ class EndingMessages(PagedMessages):
 
     def _drop_tail(self, upto: i64) -> i64:
         """Of delta's unwritten end, what is below ``upto``."""
-        messages = self.tail.take(self.tail.first_at(upto) - self.tail.head)
+        return self._drop_chosen_tail(self.tail.take(self.tail.first_at(upto) - self.tail.head))
+
+    def _drop_chosen_tail(self, messages: list[Message]) -> i64:
         size: i64 = 0
         for message in messages:
             size += message.size
@@ -197,12 +254,15 @@ class EndingMessages(PagedMessages):
             self._ready_bytes -= live_bytes - index.live_bytes
         count += self._drop_read(self.delta_start, seq_id)
         if self.delta_count == 0:
-            self._forget_delta()
-            if self.q2.count() > 0:
-                self.q3.append_all(self.q2.take_all())
+            self._end_of_delta()
         elif self.fault == "":
             self.delta_start = seq_id
         return count
+
+    def _end_of_delta(self) -> None:
+        self._forget_delta()
+        if self.q2.count() > 0:
+            self.q3.append_all(self.q2.take_all())
 
     def _drop_read(self, start: i64, upto: i64) -> i64:
         """Messages of delta in [start, upto), by reading them."""

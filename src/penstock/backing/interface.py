@@ -159,6 +159,10 @@ class BackingQueue:
         """Acknowledge every ready message numbered below ``seq_id``; returns how many."""
         raise NotImplementedError
 
+    def drop_some(self, seq_ids: list[int]) -> i64:
+        """Acknowledge those that are ready of ascending ``seq_ids``; returns how many."""
+        raise NotImplementedError
+
     def whole(self, message: Message) -> Message | None:
         """A copy of a pending message with its content, read here and now; None = damaged."""
         raise NotImplementedError

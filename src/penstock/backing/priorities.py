@@ -275,6 +275,9 @@ class PriorityBacking(BackingQueue):
     def drop_below(self, seq_id: i64) -> i64:
         raise _no_positions()
 
+    def drop_some(self, seq_ids: list[int]) -> i64:
+        raise _no_positions()
+
     def check(self) -> None:
         """Assert R1, and what every part promises."""
         assert self._used == sorted(set(self._used), reverse=True), "R1"

@@ -52,6 +52,27 @@ class Run:
             self.messages[start : self.head] = [_GONE] * len(taken)
         return taken
 
+    def take_chosen(self, seq_ids: list[int]) -> list[Message]:
+        """Those with these ascending numbers, wherever they are."""
+        if self.count() == 0 or len(seq_ids) == 0:
+            return []
+        start = self.first_at(seq_ids[0])
+        end = self.first_at(seq_ids[len(seq_ids) - 1] + 1)
+        chosen = set(seq_ids)
+        taken: list[Message] = []
+        kept: list[Message] = []
+        for place in range(start, end):
+            message = self.messages[place]
+            if int(message.seq_id) in chosen:
+                taken.append(message)
+            else:
+                kept.append(message)
+        if taken:
+            self.messages[start:end] = kept
+            if self.count() == 0:
+                self.take_all()
+        return taken
+
     def take_all(self) -> list[Message]:
         taken = self.live()
         self.messages = []

@@ -466,10 +466,13 @@ class Queue(LeasedMessages):
             self.wake()
 
     def drop_below(self, seq_id: int) -> int:
-        """Acknowledge all ready messages below a position; returns how many."""
-        count = self.backing.drop_below(seq_id)
-        if self._body_bytes > self.backing.ready_bytes():
-            self._body_bytes = self.backing.ready_bytes()
+        return self._dropped(self.backing.drop_below(seq_id))
+
+    def drop_some(self, seq_ids: list[int]) -> int:
+        return self._dropped(self.backing.drop_some(seq_ids))
+
+    def _dropped(self, count: i64) -> int:
+        self._body_bytes = min(self._body_bytes, self.backing.ready_bytes())
         self.acked_count += count
         return int(count)
 

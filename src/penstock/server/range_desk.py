@@ -3,7 +3,7 @@
 ``RangeSession`` takes frames apart, knows who is there, and answers one request after the
 other.  What the requests mean is the matter of desks, one file each:
 
-    range_reading      OPEN WAIT PLAN RANGE ACK CLOSE
+    range_reading      OPEN WAIT PLAN RANGE ACK ACK_SOME CLOSE
     range_subscribing  SUBSCRIBE START OFFSET_AT
     range_staging      STAGE_* TXN_* PUBLISH TARGET
     range_reporting    REPORT EVENT_FILES EVENT_READ

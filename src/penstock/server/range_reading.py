@@ -32,7 +32,10 @@ class ReadingDesk(RangeDesk):
     """One queue, once it is open."""
 
     kinds: ClassVar = frozenset(
-        (ranges.OPEN, ranges.WAIT, ranges.PLAN, ranges.RANGE, ranges.ACK, ranges.CLOSE)
+        (
+            *(ranges.OPEN, ranges.WAIT, ranges.PLAN, ranges.RANGE),
+            *(ranges.ACK, ranges.ACK_SOME, ranges.CLOSE),
+        )
     )
     logs_in: ClassVar = frozenset((ranges.OPEN,))
 
@@ -61,6 +64,8 @@ class ReadingDesk(RangeDesk):
             self._range(payload)
         elif kind == ranges.ACK:
             self._ack(payload)
+        elif kind == ranges.ACK_SOME:
+            self._ack_some(payload)
         else:
             self._close()
 
@@ -153,13 +158,25 @@ class ReadingDesk(RangeDesk):
 
     def _ack(self, payload: bytes) -> None:
         upto = ranges.decode_ack(payload)
-        queue = self._opened_queue()
-        if self.mode != ranges.READ:
-            raise MalformedFrame("only the reader that owns the lease acknowledges")
+        queue = self._owned_queue()
         if upto > queue.backing.next_seq_id():
             raise MalformedFrame(f"ACK up to {upto}, which does not exist yet")
         count = self._drop_below(queue, upto)
         self.session.send(ranges.encode_acked(count))
+
+    def _ack_some(self, payload: bytes) -> None:
+        """Chosen ones; what is in between stays, so nothing is known to be done below."""
+        seq_ids = ranges.decode_ack_some(payload)
+        queue = self._owned_queue()
+        if seq_ids[-1] >= queue.backing.next_seq_id():
+            raise MalformedFrame(f"ACK_SOME of {seq_ids[-1]}, which does not exist yet")
+        self.session.send(ranges.encode_acked_some(queue.drop_some(seq_ids)))
+
+    def _owned_queue(self) -> Queue:
+        queue = self._opened_queue()
+        if self.mode != ranges.READ:
+            raise MalformedFrame("only the reader that owns the lease acknowledges")
+        return queue
 
     def _drop_below(self, queue: Queue, upto: int) -> int:
         """What the start position skips stays until the reader is beyond it."""

@@ -15,12 +15,17 @@ and their replies here are::
            -> BLOCK    see ``encode_block``
     ACK    i64 upto
            -> ACKED    i64 count
+    ACK_SOME  i64 seq_id, ascending, 1 to ACK_SOME_MAX of them
+           -> ACKED_SOME  i64 count
     CLOSE  -> CLOSED
 
 ``floor`` is the lowest message that can still be read, ``next`` the number the next message
 will get, ``ready`` how many can be read.  Everything below ``acked`` was acknowledged by a
 range reader since the broker started; ``floor`` may be higher, because messages expire, are
 consumed or purged, and because a restarted broker leaves a gap in the numbers.
+
+ACK_SOME leaves the messages in between where they are; those that are gone already count for
+nothing, so it may be repeated.
 
 Modes: BROWSE looks and cannot acknowledge; READ owns the queue's lease (at most one reader
 does) and may ACK; JOIN reads for the owner of the lease and shows its token.
@@ -56,16 +61,21 @@ PLAN: Final = 3
 RANGE: Final = 4
 ACK: Final = 5
 CLOSE: Final = 6
+ACK_SOME: Final = 7
 OPENED: Final = 65
 HEAD: Final = 66
 PLANNED: Final = 67
 BLOCK: Final = 68
 ACKED: Final = 69
 CLOSED: Final = 70
+ACKED_SOME: Final = 71
 
 BROWSE: Final = 0
 READ: Final = 1
 JOIN: Final = 2
+
+ACK_SOME_MAX: Final = 512
+"""Each may cost reading a block of a segment."""
 
 _U32 = Struct(">I")
 _I64 = Struct(">q")
@@ -198,6 +208,22 @@ def decode_ack(payload: bytes) -> int:
     return upto
 
 
+def encode_ack_some(seq_ids: list[int]) -> bytes:
+    return frame(ACK_SOME, b"".join([_I64.pack(seq_id) for seq_id in seq_ids]))
+
+
+def decode_ack_some(payload: bytes) -> list[int]:
+    count = len(payload) // 8
+    check_size("ACK_SOME", payload, 8 * count)
+    if count < 1 or count > ACK_SOME_MAX:
+        raise MalformedFrame(f"ACK_SOME of {count} messages, allowed are 1 to {ACK_SOME_MAX}")
+    seq_ids: list[int] = [_I64.unpack_from(payload, 8 * place)[0] for place in range(count)]
+    for place in range(1, count):
+        if seq_ids[place] <= seq_ids[place - 1]:
+            raise MalformedFrame("ACK_SOME whose numbers do not ascend")
+    return seq_ids
+
+
 def encode_close() -> bytes:
     return frame(CLOSE, b"")
 
@@ -244,6 +270,16 @@ def encode_acked(count: int) -> bytes:
 
 def decode_acked(payload: bytes) -> int:
     check_size("ACKED", payload, 8)
+    count: int = _I64.unpack(payload)[0]
+    return count
+
+
+def encode_acked_some(count: int) -> bytes:
+    return frame(ACKED_SOME, _I64.pack(count))
+
+
+def decode_acked_some(payload: bytes) -> int:
+    check_size("ACKED_SOME", payload, 8)
     count: int = _I64.unpack(payload)[0]
     return count
 
