@@ -9,12 +9,13 @@ SETUP  := tools/setup.sh
 HOT    := $(wildcard $(shell sed -n 's/^ *"\(src\/.*\.py\)",$$/\1/p' setup.py))
 CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
 
-.PHONY: help setup run test nightly lint types fmt bench clean
+.PHONY: help setup run test test-exactly-once nightly lint types fmt bench clean
 
 help:
 	@echo "make setup   everything into .venv, hot path compiled; then .venv/bin/penstock is the program"
 	@echo "make run     setup, then the broker in the foreground"
 	@echo "make test    setup, then the whole test suite"
+	@echo "make test-exactly-once setup, then Spark from queue to queue under 36 kills, some 15 minutes"
 	@echo "make nightly setup, then the storage engine by chance, for half an hour or more"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
@@ -40,6 +41,10 @@ run: setup
 
 test: setup $(VENV)/.test-extra
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-exactly-once: setup $(VENV)/.test-extra
+	@PENSTOCK_EXACTLY_ONCE_KILLS=$${PENSTOCK_EXACTLY_ONCE_KILLS:-36} \
+		$(BIN)/python -m pytest -rP tests/spark/test_exactly_once.py $(ARGS)
 
 # One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
 nightly: setup $(VENV)/.test-extra

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_penstock.client import ConnectionLost, Fenced, Refused
 from pyspark_penstock.sink_encoding import Encoder, check_columns
-from pyspark_penstock.sink_options import AT_LEAST_ONCE, COUNT, FAIL, SinkSettings
+from pyspark_penstock.sink_options import AT_LEAST_ONCE, DROP, FAIL, SinkSettings
 from pyspark_penstock.staging_client import DUPLICATE, Stager, commit, connected
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class _Writing:
                     first.batch,
                     first.producer,
                 )
-        if unroutable and settings.mandatory == COUNT:
+        if unroutable and settings.mandatory != DROP:
             log.warning("%d messages reached no queue and were dropped", unroutable)
 
     def _abort(self, messages: "list[WriterCommitMessage | None]") -> None:

@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.wire import range_frames, ranges, subscriptions
+from penstock.wire import range_frames, ranges, staging, subscriptions
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import MalformedArguments, UnknownMethod
 from penstock.wire.amqp.events import (
@@ -201,6 +201,11 @@ _RANGE_DECODERS: tuple[Callable[[bytes], Any], ...] = (
     range_frames.decode_login, range_frames.decode_welcome,
     subscriptions.decode_subscribe, subscriptions.decode_subscribed, subscriptions.decode_start,
     subscriptions.decode_started, subscriptions.decode_offset_at, subscriptions.decode_offset,
+    staging.decode_begin, staging.decode_end, staging.decode_commit, staging.decode_abort,
+    staging.decode_last, staging.decode_publish, staging.decode_target, staging.decode_begun,
+    staging.decode_taken, staging.decode_ended, staging.decode_committed,
+    staging.decode_aborted, staging.decode_last_batch, staging.decode_published,
+    staging.decode_targeted,
 )  # fmt: skip
 
 
@@ -218,6 +223,10 @@ def _range_requests(rng: random.Random) -> bytes:
             subscriptions.encode_subscribe(rng.randrange(2) == 0, rng.randrange(3), ["a", "b"]),
             subscriptions.encode_start("latest", rng.randrange(100)),
             subscriptions.encode_offset_at(1_700_000_000_000, 0, 100),
+            staging.encode_begin(staging.BeginRequest("p", "r", 1, 1 << 20, True)),
+            staging.encode_commit(staging.CommitRequest("p", "r", 1, True, 1000, ["a", "b"])),
+            staging.encode_abort(["a"]),
+            staging.encode_target("e", "k"),
         )
     )
 

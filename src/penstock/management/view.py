@@ -107,6 +107,13 @@ class BrokerView:
         row = storage_row(engine, self._watch.disk(), self._opening)
         row["alarms"] = alarms_row(self._broker.admission)
         row["files"] = files_row(engine)
+        staging = self._broker.staging
+        names = sorted({vhost for vhost, _ in staging.sets})
+        row["staged"] = {
+            **staging.totals(),
+            "published": staging.batches.poured_count,
+            "vhosts": {name: staging.totals(name) for name in names},
+        }
         return row
 
     # -- virtual hosts ---------------------------------------------------------------------
