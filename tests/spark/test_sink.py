@@ -193,6 +193,20 @@ def test_a_commit_outlives_the_broker() -> None:
         assert drained(broker, "q") == [b"a", b"b"]
 
 
+def test_staged_sets_outlive_a_stop_and_a_kill() -> None:
+    with LiveBroker() as broker:
+        declare(broker, "q")
+        sink = writing(broker, queue="q")
+        first = sink._write(Identity("p", "run", 0), rows(b"a", b"x" * 10_000))
+        broker.stop()
+        broker.start()
+        second = sink._write(Identity("p", "run", 0), rows(b"b"))
+        broker.kill()
+        broker.start()
+        sink._commit([first, second])
+        assert drained(broker, "q") == [b"a", b"x" * 10_000, b"b"]
+
+
 def test_a_broker_that_is_not_there_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

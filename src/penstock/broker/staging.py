@@ -123,6 +123,11 @@ class Staging:
         self._moved: bool = False
         self._kept_at_ms: int = 0
 
+    def set_limits(self, set_ttl_s: int, producer_ttl_s: int, message_bytes_max: int) -> None:
+        self.set_ttl_ms = set_ttl_s * 1000
+        self.producer_ttl_ms = producer_ttl_s * 1000
+        self.message_bytes_max = message_bytes_max
+
     # -- opening -----------------------------------------------------------------------------
 
     def open(self, topology: Topology) -> None:

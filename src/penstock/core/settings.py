@@ -201,6 +201,22 @@ class Settings(NsqSettings, NsqHttpSettings, EventSettings):
         "Largest message body; a larger one closes the channel with 406.",
         unit="bytes",
     )
+    staged_set_ttl_s = Integer(
+        86_400,
+        60,
+        31_536_000,
+        "How long what a Spark task has staged waits for the commit of its batch; then it is"
+        " dropped.",
+        unit="s",
+    )
+    staged_producer_ttl_s = Integer(
+        2_592_000,
+        3600,
+        315_360_000,
+        "How long after its last batch a Spark query, or a write with `txnId`, is remembered. One"
+        " that was forgotten may publish a batch again that it had committed and did not know of.",
+        unit="s",
+    )
     vm_memory_high_watermark = MemoryWatermark(
         "0.4",
         "Memory the whole broker may use; above it publishers are blocked until it is below again."

@@ -133,6 +133,11 @@ class Node:
         self.broker.latency_targets = list(settings.nsq_e2e_processing_latency_percentiles)
         self.broker.latency_window_ms = settings.nsq_e2e_processing_latency_window_time_s * 1000
         self.broker.flow = make_flow(settings)
+        self.broker.staging.set_limits(
+            settings.staged_set_ttl_s,
+            settings.staged_producer_ttl_s,
+            settings.max_message_size_bytes,
+        )
         self.broker.publish_time = publish_time_ms
         self.broker.scan = make_scan_loop(settings)
         self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
