@@ -15,6 +15,7 @@ library, nothing else of Penstock, so that a cluster gets it as one small archiv
     table_files such workers' part of writing a table
     sink_options, sink_encoding, staging_client, sink
                 the same for writing
+    raw_properties  property bytes sent again as published, with other headers
 
 Usage: ``spark.read.format("penstock").option("queue", "orders").load()``.
 """

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark_penstock.raw_properties import with_headers
 from pyspark_penstock.sink_options import SHORT_BYTES_MAX, SinkSettings
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "type": TEXT,
     "app_id": TEXT,
     "delay_ms": NUMBER,
+    "properties_raw": ("binary",),
 }
 """With the types each may have, as Spark calls them."""
 
@@ -90,6 +92,12 @@ def check_columns(schema: "StructType", settings: SinkSettings) -> None:
             )
     if "body" not in names:
         raise ValueError("penstock: there is no column 'body' (binary or string)")
+    others = sorted(set(names) & (set(_FLAGS) | {"published_at", "delay_ms"}) - {"headers"})
+    if "properties_raw" in names and others:
+        raise ValueError(
+            f"penstock: column 'properties_raw' says all properties, so '{others[0]}' cannot be"
+            " written beside it; headers are added to it"
+        )
     if {"timestamp", "published_at"} <= set(names):
         raise ValueError("penstock: 'timestamp' and 'published_at' are the same; write one")
     _check_address(names, settings)
@@ -195,6 +203,9 @@ class Encoder:
 
     def _properties_of(self, columns: dict[str, list[Any]], count: int) -> list[bytes]:
         """Flags and properties of each row."""
+        raw = columns.pop("properties_raw", None)
+        if raw is not None:
+            return self._as_published(raw, columns.get("headers") or [None] * count)
         if "published_at" in columns:
             columns["timestamp"] = columns.pop("published_at")
         delays = columns.pop("delay_ms", None)
@@ -211,6 +222,14 @@ class Encoder:
         encoders = [_ENCODERS.get(name, _short) for name in names]
         kinds = list(zip(names, [_FLAGS[name] for name in names], encoders, strict=True))
         return [self._row(kinds, row) for row in zip(*values, strict=True)]
+
+    def _as_published(self, raw: list[bytes | None], headers: list[Any]) -> list[bytes]:
+        """The bytes of the first publisher, but for headers; a row may have none."""
+        plain = _FLAGS_OCTETS.pack(_DELIVERY_MODE) + self._mode
+        return [
+            with_headers(plain if data is None else data, dict(added or ()))
+            for data, added in zip(raw, headers, strict=True)
+        ]
 
     def _row(
         self, kinds: list[tuple[str, int, Callable[[str, Any], bytes]]], row: tuple[Any, ...]

@@ -3,6 +3,9 @@
     PENSTOCK_SPARK_KILLS      how many kills (default 3)
     PENSTOCK_SPARK_SEED       which random choices; printed, so that a failure can be repeated
     PENSTOCK_SPARK_MESSAGES   how many messages before the kills begin (default 6000)
+    PENSTOCK_SPARK_FORMAT     parquet or delta (default parquet)
+
+A batch is several files, one for each ``type`` of its messages, so that kills come between them.
 
 A publisher goes on with confirms all the while.  What it was told is safe must be in the
 table exactly once; what it sent and was not answered may be there, once.  It never sends a
@@ -20,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -39,7 +43,9 @@ from tests.spark.spark_tools import (
 KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "3"))
 MESSAGES = int(os.environ.get("PENSTOCK_SPARK_MESSAGES", "6000"))
 SEED = int(os.environ.get("PENSTOCK_SPARK_SEED", "0")) or random.SystemRandom().randrange(2**32)
+FORMAT = os.environ.get("PENSTOCK_SPARK_FORMAT", "parquet")
 QUEUE = "orders"
+TYPES = 3
 BATCH = 150
 RUN_TIMEOUT_S = 240
 DONE, UNAVAILABLE = 0, 69
@@ -77,7 +83,7 @@ class Publisher(threading.Thread):
             number = self._next
             self._next += 1
             self.uncertain.add(number)
-            persistent = pika.BasicProperties(delivery_mode=2)
+            persistent = pika.BasicProperties(delivery_mode=2, type=str(number % TYPES))
             channel.basic_publish("", QUEUE, b"%d" % number, persistent)
             self.uncertain.discard(number)
             self.safe.add(number)
@@ -112,7 +118,7 @@ class Arena:
         return pipeline.returncode
 
     def _start(self) -> subprocess.Popen[str]:
-        options = ("--max-messages", str(BATCH))
+        options = ("--max-messages", str(BATCH), "--partition-by", "type", "--format", FORMAT)
         return subprocess.Popen(
             archive_command(self.broker.url, QUEUE, self.table, *options),
             env=archive_environment(),
@@ -126,15 +132,15 @@ class Arena:
         if self.chance.random() < 0.2:
             time.sleep(self.chance.uniform(0, 12))
             return
-        before = self._files()
+        before = self.files()
         deadline = time.monotonic() + RUN_TIMEOUT_S
-        while self._files() == before and pipeline.poll() is None:
+        while self.files() == before and pipeline.poll() is None:
             assert time.monotonic() < deadline, "no batch has landed"
             time.sleep(0.01)
         time.sleep(self.chance.uniform(0, 4))
 
-    def _files(self) -> int:
-        return len(list(self.table.glob("*.parquet")))
+    def files(self) -> int:
+        return len(list(self.table.glob("type=*/*.parquet")))
 
     def _kill(self, victim: str, pipeline: subprocess.Popen[str]) -> None:
         self.killed[victim] += 1
@@ -168,7 +174,9 @@ def test_no_message_is_lost_or_doubled(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print(f"\nPENSTOCK_SPARK_SEED={SEED} kills {KILLS}")
     with LiveBroker(tmp_path / "broker") as broker:
-        publish(broker.url, QUEUE, [b"%d" % n for n in range(MESSAGES)])
+        for kind in range(TYPES):
+            bodies = [b"%d" % n for n in range(kind, MESSAGES, TYPES)]
+            publish(broker.url, QUEUE, bodies, type=str(kind))
         arena = Arena(broker, tmp_path / "table", chance)
         publisher = Publisher(broker.url, MESSAGES)
         publisher.start()
@@ -189,24 +197,34 @@ def test_no_message_is_lost_or_doubled(tmp_path: Path) -> None:
         assert (told["left_in_queue"], depth(broker.url, QUEUE)) == (0, 0)
 
 
+def rows_of(table: Path, column: str) -> list[dict[str, Any]]:
+    if FORMAT == "parquet":
+        return table_rows(table, column)
+    if not (table / "_delta_log").is_dir():
+        return []
+    from deltalake import DeltaTable
+
+    found: list[dict[str, Any]] = DeltaTable(table).to_pyarrow_table(columns=[column]).to_pylist()
+    return found
+
+
 def _no_duplicates(table: Path) -> None:
     for column in ("seq_id", "body"):
-        doubled = [
-            v for v, n in Counter(r[column] for r in table_rows(table, column)).items() if n > 1
-        ]
+        values = Counter(row[column] for row in rows_of(table, column))
+        doubled = [value for value, count in values.items() if count > 1]
         assert not doubled, f"{column} more than once: {doubled[:10]}"
 
 
 def _judge(arena: Arena, publisher: Publisher) -> None:
     _no_duplicates(arena.table)
-    landed = {int(row["body"]) for row in table_rows(arena.table, "body")}
+    landed = {int(row["body"]) for row in rows_of(arena.table, "body")}
     safe = set(range(MESSAGES)) | publisher.safe
     lost = safe - landed
     invented = landed - safe - publisher.uncertain
     print(
         f"killed {dict(arena.killed)}, exit codes {dict(arena.codes)}\n"
         f"confirmed {len(safe)}, uncertain {len(publisher.uncertain)}, in the table {len(landed)} "
-        f"in {len(list(arena.table.glob('*.parquet')))} files, lost {len(lost)}, doubled 0"
+        f"in {arena.files()} files, lost {len(lost)}, doubled 0"
     )
     assert not lost, sorted(lost)[:10]
     assert not invented, sorted(invented)[:10]

@@ -55,8 +55,8 @@ PROPERTIES = (
 )
 
 
-class NothingToReplay(PenstockError):
-    """No table, or another replay of that name."""
+class CannotReplay(PenstockError):
+    """No table, a wrong condition, or another replay of that name."""
 
     def __init__(self, text: str, fix: str = "") -> None:
         super().__init__(text)
@@ -127,23 +127,23 @@ class Plan:
 
 
 def check_replay(job: ReplayJob) -> Plan | None:
-    """The plan to go on with; raises NothingToReplay.  Cheap: no Spark."""
+    """The plan to go on with; raises CannotReplay.  Cheap: no Spark."""
     if any_file(job.lake) is None:
-        raise NothingToReplay(f"{job.lake} holds no table", "name the directory of an archive")
+        raise CannotReplay(f"{job.lake} holds no table", "name the directory of an archive")
     plan = Plan.read(job.home / "plan.json")
     if plan is None:
         return None
     if plan.choice != job.choice():
-        raise NothingToReplay(
+        raise CannotReplay(
             f"replay '{job.name}' was begun with another choice of messages or target",
             "give the options it was begun with, or another --name",
         )
     if plan.done == len(plan.slices):
-        raise NothingToReplay(
+        raise CannotReplay(
             f"replay '{job.name}' is done", "give another --name to send the messages once more"
         )
     if not job.resume:
-        raise NothingToReplay(
+        raise CannotReplay(
             f"replay '{job.name}' has sent {plan.done} of {len(plan.slices)} slices",
             "add --resume to go on with it, or give another --name",
         )
@@ -179,7 +179,16 @@ def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
         if "day" in frame.columns:  # whole directories need not be read
             day = f.lit(moment.astimezone(UTC).date().isoformat())
             frame = frame.where(f.col("day") >= day if compare == "__ge__" else f.col("day") <= day)
-    return frame.where(job.where) if job.where else frame
+    return _where(frame, job.where) if job.where else frame
+
+
+def _where(frame: "DataFrame", condition: str) -> "DataFrame":
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return frame.where(condition)
+    except (AnalysisException, ParseException) as error:
+        raise CannotReplay(str(error).strip().splitlines()[0], "correct --where") from error
 
 
 def _slices(frame: "DataFrame", job: ReplayJob) -> list[dict[str, Any]]:

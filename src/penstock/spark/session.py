@@ -11,6 +11,7 @@ Spark also writes pages of stack traces for every failed attempt.  They go to a 
 user must know is said in one line by whoever runs the session.
 """
 
+import logging
 import os
 import socket
 import sys
@@ -73,6 +74,8 @@ def local_session(
     from pyspark.sql import SparkSession
 
     host = driver_host(master)
+    # Its pages about a wrong query go to standard error; we say it in one line.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
     _prepare_environment(broker_url, host, embedded=is_embedded(master))
     settings = {
         "spark.ui.enabled": "false",

@@ -1,0 +1,150 @@
+"""Replays on a real broker: archived, sent again, each message once and in order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.spark.spark_tools import (
+    archive_command,
+    archive_environment,
+    pipeline_command,
+    require_spark,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+COUNT = 60
+
+
+@pytest.fixture(autouse=True)
+def _spark_is_here() -> None:
+    require_spark()
+
+
+def run(command: list[str], code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command, env=archive_environment(), capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def lake(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of messages with all kinds of properties, keys eu.* and us.*."""
+    require_spark()
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    channel.queue_declare("source", durable=True)
+    channel.exchange_declare("events", "topic", durable=True)
+    channel.queue_bind("source", "events", "#")
+    channel.queue_declare("again", durable=True)
+    channel.queue_declare("europe", durable=True)
+    channel.queue_bind("europe", "events", "eu.#")
+    channel.confirm_delivery()
+    for number in range(COUNT):
+        properties = pika.BasicProperties(
+            content_type="text/plain",
+            priority=number % 5,
+            message_id=f"m{number}",
+            timestamp=1_700_000_000 + number,
+            headers={"number": number, "kind": "order", "CC": ["elsewhere"]},
+        )
+        key = "eu.de" if number % 2 else "us.ny"
+        channel.basic_publish("events", key, b"%d" % number, properties)
+    channel.queue_purge("europe")
+    connection.close()
+    lake = tmp_path_factory.mktemp("replay") / "lake"
+    options = ("--partition-by", "day", "--max-messages", "25", "--raw-properties")
+    assert told(run(archive_command(broker.url, "source", lake, *options)))["messages"] == COUNT
+    return lake
+
+
+def taken(url: str, queue: str) -> list[tuple[Any, Any, bytes]]:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    found = []
+    while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        found.append(got)
+    connection.close()
+    return found
+
+
+def test_a_table_goes_to_a_queue_once_and_in_order(broker: BrokerProcess, lake: Path) -> None:
+    words = ("--from", str(lake), "--to-queue", "again", "--rate", "12/s", "--name", "first")
+    planned = told(run(pipeline_command("replay", broker.url, *words, "--dry-run")))
+    assert (planned["dry_run"], planned["messages_in_time"]) == (True, COUNT)
+    done = told(run(pipeline_command("replay", broker.url, *words)))
+    assert (done["messages"], done["slices"], done["left"]) == (COUNT, 3, 0)
+    assert done["seconds"] > 2 * 24 / 12, "the third slice had to wait"
+    found = taken(broker.url, "again")
+    assert [int(body) for _, _, body in found] == list(range(COUNT))
+    _, properties, _ = found[7]
+    assert (properties.message_id, properties.priority) == ("m7", 2)
+    assert properties.headers == {
+        "number": 7, "kind": "order",
+        "x-replay-name": "first", "x-original-seq": "7",
+    }  # fmt: skip
+    again = run(pipeline_command("replay", broker.url, *words), code=1)
+    assert "replay 'first' is done" in again.stderr
+    assert taken(broker.url, "again") == []
+
+
+def test_a_replay_goes_on_where_it_ended(broker: BrokerProcess, lake: Path) -> None:
+    """As after a crash between the broker's commit and our note of it."""
+    choice = ("--where", "routing_key like 'eu.%' and cast(cast(body as string) as int) < 40")
+    words = ("--from", str(lake), "--to-exchange", "events", "--rate", "5/s", "--name", "second")
+    done = told(run(pipeline_command("replay", broker.url, *words, *choice)))
+    assert (done["messages"], done["slices"]) == (20, 2)
+    plan = lake / "_penstock" / "replays" / "second" / "plan.json"
+    noted = json.loads(plan.read_text())
+    plan.write_text(json.dumps(noted | {"done": 1}))
+    refused = run(pipeline_command("replay", broker.url, *words, *choice), code=1)
+    assert "has sent 1 of 2 slices" in refused.stderr
+    other = run(pipeline_command("replay", broker.url, *words, "--resume"), code=1)
+    assert "another choice" in other.stderr
+    resumed = told(run(pipeline_command("replay", broker.url, *words, *choice, "--resume")))
+    assert (resumed["slices_before"], resumed["left"]) == (1, 0)
+    found = taken(broker.url, "europe")
+    assert [int(body) for _, _, body in found] == list(range(1, 40, 2))
+    assert {method.routing_key for method, _, _ in found} == {"eu.de"}
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["--to-queue", "a", "--to-exchange", "b"], "by one of --to-queue and --to-exchange"),
+        (["--to-queue", "a", "--rate", "1/s", "--speed", "2x"], "exclude each other"),
+        (["--to-queue", "a", "--rate", "soon"], "not a number above 0"),
+        (["--to-queue", "a", "--since", "yesterday"], "not a time such as"),
+        (["--to-queue", "a", "--routing-key", "k"], "belongs to --to-exchange"),
+        (["--to-queue", "a", "--name", "../x"], "letters, digits"),
+    ],
+)
+def test_wrong_usage_is_told(tmp_path: Path, words: list[str], complaint: str) -> None:
+    done = run(pipeline_command("replay", "amqp://127.0.0.1", "--from", str(tmp_path), *words), 2)
+    assert complaint in " ".join(done.stderr.split())
+
+
+def test_a_wrong_condition_is_told(broker: BrokerProcess, lake: Path) -> None:
+    words = ("--from", str(lake), "--to-queue", "again", "--where", "colour = 'red'")
+    done = run(pipeline_command("replay", broker.url, *words), code=1)
+    assert "colour" in done.stderr.splitlines()[-2]
+    assert done.stderr.splitlines()[-1] == "  fix: correct --where"
+
+
+def test_no_table_is_told(tmp_path: Path) -> None:
+    words = ("--from", str(tmp_path), "--to-queue", "q")
+    assert "holds no table" in run(pipeline_command("replay", "amqp://127.0.0.1", *words), 1).stderr
