@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -22,6 +22,7 @@ from tests.spark.spark_tools import (
     archive_command,
     archive_environment,
     depth,
+    pipeline_command,
     publish,
     require_spark,
     table_rows,
@@ -100,29 +101,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_two_workers_archive_a_queue(
+def test_two_workers_archive_a_queue_and_replay_it(
     cluster: Cluster, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     publish_many(broker.url, "clustered", MESSAGES)
+    publish(broker.url, "replayed", [])
     table = tmp_path / "table"
-    done = subprocess.run(
-        archive_command(
-            broker.url, "clustered", table, "--master", cluster.master, "--partition-by", "day"
-        ),
-        env=archive_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    master = ("--master", cluster.master)
+    told = run(archive_command(broker.url, "clustered", table, *master, "--partition-by", "day"))
     assert (told["messages"], told["left_in_queue"]) == (MESSAGES, 0)
     assert told["files"] >= 2, "both workers wrote"
     assert cluster.workers_used() == 2
     rows = table_rows(table, "seq_id", "body", "day")
     assert sorted(int(row["body"]) for row in rows) == list(range(MESSAGES))
     assert depth(broker.url, "clustered") == 0
+    target = ("--from", str(table), "--to-queue", "replayed")
+    told = run(pipeline_command("replay", broker.url, *target, *master))
+    assert (told["messages"], told["left"]) == (MESSAGES, 0)
+    assert depth(broker.url, "replayed") == MESSAGES
+
+
+def run(command: list[str]) -> dict[str, Any]:
+    done = subprocess.run(
+        command, env=archive_environment(), capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def publish_many(url: str, queue: str, count: int) -> None:
