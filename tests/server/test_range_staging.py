@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -504,3 +505,60 @@ def test_a_batch_of_many_is_poured_some_a_turn(node: QuietBroker) -> None:
     end.commit(0, [name])
     assert max(turns) <= 512
     assert bodies_in(node, "q") == numbers(0, 3000)
+
+
+# -- anything, at any time -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_asked_in_whatever_order(seed: int) -> None:
+    """Every request in every state, some damaged: answered or refused, and all stays sound."""
+    rng = random.Random(seed)
+    node = QuietBroker()
+    declare(node, "q")
+    full = {"x-max-length": 20, "x-overflow": "reject-publish"}
+    declare(node, "full", **full)
+    ends = [StagingEnd(node) for _ in range(3)]
+    known: list[str] = ["amq.staged.none"]
+
+    def request() -> bytes:
+        producer, run = rng.choice("ab"), rng.choice(("r1", "r2", "r3"))
+        batch = rng.randrange(6)
+        route = rng.random() < 0.3
+        data = publishes("", rng.choice(("q", "full", "none")), numbers(0, rng.randrange(9)))
+        known[1:] = [name for _, name in node.broker.staging.sets]
+        sets = rng.sample(known, rng.randrange(len(known) + 1))
+        begin = staging.BeginRequest(producer, run, batch, 100_000, route)
+        commit = staging.CommitRequest(producer, run, batch, route, rng.randrange(300), sets)
+        return rng.choice(
+            (
+                staging.encode_begin(begin),
+                staging.encode_begin(begin),
+                staging.encode_block(data),
+                staging.encode_block(data),
+                staging.encode_block(data[: rng.randrange(len(data) + 1)]),
+                staging.encode_end(rng.randrange(9)),
+                staging.encode_commit(commit),
+                staging.encode_commit(commit),
+                staging.encode_abort(sets),
+                staging.encode_last(producer),
+                staging.encode_publish(data, route, rng.randrange(300)),
+                staging.encode_target("", "q"),
+                rf.frame(rng.randrange(40, 48), rng.randbytes(rng.randrange(40))),
+            )
+        )
+
+    for _ in range(400):
+        end = rng.choice(ends)
+        if rng.random() < 0.05 or end.session.closed:
+            end.drop()
+            ends.remove(end)
+            node.clients.remove(end)
+            ends.append(StagingEnd(node))
+            continue
+        if rng.random() < 0.1:
+            node.tick(rng.choice((10, 60, 1000)))
+        node.committer.hold = rng.random() < 0.2
+        node.committer.finish()
+        end.send(request())
+        check(node)

@@ -16,6 +16,7 @@ publish_credit.py  the credits of a publisher thread_calls.py   calls from other
 boot_definitions.py  what is imported at start
 output_budget.py   what may wait for sockets that are not read
 range_session.py   one Spark program         range_desk.py  what it hands requests to
+range_staging.py   batches, staged and committed
 range_reading.py   ranges of a queue         range_leases.py  who reads which queue
 range_subscribing.py  groups, channels, and where a reader begins
 watch.py           what management may see

@@ -4,6 +4,7 @@
     nsq/        NSQ's protocol V2
     ranges.py   the range protocol of the Spark data source: reading
     subscriptions.py  what it reads, and from where
+    ranges.py   the range protocol of the Spark data source: range_frames.py, staging.py, …
 
 Knows only ``core``: what an event means is the business of the sessions above.
 """
