@@ -15,7 +15,7 @@ help:
 	@echo "make setup   everything into .venv, hot path compiled; then .venv/bin/penstock is the program"
 	@echo "make run     setup, then the broker in the foreground"
 	@echo "make test    setup, then the whole test suite"
-	@echo "make test-exactly-once setup, then Spark from queue to queue under 36 kills, some 15 minutes"
+	@echo "make test-exactly-once setup, then batches and Spark from queue to queue under kills, half an hour"
 	@echo "make nightly setup, then the storage engine by chance, for half an hour or more"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
@@ -44,7 +44,9 @@ test: setup $(VENV)/.test-extra
 
 test-exactly-once: setup $(VENV)/.test-extra
 	@PENSTOCK_EXACTLY_ONCE_KILLS=$${PENSTOCK_EXACTLY_ONCE_KILLS:-36} \
-		$(BIN)/python -m pytest -rP tests/spark/test_exactly_once.py $(ARGS)
+		PENSTOCK_SINK_KILLS=$${PENSTOCK_SINK_KILLS:-100} PENSTOCK_STAGING_LIVES=400 \
+		$(BIN)/python -m pytest -rP --timeout=7200 tests/simulation/test_staging_lives.py \
+		tests/spark/test_sink_kill.py tests/spark/test_exactly_once.py $(ARGS)
 
 # One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
 nightly: setup $(VENV)/.test-extra
