@@ -10,5 +10,6 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
     budget.py      what a virtual host may use        budgets.py    who uses more
     lookup.py      which node has which NSQ topic
     staging.py     batches that are published whole and once; staged.py, batches.py, pouring.py
+    lookup.py      which node has which NSQ topic  pipelines.py   what pipelines say of themselves
     definitions_json.py  all of it in RabbitMQ's JSON, out and in
 """

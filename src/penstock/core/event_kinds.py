@@ -94,7 +94,7 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         "delivered_at_ms": WHOLE,
         "settled_at_ms": WHOLE,
         "outcome": TEXT,
-        "redelivered": TRUTH,
+        "was_redelivered": TRUTH,
     },
     "events_dropped": {"count": WHOLE, "because": TEXT},
 }

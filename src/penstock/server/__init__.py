@@ -19,6 +19,9 @@ range_session.py   one Spark program         range_desk.py  what it hands reques
 range_staging.py   batches, staged and committed
 range_reading.py   ranges of a queue         range_leases.py  who reads which queue
 range_subscribing.py  groups, channels, and where a reader begins
+range_reporting.py  how pipelines go, and the event log
+event_collector.py  what happened, every few seconds   event_log.py  the files
+session_events.py  connections come and go
 watch.py           what management may see
 nsq_watch.py       NSQ clients as management shows them
 nsq_services.py    what runs beside the loop for NSQ

@@ -6,8 +6,8 @@ ten thousand quiet queues cost nothing.
 
 from typing import Final
 
-from penstock.broker.bottleneck import bottleneck
 from penstock.broker.flow import Flow
+from penstock.core.bottleneck import bottleneck
 from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, QUEUE, READER, STORE, Stage
 from penstock.queues.queue import Queue
 from penstock.server.amqp_channel import AmqpChannel

@@ -11,6 +11,15 @@
     delta       the same for a Delta table
     compaction  many small files become few
     replay      a table's messages go to a broker again
+    java      finds a Java that Spark can run on, down to the one pip installs
+    session   an embedded local Spark that listens on loopback only
+    landing   how a batch becomes a file of a table, once and for good
+    pipeline  what all pipelines share: lives of a query, hopeless errors, stopping
+    archive   a queue into a Parquet table; ``penstock pipeline archive`` runs it
+    progress  tells the broker of every batch
+    event_frames  the broker's event log as a DataFrame
+    latency   how long messages took            flow      who blocked whom over time
+    html_page  reports as one file
 
 The data source itself is the package ``pyspark_penstock``, which stands alone so that a
 cluster can have it without the rest.  Nothing here imports pyspark before it is used.

@@ -5,6 +5,9 @@
     ranges.py   the range protocol of the Spark data source: reading
     subscriptions.py  what it reads, and from where
     ranges.py   the range protocol of the Spark data source: range_frames.py, staging.py, …
+    ranges.py   the range protocol of the Spark data source
+    reports.py  the same line: how pipelines go, and the event log
+    publish_times.py  when a publisher says a message was published
 
 Knows only ``core``: what an event means is the business of the sessions above.
 """

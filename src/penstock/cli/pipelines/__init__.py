@@ -7,6 +7,8 @@
     compact   many small files of a table into few
     replay    a table to a broker again
     py_files  the archive that a cluster's workers need
+    latency   how long messages took          flow      who blocked whom over time
+    listing   what reports to a broker        event_source  what the two before share
 
 A pipeline's file has its options and its words; the work is in ``penstock.spark``.  Whatever
 takes time (pyspark, the JVM) is imported after the cheap questions have been asked: is the

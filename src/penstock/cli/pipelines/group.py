@@ -21,6 +21,12 @@ PIPELINES: Final[dict[str, Entry]] = {
     "archive": Entry(
         "penstock.cli.pipelines.archive:archive", "Land a queue in a table, each message once."
     ),
+    "latency": Entry(
+        "penstock.cli.pipelines.latency:latency", "How long messages took, per queue and window."
+    ),
+    "flow": Entry(
+        "penstock.cli.pipelines.flow:flow", "Who blocked whom over time, and why, in words."
+    ),
     "list": Entry("penstock.cli.pipelines.listing:listing", "Pipelines that report to a broker."),
     "compact": Entry(
         "penstock.cli.pipelines.compact:compact", "Make few large files of a table's many."

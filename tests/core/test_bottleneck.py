@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.bottleneck import (
+from penstock.core.bottleneck import (
     ALARM,
     CHANNELS,
     NOTHING,

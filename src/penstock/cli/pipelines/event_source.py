@@ -1,0 +1,210 @@
+"""What ``latency`` and ``flow`` share: where the event log comes from and where the report goes.
+
+    --from-events DIR     a directory of the log, as the broker writes it
+    otherwise             fetched from the broker at --url, into --fetch-to or a place of its own
+
+A Spark that is not on this machine must be able to read the directory too, so it has to be named
+then.  A report is JSON or HTML, by the ending of ``--out``.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import (
+    Common,
+    asking_broker,
+    check_spark,
+    failing_well,
+    parse_seconds,
+    plain_path,
+    say_summary,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    Make = Callable[[SparkSession, Path], dict[str, Any]]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+ENDINGS = (".json", ".html")
+
+
+@dataclass(frozen=True)
+class EventJob:
+    """What to read, and what to write."""
+
+    name: str
+    from_events: Path | None
+    fetch_to: Path | None
+    out: Path | None
+    window_s: float
+    since_s: float | None
+
+
+def event_options(command: Command) -> Command:
+    """The flags; the command gets them as keywords and hands them to ``event_job``."""
+    for option in reversed(
+        [
+            click.option(
+                "--from-events", metavar="DIR", help="Read this directory, not a broker's log."
+            ),
+            click.option(
+                "--fetch-to", metavar="DIR", help="Keep what is fetched from the broker here."
+            ),
+            click.option(
+                *("--window", "window_s"),
+                metavar="TIME",
+                default="1m",
+                show_default=True,
+                callback=parse_seconds,
+                help="Length of a window.",
+            ),
+            click.option(
+                *("--since", "since_s"),
+                metavar="TIME",
+                callback=parse_seconds,
+                help="Only the end of the log: 30m, 1h.",
+            ),
+            click.option("--out", metavar="FILE", help="Write the report: .html or .json."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def event_job(name: str, common: Common, given: dict[str, Any]) -> EventJob:
+    """Checked; raises UsageError."""
+    from_events, fetch_to, out = (
+        None if given[key] is None else plain_path(given[key])
+        for key in ("from_events", "fetch_to", "out")
+    )
+    if from_events and fetch_to:
+        raise click.UsageError("--from-events and --fetch-to exclude each other")
+    if out and out.suffix not in ENDINGS:
+        raise click.UsageError(f"--out {out.name!r} ends neither in .html nor in .json")
+    is_local = re.match(r"local(\[|$)", common.master)
+    if not is_local and not from_events and not fetch_to:
+        raise click.UsageError(
+            "a Spark elsewhere must be able to read the log: name a shared directory"
+            " by --fetch-to or --from-events"
+        )
+    return EventJob(name, from_events, fetch_to, out, given["window_s"], given["since_s"])
+
+
+def run_event_job(
+    job: EventJob,
+    common: Common,
+    make: "Make",
+    to_html: Callable[[dict[str, Any]], str],
+    to_text: Callable[[dict[str, Any]], str],
+    to_summary: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    """Fetch, ask Spark, write, say."""
+    started_s = time.monotonic()
+    check_spark(common)
+    if job.out is not None and not job.out.parent.is_dir():
+        raise Failure(f"there is no directory {job.out.parent} to write to")
+    with _home(job.name) as home:
+        directory = _directory(job, common, home, fetch=not common.dry_run)
+        if common.dry_run:
+            _show_plan(job, common, directory)
+            return
+        report = _made(job, common, make, directory, home)
+    if job.out is not None:
+        text = json.dumps(report, indent=1) if job.out.suffix == ".json" else to_html(report)
+        _write(job.out, text)
+    if common.as_text:
+        click.echo(to_text(report))
+    out = None if job.out is None else str(job.out)
+    seconds = round(time.monotonic() - started_s, 1)
+    say_summary({"pipeline": job.name} | to_summary(report) | {"out": out, "seconds": seconds})
+
+
+def _made(
+    job: EventJob, common: Common, make: "Make", directory: Path, home: Path
+) -> dict[str, Any]:
+    from penstock.spark.pipeline import explained, session
+    from penstock.spark.session import LOG_NAME
+
+    with (
+        failing_well(home / LOG_NAME),
+        session(f"penstock {job.name}", common.master, common.url, home, short=True) as spark,
+        explained(),
+    ):
+        return make(spark, directory)
+
+
+def _directory(job: EventJob, common: Common, home: Path, *, fetch: bool) -> Path:
+    from penstock.spark.event_frames import NoEvents, check_directory, fetch_events
+
+    try:
+        if job.from_events is not None:
+            check_directory(job.from_events)
+            return job.from_events
+        directory = job.fetch_to or home / "events"
+        with asking_broker():
+            if fetch:
+                fetch_events(common.url, directory)
+                check_directory(directory)
+            else:
+                _look(common)
+        return directory
+    except NoEvents as error:
+        raise Failure(str(error), error.fix) from error
+
+
+def _look(common: Common) -> None:
+    """May this user read the log, and is there one?"""
+    from pyspark_penstock.options import parse_url
+    from pyspark_penstock.report_client import EventClient
+
+    with EventClient(parse_url(common.url)) as client:
+        client.login()
+        client.files()
+
+
+def _show_plan(job: EventJob, common: Common, directory: Path) -> None:
+    source = str(directory) if job.from_events else f"the event log of {common.vhost!r}'s broker"
+    plan = {
+        "events": source,
+        "window_s": job.window_s,
+        "since_s": job.since_s,
+        "master": common.master,
+        "out": None if job.out is None else str(job.out),
+    }
+    if common.as_text:
+        for name, value in plan.items():
+            click.echo(f"{name:9} {'-' if value is None else value}")
+    say_summary({"dry_run": True, "pipeline": job.name} | plan)
+
+
+@contextmanager
+def _home(name: str) -> Iterator[Path]:
+    """A directory for Spark's log and leavings; it stays when something failed."""
+    home = Path(tempfile.mkdtemp(prefix=f"penstock-{name}-"))
+    yield home
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise Failure(f"cannot write {path}: {error.strerror}") from error

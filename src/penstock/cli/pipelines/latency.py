@@ -1,0 +1,151 @@
+"""``penstock pipeline latency``: how long messages took, from the event log."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.inspect import table
+from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options
+from penstock.cli.pipelines.event_source import EventJob, event_job, event_options, run_event_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EPILOG = f"""{EXIT_CODES}
+\b
+Examples:
+  penstock pipeline latency --since 1h
+  penstock pipeline latency --queues 'orders.*' --window 5m --out latency.html
+  penstock pipeline latency --from-events /var/lib/penstock/events -o json
+"""
+STEP_NAMES = {
+    "publish_enqueue": "publish → enqueue",
+    "enqueue_deliver": "enqueue → deliver",
+    "deliver_ack": "deliver → ack",
+    "publish_ack": "publish → ack",
+}
+QUANTILES = ("p50", "p90", "p99", "max")
+CHARTS_MAX = 24
+"""So many queues of a page get charts, those with the most deliveries."""
+
+
+@click.command(epilog=EPILOG, short_help="How long messages took, per queue and window.")
+@click.option(
+    "--queues",
+    metavar="PATTERN",
+    multiple=True,
+    help="Only queues of such names, repeatable; * and ? as in a shell.",
+)
+@event_options
+@common_options(stream=False, group=False)
+def latency(common: Common, queues: tuple[str, ...], **given: Any) -> None:
+    """How long messages took, per queue and window: publish, enqueue, deliver, ack.
+
+    Percentiles over a sample of the messages, which the broker writes to its event log;
+    throughput and redeliveries over all of them.
+    """
+    job = event_job("latency", common, given)
+    from penstock.spark.latency import summary_of
+
+    run_event_job(job, common, partial(_make, job, queues), latency_html, latency_text, summary_of)
+
+
+def _make(
+    job: EventJob, queues: tuple[str, ...], spark: "SparkSession", directory: Path
+) -> dict[str, Any]:
+    from penstock.spark.latency import LatencyJob, latency_report
+
+    return latency_report(spark, LatencyJob(directory, queues, job.window_s, job.since_s))
+
+
+def latency_text(report: dict[str, Any]) -> str:
+    """A table of steps, and one of rates."""
+    steps = [
+        (queue["queue"], STEP_NAMES[name], *(step[key] for key in QUANTILES), step["samples"])
+        for queue in report["queues"]
+        for name, step in queue["steps"].items()
+    ]
+    parts = [table(("queue", "step (ms)", *QUANTILES, "samples"), steps)] if steps else []
+    rates = [_rates(queue) for queue in report["queues"]]
+    parts.append(table(RATES, rates))
+    parts += _notes(report)
+    return "\n\n".join(parts)
+
+
+RATES = ("queue", "published/s", "delivered/s", "acked/s", "redelivered", "ready")
+
+
+def _rates(queue: dict[str, Any]) -> tuple[object, ...]:
+    rate = f"{100 * queue['redelivery_rate']:.2f} %"
+    per_s = (queue[f"{name}_per_s"] for name in ("published", "delivered", "acked"))
+    shown = ("-" if value is None else value for value in per_s)
+    return (queue["queue"], *shown, rate, "-" if queue["ready"] is None else queue["ready"])
+
+
+def _notes(report: dict[str, Any]) -> list[str]:
+    notes = []
+    rough = [one["queue"] for one in report["queues"] if (one["publish_precision_ms"] or 0) > 1]
+    if rough:
+        notes.append(
+            "Publishers of these queues say the time to the second only, so what begins with"
+            f" publish is too long by up to a second: {', '.join(rough[:10])}"
+        )
+    if report["broken_lines"]:
+        notes.append(f"{report['broken_lines']} lines of the log were not whole and are left out")
+    return notes
+
+
+def latency_html(report: dict[str, Any]) -> str:
+    from penstock.spark import html_page as h
+
+    times = f"{h.moment(report['from_ms'])} to {h.moment(report['until_ms'])}"
+    sub = f"{times}; windows of {report['window_s']:g} s; {report['covered_s']} s covered"
+    parts = [h.heading("All of the time")]
+    steps = [
+        (
+            queue["vhost"],
+            queue["queue"],
+            STEP_NAMES[name],
+            *(step[key] for key in QUANTILES),
+            step["samples"],
+        )
+        for queue in report["queues"]
+        for name, step in queue["steps"].items()
+    ]
+    heads = ("vhost", "queue", "step", *(f"{key} ms" for key in QUANTILES), "samples")
+    parts.append(h.table(heads, steps))
+    parts.append(h.table(("vhost", *RATES), [(q["vhost"], *_rates(q)) for q in report["queues"]]))
+    parts += [h.paragraph(note) for note in _notes(report)]
+    busiest = sorted(report["queues"], key=lambda queue: -queue["delivered"])[:CHARTS_MAX]
+    for queue in busiest:
+        parts += _charts(queue)
+    return h.page("Latency of queues", sub, parts)
+
+
+def _charts(queue: dict[str, Any]) -> list[str]:
+    from penstock.spark import html_page as h
+
+    name = f"queue {queue['queue']} in virtual host {queue['vhost']}"
+    parts = [h.heading(name)]
+    for step, words in STEP_NAMES.items():
+        series = {
+            key: [
+                (window["start_ms"], window["steps"][step][key])
+                for window in queue["windows"]
+                if step in window["steps"]
+            ]
+            for key in ("p50", "p99", "max")
+        }
+        if series["p50"]:
+            parts += [h.paragraph(f"{words}, ms"), h.lines(series, "ms", f"{words} of {name}")]
+    rates = {
+        count: [
+            (window["start_ms"], window[f"{count}_per_s"])
+            for window in queue["windows"]
+            if window[f"{count}_per_s"] is not None
+        ]
+        for count in ("published", "delivered", "acked", "redelivered")
+    }
+    return [*parts, h.paragraph("messages a second"), h.lines(rates, "/s", f"rates of {name}")]

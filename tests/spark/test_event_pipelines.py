@@ -1,0 +1,268 @@
+"""``pipeline latency`` and ``flow`` over the event log of a broker that was made to suffer.
+
+One broker, one story: a slow consumer whose times we measure ourselves, publishers whose routing
+takes all the processor, an alarm by command.  Both pipelines must tell it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+
+from penstock.cli.inspect import Management
+from penstock.spark.event_frames import NoEvents, fetch_events
+from penstock.spark.flow import FlowJob, flow_report
+from penstock.spark.latency import LatencyJob, latency_report
+from tests.helpers import raw_codec as codec
+from tests.helpers.live_broker import LiveBroker
+from tests.helpers.raw_amqp import connect
+from tests.interop.test_flow import publishers
+from tests.spark.spark_tools import archive_environment, require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+MESSAGES = 200
+RETURNED = 20
+HELD_S = 0.2
+FLOOD_S = 6.0
+ALARM_S = 4.0
+ARGUMENTS = ("--event-log-interval-s", "1", "--event-log-samples-per-s", "1000")
+
+
+@dataclass
+class Story:
+    """What we saw ourselves."""
+
+    directory: Path
+    broker: LiveBroker
+    waited_ms: list[float] = field(default_factory=list)  # publish to delivery
+    alarm_ms: float = 0.0
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    require_spark()
+    with LiveBroker(tmp_path_factory.mktemp("broker"), ARGUMENTS) as broker:
+        told = Story(tmp_path_factory.mktemp("events"), broker)
+        consume_slowly(told)
+        flood(broker)
+        told.alarm_ms = alarm(broker)
+        time.sleep(2.5)
+        fetch_events(broker.url, told.directory)
+        yield told
+
+
+def consume_slowly(told: Story) -> None:
+    """Waits before it takes, gives some back, and holds each batch before it acknowledges."""
+    connection = pika.BlockingConnection(pika.URLParameters(told.broker.url))
+    channel = connection.channel()
+    channel.queue_declare("orders")
+    for _ in range(MESSAGES):
+        stamp = pika.BasicProperties(headers={"timestamp_in_ms": int(time.time() * 1000)})
+        channel.basic_publish("", "orders", b"x", stamp)
+    time.sleep(1.0)
+    channel.basic_qos(prefetch_count=RETURNED)
+    seen, returned = 0, False
+    for method, properties, _ in channel.consume("orders", inactivity_timeout=10):
+        assert method is not None
+        assert properties.headers is not None
+        told.waited_ms.append(time.time() * 1000 - properties.headers["timestamp_in_ms"])
+        seen += 1
+        if seen % RETURNED == 0:
+            connection.sleep(HELD_S)
+            if returned:
+                channel.basic_ack(method.delivery_tag, multiple=True)
+            else:
+                channel.basic_nack(method.delivery_tag, multiple=True)
+                returned = True
+        if seen == MESSAGES + RETURNED:
+            break
+    channel.cancel()
+    connection.close()
+
+
+def flood(broker: LiveBroker) -> None:
+    client = connect(broker.url)
+    client.open()
+    client.open_channel()
+    client.call(1, "exchange.declare", exchange="h", type="headers")
+    client.call(1, "queue.declare", queue="q")
+    for number in range(60):
+        criteria = {"x-match": "all", "number": number, "kind": "wanted"}
+        client.call(1, "queue.bind", queue="q", exchange="h", arguments=criteria)
+    client.close_socket()
+    frame = codec.method_frame(1, "basic.publish", exchange="h", routing_key="")
+    chunk = b"".join(
+        frame + codec.content_frames(1, b"x", {"headers": {"number": one, "kind": "other"}})
+        for one in range(500)
+    )
+    with publishers(broker, chunk):
+        time.sleep(FLOOD_S)
+
+
+def alarm(broker: LiveBroker) -> float:
+    """By command, as an operator would try it."""
+    management = Management(broker.http_url, "guest", "guest")
+    path = "/api/penstock/vm-memory-high-watermark"
+    management.put(path, b'{"fraction": 0}')
+    since = time.monotonic()
+    time.sleep(ALARM_S)
+    management.put(path, b'{"fraction": 0.4}')
+    return 1000 * (time.monotonic() - since)
+
+
+def test_percentiles_are_those_the_consumer_saw(spark: SparkSession, story: Story) -> None:
+    report = latency_report(spark, LatencyJob(story.directory, ["ord*"], 60.0, None))
+    (queue,) = report["queues"]
+    assert (queue["queue"], queue["vhost"]) == ("orders", "/")
+    assert queue["published"] == MESSAGES
+    assert queue["delivered"] == MESSAGES + RETURNED
+    assert queue["acked"] == MESSAGES
+    assert queue["redelivery_rate"] == round(RETURNED / (MESSAGES + RETURNED), 4)
+    assert queue["samples"] >= 10
+    assert queue["publish_precision_ms"] == 1
+    steps = queue["steps"]
+    # Each batch was held for HELD_S; later ones wait for those before them.
+    assert 1000 * HELD_S * 0.9 <= steps["deliver_ack"]["p50"] <= 1000 * HELD_S * 4
+    assert steps["enqueue_deliver"]["p50"] >= 1000
+    seen = sorted(story.waited_ms)
+    middle = seen[len(seen) // 2]
+    assert abs(steps["enqueue_deliver"]["p50"] - middle) <= 0.4 * middle
+    assert steps["enqueue_deliver"]["max"] <= seen[-1] + 100
+    for step in steps.values():
+        assert step["p50"] <= step["p90"] <= step["p99"] <= step["max"]
+    assert sum(window["published"] for window in queue["windows"]) == MESSAGES
+
+
+def test_flow_tells_flood_and_alarm_apart(spark: SparkSession, story: Story) -> None:
+    report = flow_report(spark, FlowJob(story.directory, 1.0, None))
+    stages = [period["bottleneck"] for period in report["periods"]]
+    assert "channels" in stages, report
+    assert "alarm" in stages, report
+    assert stages.index("channels") < stages.index("alarm")
+    flooded = [one for one in report["periods"] if one["bottleneck"] == "channels"]
+    assert "decoding and routing" in flooded[0]["sentence"]
+    (alarm_told,) = report["alarms"]
+    assert alarm_told["resource"] == "memory"
+    assert not alarm_told["open"]
+    lasted_ms = alarm_told["until_ms"] - alarm_told["from_ms"]
+    assert abs(lasted_ms - story.alarm_ms) < 1000
+    assert alarm_told["limit_bytes"] == 0
+    readers = [edge for edge in report["edges"] if edge["waiter_kind"] == "connection"]
+    assert readers, report
+    assert readers[0]["waits_for"].endswith(" (1)")  # its channel
+    assert 0 < readers[0]["blocked_ms"] <= 1000 * (FLOOD_S + 3)
+    assert report["connections"][0]["user"] == "guest"
+    by_stage = {one["stage"]: one for one in report["stages"]}
+    assert by_stage["connection"]["in_flow_share"] > 0
+    assert report["starts"] == 1
+    assert report["broken_lines"] == 0
+    assert report["events_dropped"] == 0
+
+
+def test_a_cut_line_is_left_out_and_counted(
+    spark: SparkSession, story: Story, tmp_path: Path
+) -> None:
+    (newest,) = sorted(story.directory.glob("events-*.jsonl"))
+    data = newest.read_bytes()
+    lines = data.splitlines(keepends=True)
+    lines[3] = lines[3].replace(b'"event"', b'"evemt"')
+    (tmp_path / newest.name).write_bytes(b"".join(lines)[:-9])
+    report = flow_report(spark, FlowJob(tmp_path, 60.0, None))
+    assert report["broken_lines"] == 2
+
+
+def test_a_log_without_such_queues_is_said_to_be_that(spark: SparkSession, story: Story) -> None:
+    with pytest.raises(NoEvents, match="called nothing"):
+        latency_report(spark, LatencyJob(story.directory, ["nothing.*"], 60.0, None))
+
+
+def test_the_end_of_the_log_can_be_asked_for(spark: SparkSession, story: Story) -> None:
+    report = flow_report(spark, FlowJob(story.directory, 1.0, 3.0))
+    assert report["until_ms"] - report["from_ms"] == 3000
+    assert "channels" not in [period["bottleneck"] for period in report["periods"]]
+
+
+class Page(HTMLParser):
+    """What a browser would find, and what it would fetch."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.fetched: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "br", "line", "polyline"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.open:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "penstock", "pipeline", *arguments],
+        env=archive_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def test_the_command_fetches_the_log_and_writes_a_page(story: Story, tmp_path: Path) -> None:
+    page = tmp_path / "flow.html"
+    done = pipeline("flow", "--url", story.broker.url, "--window", "1s", "--out", str(page))
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert summary["pipeline"] == "flow"
+    assert summary["alarms"] == 1
+    assert "decoding and routing take all the time there is" in done.stdout
+    text = page.read_text()
+    found = Page(text)
+    assert found.open == []
+    assert found.fetched == []
+    assert "script" not in found.tags
+    assert "default-src 'none'" in text
+    said = " ".join(found.text)
+    assert summary["sentence"] in said
+    assert "it waits itself" in said or "its share of the turn is used up" in said
+    assert "memory" in said
+
+
+def test_wrong_use_is_said_before_spark_starts(story: Story, tmp_path: Path) -> None:
+    done = pipeline("flow", "--from-events", str(tmp_path / "no"))
+    assert (done.returncode, "there is no directory" in done.stderr) == (1, True), done.stderr
+    done = pipeline("latency", "--from-events", str(story.directory), "--out", "report.pdf")
+    assert (done.returncode, ".html nor in .json" in done.stderr) == (2, True), done.stderr
+    done = pipeline("flow", "--master", "spark://far:7077", "--url", story.broker.url)
+    assert (done.returncode, "shared directory" in done.stderr) == (2, True), done.stderr
+    done = pipeline("flow", "--dry-run", "-o", "json", "--url", story.broker.url)
+    assert (done.returncode, json.loads(done.stdout)["dry_run"]) == (0, True), done.stderr
+    done = pipeline("flow", "--url", "amqp://guest:guest@127.0.0.1:1/%2f")
+    assert done.returncode == 69, done.stderr
