@@ -11,6 +11,7 @@ import os
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import cast
 
 from penstock.backing.factory import BackingMaker
@@ -20,6 +21,7 @@ from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
+from penstock.server.event_log import EventLog
 from penstock.server.node import is_compiled
 from penstock.server.turn import Turn
 from penstock.storage.definitions import Definitions
@@ -40,7 +42,7 @@ NOW_MS = 1_700_000_000_000
 class Bench:
     """One broker in memory, a publisher and a consumer session."""
 
-    def __init__(self, directory: str, credit: bool = True) -> None:
+    def __init__(self, directory: str, credit: bool = True, events: bool = False) -> None:
         files = RealFileSystem()
         limits = EngineLimits(4096, 1 << 27, 32_768, 1 << 34, 1 << 33)
         opening = Opening(files, directory, limits, {})
@@ -65,6 +67,9 @@ class Bench:
             AmqpHeaderReader(),
         )
         self.broker.flow.enabled = credit
+        self.broker.events.on = self.broker.flow.book.noting = events
+        self.log = EventLog(Path(directory) / "events", 1 << 24, 1 << 27) if events else None
+        self._carry_at_ms = self._interval_at_ms = self._delivered = 0
         user = User("guest", hash_password("guest", b"salt"), [])
         user.vhosts["/"] = (".*", ".*", ".*")
         self.broker.users.users["guest"] = user
@@ -77,11 +82,27 @@ class Bench:
         """As the loop does, but for the sockets."""
         flow = self.broker.flow
         now_ms = time.time_ns() // 1_000_000
-        flow.begin_turn()
+        self.turn.begin(now_ms)
         for stage in flow.book.take_freed():
             cast(AmqpSession, stage.owner).resume(now_ms)
         self.turn.run(now_ms, True)
-        flow.end_turn(now_ms)
+        flow.end_turn(time.time_ns() // 1_000_000)
+        if self.log is not None and now_ms >= self._carry_at_ms:
+            self._carry_at_ms = now_ms + 250
+            self._carry_events(self.log, now_ms)
+
+    def _carry_events(self, log: EventLog, now_ms: int) -> None:
+        """As the collector does, for one queue."""
+        if now_ms >= self._interval_at_ms:
+            self._interval_at_ms = now_ms + 1000
+            self.broker.sampling.left = 200
+            self.broker.flow.book.take_waits()
+            for queue in self.broker.vhosts["/"].queues.values():
+                assert queue.sampler is not None
+                delivered = int(queue.delivered_count)
+                queue.sampler.begin(delivered, delivered - self._delivered, 20)
+                self._delivered = delivered
+        log.put(self.broker.events.take())
 
     def session(self) -> AmqpSession:
         return AmqpSession(
@@ -129,11 +150,19 @@ def publishes(size: int, varied: bool, persistent: bool) -> list[bytes]:
 
 
 def run(
-    size: int, varied: bool, no_ack: bool, persistent: bool, seconds: float, credit: bool = True
+    size: int,
+    varied: bool,
+    no_ack: bool,
+    persistent: bool,
+    seconds: float,
+    credit: bool = True,
+    events: bool = False,
 ) -> float:
     """Nanoseconds of processor time per message."""
     with tempfile.TemporaryDirectory() as directory:
-        bench = Bench(directory, credit)
+        bench = Bench(directory, credit, events)
+        if bench.log is not None:
+            bench.log.start()
         for session in (bench.publisher, bench.consumer):
             greet(session)
         consumer = bench.consumer
@@ -168,6 +197,8 @@ def run(
                     if queue.backing.ready_count() == 0:
                         break
         count = int(queue.delivered_count)
+        if bench.log is not None:
+            bench.log.stop()
         spent = time.process_time() - begun
         bench.committer.close()
         return spent / count * 1e9

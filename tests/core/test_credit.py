@@ -89,6 +89,50 @@ def test_a_lost_receiver_frees_its_senders() -> None:
     assert not reader.is_blocked()
 
 
+def test_who_keeps_a_log_is_told_for_how_long_each_waited_for_whom() -> None:
+    book, reader, channel, credit = pair()
+    book.noting = True
+    book.tick(1000)
+    credit.send(4)
+    book.tick(1300)
+    (wait,) = book.take_waits()
+    assert (wait.waiter, wait.receiver, wait.blocked_ms) == (reader, channel, 300)
+    book.tick(1350)
+    credit.ack(4)
+    book.tick(9000)
+    (wait,) = book.take_waits()  # what went on is told in parts, what is over once
+    assert wait.blocked_ms == 50
+    assert book.take_waits() == []
+    assert book.noted == []
+
+
+def test_a_channel_that_waits_for_the_queues_work_is_told_too() -> None:
+    book, reader, _, _ = pair()
+    works = Stage(book, QUEUE, None)
+    works.why = "work"
+    book.tick(1000)
+    reader.waited_for(works, 900)
+    assert book.take_waits() == []  # nobody keeps a log
+    book.noting = True
+    reader.waited_for(works, 900)
+    reader.waited_for(works, 990)
+    (wait,) = book.take_waits()
+    assert (wait.receiver, wait.why, wait.blocked_ms) == (works, "work", 110)
+    assert book.take_waits() == []
+
+
+def test_a_wait_that_ends_with_the_receiver_is_told() -> None:
+    book, _, channel, credit = pair()
+    book.noting = True
+    book.tick(1000)
+    credit.send(4)
+    book.tick(1700)
+    channel.lost()
+    (wait,) = book.take_waits()
+    assert wait.blocked_ms == 700
+    assert book.noted == []
+
+
 def test_one_of_two_receivers_is_enough_to_block() -> None:
     book, reader, _, first = pair()
     second = Credit(reader, Stage(book, CHANNEL, "other"), CreditSpec(4, 2))

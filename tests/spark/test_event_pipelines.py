@@ -75,12 +75,12 @@ def consume_slowly(told: Story) -> None:
         channel.basic_publish("", "orders", b"x", stamp)
     time.sleep(1.0)
     channel.basic_qos(prefetch_count=RETURNED)
-    seen, returned = 0, False
-    for method, properties, _ in channel.consume("orders", inactivity_timeout=10):
+    returned = False
+    deliveries = channel.consume("orders", inactivity_timeout=10)
+    for seen, (method, properties, _) in enumerate(deliveries, 1):
         assert method is not None
         assert properties.headers is not None
         told.waited_ms.append(time.time() * 1000 - properties.headers["timestamp_in_ms"])
-        seen += 1
         if seen % RETURNED == 0:
             connection.sleep(HELD_S)
             if returned:
@@ -193,7 +193,7 @@ def test_a_log_without_such_queues_is_said_to_be_that(spark: SparkSession, story
 def test_the_end_of_the_log_can_be_asked_for(spark: SparkSession, story: Story) -> None:
     report = flow_report(spark, FlowJob(story.directory, 1.0, 3.0))
     assert report["until_ms"] - report["from_ms"] == 3000
-    assert "channels" not in [period["bottleneck"] for period in report["periods"]]
+    assert 2 <= len(report["windows"]) <= 4
 
 
 class Page(HTMLParser):

@@ -41,12 +41,17 @@ def no_times(_message: Message) -> tuple[int, int]:
 
 @final
 class Sampling:
-    """What all samplers of a node share; ``left`` may be taken until the next interval."""
+    """What all samplers of a node share.
+
+    ``left``    so many may be taken until the next interval
+    ``quota``   so many a queue may take in one that nobody has begun yet
+    """
 
     def __init__(self, book: EventBook, publish_times: PublishTimes) -> None:
         self.book = book
         self.publish_times = publish_times
         self.left: i64 = 0
+        self.quota: i64 = 1
 
 
 @final
@@ -74,7 +79,7 @@ class Sampler:
         self._vhost = vhost
         self._name = name
         self._every: i64 = 1
-        self._quota: i64 = 1  # in this interval
+        self._quota: i64 = shared.quota  # in this interval
         self._taken: i64 = 0
         self._counted: i64 = 0  # delivered when the last one was taken
 

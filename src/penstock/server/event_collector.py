@@ -87,7 +87,9 @@ class EventCollector:
         if self._walk is not None and next(self._walk, self) is self:
             self._walk = None
         if self._walk is None and now_ms >= self._interval_at_ms:
-            self._interval_at_ms = now_ms + self._interval_ms
+            self._interval_at_ms += self._interval_ms
+            if self._interval_at_ms <= now_ms:
+                self._interval_at_ms = now_ms + self._interval_ms  # the loop, or a walk, was slow
             self._note_node(now_ms)
             self._note_waits()
             self._give_samples()
@@ -179,6 +181,7 @@ class EventCollector:
 
     def _give_samples(self) -> None:
         self._broker.sampling.left = NODE_SHARE * self._quota
+        self._broker.sampling.quota = max(1, self._quota)
 
     # -- the walk --------------------------------------------------------------------------
 
@@ -227,7 +230,7 @@ class EventCollector:
 
     def _look_at_amqp(self, session: AmqpSession, states: dict[object, str]) -> None:
         name = session.event_name
-        if not name:
+        if session.entered_at_ms == 0:
             return
         self._note_state("connection_state", session, (name,), session.state_name, states)
         for number, channel in list(session.channels.items()):
@@ -237,9 +240,9 @@ class EventCollector:
 
     def _look_at_nsq(self, session: NsqSession, states: dict[object, str]) -> None:
         """Who says nothing acts as somebody from the first byte on, before it has a name."""
-        if session.event_name == "" and session.user_name:
+        if session.entered_at_ms == 0 and session.user_name and not session.closed:
             entered(self._book, session, session.user_name, session.vhost_name, PROTOCOL)
-        if session.event_name:
+        if session.entered_at_ms != 0:
             name = (session.event_name,)
             self._note_state("connection_state", session, name, state_of(session), states)
 

@@ -120,4 +120,6 @@ def stage_name(stage: Stage) -> str:
 
 def _connection_name(session: Session) -> str:
     carrier = session.carrier
-    return carrier.name if isinstance(carrier, Connection) else "a closed connection"
+    if isinstance(carrier, Connection):
+        return carrier.name
+    return session.event_name or "a closed connection"

@@ -12,7 +12,7 @@ from penstock.server.session import Session
 def entered(book: EventBook, session: Session, user: str, vhost: str, protocol: str) -> None:
     """Somebody has logged in."""
     carrier = session.carrier
-    if book.on and isinstance(carrier, Connection) and session.event_name == "":
+    if book.on and isinstance(carrier, Connection) and session.entered_at_ms == 0:
         session.event_name = carrier.name
         session.entered_at_ms = book.now_ms
         book.note("connection_opened", (session.event_name, user, vhost, protocol))
@@ -20,10 +20,10 @@ def entered(book: EventBook, session: Session, user: str, vhost: str, protocol: 
 
 def left(book: EventBook, session: Session) -> None:
     """It is over, whoever ended it; only the first time counts."""
-    if session.event_name != "":
+    if session.entered_at_ms != 0:
         lasted_ms = int(book.now_ms - session.entered_at_ms)
         book.note("connection_closed", (session.event_name, lasted_ms))
-        session.event_name = ""
+        session.entered_at_ms = 0
 
 
 def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> None:

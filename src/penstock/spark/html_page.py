@@ -45,7 +45,7 @@ def page(title: str, sub: str, parts: Iterable[str]) -> str:
     """A whole document; ``parts`` are made by the functions below."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>"
         f'<h1>{escape(title)}</h1><p class="sub">{escape(sub)}</p>\n'
@@ -105,7 +105,7 @@ def _cell(value: object) -> str:
 
 def number(value: float) -> str:
     """1234567 as 1 234 567, with thin spaces."""
-    text = f"{value:,.1f}" if isinstance(value, float) and value % 1 else f"{value:,.0f}"
+    text = f"{value:,.1f}" if value % 1 else f"{value:,.0f}"
     return text.replace(",", "\u2009")
 
 
