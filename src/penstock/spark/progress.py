@@ -127,7 +127,7 @@ def lag_of(progress: dict[str, Any]) -> int | None:
 
 def _ids(offset: Any) -> dict[str, int]:
     """Queue to seq_id of an offset of the source ``penstock``; empty for anything else."""
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
+    with contextlib.suppress(ValueError, TypeError, AttributeError, LookupError):
         parsed = json.loads(offset) if isinstance(offset, str) else offset
         found = {name: place["seq"] for name, place in parsed["q"].items()}
         return {name: seq for name, seq in found.items() if isinstance(seq, int)}
