@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock import __version__
 from penstock.broker.broker import Broker
-from penstock.core.credit import CHANNEL, KINDS, QUEUE, READER, Stage
+from penstock.core.credit import CHANNEL, IDLE_AFTER_MS, KINDS, QUEUE, READER, Stage
 from penstock.core.event_book import EventBook
 from penstock.core.settings import Settings
 from penstock.queues.queue import Queue
@@ -54,6 +54,7 @@ class EventCollector:
         self._interval_ms = 1000 * settings.event_log_interval_s
         self._quota = settings.event_log_samples_per_s * settings.event_log_interval_s
         self._began_ms = 0
+        self._looked_ms = 0
         self._interval_at_ms = 0
         self._carry_at_ms = 0
         self._walk: Iterator[None] | None = None
@@ -80,9 +81,10 @@ class EventCollector:
                 queue.sampler = Sampler(self._broker.sampling, vhost.name, queue.name)
 
     def look(self, now_ms: int) -> None:
-        """What is due; costs a few comparisons when nothing is."""
-        if not self._book.on:
+        """What is due; called after every turn, so it looks once a millisecond at most."""
+        if now_ms == self._looked_ms or not self._book.on:
             return
+        self._looked_ms = now_ms
         self._look_at_alarms(now_ms)
         if self._walk is not None and next(self._walk, self) is self:
             self._walk = None
@@ -224,9 +226,17 @@ class EventCollector:
             sampler.begin(now[1], deltas[1], max(1, self._quota))
             if sampler.open:
                 sampler.tell_old()
-        stage = queue.flow or Stage(self._broker.flow.book, QUEUE, queue)
-        state = "stopped" if queue.backing.why_stopped() else stage.state(queue.active_at_ms)
+        state = self._queue_state(queue)
         self._note_state("queue_state", queue, name, state, states)
+
+    def _queue_state(self, queue: Queue) -> str:
+        """As management says it; most queues never were behind, and have no stage."""
+        if queue.backing.why_stopped():
+            return "stopped"
+        if queue.flow is not None:
+            return queue.flow.state(queue.active_at_ms)
+        quiet_ms = self._book.now_ms - queue.active_at_ms
+        return "idle" if quiet_ms > IDLE_AFTER_MS else "running"
 
     def _look_at_amqp(self, session: AmqpSession, states: dict[object, str]) -> None:
         name = session.event_name
