@@ -378,3 +378,36 @@ def test_many_readers_share_what_one_turn_has_for_them(room: Room) -> None:
     readers[3].tick(NOW + 1)
     assert [kind for kind, _ in replies(readers[3])] == [ranges.BLOCK, ranges.HEAD]
     assert not readers[3].has_waiters
+
+
+def test_a_long_acknowledgement_is_done_in_slices(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reading, "ACK_POSITIONS_AT_ONCE", 4)
+    reader = room.opened(ranges.READ)
+    reader.receive(ranges.encode_ack(9), NOW)
+    assert replies(reader) == []
+    assert room.queue.backing.ready_count() == 6
+    assert reader.has_waiters
+    assert room.queue.awake, "the loop comes back at once"
+    reader.receive(ranges.encode_wait(0, 0), NOW)
+    reader.tick(NOW)
+    reader.tick(NOW)
+    (kind, payload), (then, head) = replies(reader)
+    assert (kind, ranges.decode_acked(payload)) == (ranges.ACKED, 9)
+    assert (then, ranges.decode_head(head).floor) == (ranges.HEAD, 9)
+    assert not reader.has_waiters
+
+
+def test_a_reader_that_is_fenced_while_it_acknowledges_is_told(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reading, "ACK_POSITIONS_AT_ONCE", 4)
+    old = room.opened(ranges.READ)
+    old.receive(ranges.encode_ack(9), NOW)
+    room.opened(ranges.READ, force=True)
+    old.tick(NOW)
+    [(kind, payload)] = replies(old)
+    assert kind == range_frames.ERROR
+    assert range_frames.decode_error(payload)[0] == range_frames.FENCED
+    assert room.queue.backing.ready_count() == 6

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BLOCK_MESSAGES_MAX: Final = 8192
 BLOCK_BYTES_MAX: Final = 1024 * 1024
 """A block is read and made while everybody else waits: some milliseconds, on a slow disk more."""
+ACK_POSITIONS_AT_ONCE: Final = 8192
 PLAN_MESSAGES_MAX: Final = 16_384
 PLAN_BYTES_MAX: Final = 1 << 40
 
@@ -48,10 +49,11 @@ class ReadingDesk(RangeDesk):
         self._token = 0
         self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
         self._put_off: bytes | None = None  # a RANGE that waits for its turn
+        self._acking: tuple[int, int] | None = None  # (upto, how many went so far)
 
     @property
     def busy(self) -> bool:
-        return self._wait is not None or self._put_off is not None
+        return not (self._wait is None and self._put_off is None and self._acking is None)
 
     def request(self, kind: int, payload: bytes) -> None:
         if kind == ranges.OPEN:
@@ -80,11 +82,14 @@ class ReadingDesk(RangeDesk):
         payload, self._put_off = self._put_off, None
         if payload is not None:
             self._range(payload)
+        if self._acking is not None:
+            self._go_on_acking()
 
     def failed(self) -> None:
         self._leases.release(self.session)
         self._wait = None
         self._put_off = None
+        self._acking = None
 
     def lost(self) -> None:
         self._leases.orphan(self.session, self.session.now_ms)
@@ -143,12 +148,13 @@ class ReadingDesk(RangeDesk):
         self.session.send(ranges.encode_planned(planned, count, size, more and size < max_bytes))
 
     def _range(self, payload: bytes) -> None:
+        start, end, max_bytes, with_body = ranges.decode_range(payload)
+        queue = self._opened_queue()
         budget = self._leases.budget
         if not budget.is_open(self.session.now_ms):
             self._put_off = payload
+            queue.wake()  # so that the loop comes back at once
             return
-        start, end, max_bytes, with_body = ranges.decode_range(payload)
-        queue = self._opened_queue()
         byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
         messages = queue.backing.read_range(start, end, BLOCK_MESSAGES_MAX, byte_bound)
         next_start = int(messages[-1].seq_id) + 1 if messages else end
@@ -161,7 +167,29 @@ class ReadingDesk(RangeDesk):
         queue = self._owned_queue()
         if upto > queue.backing.next_seq_id():
             raise MalformedFrame(f"ACK up to {upto}, which does not exist yet")
-        count = self._drop_below(queue, upto)
+        vhost, _ = self.opened()
+        start = self._leases.start(vhost, queue)
+        if start is not None:
+            if upto <= start[1]:  # what the start position skips stays until the reader is beyond
+                self.session.send(ranges.encode_acked(0))
+                return
+            self._leases.forget_start(vhost, queue)
+        self._acking = (upto, 0)
+        self._go_on_acking()
+
+    def _go_on_acking(self) -> None:
+        """A slice; who is killed in between finds the rest still there, and acknowledges again."""
+        assert self._acking is not None
+        upto, count = self._acking
+        self._acking = None
+        queue = self._owned_queue()
+        slice_end = min(upto, int(queue.backing.floor_seq_id()) + ACK_POSITIONS_AT_ONCE)
+        count += queue.drop_below(slice_end)
+        if slice_end < upto and queue.backing.floor_seq_id() < upto:
+            self._acking = (upto, count)
+            queue.wake()  # as above
+            return
+        self._leases.acked(queue, upto)
         self.session.send(ranges.encode_acked(count))
 
     def _ack_some(self, payload: bytes) -> None:
@@ -177,18 +205,6 @@ class ReadingDesk(RangeDesk):
         if self.mode != ranges.READ:
             raise MalformedFrame("only the reader that owns the lease acknowledges")
         return queue
-
-    def _drop_below(self, queue: Queue, upto: int) -> int:
-        """What the start position skips stays until the reader is beyond it."""
-        vhost, _ = self.opened()
-        start = self._leases.start(vhost, queue)
-        if start is not None:
-            if upto <= start[1]:
-                return 0
-            self._leases.forget_start(vhost, queue)
-        count = queue.drop_below(upto)
-        self._leases.acked(queue, upto)
-        return count
 
     def _close(self) -> None:
         self._leases.release(self.session)
