@@ -12,6 +12,7 @@ from penstock.server.range_session import RangeSession
 from penstock.wire import range_frames, ranges, subscriptions
 from penstock.wire.subscriptions import BY_EXCHANGE, BY_QUEUES, BY_TOPIC
 from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.sim_files import SimFileSystem
 
 QUEUE = "spark.events:lake"
@@ -173,6 +174,26 @@ def test_a_channel_is_made_with_its_topic(room: Room) -> None:
     assert room.subscribe(BY_TOPIC, "clicks", "lake") == ["nsq.clicks:lake"]
     assert room.subscribe(BY_TOPIC, "clicks", "lake", make=False) == ["nsq.clicks:lake"]
     assert list(room.node.broker.vhosts["/"].topics.topics["clicks"].channels) == ["lake"]
+
+
+def test_a_channel_is_read_by_spark_or_by_consumers() -> None:
+    node = NsqBroker()
+    room = Room(node)
+    room.subscribe(BY_TOPIC, "clicks", "lake")
+    publisher = node.nsq_client()
+    publisher.send(b"PUB clicks\n" + (3).to_bytes(4, "big") + b"one")
+    node.tick(300)
+    assert room.depth("nsq.clicks:lake") == 1
+    reader = room.reader("nsq.clicks:lake")
+    [answer] = node.nsq_client().ask(b"SUB clicks lake\n")
+    assert isinstance(answer, bytes)
+    assert answer.startswith(b"E_SUB_FAILED SUB failed")
+    assert b"leased" in answer
+    assert reader.ack(1) == 1
+    reader.ask(ranges.encode_close())
+    node.nsq_client().subscribe("clicks", "lake")
+    with pytest.raises(Told, match="has consumers"):
+        room.reader("nsq.clicks:lake")
 
 
 # -- rights ----------------------------------------------------------------------------------
