@@ -400,6 +400,9 @@ class BackingMachine(RuleBasedStateMachine):
         peeked = queue.backing.peek_range(start, end, max_messages, max_bytes)
         assert [one.seq_id for one in peeked] == [one.seq_id for one in found]
         size = sum(len(one.content) for one in found)
+        some = queue.backing.read_some(start, end, max_messages, max_bytes)
+        assert [one.seq_id for one in some] == [one.seq_id for one in found[: len(some)]]
+        assert some or not found
         self.judge_measure(queue.backing.measure_range(start, end, max_messages, max_bytes), found)
         assert size <= max_bytes or len(found) == 1
         if len(found) < min(len(wanted), max_messages):

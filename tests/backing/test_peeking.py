@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.storage.disk_jobs import run_job
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
@@ -146,3 +147,32 @@ def test_contents_of_store_and_segments_do_not_hide_each_other() -> None:
         resting.content = b""  # as when memory is short
     found = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
     assert [one.content for one in found] == contents
+
+
+@pytest.mark.parametrize("size,embed", [(SIZE, 4096), (SIZE, 100)])
+def test_reading_on_and_on_reads_hardly_anything_twice(size: int, embed: int) -> None:
+    rested = Rested(embed)
+    rested.files.read_bytes = 0
+    at = rested.first
+    found: list[int] = []
+    while True:
+        some = rested.queue.read_some(at, EVERYTHING, 8192, 1 << 20)
+        if not some:
+            break
+        found += [int(one.content) for one in some]
+        at = some[-1].seq_id + 1
+    assert found == list(range(COUNT))
+    stored = COUNT * size
+    assert rested.files.read_bytes <= (1.1 if embed > size else 1.5) * stored
+
+
+def test_no_more_of_a_block_is_decoded_than_is_wanted(rested: Rested) -> None:
+    index = rested.queue.index_or_none()
+    assert index is not None
+    job = index.plan_read(rested.first + 300, rested.first + COUNT, 1)
+    assert job is not None
+    run_job(job, rested.files)
+    all_of_it = [one.seq_id for one in index.decode(job)]
+    assert len(all_of_it) > 50
+    assert [one.seq_id for one in index.decode(job, 1)] == all_of_it[:2]
+    assert [one.seq_id for one in index.decode(job, 50, 2500)] == all_of_it[:3]

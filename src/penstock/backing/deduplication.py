@@ -235,6 +235,9 @@ class DeduplicatingBacking(BackingQueue):
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         return self._within.read_range(start, end, max_messages, max_bytes)
 
+    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self._within.read_some(start, end, max_messages, max_bytes)
+
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         return self._within.peek_range(start, end, max_messages, max_bytes)
 

@@ -147,6 +147,10 @@ class BackingQueue:
         """Ready messages with start <= seq_id < end, in order, without taking them."""
         raise NotImplementedError
 
+    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """As ``read_range``, but it may find less than there is room for, if it finds something."""
+        raise NotImplementedError
+
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         """As ``read_range``, but contents that rest on disk stay there."""
         raise NotImplementedError

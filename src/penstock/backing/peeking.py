@@ -1,8 +1,9 @@
 """Looking at the messages of a variable queue without taking them: what reads it by ranges.
 
 ``peek_range`` finds messages wherever they are and leaves contents that are on disk there;
-``read_range`` brings them along, with one read for neighbours; ``measure_range`` says only how
-many there are and how large, and looks at the directory of the segments' blocks where it can.
+``read_range`` brings them along, with one read for neighbours, and ``read_some`` stops early where
+a block of a segment would be read for a part of it only; ``measure_range`` says just how many
+there are and how large, and looks at the directory of the segments' blocks where it can.
 
 Nothing here moves a message or keeps what it has read: a reader of ranges costs no memory, and
 consumers find everything where it was.  The disk is read here and now, so callers ask for little.
@@ -29,7 +30,10 @@ MEASURED_BLOCKS_MAX: Final[i64] = 6
 class Room:
     """How much more an answer may hold, and where what it holds ends."""
 
-    def __init__(self, start: i64, max_messages: i64, max_bytes: i64) -> None:
+    def __init__(
+        self, start: i64, max_messages: i64, max_bytes: i64, is_frugal: bool = False
+    ) -> None:
+        self.is_frugal: bool = is_frugal  # no block is read for a part of it only
         self.messages_left: i64 = max_messages
         self.bytes_left: i64 = max_bytes
         self.full: bool = max_messages <= 0
@@ -49,7 +53,7 @@ class Room:
         self.messages_left -= count
         self.bytes_left -= size
         self.upto = upto
-        if self.messages_left <= 0:
+        if self.messages_left <= 0 or self.bytes_left < 0:
             self.full = True
         return True
 
@@ -63,9 +67,15 @@ class PeekingMessages(RestingMessages):
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         return self._with_contents(self.peek_range(start, end, max_messages, max_bytes))
 
+    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        room = Room(start, max_messages, max_bytes, True)
+        return self._with_contents(self._peek(start, end, room))
+
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self._peek(start, end, Room(start, max_messages, max_bytes))
+
+    def _peek(self, start: i64, end: i64, room: Room) -> list[Message]:
         found: list[Message] = []
-        room = Room(start, max_messages, max_bytes)
         self._peek_run(self.q4, start, end, found, room)
         self._peek_run(self.q3, start, end, found, room)
         if self.delta_count > 0 and start < self.delta_end and not room.full:
@@ -107,11 +117,14 @@ class PeekingMessages(RestingMessages):
         job = None if index is None else index.plan_read(start, stop, size if size > 1 else 1)
         if job is None:
             return -1
+        if room.is_frugal and len(found) > 0 and job.size > room.bytes_left:
+            room.full = True
+            return -1
         run_job(job, self._engine.files)
         if self._failed(job):
             room.full = True
             return -1
-        for message in self._decode(job):
+        for message in self._decode(job, room.messages_left, room.bytes_left):
             if not room.take(message):
                 return -1
             found.append(message)

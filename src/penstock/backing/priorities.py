@@ -266,6 +266,9 @@ class PriorityBacking(BackingQueue):
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         raise _no_positions()
 
+    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        raise _no_positions()
+
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         raise _no_positions()
 

@@ -22,6 +22,7 @@ from penstock.backing.runs import Run
 from penstock.core.message import LOGGED, PENDING, SETTLED, STORED, Message
 from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.engine import Engine
+from penstock.storage.index_reading import EVERYTHING
 from penstock.storage.memory_monitor import INFINITE
 from penstock.storage.message_store import MessageStore, StoreRead
 from penstock.storage.queue_index import QueueIndex
@@ -319,13 +320,18 @@ class RestingMessages(RestingQueue):
             return
         self._loaded(self._decode(job), job.upto)
 
-    def _decode(self, job: SegmentRead) -> list[Message]:
-        """The ready ones of a stretch of delta; delayed ones may lie among them."""
-        messages = self._the_index().decode(job)
+    def _decode(
+        self, job: SegmentRead, count: i64 = EVERYTHING, size: i64 = EVERYTHING
+    ) -> list[Message]:
+        """The ready ones of a stretch of delta, or more than ``count`` or ``size`` bytes of them.
+
+        Delayed ones may lie among them.
+        """
         delayed = self.delayed
-        if delayed.count() > 0:
-            return [message for message in messages if not delayed.has(int(message.seq_id))]
-        return messages
+        if delayed.count() == 0:
+            return self._the_index().decode(job, count, size)
+        messages = self._the_index().decode(job)
+        return [message for message in messages if not delayed.has(int(message.seq_id))]
 
     def _failed(self, job: DiskJob) -> bool:
         error = job.error

@@ -156,7 +156,7 @@ class ReadingDesk(RangeDesk):
             queue.wake()  # so that the loop comes back at once
             return
         byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
-        messages = queue.backing.read_range(start, end, BLOCK_MESSAGES_MAX, byte_bound)
+        messages = queue.backing.read_some(start, end, BLOCK_MESSAGES_MAX, byte_bound)
         next_start = int(messages[-1].seq_id) + 1 if messages else end
         block = ranges.encode_block(messages, next_start, with_body)
         budget.spend(len(block))

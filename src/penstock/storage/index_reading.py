@@ -5,7 +5,7 @@ and checks them, ``decode`` makes messages of what still lives.  A block that is
 written is taken from memory.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -21,6 +21,8 @@ from penstock.storage.message_record import message_record_end, read_message, re
 from penstock.storage.segment import Block, Segment
 from penstock.storage.segment_codec import segment_file_name, unfinished_segment_name
 from penstock.storage.segment_jobs import SegmentOwner, SegmentRead, SegmentWrite
+
+EVERYTHING: Final[i64] = 1 << 62
 
 
 @final
@@ -138,22 +140,33 @@ class IndexReading(SegmentOwner):
             number += 1
         return None
 
-    def decode(self, job: SegmentRead) -> list[Message]:
-        """The messages of [start, upto) that live, in order."""
+    def decode(
+        self, job: SegmentRead, count: i64 = EVERYTHING, size: i64 = EVERYTHING
+    ) -> list[Message]:
+        """The messages of [start, upto) that live, in order.
+
+        They may end when they are more than ``count`` or their contents more than ``size`` bytes.
+        """
         found: list[Message] = []
         segment = job.segment
         base = segment.number * self.entries
         last: i64 = -1
         ascending = True
+        is_bounded = len(job.payloads) == 1  # in one block they ascend
         for payload in job.payloads:
             at: i64 = 0
-            size: i64 = len(payload)
-            while at < size:
-                end = message_record_end(payload, at, size)
+            end_of_all: i64 = len(payload)
+            while at < end_of_all:
+                end = message_record_end(payload, at, end_of_all)
                 assert end > 0
                 seq_id = record_seq_id(payload, at)
                 if job.start <= seq_id < job.upto and not segment.is_settled(seq_id - base):
-                    found.append(self._read(segment, payload, at, end, seq_id))
+                    if is_bounded and (count < 0 or size < 0):
+                        break
+                    message = self._read(segment, payload, at, end, seq_id)
+                    found.append(message)
+                    count -= 1
+                    size -= message.size
                     if seq_id < last:
                         ascending = False
                     last = seq_id
