@@ -384,11 +384,10 @@ def test_what_needs_a_channel_is_refused(node: QuietBroker, properties: dict[str
 def test_an_alarm_holds_who_stages_and_says_why(node: QuietBroker) -> None:
     end = StagingEnd(node)
     name = end.begin(0)
-    node.broker.admission.stalled = True
-    look = node.turn._look
-    node.turn._look = lambda: node.broker.admission  # type: ignore[method-assign]
+    node.committer.stalled = "the disk is full"
+    node.run()
     assert end.block(publishes("", "q", [b"a"])) == "low on disk"
-    node.turn._look = look  # type: ignore[method-assign]
+    node.committer.stalled = ""
     node.run()
     assert end.block(publishes("", "q", [b"a"])) == ""
     end.end(1)

@@ -93,19 +93,25 @@ class Arena:
             self.wait_for(held.exists, program)
         else:
             self.wait_for_a_moment(program)
+        family = descendants(program.pid)
         if program.poll() is None:
-            family = descendants(program.pid)
             self.kill(victim, program, family)
-            self.finish_off(program, victim, family)
-        else:
-            self.finish(program)
-
-    def finish_off(self, program: subprocess.Popen[str], victim: str, family: list[int]) -> None:
+            self.let_go_on(victim, program)
+        # Whoever lost its parent is still in the family, with what it has started since.
+        kill_all([one for pid in family for one in descendants(pid)])
         self.finish(program)
+        print(f"killed {dict(self.killed)}", flush=True)
+
+    def let_go_on(self, victim: str, program: subprocess.Popen[str]) -> None:
+        """What was not killed itself finds out, and begins to recover; then it dies, too."""
         if victim == "driver":
             # Spark's Java lives on for a while, as a driver that was believed dead would.
             time.sleep(self.chance.uniform(0, 2))
-        kill_all([pid for pid in family if pid != program.pid])
+        elif victim in ("broker", "worker"):
+            deadline = time.monotonic() + self.chance.uniform(0, 6)
+            while program.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.killed["then the program"] += program.poll() is None
 
     def wait_for_a_moment(self, program: subprocess.Popen[str]) -> None:
         """Mostly while batches are copied, sometimes while Spark is still starting."""
