@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.broker import batches
+from penstock.broker import staging as rules
 from penstock.broker.access import HASHING, User, hash_password
 from penstock.storage.definition_records import PermissionRecord, UserRecord
 from penstock.wire import range_frames as rf
@@ -435,6 +438,88 @@ def test_producers_are_forgotten_in_time(node: QuietBroker) -> None:
     node.tick(1_000)
     assert end.last() == -1
     assert node.definitions.staging.load_producers() == []
+
+
+def test_there_are_bounds_of_sets_and_runs(
+    node: QuietBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "SETS_MAX", 2)
+    monkeypatch.setattr(rules, "FENCED_RUNS_MAX", 2)
+    end = StagingEnd(node)
+    sets = [end.stage(0, "q", [b"a"]) for _ in range(2)]
+    with pytest.raises(Answered, match="2 sets are staged in vhost '/' already"):
+        end.begin(0)
+    end = StagingEnd(node)
+    end.abort(sets)
+    for run in ("r2", "r3", "r4"):
+        end.abort([end.stage(0, "q", [b"a"], run=run)])
+    assert node.broker.staging.producers[("/", "p")].fenced == ["r2", "r3"]
+
+
+# -- restarts ------------------------------------------------------------------------------------
+
+
+def again(node: QuietBroker, definitions: str) -> QuietBroker:
+    """After a kill."""
+    node.files.kill()
+    node.definitions.close()
+    heir = QuietBroker(node.files, definitions)
+    heir.now_ms = node.now_ms
+    heir.run()
+    return heir
+
+
+def test_a_start_keeps_what_was_finished(tmp_path: Path) -> None:
+    definitions = str(tmp_path / "definitions.db")
+    node = QuietBroker(definitions=definitions)
+    declare(node, "q")
+    end, slow = StagingEnd(node), StagingEnd(node)
+    finished = end.stage(0, "q", numbers(0, 3))
+    slow.begin(0)
+    slow.block(publishes("", "q", [b"not whole"]))
+    node = again(node, definitions)
+    assert list(node.broker.staging.sets) == [("/", finished)]
+    StagingEnd(node).commit(0, [finished])
+    assert bodies_in(node, "q") == numbers(0, 3)
+    check(node)
+    node.definitions.close()
+
+
+def test_a_start_goes_on_with_what_was_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "POURED_AT_ONCE", 10)
+    definitions = str(tmp_path / "definitions.db")
+    node = QuietBroker(definitions=definitions)
+    client = declare(node, "q")
+    end = StagingEnd(node)
+    sets = [end.stage(0, "q", numbers(0, 50)), end.stage(0, "q", numbers(50, 60))]
+    end.ask_commit(0, sets, turn=False)
+    for _ in range(3):
+        node.turn.run(node.now_ms, idle=True)
+    assert 0 < node.broker.staging.batches.poured_count < 60
+    client.session.lost(node.now_ms)
+    node = again(node, definitions)
+    assert bodies_in(node, "q") == numbers(0, 60)
+    assert StagingEnd(node).commit(0, sets).outcome == staging.DUPLICATE
+    assert node.broker.staging.sets == {}
+    check(node)
+    node.definitions.close()
+
+
+def test_a_start_remembers_who_is_fenced(tmp_path: Path) -> None:
+    definitions = str(tmp_path / "definitions.db")
+    node = QuietBroker(definitions=definitions)
+    declare(node, "q")
+    end = StagingEnd(node)
+    end.commit(0, [end.stage(0, "q", [b"a"])])
+    end.commit(1, [], run="r2")
+    node = again(node, definitions)
+    end = StagingEnd(node)
+    assert end.last() == 1
+    with pytest.raises(Answered, match="run 'r2' has taken over from 'r1'"):
+        end.begin(2)
+    node.definitions.close()
 
 
 # -- hidden --------------------------------------------------------------------------------------
