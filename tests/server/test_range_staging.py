@@ -456,6 +456,24 @@ def test_there_are_bounds_of_sets_and_runs(
     assert node.broker.staging.producers[("/", "p")].fenced == ["r2", "r3"]
 
 
+def test_the_producer_used_longest_ago_is_forgotten_for_a_new_one(
+    node: QuietBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "PRODUCERS_MAX", 3)
+    end = StagingEnd(node)
+    end.stage(0, "q", [b"a"], producer="busy")
+    for name in ("first", "second", "first", "third"):
+        end.commit(end.last(name) + 1, [], producer=name)
+    known = [end.last(name) for name in ("busy", "first", "second", "third")]
+    assert known == [-1, 1, -1, 0]
+    assert [one.producer for one in node.definitions.staging.load_producers()] == [
+        "busy",
+        "first",
+        "third",
+    ]
+    check(node)
+
+
 # -- restarts ------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ broker sees only names), what is published cannot: a batch has one number, and i
 
 **What ends a set**: its batch's pouring; a commit of its producer with that number or a higher one;
 an abort; its connection, before it is finished; its age (``set_ttl_ms``), unless it is decided; a
-start, if it was not finished.  Producers are forgotten ``producer_ttl_ms`` after their last word.
+start, if it was not finished.  Producers are forgotten ``producer_ttl_ms`` after their last batch.
 
 **Who else waits.**  A slice is small (``POURED_AT_ONCE``), one a turn over all batches, and those
 of different producers take turns.  None is poured while the journal is behind, while the disk is
@@ -86,6 +86,7 @@ HOUSEKEEPING_MS: Final = 1000
 SETS_MAX: Final = 4096
 """Of a virtual host, not decided: each costs a queue."""
 PRODUCERS_MAX: Final = 100_000
+"""The one whose last word is the longest ago is forgotten for a new one."""
 FENCED_RUNS_MAX: Final = 32
 DAY_MS: Final = 86_400_000
 
@@ -169,7 +170,7 @@ class Staging:
         producer = self.producers.get(key)
         if producer is None:
             if len(self.producers) >= PRODUCERS_MAX:
-                raise PreconditionFailed(f"there are {PRODUCERS_MAX} producers already")
+                self._forget_oldest()
             producer = ProducerRecord(vhost.name, name, user, run, [], NO_BATCH, now_ms)
             self.producers[key] = producer
             self._definitions.staging.put_producer(producer)
@@ -187,8 +188,19 @@ class Staging:
         return producer
 
     def _seen(self, producer: ProducerRecord, now_ms: int) -> None:
+        """Of all producers it is the one seen last, and the last of them."""
+        key = (producer.vhost, producer.producer)
+        self.producers[key] = self.producers.pop(key)
         producer.seen_at_ms = now_ms
         self._definitions.staging.put_producer(producer)
+
+    def _forget_oldest(self) -> None:
+        """Every batch write without a name is a producer: they must not fill the table."""
+        for key, producer in self.producers.items():
+            if not any(one.is_of(self._vhosts[key[0]], key[1]) for one in self.sets.values()):
+                del self.producers[key]
+                self._definitions.staging.delete_producer(producer)
+                return
 
     def last_batch(self, vhost: Vhost, name: str) -> int:
         """-1 = none."""

@@ -214,7 +214,8 @@ class Settings(NsqSettings, NsqHttpSettings, EventSettings):
         3600,
         315_360_000,
         "How long after its last batch a Spark query, or a write with `txnId`, is remembered. One"
-        " that was forgotten may publish a batch again that it had committed and did not know of.",
+        " that was forgotten may publish a batch again that it had committed and did not know of."
+        " Of more than 100,000 those used last are remembered.",
         unit="s",
     )
     vm_memory_high_watermark = MemoryWatermark(

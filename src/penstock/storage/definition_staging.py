@@ -164,7 +164,7 @@ class StagingTables:
 
     def load_producers(self) -> list[ProducerRecord]:
         found: list[ProducerRecord] = []
-        for row in self._db.execute("SELECT * FROM staged_producers"):
+        for row in self._db.execute("SELECT * FROM staged_producers ORDER BY seen_at_ms"):
             vhost, producer, user, run = [name_in_cell(cell) for cell in row[:4]]
             fenced = [str(one) for one in json.loads(row[4])]
             found.append(
