@@ -42,7 +42,9 @@ def fill(url: str, queue: str, count: int, size: int) -> float:
         channel = connection.channel()
         channel.queue_declare(queue, durable=True)
         head = encode_method(channel.number, m.BASIC_PUBLISH, (0, "", queue, False, False))
-        properties = Properties(**PROPERTIES)
+        properties = Properties()
+        for name, value in PROPERTIES.items():
+            setattr(properties, name, value)
         messages = [
             head
             + encode_content(
