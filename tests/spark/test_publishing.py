@@ -173,6 +173,15 @@ def test_a_new_table_is_described_and_then_held_to_it(tmp_path: Path) -> None:
         table.check(SCHEMA.set(0, pa.field("seq_id", pa.int32())))
 
 
+def test_a_delta_table_may_have_files_before_its_first_transaction(tmp_path: Path) -> None:
+    """A crash came between the first files and the commit."""
+    table = Table(tmp_path, "delta")
+    table.check(SCHEMA)
+    table.describe(SCHEMA)
+    parquet.write_table(pa.table({"seq_id": [1]}), tmp_path / "q-0.parquet")
+    table.check(SCHEMA)
+
+
 def test_somebody_elses_files_are_looked_at(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"name": ["x"]}), tmp_path / "people.parquet")
     with pytest.raises(OtherTable, match="it lacks body, seq_id; it has besides name"):

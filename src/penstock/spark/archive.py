@@ -194,9 +194,10 @@ class _Archive:
             query_id = self._landing.query_id()
             landed = self._publisher.landed(query_id, batch)
             if landed is None:
-                drafts = self._written(frame, batch)
-                self._landing.sync_note(batch)
-                landed = self._publisher.publish(query_id, batch, drafts)
+                with self._landing.drafts_dir() as drafts_dir:
+                    drafts = self._written(frame, batch, drafts_dir)
+                    self._landing.sync_note(batch)
+                    landed = self._publisher.publish(query_id, batch, drafts)
             self._summary.add(landed)
             self._on_landed(landed)
             self._report(landed, time.monotonic() - started_s)
@@ -211,9 +212,8 @@ class _Archive:
             duration_ms=int(seconds * 1000),
         )
 
-    def _written(self, frame: "DataFrame", batch: int) -> list[Draft]:
+    def _written(self, frame: "DataFrame", batch: int, drafts_dir: Path) -> list[Draft]:
         """The workers' part; what they have written comes back as rows."""
-        drafts_dir = str(self._landing.drafts_dir())
         settings: Settings = parse_options({**self._job.source_options(), "url": self._job.url})
-        write = writing(settings, self._job.layout, drafts_dir, batch)
+        write = writing(settings, self._job.layout, str(drafts_dir), batch)
         return [Draft(*row) for row in frame.rdd.mapPartitions(write).collect()]

@@ -109,9 +109,15 @@ class Landing:
             self.mend_checkpoint()
             yield
 
-    def drafts_dir(self) -> Path:
-        """A new place for the drafts of one call."""
-        return self._staging / uuid.uuid4().hex
+    @contextmanager
+    def drafts_dir(self) -> Iterator[Path]:
+        """A new place for the drafts of one call; what is left there is rubbish.
+
+        Not after an error, though: what was decided before it may still have to be put in place.
+        """
+        place = self._staging / uuid.uuid4().hex
+        yield place
+        shutil.rmtree(place, ignore_errors=True)
 
     # -- Spark's notes -----------------------------------------------------------------------
 

@@ -34,6 +34,11 @@ HOPELESS = (
 )
 """Names that stand in Spark's error text when starting again changes nothing."""
 UNREACHABLE = "pyspark_penstock.client.ConnectionLost"
+RAISED = re.compile(
+    r"^(?:[a-z_]\w*\.)*((?!Py4J|Spark|Python|Streaming)\w+(?:Error|Exception|Failed): .*)$",
+    re.MULTILINE,
+)
+"""A line that names an exception, but for those that only carry another."""
 RESTARTS_MAX = 3
 """Without a finished batch in between, when the pipeline is to end some time."""
 PAUSE_MIN_S = 1.0
@@ -96,9 +101,11 @@ class QueryRun:
     @contextmanager
     def batch(self) -> Iterator[None]:
         self._between_batches.clear()
-        yield
-        self._batches += 1
-        self._between_batches.set()
+        try:
+            yield
+            self._batches += 1
+        finally:
+            self._between_batches.set()
 
     def until_done(self) -> None:
         failures = 0
@@ -162,5 +169,5 @@ def failure_of(error: Exception) -> PipelineFailed:
                 kind = BrokerUnreachable if name == UNREACHABLE else PipelineFailed
                 return kind(cause)
     # What our own code, or Python, raised in a worker or between two batches.
-    raised = re.findall(r"^(?:[a-z_]+\.)*(\w+(?:Error|Exception|Failed): .*)$", text, re.MULTILINE)
-    return PipelineFailed(raised[0] if raised else text.splitlines()[0])
+    raised = RAISED.search(text)
+    return PipelineFailed(raised[1] if raised else text.splitlines()[0])

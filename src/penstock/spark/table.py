@@ -46,8 +46,8 @@ class Table:
 
     def check(self, schema: "pa.Schema") -> None:
         """Raises OtherTable when what is there differs; ``schema`` is that of a file."""
-        self._check_format()
         noted = self._noted()
+        self._check_format(begun=noted is not None)
         wanted = self._description(schema)
         if noted is not None:
             self._compare(noted, wanted)
@@ -62,11 +62,17 @@ class Table:
             self.home.mkdir(parents=True, exist_ok=True)
             write_synced(self.home / NOTE, json.dumps(self._description(schema), indent=1))
 
-    def _check_format(self) -> None:
+    def _check_format(self, *, begun: bool) -> None:
+        """A Delta table of ours may hold files before its first transaction."""
         is_delta = (self.directory / DELTA_LOG).is_dir()
         if is_delta and self.format != DELTA:
             raise OtherTable(f"{self.directory} is a Delta table; a plain file is no part of it")
-        if self.format == DELTA and not is_delta and any_file(self.directory) is not None:
+        if (
+            self.format == DELTA
+            and not is_delta
+            and not begun
+            and any_file(self.directory) is not None
+        ):
             raise OtherTable(f"{self.directory} holds plain Parquet files and is no Delta table")
 
     def _noted(self) -> dict[str, Any] | None:
