@@ -20,6 +20,10 @@
     event_frames  the broker's event log as a DataFrame
     latency   how long messages took            flow      who blocked whom over time
     html_page  reports as one file
+    progress    tells the broker of every batch
+    event_frames  the broker's event log as a DataFrame
+    latency     how long messages took
+    flow        who blocked whom over time
 
 The data source itself is the package ``pyspark_penstock``, which stands alone so that a
 cluster can have it without the rest.  Nothing here imports pyspark before it is used.

@@ -190,6 +190,20 @@ def _show_plan(job: EventJob, common: Common, directory: Path) -> None:
     say_summary({"dry_run": True, "pipeline": job.name} | plan)
 
 
+def moment(at_ms: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))
+
+
+def facts_of(report: dict[str, Any]) -> list[tuple[str, str | int | float | None]]:
+    """For the head of a page."""
+    return [
+        ("from", moment(report["from_ms"])),
+        ("until", moment(report["until_ms"])),
+        ("covered by the log, s", report["covered_s"]),
+        ("window, s", report["window_s"]),
+    ]
+
+
 @contextmanager
 def _home(name: str) -> Iterator[Path]:
     """A directory for Spark's log and leavings; it stays when something failed."""

@@ -8,11 +8,19 @@ import click
 
 from penstock.cli.inspect import table
 from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options
-from penstock.cli.pipelines.event_source import EventJob, event_job, event_options, run_event_job
-from penstock.core.bottleneck import NOTHING
+from penstock.cli.pipelines.event_source import (
+    EventJob,
+    event_job,
+    event_options,
+    facts_of,
+    moment,
+    run_event_job,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.spark.html_report import Section
 
 EPILOG = f"""{EXIT_CODES}
 \b
@@ -46,8 +54,6 @@ def _make(job: EventJob, spark: "SparkSession", directory: Path) -> dict[str, An
 
 
 def flow_text(report: dict[str, Any]) -> str:
-    from penstock.spark.html_page import moment
-
     stages = [
         (one["stage"], _percent(one["in_flow_share"]), _seconds(one["blocked_ms"]))
         for one in report["stages"]
@@ -58,7 +64,7 @@ def flow_text(report: dict[str, Any]) -> str:
         parts.append(table(EDGES, rows))
     if report["alarms"]:
         alarms = [
-            (alarm["resource"], moment(alarm["from_ms"]), _alarm_end(alarm, moment))
+            (alarm["resource"], moment(alarm["from_ms"]), _alarm_end(alarm))
             for alarm in report["alarms"][-SHOWN:]
         ]
         parts.append(table(("alarm", "from", "until"), alarms))
@@ -89,8 +95,8 @@ def _edge(edge: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _alarm_end(alarm: dict[str, Any], moment: Any) -> str:
-    return "still set" if alarm["open"] else str(moment(alarm["until_ms"]))
+def _alarm_end(alarm: dict[str, Any]) -> str:
+    return "still set" if alarm["open"] else moment(alarm["until_ms"])
 
 
 def _notes(report: dict[str, Any]) -> list[str]:
@@ -113,64 +119,74 @@ def _seconds(ms: int) -> str:
 
 
 def flow_html(report: dict[str, Any]) -> str:
-    from penstock.spark import html_page as h
+    from penstock.spark.html_report import Page, page
 
-    times = f"{h.moment(report['from_ms'])} to {h.moment(report['until_ms'])}"
-    sub = f"{times}; windows of {report['window_s']:g} s; {report['covered_s']} s covered"
-    good = report["bottleneck"] == NOTHING
-    parts = [h.verdict(report["sentence"], report["advice"], good=good)]
-    parts += [h.paragraph(note) for note in _notes(report)]
-    parts += [h.heading("Share of the time in flow"), _shares(report)]
-    rows = [
+    verdict = f"{report['sentence']} {report['advice']}".strip()
+    sections = [_shares(report), _waits(report), _shortages(report)]
+    return page(Page("Flow control", facts_of(report), sections, verdict))
+
+
+def _shares(report: dict[str, Any]) -> "Section":
+    from penstock.spark.html_report import Bars, Lines, Section, Table
+
+    windows = report["windows"]
+    points = [moment(window["start_ms"]) for window in windows]
+    series = [
+        (f"{stage}s", [round(100 * window["shares"][stage], 1) for window in windows])
+        for stage in ("connection", "channel", "queue")
+    ]
+    series.append(("alarms", [round(100 * window["alarm_share"], 1) for window in windows]))
+    stages = [
         (one["stage"], _percent(one["in_flow_share"]), round(one["blocked_ms"] / 1000, 1))
         for one in report["stages"]
     ]
-    parts.append(h.table(("stage", "in flow", "blocked, all together, s"), rows))
-    parts.append(h.heading("When something was the bottleneck"))
     periods = [
-        (h.moment(one["from_ms"]), h.moment(one["until_ms"]), one["bottleneck"], one["sentence"])
+        (moment(one["from_ms"]), moment(one["until_ms"]), one["bottleneck"], one["sentence"])
         for one in report["periods"]
     ]
-    parts.append(h.table(("from", "until", "bottleneck", "in words"), periods))
-    parts.append(h.heading("Who waited for whom"))
-    parts.append(h.table(EDGES, [_edge(edge) for edge in report["edges"]]))
-    parts.append(h.heading("Connections that waited longest"))
-    waited = [
+    parts: list[Bars | Lines | Table] = [
+        Lines("Share of each window in flow", points, series, unit="%"),
+        Table("All of the time", ("stage", "in flow", "blocked, all together, s"), stages),
+        Table("When it was", ("from", "until", "bottleneck", "in words"), periods),
+    ]
+    return Section("The bottleneck over time", " ".join(_notes(report)), parts)
+
+
+def _waits(report: dict[str, Any]) -> "Section":
+    from penstock.spark.html_report import Section, Table
+
+    connections = [
         (one["connection"], one["user"], one["vhost"], round(one["blocked_ms"] / 1000, 1))
         for one in report["connections"]
     ]
-    parts.append(h.table(("connection", "user", "vhost", "blocked, s"), waited))
-    parts.append(h.heading("Alarms"))
+    columns = ("connection", "user", "vhost", "blocked, s")
+    parts = [
+        Table("The longest waits", EDGES, [_edge(edge) for edge in report["edges"]]),
+        Table("Connections that waited longest", columns, connections),
+    ]
+    return Section("Who waited for whom", parts=parts)
+
+
+def _shortages(report: dict[str, Any]) -> "Section":
+    from penstock.spark.html_report import Section, Table
+
     alarms = [
         (
             one["resource"],
-            h.moment(one["from_ms"]),
-            _alarm_end(one, h.moment),
+            moment(one["from_ms"]),
+            _alarm_end(one),
             one["used_bytes"],
             one["limit_bytes"],
         )
         for one in report["alarms"]
     ]
-    parts.append(h.table(("alarm", "from", "until", "used or free, bytes", "limit"), alarms))
-    parts.append(h.heading("Paging"))
     paging = [
         (one["vhost"], one["queue"], one["times"], one["paged_bytes"], one["lasted_ms"])
         for one in report["paging"]
     ]
-    parts.append(h.table(("vhost", "queue", "times", "paged, bytes", "lasted, ms"), paging))
-    return h.page("Flow control", sub, parts)
-
-
-def _shares(report: dict[str, Any]) -> str:
-    from penstock.spark import html_page as h
-
-    series = {
-        f"{stage}s": [
-            (window["start_ms"], 100 * window["shares"][stage]) for window in report["windows"]
-        ]
-        for stage in ("connection", "channel", "queue")
-    }
-    series["alarms"] = [
-        (window["start_ms"], 100 * window["alarm_share"]) for window in report["windows"]
+    columns = ("alarm", "from", "until", "used (disk: free), bytes", "limit, bytes")
+    parts = [
+        Table("Alarms", columns, alarms),
+        Table("Paging", ("vhost", "queue", "times", "paged, bytes", "lasted, ms"), paging),
     ]
-    return h.lines(series, "%", "share of each window in flow")
+    return Section("Memory and disk", parts=parts)

@@ -8,10 +8,19 @@ import click
 
 from penstock.cli.inspect import table
 from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options
-from penstock.cli.pipelines.event_source import EventJob, event_job, event_options, run_event_job
+from penstock.cli.pipelines.event_source import (
+    EventJob,
+    event_job,
+    event_options,
+    facts_of,
+    moment,
+    run_event_job,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.spark.html_report import Section
 
 EPILOG = f"""{EXIT_CODES}
 \b
@@ -98,11 +107,9 @@ def _notes(report: dict[str, Any]) -> list[str]:
 
 
 def latency_html(report: dict[str, Any]) -> str:
-    from penstock.spark import html_page as h
+    from penstock.spark.html_report import Page, Section, Table, page
 
-    times = f"{h.moment(report['from_ms'])} to {h.moment(report['until_ms'])}"
-    sub = f"{times}; windows of {report['window_s']:g} s; {report['covered_s']} s covered"
-    parts = [h.heading("All of the time")]
+    columns = ("vhost", "queue", "step", *(f"{key}, ms" for key in QUANTILES), "samples")
     steps = [
         (
             queue["vhost"],
@@ -114,38 +121,31 @@ def latency_html(report: dict[str, Any]) -> str:
         for queue in report["queues"]
         for name, step in queue["steps"].items()
     ]
-    heads = ("vhost", "queue", "step", *(f"{key} ms" for key in QUANTILES), "samples")
-    parts.append(h.table(heads, steps))
-    parts.append(h.table(("vhost", *RATES), [(q["vhost"], *_rates(q)) for q in report["queues"]]))
-    parts += [h.paragraph(note) for note in _notes(report)]
+    rates = [(queue["vhost"], *_rates(queue)) for queue in report["queues"]]
+    whole = Section(
+        "All of the time",
+        " ".join(_notes(report)),
+        [Table("How long messages took", columns, steps), Table("Rates", ("vhost", *RATES), rates)],
+    )
     busiest = sorted(report["queues"], key=lambda queue: -queue["delivered"])[:CHARTS_MAX]
-    for queue in busiest:
-        parts += _charts(queue)
-    return h.page("Latency of queues", sub, parts)
+    sections = [whole, *(_queue_section(queue) for queue in busiest)]
+    return page(Page("Latency of queues", facts_of(report), sections))
 
 
-def _charts(queue: dict[str, Any]) -> list[str]:
-    from penstock.spark import html_page as h
+def _queue_section(queue: dict[str, Any]) -> "Section":
+    from penstock.spark.html_report import Lines, Section
 
-    name = f"queue {queue['queue']} in virtual host {queue['vhost']}"
-    parts = [h.heading(name)]
+    windows = queue["windows"]
+    points = [moment(window["start_ms"]) for window in windows]
+    parts = []
     for step, words in STEP_NAMES.items():
-        series = {
-            key: [
-                (window["start_ms"], window["steps"][step][key])
-                for window in queue["windows"]
-                if step in window["steps"]
+        if step in queue["steps"]:
+            series = [
+                (key, [window["steps"].get(step, {}).get(key) for window in windows])
+                for key in QUANTILES
             ]
-            for key in ("p50", "p99", "max")
-        }
-        if series["p50"]:
-            parts += [h.paragraph(f"{words}, ms"), h.lines(series, "ms", f"{words} of {name}")]
-    rates = {
-        count: [
-            (window["start_ms"], window[f"{count}_per_s"])
-            for window in queue["windows"]
-            if window[f"{count}_per_s"] is not None
-        ]
-        for count in ("published", "delivered", "acked", "redelivered")
-    }
-    return [*parts, h.paragraph("messages a second"), h.lines(rates, "/s", f"rates of {name}")]
+            parts.append(Lines(words, points, series, unit="ms"))
+    counts = ("published", "delivered", "acked", "redelivered")
+    rates = [(name, [window[f"{name}_per_s"] for window in windows]) for name in counts]
+    parts.append(Lines("Messages a second", points, rates, unit="1/s"))
+    return Section(f"Queue '{queue['queue']}' in virtual host '{queue['vhost']}'", parts=parts)
