@@ -7,12 +7,15 @@ import zlib
 from typing import NamedTuple
 
 import pytest
+from librt.strings import BytesWriter
 
 from penstock.core.errors import Corrupt
 from penstock.core.message import (
+    ASKS_REPLY,
     ATTEMPTS_SHIFT,
     PERSISTENT,
     REDELIVERED,
+    SAMPLED,
     STORED,
     Message,
     attempts_of,
@@ -27,7 +30,7 @@ from penstock.storage.journal_codec import (
     spare_file_name,
 )
 from penstock.storage.journal_recovery import JournalRecovery
-from penstock.storage.message_record import message_record_size
+from penstock.storage.message_record import message_record_size, write_message_head
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.record_reader import Record, examples, read_record
 
@@ -180,6 +183,17 @@ def test_record_clause_1_4_sizes() -> None:
     assert message_record_size(stored(0)) == 40 + 3 + 8
     longest = Message(b"", b"a" * 32_767, PERSISTENT, 0)
     assert message_record_size(longest) == 40 + 32_767
+
+
+def test_what_only_this_process_knows_of_a_message_is_not_in_its_record() -> None:
+    """A sample of the event log, a question of direct reply-to: bits above the attempts."""
+    writer = BytesWriter()
+    one = message(1)
+    one.flags |= 3 << ATTEMPTS_SHIFT | SAMPLED | ASKS_REPLY
+    write_message_head(writer, 7, one)
+    record, _ = read_record(writer.getvalue() + ADDRESS + b"hi!", 0)
+    assert record.attempts == 3
+    assert record.flags == PERSISTENT
 
 
 def test_record_clause_1_1_a_message_comes_back_as_it_was() -> None:
