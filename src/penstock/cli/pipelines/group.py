@@ -43,6 +43,10 @@ PIPELINES: Final[dict[str, Entry]] = {
     "sql": Entry(
         "penstock.cli.pipelines.sql:sql", "Ask queues a question in SQL; they stay as they are."
     ),
+    "validate": Entry(
+        "penstock.cli.pipelines.validate:validate",
+        "Sort messages by a schema: good ones here, bad there.",
+    ),
 }
 
 

@@ -1,0 +1,193 @@
+"""``penstock pipeline validate``: good messages go on, bad ones into quarantine."""
+
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import (
+    EXIT_CODES,
+    Common,
+    Teller,
+    asking_broker,
+    check_spark,
+    common_options,
+    failing_well,
+    say_summary,
+    stop_on_signals,
+)
+
+if TYPE_CHECKING:
+    from penstock.spark.browsing import Extent
+    from penstock.spark.validating import Judged, Target, ValidateJob
+
+SHORT_MESSAGES_MAX = 200_000
+
+EPILOG = f"""{EXIT_CODES}
+\b
+Run it again after any failure: it goes on where it was, and each message is
+published once. Its place is kept in --checkpoint, by default under
+$XDG_STATE_HOME/penstock.
+
+\b
+Examples:
+  penstock pipeline validate --queue in --schema order.json
+      --good-to exchange:clean --bad-to queue:quarantine
+  penstock pipeline validate --queue in --schema 'id long not null, name string'
+      --good-to queue:orders --bad-to queue:quarantine --every 10s
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Sort messages by a schema: good ones here, bad there.")
+@click.option("--queue", required=True, help="The queue whose messages are judged.")
+@click.option(
+    "--schema", required=True, help="A file with a JSON Schema, or columns: 'id long, name string'."
+)
+@click.option(
+    "--good-to",
+    required=True,
+    metavar="TARGET",
+    help="exchange:NAME (the key stays) or queue:NAME.",
+)
+@click.option("--bad-to", required=True, metavar="TARGET", help="The same for messages at fault.")
+@click.option(
+    "--max-messages",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="Largest number of messages in one batch, which is one transaction.",
+)
+@click.option("--take-over", is_flag=True, help="Take the queue from another pipeline.")
+@common_options(group=False)
+def validate(
+    common: Common,
+    queue: str,
+    schema: str,
+    good_to: str,
+    bad_to: str,
+    max_messages: int,
+    take_over: bool,
+) -> None:
+    """Sort messages by a schema: good ones to one place, bad ones to another.
+
+    A bad message gets the headers x-error and x-error-path and is otherwise as it was.  Both
+    kinds of a batch are published in one transaction, and acknowledged in the queue after it.
+    """
+    if not re.fullmatch(r"local(\[[^]]+\])?", common.master):
+        raise click.UsageError("--master must be local or local[N]: the schema is checked here")
+    check_spark(common)
+    from penstock.spark.browsing import look
+    from penstock.spark.state import home_of
+    from penstock.spark.validating import ValidateJob
+
+    good, bad = parse_target("--good-to", good_to), parse_target("--bad-to", bad_to)
+    rules = _schema(schema)
+    with asking_broker():
+        extent = look(common.url, queue)
+        for target in (good, bad):
+            check_target(common.url, target, queue)
+    job = ValidateJob(
+        url=common.url,
+        queue=queue,
+        schema=rules,
+        good=good,
+        bad=bad,
+        home=home_of("validate", common.url, queue, common.checkpoint),
+        batch_messages=max_messages,
+        every_s=common.every_s,
+        master=common.master,
+        take_over=take_over,
+        short=common.every_s is None and extent.ready <= SHORT_MESSAGES_MAX,
+    )
+    if common.dry_run:
+        _show_plan(job, extent, common)
+        return
+    _run(job, extent, common)
+
+
+def parse_target(option: str, text: str) -> "Target":
+    """``exchange:NAME`` or ``queue:NAME``."""
+    from penstock.spark.validating import Target
+
+    kind, _, name = text.partition(":")
+    if kind == "exchange" and name:
+        return Target(name, None)
+    if kind == "queue" and name:
+        return Target("", name)
+    raise click.UsageError(f"{option} is {text!r}; write exchange:NAME or queue:NAME")
+
+
+def check_target(url: str, target: "Target", queue: str) -> None:
+    """A target that is not there, or that is the input itself, is told before Spark starts."""
+    from pyspark_penstock.sink_options import parse_sink_options
+    from pyspark_penstock.staging_client import Stager
+
+    if target.exchange == "" and target.routing_key == queue:
+        raise click.UsageError(f"queue '{queue}' would be fed with its own messages")
+    with Stager(parse_sink_options({"url": url, "exchange": target.exchange})) as stager:
+        leads = stager.target(target.exchange, target.routing_key or "")
+    if target.exchange == "" and not leads:
+        raise Failure(f"no queue '{target.routing_key}' to send to", "declare it first")
+
+
+def _schema(text: str) -> Any:
+    """A JSON Schema from a file; else DDL, which Spark reads later."""
+    from importlib.util import find_spec
+
+    from penstock.spark.checking import BadSchema, load_schema
+
+    if find_spec("jsonschema") is None:
+        fix = "install it: pip install 'penstock[spark]'"
+        raise Failure("jsonschema is not installed here", fix)
+    path = Path(text).expanduser()
+    if path.is_file():
+        try:
+            return load_schema(path.read_text(encoding="utf-8"))
+        except (BadSchema, OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"--schema {text}: {error}") from error
+    if text.endswith(".json") or " " not in text.strip():
+        raise click.UsageError(f"--schema: there is no file {text}")
+    return text
+
+
+def _show_plan(job: "ValidateJob", extent: "Extent", common: Common) -> None:
+    if common.as_text:
+        click.echo(f"queue {job.queue}: {extent.ready} messages ready")
+        click.echo(f"checkpoint: {job.home / 'checkpoint'}")
+    plan = {
+        "dry_run": True,
+        "queue": job.queue,
+        "ready": extent.ready,
+        "batches": -(-extent.ready // job.batch_messages),
+        "good_to": job.good._asdict(),
+        "bad_to": job.bad._asdict(),
+        "schema": job.schema,
+        "checkpoint": job.home / "checkpoint",
+    }
+    say_summary(plan)
+
+
+def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
+    from penstock.spark.browsing import look
+    from penstock.spark.session import LOG_NAME
+    from penstock.spark.validating import run_validate
+
+    started_s = time.monotonic()
+    teller = Teller(common.output, extent.ready if common.every_s is None else None)
+
+    def on_batch(one: "Judged") -> None:
+        line = f"batch {one.batch}: {one.messages} messages, {one.bad} of them bad"
+        teller.batch(line, one.messages)
+
+    with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping:
+        done = run_validate(job, on_batch, stopping)
+    teller.end()
+    left = None
+    with suppress(Failure), asking_broker():
+        left = look(job.url, job.queue).ready
+    seconds = round(time.monotonic() - started_s, 1)
+    say_summary({"queue": job.queue} | done.as_dict() | {"left_in_queue": left, "seconds": seconds})

@@ -1,0 +1,216 @@
+"""Messages of a queue go to one place if a schema holds for them, else to another.
+
+In: a ``ValidateJob``.  Out: a ``Validated``.  One streaming query: the source reads the queue, each
+row is judged and gets an address, and the sink publishes a batch's good and bad messages in one
+transaction.  Only then does Spark commit the batch, and only after that are the messages
+acknowledged; so each is published once, whatever is killed and started again on the same
+checkpoint.
+
+A message keeps its properties to the last bit.  A bad one gets the headers ``x-error`` and
+``x-error-path``; its body is not touched, so it can be sent again when the schema was wrong.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.spark.checking import checker, schema_of_type
+from penstock.spark.pipeline import QueryRun, session
+from penstock.spark.progress import report_progress
+from penstock.spark.state import locked
+from pyspark_penstock.client import give_back
+from pyspark_penstock.options import parse_url
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+COLUMNS = ("body", "routing_key", "properties_raw")
+METRIC = "validated"
+END_PATIENCE_S = 5.0
+"""How long the last batch's numbers are waited for: Spark tells them from a thread of its own."""
+
+
+class Target(NamedTuple):
+    """``routing_key`` None = the one a message had."""
+
+    exchange: str
+    routing_key: str | None
+
+
+@dataclass(frozen=True)
+class ValidateJob:
+    """``schema`` is a JSON Schema, or DDL; ``every_s`` None = what is there now, then the end."""
+
+    url: str
+    queue: str
+    schema: dict[str, Any] | bool | str
+    good: Target
+    bad: Target
+    home: Path
+    batch_messages: int
+    every_s: float | None
+    master: str
+    take_over: bool = False
+    short: bool = False
+
+
+class Judged(NamedTuple):
+    batch: int
+    messages: int
+    bad: int
+
+
+@dataclass
+class Validated:
+    messages: int = 0
+    bad: int = 0
+    batches: int = 0
+    restarts: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**vars(self), "good": self.messages - self.bad}
+
+
+def run_validate(
+    job: ValidateJob, on_batch: Callable[[Judged], None], stopping: threading.Event
+) -> Validated:
+    """Until the queue is empty, ``stopping`` is set, or nothing helps."""
+    done = Validated()
+    name = f"penstock validate {job.queue}"
+    with locked(job.home, f"validation of '{job.queue}'"):
+        try:
+            with session(name, job.master, job.url, job.home, short=job.short) as spark:
+                _run(spark, job, done, on_batch, stopping)
+        finally:
+            give_back(parse_url(job.url), job.queue)
+    return done
+
+
+def _run(
+    spark: "SparkSession",
+    job: ValidateJob,
+    done: Validated,
+    on_batch: Callable[[Judged], None],
+    stopping: threading.Event,
+) -> None:
+    schema = schema_from_ddl(job.schema) if isinstance(job.schema, str) else job.schema
+    run = QueryRun(lambda: start(spark, job, schema), stopping, endless=job.every_s is not None)
+    ended = threading.Event()
+    listener = _listener(run, done, on_batch, ended)
+    spark.streams.addListener(listener)
+    name = f"validate {job.queue}"
+    with report_progress(spark, job.url, name, kind="validate", queues=[job.queue]):
+        try:
+            run.until_done()
+            ended.wait(END_PATIENCE_S)
+        finally:
+            done.restarts = run.restarts
+            spark.streams.removeListener(listener)
+
+
+def schema_from_ddl(ddl: str) -> dict[str, Any]:
+    from pyspark.sql.types import StructType
+
+    return schema_of_type(StructType.fromDDL(ddl).jsonValue())
+
+
+def start(
+    spark: "SparkSession",
+    job: ValidateJob,
+    schema: dict[str, Any] | bool,
+    url: str | None = None,
+) -> "StreamingQuery":
+    """``url`` is only for sessions that were not started with it."""
+    place = {} if url is None else {"url": url}
+    stream = (
+        spark.readStream.format("penstock")
+        .options(**place)
+        .option("queue", job.queue)
+        .option("columns", ",".join(COLUMNS))
+        .option("maxMessagesPerTrigger", job.batch_messages)
+        .option("takeOver", str(job.take_over).lower())
+        .option("minPartitions", spark.sparkContext.defaultParallelism)
+        .load()
+    )
+    writer = (
+        judged(stream, schema, job.good, job.bad)
+        .writeStream.format("penstock")
+        .options(**place)
+        .option("checkpointLocation", str(job.home / "checkpoint"))
+    )
+    if job.every_s is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{int(job.every_s * 1000)} milliseconds").start()
+
+
+def judged(
+    stream: "DataFrame", schema: dict[str, Any] | bool, good: Target, bad: Target
+) -> "DataFrame":
+    """As the sink wants it; headers are only on the bad ones."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    def judge(columns: "Iterator[pa.Array]") -> "Iterator[pa.Array]":
+        import pyarrow as pa
+
+        check = checker(schema)
+        kind = pa.struct([("text", pa.string()), ("path", pa.string())])
+        for bodies in columns:
+            faults = [check(body) for body in bodies.to_pylist()]
+            yield pa.array([fault and fault._asdict() for fault in faults], kind)
+
+    # Not mapInArrow, which wants pandas.
+    fault_of = arrow_udf(judge, "text string, path string", ArrowUDFType.SCALAR_ITER)
+    rows = stream.select("*", fault_of("body").alias("fault"))
+    rows = rows.observe(METRIC, f.count("*").alias("messages"), f.count("fault").alias("bad"))
+    at_fault = f.col("fault").isNotNull()
+    headers = f.create_map(
+        *(f.lit("x-error"), f.col("fault.text"), f.lit("x-error-path"), f.col("fault.path"))
+    )
+    return rows.select(
+        "body",
+        f.when(at_fault, bad.exchange).otherwise(good.exchange).alias("exchange"),
+        f.when(at_fault, _key(bad)).otherwise(_key(good)).alias("routing_key"),
+        "properties_raw",
+        f.when(at_fault, headers).alias("headers"),
+    )
+
+
+def _key(target: Target) -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.col("routing_key") if target.routing_key is None else f.lit(target.routing_key)
+
+
+def _listener(
+    run: QueryRun, done: Validated, on_batch: Callable[[Judged], None], ended: threading.Event
+) -> Any:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        """Hears of batches that Spark has committed."""
+
+        def onQueryStarted(self, event: Any) -> None:
+            ended.clear()
+
+        def onQueryProgress(self, event: Any) -> None:
+            told = event.progress.observedMetrics.get(METRIC)
+            if told is None or not told["messages"]:
+                return
+            with run.batch():
+                done.batches += 1
+                done.messages += told["messages"]
+                done.bad += told["bad"]
+                on_batch(Judged(event.progress.batchId, told["messages"], told["bad"]))
+
+        def onQueryIdle(self, event: Any) -> None:
+            pass
+
+        def onQueryTerminated(self, event: Any) -> None:
+            ended.set()
+
+    return Listener()

@@ -1,0 +1,126 @@
+"""What a schema says of bodies, and which schemas are refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.spark.checking import BadSchema, Fault, checker, load_schema, schema_of_type
+
+ORDER = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer"},
+        "at": {"format": "date-time"},
+        "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}},
+    },
+    "$defs": {"line": {"type": "object", "properties": {"a/b": {"minimum": 0}}}},
+}
+
+
+def fault(body: bytes | str, schema: Any = ORDER) -> Fault | None:
+    data = body if isinstance(body, bytes) else body.encode()
+    return checker(load_schema(json.dumps(schema)))(data)
+
+
+def test_a_body_that_fits_has_no_fault() -> None:
+    for body in ('{"id": 1}', '{"id": 1, "at": "2026-01-02T03:04:05Z", "more": [null]}'):
+        assert fault(body) is None
+    assert fault("[1]", True) is None
+
+
+@pytest.mark.parametrize(
+    "body,text,path",
+    [
+        (b"", "not JSON", ""),
+        (b"\xff\xfe", "not JSON", ""),
+        ("{", "not JSON", ""),
+        ('{"id": NaN}', "NaN is no number", ""),
+        ("[" * 100_000, "not JSON", ""),
+        ("1" * 5000, "not JSON", ""),
+        ("[]", "is not of type 'object'", ""),
+        ("{}", "'id' is a required property", ""),
+        ('{"id": "1"}', "'1' is not of type 'integer'", "/id"),
+        ('{"id": 1, "lines": [{}, {"a/b": -1}]}', "less than the minimum", "/lines/1/a~1b"),
+        ('{"id": 1, "at": "2026-01-02T03:04:05"}', "is not a 'date-time'", "/at"),
+        ('{"id": 1, "at": "soon"}', "is not a 'date-time'", "/at"),
+    ],
+)
+def test_a_fault_says_what_and_where(body: bytes | str, text: str, path: str) -> None:
+    found = fault(body)
+    assert found is not None
+    assert text in found.text
+    assert found.path == path
+    assert len(found.text) <= 500
+
+
+def test_a_fault_fits_into_a_header_whatever_the_body_says() -> None:
+    found = fault(json.dumps({"id": "\ud800" + "x" * 9000}))
+    assert found is not None
+    found.text.encode()
+    assert len(found.text) <= 600
+
+
+@pytest.mark.parametrize(
+    "schema,complaint",
+    [
+        ("{", "not JSON"),
+        ("[]", "is an object"),
+        ('{"type": "strin"}', "wrong at"),
+        ('{"properties": {"a": {"format": "hostname"}}}', "'hostname' at /properties/a/format"),
+        ('{"$ref": "other.json"}', "nothing is fetched"),
+        ('{"allOf": [{"$ref": "http://127.0.0.1/x"}]}', "nothing is fetched"),
+        ('{"$schema": "https://example.org/draft-99"}', "is not known"),
+    ],
+)
+def test_a_schema_that_cannot_be_held_is_refused(schema: str, complaint: str) -> None:
+    with pytest.raises(BadSchema, match=complaint):
+        load_schema(schema)
+
+
+def test_data_in_a_schema_is_not_taken_for_keywords() -> None:
+    load_schema('{"properties": {"format": {"enum": [{"format": "x", "$ref": "y"}]}}}')
+
+
+def test_each_draft_is_judged_by_its_own_rules() -> None:
+    schema = {"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 3}
+    assert fault("3", schema) is None
+    schema["exclusiveMaximum"] = True
+    assert fault("3", schema) is not None
+
+
+def test_types_of_spark_are_judged_as_json() -> None:
+    def field(name: str, kind: Any, *, nullable: bool = True) -> dict[str, Any]:
+        return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+
+    lines = {"type": "array", "elementType": "double", "containsNull": False}
+    tags = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
+    kind = {
+        "type": "struct",
+        "fields": [
+            field("id", "long", nullable=False), field("small", "byte"), field("day", "date"),
+            field("lines", lines), field("tags", tags), field("price", "decimal(10,2)"),
+        ],
+    }  # fmt: skip
+    check = checker(schema_of_type(kind))
+
+    def path(**values: Any) -> str | None:
+        found = check(json.dumps(values).encode())
+        return None if found is None else found.path
+
+    assert path(id=1) is None
+    assert path(id=1, small=-128, day="2026-01-01", lines=[1, 1.5], tags={"a": None}) is None
+    assert path(id=None) == "/id"
+    assert path(small=1) == ""
+    assert path(id=1 << 63) == "/id"
+    assert path(id=1, small=128) == "/small"
+    assert path(id=1, lines=[1, None]) == "/lines/1"
+    assert path(id=1, tags={"a": 1}) == "/tags/a"
+    assert path(id=1, day="2026-13-01") == "/day"
+    assert path(id=1, price="1") == "/price"
+    for wrong in ("binary", {"type": "map", "keyType": "integer"}):
+        with pytest.raises(BadSchema):
+            schema_of_type(wrong)

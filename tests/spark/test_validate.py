@@ -1,0 +1,119 @@
+"""``penstock pipeline validate``: sorted by a schema, each once, with all they had."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.spark.spark_tools import archive_environment, depth, publish, require_spark
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
+
+
+@pytest.fixture(autouse=True)
+def _spark_is_here() -> None:
+    require_spark()
+
+
+def command(url: str, state: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*(sys.executable, "-m", "penstock", "pipeline", "validate", "--url", url), *more],
+        env=archive_environment() | {"XDG_STATE_HOME": str(state)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def take_all(url: str, queue: str) -> list[tuple[Any, pika.BasicProperties, bytes]]:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel, taken = connection.channel(), []
+    while True:
+        method, properties, body = channel.basic_get(queue, auto_ack=True)
+        if method is None:
+            connection.close()
+            return taken
+        taken.append((method, properties, body))
+
+
+def test_good_and_bad_go_their_ways_and_nothing_is_left(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    schema = tmp_path / "order.json"
+    schema.write_text(json.dumps(SCHEMA))
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    channel.exchange_declare("clean", "topic", durable=True)
+    for queue in ("cleaned", "quarantine"):
+        channel.queue_declare(queue, durable=True)
+    channel.queue_bind("cleaned", "clean", "in")
+    properties = {"headers": {"n": 7, "deep": {"a": [True, 2]}}, "priority": 3, "type": "order"}
+    for n in range(10):
+        body = json.dumps({"id": str(n) if n % 5 == 0 else n}).encode()
+        publish(broker.url, "in", [body], message_id=f"m{n}", **properties)
+    connection.close()
+    arguments = (
+        *("--queue", "in", "--schema", str(schema), "--max-messages", "5"),
+        *("--good-to", "exchange:clean", "--bad-to", "queue:quarantine"),
+    )
+    done = command(broker.url, tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["messages"], told["good"], told["bad"], told["batches"]) == (10, 8, 2, 2)
+    assert told["left_in_queue"] == depth(broker.url, "in") == 0
+    assert done.stdout.splitlines()[0] == "batch 0: 5 messages, 1 of them bad"
+
+    good = take_all(broker.url, "cleaned")
+    assert [json.loads(body)["id"] for _, _, body in good] == [1, 2, 3, 4, 6, 7, 8, 9]
+    method, first, _ = good[0]
+    assert (method.exchange, method.routing_key) == ("clean", "in")
+    assert (first.headers, first.priority, first.type, first.message_id, first.delivery_mode) == (
+        properties["headers"], 3, "order", "m1", 2,
+    )  # fmt: skip
+    bad = take_all(broker.url, "quarantine")
+    assert [body for _, _, body in bad] == [b'{"id": "0"}', b'{"id": "5"}']
+    assert bad[1][1].headers == {
+        **properties["headers"],
+        "x-error": "'5' is not of type 'integer'",
+        "x-error-path": "/id",
+    }
+    assert bad[1][1].message_id == "m5"
+
+
+@pytest.mark.parametrize(
+    "more,code,complaint",
+    [
+        (["--queue", "nobody"], 1, "no queue 'nobody' in vhost '/'"),
+        (["--schema", "nowhere.json"], 2, "there is no file nowhere.json"),
+        (["--good-to", "clean"], 2, "write exchange:NAME or queue:NAME"),
+        (["--good-to", "exchange:nobody"], 1, "no exchange 'nobody'"),
+        (["--bad-to", "queue:nobody"], 1, "no queue 'nobody' to send to"),
+        (["--bad-to", "queue:source"], 2, "fed with its own messages"),
+        (["--master", "spark://x"], 2, "--master must be local"),
+    ],
+)
+def test_wrong_usage_is_told_before_spark_starts(
+    broker: BrokerProcess, tmp_path: Path, more: list[str], code: int, complaint: str
+) -> None:
+    for queue in ("source", "target"):
+        publish(broker.url, queue, [])
+    given = dict(zip(more[::2], more[1::2], strict=True))
+    usual = {
+        "--queue": "source", "--schema": "id long", "--good-to": "queue:target",
+        "--bad-to": "queue:target",
+    }  # fmt: skip
+    arguments = [word for pair in (usual | given).items() for word in pair]
+    done = command(broker.url, tmp_path, *arguments)
+    assert done.returncode == code, done.stderr
+    assert complaint in " ".join(done.stderr.split())
+    assert not (tmp_path / "penstock").exists()
