@@ -60,5 +60,11 @@ class Undertaker:
                 return taken
             taken.append((body, properties, method.exchange, method.routing_key))
 
+    def peek(self, queue: str) -> tuple[bytes, pika.BasicProperties, str, str]:
+        """The first one, which stays."""
+        method, properties, body = self._channel.basic_get(queue)
+        self._channel.basic_nack(method.delivery_tag, requeue=True)
+        return body, properties, method.exchange, method.routing_key
+
     def close(self) -> None:
         self._connection.close()

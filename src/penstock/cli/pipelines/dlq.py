@@ -11,16 +11,19 @@ from penstock.cli.failure import Failure
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
+    Teller,
     asking_broker,
     check_spark,
     common_options,
     failing_well,
     plain_path,
     say_summary,
+    stop_on_signals,
 )
 
 if TYPE_CHECKING:
     from penstock.spark.browsing import Extent
+    from penstock.spark.redrive import RedriveJob, Redriven
 
 SHORT_MESSAGES_MAX = 200_000
 
@@ -177,3 +180,129 @@ def _summary(found: dict[str, Any], target: Path | None) -> dict[str, Any]:
         "reasons": {row["value"] or "none": row["count"] for row in found["reasons"]},
         "out": str(target) if target else None,
     }
+
+
+# -- back ------------------------------------------------------------------------------------
+
+REDRIVE_EPILOG = f"""{EXIT_CODES}
+\b
+Columns for --where are those of a queue and: death_reason, death_queue, death_count,
+death_exchange, death_routing_key, first_death_queue, first_death_reason, first_death_at,
+origin_exchange, origin_routing_key, redrive_count.
+
+\b
+Run it again after any failure: it first ends what it had begun.
+
+\b
+Examples:
+  penstock pipeline dlq redrive --queue dlq --dry-run
+  penstock pipeline dlq redrive --queue dlq --where "death_reason = 'rejected'" --limit 100
+  penstock pipeline dlq redrive --queue dlq --to exchange:orders
+      --where "get_json_object(cast(body as string), '$.customer') = 'acme'"
+"""
+
+
+@dlq.command(epilog=REDRIVE_EPILOG, short_help="Send dead letters back.")
+@click.option("--queue", required=True, help="The dead-letter queue; it must have no consumers.")
+@click.option("--where", metavar="SQL", help="Which messages; the others stay where they are.")
+@click.option(
+    "--to",
+    default="auto",
+    show_default=True,
+    metavar="TARGET",
+    help="auto (the queue each died in first), exchange:NAME or queue:NAME.",
+)
+@click.option("--routing-key", help="With --to exchange:NAME, instead of the first one it had.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many, the oldest first.")
+@click.option(
+    "--max-redrives",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Who was sent back so often stays.",
+)
+@click.option("--take-over", is_flag=True, help="Take the queue from another pipeline.")
+@click.option("--checkpoint", help="Directory that keeps what is begun.")
+@common_options(stream=False, group=False)
+def redrive(
+    common: Common,
+    queue: str,
+    where: str | None,
+    to: str,
+    routing_key: str | None,
+    limit: int | None,
+    max_redrives: int,
+    take_over: bool,
+) -> None:
+    """Send dead letters back to where they died, each once.
+
+    What is sent is published and then acknowledged; everything else keeps its place. The
+    header x-redrive-count counts how often a message was sent back.  --dry-run does start
+    Spark: it says how many messages would go where.
+    """
+    from penstock.cli.pipelines.validate import check_target, parse_target
+
+    if to != "auto":
+        parse_target("--to", to)
+    if routing_key is not None and not to.startswith("exchange:"):
+        raise click.UsageError("--routing-key goes with --to exchange:NAME")
+    check_spark(common)
+    from penstock.spark.browsing import look
+    from penstock.spark.redrive import RedriveJob
+    from penstock.spark.state import home_of
+
+    with asking_broker():
+        extent = look(common.url, queue)
+        if to != "auto":
+            check_target(common.url, parse_target("--to", to), queue)
+    job = RedriveJob(
+        url=common.url,
+        queue=queue,
+        where=where,
+        to=to,
+        routing_key=routing_key,
+        limit=limit,
+        redrives_max=max_redrives,
+        home=home_of("redrive", common.url, queue, common.checkpoint),
+        master=common.master,
+        take_over=take_over,
+    )
+    _redrive(job, extent, common)
+
+
+def _redrive(job: "RedriveJob", extent: "Extent", common: Common) -> None:
+    from penstock.spark.browsing import look
+    from penstock.spark.session import LOG_NAME
+
+    started_s = time.monotonic()
+    teller = Teller(common.output, min(extent.ready, job.limit or extent.ready))
+
+    def on_slice(messages: int) -> None:
+        verb = "would be sent back" if common.dry_run else "sent back"
+        teller.batch(f"{messages} messages {verb}", messages)
+
+    with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping, asking_broker():
+        done = _in_session(job, on_slice, stopping, common, short=extent.ready)
+    teller.end()
+    with asking_broker():
+        left = look(job.url, job.queue).ready
+    seconds = round(time.monotonic() - started_s, 1)
+    dry = {"dry_run": True} if common.dry_run else {}
+    say_summary(
+        dry | {"queue": job.queue} | done.as_dict() | {"left_in_queue": left, "seconds": seconds}
+    )
+
+
+def _in_session(
+    job: "RedriveJob", on_slice: Any, stopping: Any, common: Common, *, short: int
+) -> "Redriven":
+    from penstock.spark.pipeline import session
+    from penstock.spark.redrive import run_redrive
+    from penstock.spark.state import locked
+
+    name = f"penstock dlq redrive {job.queue}"
+    with (
+        locked(job.home, f"redrive of '{job.queue}'"),
+        session(name, job.master, job.url, job.home, short=short <= SHORT_MESSAGES_MAX) as spark,
+    ):
+        return run_redrive(spark, job, on_slice, stopping, dry_run=common.dry_run)

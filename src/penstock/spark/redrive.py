@@ -1,0 +1,260 @@
+"""Dead letters go back to where they came from: each once, and no more often than allowed.
+
+In: a ``RedriveJob``.  Out: a ``Redriven``.  The driver holds the queue's lease, so nobody else
+takes from it; slice by slice, some ten thousand messages each:
+
+    1  Spark selects: what ``where`` says, what has a target, what was not sent back too often
+    2  the plan of the slice (name of its transaction, numbers of its messages) is on disk
+    3  Spark publishes them through the sink, in one transaction of that name
+    4  they are acknowledged, and no others: the rest stays in its place (ACK_SOME)
+    5  the plan says it is done
+
+A crash after 2 is mended by the next run, which does 3 to 5 of the plan again before anything
+else: a transaction that was committed is a duplicate and publishes nothing, and acknowledging
+what is gone does nothing.  A crash of the broker may undo an acknowledgement whose publish is on
+disk; so a plan that is done is acknowledged once more, too.  Whoever deletes the plan in between
+may get the messages of one slice twice.
+
+A message goes as it was published, with all its properties and with its ``x-death``, which is its
+history.  Its header ``x-redrive-count`` counts the ways back.  Headers CC and BCC are left out: it
+is to go to one place.
+"""
+
+import json
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.browsing import NO_LIMIT, Extent, browse
+from penstock.spark.dead_letters import with_deaths
+from penstock.spark.pipeline import explained
+from penstock.spark.table import write_synced
+from pyspark_penstock.client import BROWSE, READ, RangeClient
+from pyspark_penstock.options import COLUMNS, parse_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SLICE_MESSAGES = 20_000
+COUNT_HEADER = "x-redrive-count"
+AUTO = "auto"
+SELECTED, TOO_OFTEN, NO_TARGET = "selected", "too_often", "no_target"
+
+
+@dataclass(frozen=True)
+class RedriveJob:
+    """``to``: auto, exchange:NAME or queue:NAME; ``limit`` None = all that ``where`` selects."""
+
+    url: str
+    queue: str
+    where: str | None
+    to: str
+    routing_key: str | None
+    limit: int | None
+    redrives_max: int
+    home: Path
+    master: str
+    take_over: bool = False
+    slice_messages: int = SLICE_MESSAGES
+    session_url: str | None = None  # where the session was not started with ``url``
+
+
+@dataclass
+class Redriven:
+    """Of those looked at; ``resumed`` are those an earlier run had begun with."""
+
+    looked_at: int = 0
+    moved: int = 0
+    too_often: int = 0
+    no_target: int = 0
+    not_selected: int = 0
+    resumed: int = 0
+    targets: Counter[str] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**vars(self), "targets": dict(self.targets.most_common(20))}
+
+
+@dataclass
+class Plan:
+    """Of one slice; on disk before anything of it is published."""
+
+    txn: str
+    incarnation: str
+    queue: str
+    to: str
+    routing_key: str | None
+    seq_ids: list[int]
+    done: bool = False
+
+    @classmethod
+    def read(cls, home: Path) -> "Plan | None":
+        try:
+            return cls(**json.loads((home / "plan.json").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def write(self, home: Path) -> None:
+        write_synced(home / "plan.json", json.dumps(vars(self)))
+
+
+def run_redrive(
+    spark: "SparkSession",
+    job: RedriveJob,
+    on_slice: Callable[[int], None],
+    stopping: threading.Event,
+    *,
+    dry_run: bool = False,
+) -> Redriven:
+    """Until the end the queue had at the start, ``limit``, or ``stopping``."""
+    done = Redriven()
+    if dry_run:
+        with explained(), RangeClient(parse_url(job.url), job.queue, BROWSE) as looker:
+            _Redrive(spark, job, looker, done).look(on_slice)
+        return done
+    opened = RangeClient(parse_url(job.url), job.queue, READ, force=job.take_over)
+    with explained(), opened as reader:
+        redrive = _Redrive(spark, job, reader, done)
+        redrive.resume()
+        redrive.run(on_slice, stopping)
+    return done
+
+
+class _Redrive:
+    """One run; ``reader`` is the line on which the lease is."""
+
+    def __init__(
+        self, spark: "SparkSession", job: RedriveJob, reader: RangeClient, done: Redriven
+    ) -> None:
+        self._spark = spark
+        self._job = job
+        self._reader = reader
+        self._done = done
+        self._end = reader.opened.head.next_seq
+        self._at = reader.opened.head.floor
+
+    def resume(self) -> None:
+        plan = Plan.read(self._job.home)
+        if plan is None or plan.incarnation != self._reader.opened.incarnation:
+            return  # of a queue that is no more, with its messages
+        if plan.done:
+            self._reader.ack_some(plan.seq_ids)
+            return
+        self._carry_out(plan)
+        self._done.resumed += len(plan.seq_ids)
+
+    def run(self, on_slice: Callable[[int], None], stopping: threading.Event) -> None:
+        job = self._job
+        while not stopping.is_set() and (extent := self._next()) is not None:
+            chosen = self._chosen(extent)
+            if chosen:
+                incarnation = self._reader.opened.incarnation
+                txn = f"redrive-{uuid.uuid4().hex}"
+                plan = Plan(txn, incarnation, job.queue, job.to, job.routing_key, chosen)
+                plan.write(job.home)
+                self._carry_out(plan)
+            on_slice(len(chosen))
+
+    def look(self, on_slice: Callable[[int], None]) -> None:
+        """The same without moving anything."""
+        while (extent := self._next()) is not None:
+            chosen = self._chosen(extent)
+            self._done.moved += len(chosen)
+            on_slice(len(chosen))
+
+    def _next(self) -> Extent | None:
+        """The next slice of messages, if any and if more are wanted."""
+        job = self._job
+        if self._at >= self._end or (job.limit is not None and self._done.moved >= job.limit):
+            return None
+        planned = self._reader.plan(self._at, self._end, job.slice_messages, NO_LIMIT)
+        if planned.messages == 0:
+            return None
+        extent = Extent(job.queue, "", self._at, planned.end, planned.messages)
+        self._at = planned.end
+        return extent
+
+    def _chosen(self, extent: Extent) -> list[int]:
+        """Numbers of those that go; the others are counted."""
+        job, done = self._job, self._done
+        rows = judged(self._letters(extent), job).select("seq_id", "verdict", "target")
+        chosen: list[int] = []
+        for row in rows.orderBy("seq_id").collect():
+            done.looked_at += 1
+            if row["verdict"] == TOO_OFTEN:
+                done.too_often += 1
+            elif row["verdict"] == NO_TARGET:
+                done.no_target += 1
+            elif row["verdict"] is None:
+                done.not_selected += 1
+            elif job.limit is None or done.moved + len(chosen) < job.limit:
+                chosen.append(row["seq_id"])
+                done.targets[row["target"]] += 1
+        return chosen
+
+    def _letters(self, extent: Extent) -> "DataFrame":
+        frame = browse(self._spark, extent, COLUMNS, self._job.session_url)
+        frame = with_deaths(frame)
+        count = f"coalesce(try_cast(headers['{COUNT_HEADER}'] as int), 0)"
+        return frame.selectExpr("*", f"{count} as redrive_count")
+
+    def _carry_out(self, plan: Plan) -> None:
+        """Steps 3 to 5."""
+        extent = Extent(plan.queue, "", plan.seq_ids[0], plan.seq_ids[-1] + 1, len(plan.seq_ids))
+        numbers = self._spark.createDataFrame([(n,) for n in plan.seq_ids], "seq_id long")
+        letters = self._letters(extent).join(numbers.hint("broadcast"), "seq_id")
+        writer = addressed(letters, plan.to, plan.routing_key).write.format("penstock")
+        if self._job.session_url is not None:
+            writer = writer.option("url", self._job.session_url)
+        writer.mode("append").option("txnId", plan.txn).save()
+        self._done.moved += self._reader.ack_some(plan.seq_ids)
+        plan.done = True
+        plan.write(self._job.home)
+
+
+def target_of(to: str, routing_key: str | None) -> tuple[str, str]:
+    """SQL of exchange and routing key for a message; null = it has no target."""
+    if to == AUTO:
+        return "if(first_death_queue is null, null, '')", "first_death_queue"
+    kind, _, name = to.partition(":")
+    if kind == "queue":
+        return "''", _literal(name)
+    key = "coalesce(origin_routing_key, routing_key)"
+    return _literal(name), key if routing_key is None else _literal(routing_key)
+
+
+def judged(letters: "DataFrame", job: RedriveJob) -> "DataFrame":
+    """Adds ``verdict`` (null = not selected) and ``target``, as people call it."""
+    exchange, key = target_of(job.to, job.routing_key)
+    wanted = "true" if job.where is None else f"coalesce(({job.where}\n), false)"
+    # A message that died in this very queue would only go round.
+    nowhere = f"({exchange}) is null or (({exchange}) = '' and ({key}) = {_literal(job.queue)})"
+    verdict = f"""
+        case when not {wanted} then null
+             when {nowhere} then '{NO_TARGET}'
+             when redrive_count >= {job.redrives_max} then '{TOO_OFTEN}'
+             else '{SELECTED}' end
+    """
+    named = f"if(({exchange}) = '', concat('queue:', {key}), concat('exchange:', {exchange}))"
+    return letters.selectExpr("*", f"{verdict} as verdict", f"{named} as target")
+
+
+def addressed(letters: "DataFrame", to: str, routing_key: str | None) -> "DataFrame":
+    """As the sink wants it."""
+    exchange, key = target_of(to, routing_key)
+    return letters.selectExpr(
+        "body",
+        f"{exchange} as target_exchange",
+        f"{key} as target_key",
+        "properties_raw",
+        f"map('{COUNT_HEADER}', cast(redrive_count + 1 as string)) as headers",
+    ).toDF("body", "exchange", "routing_key", "properties_raw", "headers")
+
+
+def _literal(text: str) -> str:
+    quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{quoted}'"

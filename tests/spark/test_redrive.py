@@ -1,0 +1,184 @@
+"""``penstock pipeline dlq redrive``: back to the queue they died in, each once, others stay."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.spark import redrive
+from penstock.spark.redrive import Plan, RedriveJob, Redriven, run_redrive
+from pyspark_penstock.client import ConnectionLost, RangeClient
+from tests.helpers.broker_process import BrokerProcess
+from tests.spark.dead_letter_tools import Undertaker
+from tests.spark.spark_tools import archive_environment, depth, publish
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def run(spark: SparkSession, job: RedriveJob, *, dry_run: bool = False) -> Redriven:
+    job.home.mkdir(parents=True, exist_ok=True)
+    return run_redrive(spark, job, lambda _: None, threading.Event(), dry_run=dry_run)
+
+
+def job_for(broker: BrokerProcess, queue: str, home: Path, **given: Any) -> RedriveJob:
+    usual: dict[str, Any] = {
+        "where": None, "to": "auto", "routing_key": None, "limit": None, "redrives_max": 2,
+    }  # fmt: skip
+    return RedriveJob(
+        broker.url, queue, home=home, master="", session_url=broker.url, **(usual | given)
+    )
+
+
+def test_chosen_ones_go_back_and_the_others_stay(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    work = Undertaker(broker.url, "work", "dead", exchange="jobs")
+    headers = {"n": 7, "deep": {"a": [True, "ä"]}, "CC": ["elsewhere"]}
+    for n in range(7):
+        given = dict(headers) if n == 3 else {"n": n}
+        work.publish(b"%d" % n, f"key.{n}", message_id=f"m{n}", headers=given, priority=4)
+    assert work.reject_all() == 7
+    work.wait_for(7)
+    publish(broker.url, "dead", [b"never died"])
+
+    where = "cast(body as string) in ('1', '3', '5', 'never died')"
+    job = job_for(broker, "dead", tmp_path, where=where, slice_messages=3)
+    would = run(spark, job, dry_run=True)
+    assert (would.moved, would.no_target, would.targets) == (3, 1, {"queue:work": 3})
+    assert depth(broker.url, "dead") == 8
+
+    done = run(spark, replace(job, limit=2))
+    assert (done.moved, done.targets) == (2, {"queue:work": 2})
+    done = run(spark, job)
+    assert (done.looked_at, done.moved, done.not_selected, done.no_target) == (6, 1, 4, 1)
+
+    back = work.take_all("work")
+    assert [body for body, *_ in back] == [b"1", b"3", b"5"]
+    _, properties, exchange, key = back[1]
+    assert (exchange, key) == ("", "work")
+    assert (properties.message_id, properties.priority, properties.delivery_mode) == ("m3", 4, 2)
+    assert properties.headers["n"] == 7
+    assert properties.headers["deep"] == {"a": [True, "ä"]}
+    assert properties.headers["x-redrive-count"] == "1"
+    assert properties.headers["x-death"][0]["reason"] == "rejected"
+    assert "CC" not in properties.headers
+    left = work.take_all("dead")
+    assert [body for body, *_ in left] == [b"0", b"2", b"4", b"6", b"never died"]
+    assert "x-redrive-count" not in left[0][1].headers
+    work.close()
+
+
+def test_who_was_sent_back_too_often_stays(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    work = Undertaker(broker.url, "hard", "hard.dead", exchange="hard.jobs")
+    work.publish(b"x", "some.key")
+    job = job_for(broker, "hard.dead", tmp_path, to="exchange:hard.jobs", redrives_max=1)
+    for expected in (1, 0):
+        assert work.reject_all() == 1
+        work.wait_for(1)
+        done = run(spark, job)
+        assert (done.moved, done.too_often) == (expected, 1 - expected)
+        if expected:
+            ((body, _, exchange, key),) = [work.peek("hard")]
+            assert (body, exchange, key) == (b"x", "hard.jobs", "some.key")
+    assert depth(broker.url, "hard.dead") == 1
+    work.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_around_the_publish_doubles_nothing(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+) -> None:
+    """It dies with a plan on disk: before the publish, or between publish and acknowledgement."""
+    work = Undertaker(broker.url, f"frail.{when}", f"frail.{when}.dead")
+    for n in range(4):
+        work.publish(b"%d" % n)
+    work.reject_all()
+    work.wait_for(4)
+    job = job_for(broker, work.dlq, tmp_path, where="body <> '3'")
+
+    def dies(*_: Any) -> int:
+        raise ConnectionLost("as if killed")
+
+    with monkeypatch.context() as crashing:
+        if when == "before":
+            crashing.setattr(redrive, "addressed", dies)
+        else:
+            crashing.setattr(RangeClient, "ack_some", dies)
+        with pytest.raises(ConnectionLost):
+            run(spark, job)
+    plan = Plan.read(tmp_path)
+    assert plan is not None
+    assert (plan.seq_ids, plan.done) == ([0, 1, 2], False)
+    assert depth(broker.url, work.work) == (0 if when == "before" else 3)
+
+    # Another choice now: what was begun is ended first, as it was begun.
+    done = run(spark, replace(job, where="false"))
+    assert (done.resumed, done.moved) == (3, 3)
+    assert [body for body, *_ in work.take_all(work.work)] == [b"0", b"1", b"2"]
+    assert [body for body, *_ in work.take_all(work.dlq)] == [b"3"]
+    work.close()
+
+
+# -- as a command ----------------------------------------------------------------------------
+
+
+def command(url: str, state: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*(sys.executable, "-m", "penstock", "pipeline", "dlq", "redrive", "--url", url), *more],
+        env=archive_environment() | {"XDG_STATE_HOME": str(state)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def test_the_command_sends_back_and_says_where(broker: BrokerProcess, tmp_path: Path) -> None:
+    work = Undertaker(broker.url, "plain", "plain.dead")
+    for n in range(3):
+        work.publish(b"%d" % n)
+    work.reject_all()
+    work.wait_for(3)
+    done = command(broker.url, tmp_path, "--queue", "plain.dead", "--limit", "2")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["moved"], told["left_in_queue"]) == (2, 1)
+    assert told["targets"] == {"queue:plain": 2}
+    assert depth(broker.url, "plain") == 2
+    work.close()
+
+
+@pytest.mark.parametrize(
+    "more,code,complaint",
+    [
+        (["--queue", "nobody"], 1, "no queue 'nobody' in vhost '/'"),
+        (["--queue", "q", "--to", "somewhere"], 2, "write exchange:NAME or queue:NAME"),
+        (["--queue", "q", "--to", "queue:q"], 2, "fed with its own messages"),
+        (["--queue", "q", "--to", "queue:nobody"], 1, "no queue 'nobody' to send to"),
+        (["--queue", "q", "--routing-key", "k"], 2, "goes with --to exchange"),
+        (["--queue", "q", "--max-redrives", "0"], 2, "0 is not in the range"),
+    ],
+)
+def test_wrong_usage_is_told_before_spark_starts(
+    broker: BrokerProcess, tmp_path: Path, more: list[str], code: int, complaint: str
+) -> None:
+    publish(broker.url, "q", [])
+    done = command(broker.url, tmp_path, *more)
+    assert done.returncode == code, done.stderr
+    assert complaint in " ".join(done.stderr.split())
