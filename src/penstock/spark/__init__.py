@@ -24,6 +24,16 @@
     event_frames  the broker's event log as a DataFrame
     latency     how long messages took
     flow        who blocked whom over time
+    browsing    looking at a queue of which nothing is taken
+    dead_letters  what x-death says, as columns
+    dlq_report, dlq_page  what lies in a dead-letter queue: counted, and as a page
+    html_report a report as one HTML file
+    redrive     dead letters go back, each once
+    sql_tables, sql_query  queue('orders') in SQL, and a query's rows as text
+    checking    is a body what a schema says?
+    validating  good messages here, bad ones there
+    state       where a pipeline without a table keeps its place
+    template    a project for Declarative Pipelines
 
 The data source itself is the package ``pyspark_penstock``, which stands alone so that a
 cluster can have it without the rest.  Nothing here imports pyspark before it is used.

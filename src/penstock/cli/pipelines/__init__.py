@@ -6,6 +6,10 @@
     archive   a queue into a table
     compact   many small files of a table into few
     replay    a table to a broker again
+    dlq       dead letters: a report, and back to where they came from
+    sql       a question to queues
+    validate  messages sorted by a schema
+    init      a project for Declarative Pipelines
     py_files  the archive that a cluster's workers need
     latency   how long messages took          flow      who blocked whom over time
     listing   what reports to a broker        event_source  what the two before share

@@ -47,6 +47,9 @@ PIPELINES: Final[dict[str, Entry]] = {
         "penstock.cli.pipelines.validate:validate",
         "Sort messages by a schema: good ones here, bad there.",
     ),
+    "init": Entry(
+        "penstock.cli.pipelines.init:init", "Write a project for Spark's Declarative Pipelines."
+    ),
 }
 
 

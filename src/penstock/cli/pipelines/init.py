@@ -1,0 +1,38 @@
+"""``penstock pipeline init``: a project for Spark's Declarative Pipelines."""
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import plain_path, say_summary
+
+EPILOG = """\b
+Then:
+  cd DIRECTORY
+  spark-pipelines run --conf spark.sql.catalogImplementation=hive
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Write a project for Spark's Declarative Pipelines.")
+@click.argument("directory")
+@click.option("--queue", default="orders", show_default=True, help="The queue it reads.")
+@click.option(
+    "--answers", default="orders.answers", show_default=True, help="The queue it writes to."
+)
+def init(directory: str, queue: str, answers: str) -> None:
+    """Write a project for Spark's Declarative Pipelines into a new DIRECTORY.
+
+    It reads a queue into a table and sends answers to another queue; its README says how to
+    run and change it.  Nothing is asked of a broker, and Spark is not needed.
+    """
+    from penstock.spark.template import NotEmpty, write_project
+
+    path = plain_path(directory)
+    try:
+        written = write_project(path, queue, answers)
+    except NotEmpty as error:
+        raise click.UsageError(str(error)) from error
+    except OSError as error:
+        raise Failure(f"cannot write the project: {error}", "name another directory") from error
+    for one in written:
+        click.echo(f"wrote {one}")
+    say_summary({"directory": path, "queue": queue, "answers": answers})
