@@ -13,7 +13,7 @@ from penstock.broker import staging as rules
 from penstock.broker.access import HASHING, User, hash_password
 from penstock.storage.definition_records import PermissionRecord, UserRecord
 from penstock.wire import range_frames as rf
-from penstock.wire import staging
+from penstock.wire import ranges, staging
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
@@ -472,6 +472,28 @@ def test_the_producer_used_longest_ago_is_forgotten_for_a_new_one(
         "third",
     ]
     check(node)
+
+
+# -- readers -----------------------------------------------------------------------------------
+
+
+def test_readers_of_ranges_see_what_no_crash_takes_back(node: QuietBroker) -> None:
+    """A reader notes how far it has read: what came again behind that would be read twice."""
+    end, reader = StagingEnd(node), StagingEnd(node)
+    reader.send(ranges.encode_open(ranges.OpenRequest("guest", "guest", "/", "q", ranges.READ)))
+    reader.expect(ranges.OPENED)
+    name = end.stage(0, "q", numbers(0, 5))
+    node.committer.hold = True
+    end.ask_commit(0, [name])
+    reader.send(ranges.encode_wait(0, 10_000))
+    node.tick(20)
+    assert node.broker.vhosts["/"].queues["q"].backing.ready_count() == 5
+    assert reader.silent()
+    node.committer.hold = False
+    node.committer.finish()
+    node.run()
+    node.tick(20)
+    assert ranges.decode_head(reader.expect(ranges.HEAD)).next_seq == 5
 
 
 # -- restarts ------------------------------------------------------------------------------------

@@ -229,6 +229,9 @@ class DeduplicatingBacking(BackingQueue):
     def next_seq_id(self) -> i64:
         return self._within.next_seq_id()
 
+    def firm_seq_id(self) -> i64:
+        return self._within.firm_seq_id()
+
     def floor_seq_id(self) -> i64:
         return self._within.floor_seq_id()
 

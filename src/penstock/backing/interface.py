@@ -139,6 +139,13 @@ class BackingQueue:
         """The number the next published message will get."""
         raise NotImplementedError
 
+    def firm_seq_id(self) -> i64:
+        """As far as no crash takes a message from its place to where it was before.
+
+        What was taken from elsewhere a moment ago has its place only when that is on disk.
+        """
+        return self.next_seq_id()
+
     def floor_seq_id(self) -> i64:
         """No ready message has a smaller number; equals ``next_seq_id`` when empty."""
         raise NotImplementedError

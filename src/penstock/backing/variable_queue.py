@@ -227,6 +227,9 @@ class VariableQueue(ExpiringMessages, BackingQueue):
     def next_seq_id(self) -> i64:
         return self._next_seq_id
 
+    def firm_seq_id(self) -> i64:
+        return self._first_unsafe()
+
     def floor_seq_id(self) -> i64:
         head = self._head()
         if head is not None:

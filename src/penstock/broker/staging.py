@@ -23,6 +23,10 @@ the disk at their own times; ``backing.returning`` sees to them (``ack_moved``, 
 only after the block's sync does a segment of the set lose a record, or one of a queue get it.
 Contents in the message store are not copied; their count moves within the same block.
 
+A consumer that got a message in the instants before that sync may get it again after a crash, as
+redelivered.  Readers of ranges do not see it until then (``BackingQueue.firm_seq_id``): what they
+note as read they never look at again.
+
 After a start what is left in decided sets is poured on.  Sets are dropped when they are poured
 and all of it is on disk; only then is "committed" said.
 

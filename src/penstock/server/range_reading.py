@@ -123,7 +123,7 @@ class ReadingDesk(RangeDesk):
         assert self._wait is not None
         start, deadline_ms = self._wait
         queue = self._opened_queue()
-        if queue.backing.next_seq_id() <= start and self.session.now_ms < deadline_ms:
+        if queue.backing.firm_seq_id() <= start and self.session.now_ms < deadline_ms:
             return
         self._wait = None
         self.session.send(ranges.encode_head(self._head(queue)))
@@ -232,9 +232,10 @@ class ReadingDesk(RangeDesk):
 
     def _head(self, queue: Queue) -> ranges.Head:
         backing = queue.backing
+        end = int(backing.firm_seq_id())  # what a reader notes as done must not come again
         return ranges.Head(
-            int(backing.floor_seq_id()),
+            min(int(backing.floor_seq_id()), end),
             self._leases.acked_below(queue),
-            int(backing.next_seq_id()),
+            end,
             int(backing.ready_count()),
         )
