@@ -28,7 +28,7 @@ from tests.spark.spark_tools import (
     table_rows,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 MESSAGES = int(os.environ.get("PENSTOCK_CLUSTER_MESSAGES", "60000"))
 DEPLOY = "org.apache.spark.deploy"
@@ -88,7 +88,7 @@ class Cluster:
         self._stack.callback(process.terminate)
 
     def _wait_for(self, name: str, words: str) -> None:
-        log, deadline = self._home / f"{name}.log", time.monotonic() + 60
+        log, deadline = self._home / f"{name}.log", time.monotonic() + 120
         while words not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
@@ -123,7 +123,7 @@ def test_two_workers_archive_a_queue_and_replay_it(
 
 def run(command: list[str]) -> dict[str, Any]:
     done = subprocess.run(
-        command, env=archive_environment(), capture_output=True, text=True, check=False, timeout=200
+        command, env=archive_environment(), capture_output=True, text=True, check=False, timeout=280
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -83,6 +83,8 @@ def local_session(
         "spark.driver.host": host,
         "spark.driver.bindAddress": host,
         "spark.driver.extraJavaOptions": _java_options(scratch, short=short),
+        # Python gives up on Java's socket after so long, which a busy machine needs.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.hadoop.fs.defaultFS": "file:///",
