@@ -135,10 +135,12 @@ def test_a_pipeline_that_keeps_running_stops_when_told(
 # -- answers that need no Spark --------------------------------------------------------------
 
 
-def test_nobody_at_that_address(tmp_path: Path) -> None:
+def test_nobody_at_that_address_is_told_at_once(tmp_path: Path) -> None:
+    began_s = time.monotonic()
     done = run(f"amqp://127.0.0.1:{free_port()}", "q", tmp_path / "t")
     assert done.returncode == 69
     assert "cannot connect to the broker" in done.stderr
+    assert time.monotonic() - began_s < 60, "only a query that runs has patience with a broker"
     assert not (tmp_path / "t").exists()
 
 

@@ -99,7 +99,8 @@ def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
     from pyspark_penstock.planner import subscribe as ask
 
     try:
-        settings = parse_options({**options, "url": common.url})
+        # A user at the shell is told at once; the query itself is patient.
+        settings = parse_options({**options, "url": common.url, "reconnectTimeout": "0ms"})
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     with asking_broker():
