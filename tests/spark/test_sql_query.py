@@ -10,10 +10,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pika
 import pytest
 
 from penstock.spark import sql_query
 from penstock.spark.sql_tables import rewrite
+from pyspark_penstock import client
+from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import archive_environment, depth, publish
 
@@ -53,6 +56,22 @@ def test_queues_are_tables_and_stay_as_they_are(spark: SparkSession, broker: Bro
     query = "select count(*) from queue('asked') a, queue('asked') b"
     assert ask(spark, broker.url, query) == [(36,)]
     assert (depth(broker.url, "asked"), depth(broker.url, "answered")) == (6, 2)
+
+
+def test_a_channel_of_a_topic_is_a_table_if_it_is_there(
+    spark: SparkSession, own_broker: BrokerProcess
+) -> None:
+    url = own_broker.url
+    endpoint = parse_url(url)
+    client.subscribe(endpoint, client.BY_TOPIC, ("clicks", "lake"), make=True)
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    for n in range(3):
+        connection.channel().basic_publish("nsq.clicks", "", b"%d" % n)
+    connection.close()
+    query = "select cast(body as string) from topic('clicks', 'lake') order by 1"
+    assert ask(spark, url, query) == [("0",), ("1",), ("2",)]
+    with pytest.raises(client.Refused):
+        sql_query.extents(url, rewrite("select 1 from topic('clicks', 'nobody')"))
 
 
 # -- rows as text ----------------------------------------------------------------------------

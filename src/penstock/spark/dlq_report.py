@@ -64,8 +64,10 @@ def _few_partitions(spark: "SparkSession") -> Iterator[None]:
     name = "spark.sql.shuffle.partitions"
     before = spark.conf.get(name)
     spark.conf.set(name, spark.sparkContext.defaultParallelism)
-    yield
-    spark.conf.set(name, before or "200")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before or "200")
 
 
 def _asked(letters: "DataFrame", extent: Extent, job: ReportJob) -> dict[str, Any]:

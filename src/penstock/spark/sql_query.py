@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from penstock.spark.browsing import Extent, browse, look
 from penstock.spark.html_report import visible
 from penstock.spark.sql_tables import Place, Rewritten, columns
-from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS
+from pyspark_penstock.client import BY_TOPIC, subscribe
+from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,11 +27,15 @@ TABLE_ROWS_AHEAD = 200
 
 def extents(url: str, query: Rewritten) -> dict[str, Extent]:
     """Of each queue what it holds now; raises what the client raises."""
-    return {
-        view: look(url, place.names[0])
-        for view, place in query.views.items()
-        if place.kind == "queue"
-    }
+    return {view: look(url, _queue_of(url, place)) for view, place in query.views.items()}
+
+
+def _queue_of(url: str, place: Place) -> str:
+    """The channel of a topic is a queue, too; it is not made for a question."""
+    if place.kind == "queue":
+        return place.names[0]
+    (queue,) = subscribe(parse_url(url), BY_TOPIC, place.names, make=False)
+    return queue
 
 
 def run(
@@ -42,29 +47,10 @@ def run(
 ) -> "DataFrame":
     """One row more than ``limit`` tells that there are more."""
     wanted = columns(query, COLUMNS, DEFAULT_COLUMNS)
-    for view, place in query.views.items():
-        table = _table(spark, place, found.get(view), wanted, url)
-        table.createOrReplaceTempView(view)
+    for view, extent in found.items():
+        browse(spark, extent, wanted, url).createOrReplaceTempView(view)
     frame = spark.sql(query.text)
     return frame if limit is None else frame.limit(limit + 1)
-
-
-def _table(
-    spark: "SparkSession",
-    place: Place,
-    extent: Extent | None,
-    wanted: Sequence[str],
-    url: str | None,
-) -> "DataFrame":
-    if extent is not None:
-        return browse(spark, extent, wanted, url)
-    reader = spark.read.format("penstock").option("columns", ",".join(wanted))
-    if url is not None:
-        reader = reader.option("url", url)
-    names = dict(zip(("topic", "channel"), place.names, strict=False))
-    for name, value in names.items():
-        reader = reader.option(name, value)
-    return reader.load()
 
 
 # -- rows as text ----------------------------------------------------------------------------

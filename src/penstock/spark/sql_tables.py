@@ -43,7 +43,7 @@ class Rewritten(NamedTuple):
     starred: bool  # a star that may mean all columns
 
 
-ARGUMENTS = {"queue": ("queue('name')", 1, 1), "topic": ("topic('name', 'channel')", 1, 2)}
+ARGUMENTS = {"queue": ("queue('name')", 1, 1), "topic": ("topic('name', 'channel')", 2, 2)}
 BEGINNINGS = ("select", "with", "from", "values", "explain", "(")
 TABLES_END = frozenset(
     (

@@ -104,8 +104,7 @@ def _show_plan(query: "Rewritten", found: "dict[str, Extent]") -> None:
     from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS
 
     tables = {
-        view: {"kind": place.kind, "names": place.names}
-        | ({"ready": found[view].ready} if view in found else {})
+        view: {"kind": place.kind, "names": place.names} | {"ready": found[view].ready}
         for view, place in query.views.items()
     }
     read = columns(query, COLUMNS, DEFAULT_COLUMNS)
