@@ -2,8 +2,9 @@
 
 In: ``properties_raw`` of a message (flags and properties) and headers to add.  Out: the same
 bytes but for the table of headers: those of the same names are replaced, and CC and BCC are left
-out, since they would send copies of a message to whom it went the first time.  Every other
-value keeps its type, which columns of text cannot do.
+out, since they would send copies of a message to whom it went the first time.  So is ``user_id``:
+a broker accepts only the name of who publishes.  Every other value keeps its type, which columns of
+text cannot do.
 
 Bytes nobody can decode are sent as they are, as the broker took them the first time.
 """
@@ -14,6 +15,12 @@ from collections.abc import Mapping
 from pyspark_penstock.properties import Unreadable, _field, _short_text
 
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS = 0x8000, 0x4000, 0x2000
+USER_ID = 0x0010
+BETWEEN = (
+    *((0x1000, 1), (0x0800, 1), (0x0400, 0), (0x0200, 0)),
+    *((0x0100, 0), (0x0080, 0), (0x0040, 8), (0x0020, 0)),
+)
+"""Properties behind the headers and before the user, with their size; 0 = a short string."""
 COPIES = ("CC", "BCC")
 DEPTH = 1
 """Of the values in a message's own table."""
@@ -43,8 +50,23 @@ def _with_headers(raw: bytes, added: Mapping[str, str | None]) -> bytes:
             raise Unreadable("the headers are cut short")
         kept = _kept(raw, at + 4, end, added)
     table = kept + b"".join(_text_field(name, text) for name, text in added.items())
-    head = struct.pack(">H", flags | HEADERS) + raw[2:at]
-    return head + struct.pack(">I", len(table)) + table + raw[end:]
+    rest = raw[end:]
+    if flags & USER_ID:
+        rest = _without_user(rest, flags)
+    if not table and not flags & HEADERS:
+        return struct.pack(">H", flags & ~USER_ID) + raw[2:at] + rest
+    head = struct.pack(">H", (flags | HEADERS) & ~USER_ID) + raw[2:at]
+    return head + struct.pack(">I", len(table)) + table + rest
+
+
+def _without_user(rest: bytes, flags: int) -> bytes:
+    """``rest`` begins behind the headers."""
+    at = 0
+    for flag, size in BETWEEN:
+        if flags & flag:
+            at = at + size if size else _short_text(rest, at)[1]
+    _, end = _short_text(rest, at)
+    return rest[:at] + rest[end:]
 
 
 def _kept(raw: bytes, at: int, end: int, added: Mapping[str, str | None]) -> bytes:

@@ -59,6 +59,23 @@ def test_headers_of_the_same_name_are_replaced_and_copies_are_not_sent_again() -
     }
 
 
+def test_who_published_first_is_left_out() -> None:
+    """The broker would refuse another's name."""
+    others = {
+        "content_type": "t", "headers": {"a": "1"}, "delivery_mode": 2, "priority": 1,
+        "correlation_id": "c", "reply_to": "r", "expiration": "5", "message_id": "m",
+        "timestamp": 7, "type": "y", "app_id": "p", "cluster_id": "z",
+    }  # fmt: skip
+    for kept in (others, {"app_id": "p"}, {"headers": {"a": "1"}}, {}):
+        before = raw(user_id="bob", **kept)
+        assert with_headers(before, {}) == raw(**kept)
+
+
+def test_without_anything_to_change_the_bytes_are_the_same() -> None:
+    for properties in ({}, {"type": "x"}, {"headers": {}}, {"headers": TYPES}):
+        assert with_headers(raw(**properties), {}) == raw(**properties)
+
+
 @pytest.mark.parametrize("data", [b"", b"\x20\x00\x00\x00\x00\x09abc", b"\x80\x00\x09x"])
 def test_what_nobody_can_decode_stays_as_it_is(data: bytes) -> None:
     assert with_headers(data, {"a": "1"}) == data

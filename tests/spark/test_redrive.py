@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pika
 import pytest
 
 from penstock.spark import redrive
-from penstock.spark.redrive import Plan, RedriveJob, Redriven, run_redrive
+from penstock.spark.redrive import Plan, RedriveJob, Redriven, opened, run_redrive
 from pyspark_penstock.client import ConnectionLost, RangeClient
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker
@@ -27,7 +28,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 def run(spark: SparkSession, job: RedriveJob, *, dry_run: bool = False) -> Redriven:
     job.home.mkdir(parents=True, exist_ok=True)
-    return run_redrive(spark, job, lambda _: None, threading.Event(), dry_run=dry_run)
+    with opened(job, dry_run=dry_run) as reader:
+        return run_redrive(spark, job, reader, lambda _: None, threading.Event(), dry_run=dry_run)
 
 
 def job_for(broker: BrokerProcess, queue: str, home: Path, **given: Any) -> RedriveJob:
@@ -162,6 +164,20 @@ def test_the_command_sends_back_and_says_where(broker: BrokerProcess, tmp_path: 
     assert told["targets"] == {"queue:plain": 2}
     assert depth(broker.url, "plain") == 2
     work.close()
+
+
+def test_a_queue_with_consumers_is_refused_before_spark_starts(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    channel.queue_declare("busy", durable=True)
+    channel.basic_consume("busy", lambda *_: None)
+    done = command(broker.url, tmp_path, "--queue", "busy")
+    connection.close()
+    assert done.returncode == 1
+    assert "has consumers" in done.stderr
+    assert "cancel its consumers" in done.stderr
 
 
 @pytest.mark.parametrize(

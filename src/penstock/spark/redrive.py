@@ -102,25 +102,30 @@ class Plan:
         write_synced(home / "plan.json", json.dumps(vars(self)))
 
 
+def opened(job: RedriveJob, *, dry_run: bool) -> RangeClient:
+    """The line to the queue: with its lease, unless it is only looked at."""
+    mode = BROWSE if dry_run else READ
+    return RangeClient(parse_url(job.url), job.queue, mode, force=job.take_over and not dry_run)
+
+
 def run_redrive(
     spark: "SparkSession",
     job: RedriveJob,
+    reader: RangeClient,
     on_slice: Callable[[int], None],
     stopping: threading.Event,
     *,
     dry_run: bool = False,
 ) -> Redriven:
-    """Until the end the queue had at the start, ``limit``, or ``stopping``."""
+    """Until the end the queue had when ``reader`` opened it, ``limit``, or ``stopping``."""
     done = Redriven()
-    if dry_run:
-        with explained(), RangeClient(parse_url(job.url), job.queue, BROWSE) as looker:
-            _Redrive(spark, job, looker, done).look(on_slice)
-        return done
-    opened = RangeClient(parse_url(job.url), job.queue, READ, force=job.take_over)
-    with explained(), opened as reader:
+    with explained():
         redrive = _Redrive(spark, job, reader, done)
-        redrive.resume()
-        redrive.run(on_slice, stopping)
+        if dry_run:
+            redrive.look(on_slice)
+        else:
+            redrive.resume()
+            redrive.run(on_slice, stopping)
     return done
 
 

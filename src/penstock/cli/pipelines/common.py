@@ -195,6 +195,7 @@ def asking_broker() -> Iterator[None]:
     advice = {
         client.NOT_FOUND: "declare the queue first; 'penstock queues' lists those there are",
         client.ACCESS_REFUSED: "check user and password in --url or PENSTOCK_URL",
+        client.LOCKED: "cancel its consumers and settle what they hold, or stop the other pipeline",
         client.MALFORMED: "the port in --url must be the AMQP port of a Penstock",
     }
     try:

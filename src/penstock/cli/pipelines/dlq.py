@@ -297,12 +297,13 @@ def _in_session(
     job: "RedriveJob", on_slice: Any, stopping: Any, common: Common, *, short: int
 ) -> "Redriven":
     from penstock.spark.pipeline import session
-    from penstock.spark.redrive import run_redrive
+    from penstock.spark.redrive import opened, run_redrive
     from penstock.spark.state import locked
 
     name = f"penstock dlq redrive {job.queue}"
     with (
         locked(job.home, f"redrive of '{job.queue}'"),
+        opened(job, dry_run=common.dry_run) as reader,
         session(name, job.master, job.url, job.home, short=short <= SHORT_MESSAGES_MAX) as spark,
     ):
-        return run_redrive(spark, job, on_slice, stopping, dry_run=common.dry_run)
+        return run_redrive(spark, job, reader, on_slice, stopping, dry_run=common.dry_run)
