@@ -11,23 +11,15 @@
     delta       the same for a Delta table
     compaction  many small files become few
     replay      a table's messages go to a broker again
-    java      finds a Java that Spark can run on, down to the one pip installs
-    session   an embedded local Spark that listens on loopback only
-    landing   how a batch becomes a file of a table, once and for good
-    pipeline  what all pipelines share: lives of a query, hopeless errors, stopping
-    archive   a queue into a Parquet table; ``penstock pipeline archive`` runs it
-    progress  tells the broker of every batch
-    event_frames  the broker's event log as a DataFrame
-    latency   how long messages took            flow      who blocked whom over time
-    html_page  reports as one file
     progress    tells the broker of every batch
     event_frames  the broker's event log as a DataFrame
     latency     how long messages took
     flow        who blocked whom over time
+    html_page   the pages of these two
     browsing    looking at a queue of which nothing is taken
     dead_letters  what x-death says, as columns
     dlq_report, dlq_page  what lies in a dead-letter queue: counted, and as a page
-    html_report a report as one HTML file
+    html_report a report as one HTML file: charts, each with its table
     redrive     dead letters go back, each once
     sql_tables, sql_query  queue('orders') in SQL, and a query's rows as text
     checking    is a body what a schema says?
