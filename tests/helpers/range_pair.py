@@ -10,6 +10,7 @@ from penstock.wire import range_frames as rf
 from penstock.wire import staging
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
+from tests.helpers.range_grace import LEASE_GRACE_MS
 
 
 class Answered(Exception):
@@ -36,7 +37,7 @@ class StagingEnd(ClientEnd):
     """One connection, logged in."""
 
     def __init__(self, node: QuietBroker, user: str = "guest") -> None:
-        session = RangeSession(node.broker, RangeLeases(), peer_is_loopback=True)
+        session = RangeSession(node.broker, RangeLeases(LEASE_GRACE_MS), peer_is_loopback=True)
         session.channels = {}  # type: ignore[attr-defined]
         super().__init__(node, session)  # type: ignore[arg-type]
         node.clients.append(self)

@@ -14,6 +14,7 @@ from penstock.server.range_session import OPEN_TIMEOUT_MS, RangeSession
 from penstock.wire import range_frames
 from penstock.wire.amqp.ledger import ALL_OPEN, SPARSE_MIN, DeliveryLedger
 from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.range_grace import LEASE_GRACE_MS
 
 
 @pytest.fixture
@@ -192,7 +193,7 @@ def test_an_output_buffer_that_grew_is_renewed_everywhere(node: QuietBroker) -> 
 
 
 def test_a_range_reader_that_never_opens_is_sent_away(node: QuietBroker) -> None:
-    session = RangeSession(node.broker, RangeLeases(), True)
+    session = RangeSession(node.broker, RangeLeases(LEASE_GRACE_MS), True)
     session.receive(range_frames.MAGIC, node.now_ms)
     session.tick(node.now_ms)
     session.tick(node.now_ms + OPEN_TIMEOUT_MS)
@@ -202,7 +203,7 @@ def test_a_range_reader_that_never_opens_is_sent_away(node: QuietBroker) -> None
 
 
 def test_a_waiting_range_reader_that_is_lost_waits_no_more(node: QuietBroker) -> None:
-    session: Any = RangeSession(node.broker, RangeLeases(), True)
+    session: Any = RangeSession(node.broker, RangeLeases(LEASE_GRACE_MS), True)
     session._at._wait = (0, node.now_ms + 1000)
     assert session.has_waiters
     session.lost(node.now_ms)

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.access import User
-from penstock.server.range_leases import LEASE_GRACE_MS, RangeLeases
+from penstock.server.range_leases import RangeLeases
 from penstock.server.range_session import RangeSession
 from penstock.wire import range_frames, ranges, subscriptions
 from penstock.wire.subscriptions import BY_EXCHANGE, BY_QUEUES, BY_TOPIC
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.nsq_pair import NsqBroker
+from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.helpers.sim_files import SimFileSystem
 
 QUEUE = "spark.events:lake"
@@ -72,7 +73,7 @@ class Told(Exception):
 class Room:
     def __init__(self, node: QuietBroker) -> None:
         self.node = node
-        self.leases = RangeLeases()
+        self.leases = RangeLeases(LEASE_GRACE_MS)
         self.client = node.client()
 
     def subscribe(self, by: int, *names: str, make: bool = True, user: str = "guest") -> list[str]:
@@ -326,7 +327,7 @@ def test_a_lease_nobody_returns_to_ends(tmp_path: Path) -> None:
     newer = Peer(room.node, room.leases)
     assert newer.open("q") > token, "an orphan is anybody's"
     newer.session.lost(room.node.now_ms)
-    later = RangeLeases()
+    later = RangeLeases(LEASE_GRACE_MS)
     room.node.broker.vhosts["/"].queues["q"].close_range_lease(token + 1)
     later.adopt(room.node.broker, room.node.now_ms)
     assert room.node.broker.vhosts["/"].queues["q"].is_leased

@@ -24,6 +24,7 @@ from penstock.server.range_leases import RangeLeases
 from penstock.server.range_session import RangeSession
 from pyspark_penstock.options import Endpoint
 from tests.helpers.engines import transient_backing
+from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.helpers.raw_codec import content_frames, short_string
 
 TICK_S = 0.02
@@ -86,7 +87,7 @@ class RangeHost:
 
     def __init__(self) -> None:
         self.hall = QueueHall()
-        self.leases = RangeLeases()
+        self.leases = RangeLeases(LEASE_GRACE_MS)
         self.lock = threading.Lock()
         self.accepted = 0
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pika
 import pytest
 
-from penstock.server.range_leases import LEASE_GRACE_MS
 from pyspark_penstock import client
 from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.live_broker import LiveBroker
 from tests.spark.spark_tools import publish
+
+GRACE_MS = 4000
 
 
 def consumes(url: str, queue: str) -> bool:
@@ -25,12 +28,19 @@ def consumes(url: str, queue: str) -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.fixture
+def broker() -> Iterator[BrokerProcess]:
+    broker = LiveBroker(arguments=("--range-lease-grace-ms", str(GRACE_MS)))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
 def test_a_queue_left_by_its_reader_is_free_after_the_grace_time(broker: BrokerProcess) -> None:
     publish(broker.url, "left", [b"x"])
     reader = client.RangeClient(parse_url(broker.url), "left", client.READ)
     assert not consumes(broker.url, "left")
     reader.abandon()
     assert not consumes(broker.url, "left")
-    time.sleep(LEASE_GRACE_MS / 1000 + 3)
+    time.sleep(GRACE_MS / 1000 + 3)
     assert consumes(broker.url, "left")

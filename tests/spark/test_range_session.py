@@ -13,9 +13,10 @@ import penstock
 from penstock.core.errors import ResourceLocked
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.server import range_reading, range_session
-from penstock.server.range_leases import LEASE_GRACE_MS, RangeLeases
+from penstock.server.range_leases import RangeLeases
 from penstock.server.range_session import RangeSession
 from penstock.wire import range_frames, ranges
+from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.spark.range_host import QueueHall
 
 NOW = 5_000_000
@@ -28,7 +29,7 @@ class Room:
         self.hall = QueueHall()
         self.queue = self.hall.declare("q")
         self.hall.publish("q", [b"m%d" % n for n in range(10)])
-        self.leases = RangeLeases()
+        self.leases = RangeLeases(LEASE_GRACE_MS)
 
     def session(self) -> RangeSession:
         hall: Any = self.hall

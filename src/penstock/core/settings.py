@@ -201,6 +201,14 @@ class Settings(NsqSettings, NsqHttpSettings, EventSettings):
         "Largest message body; a larger one closes the channel with 406.",
         unit="bytes",
     )
+    range_lease_grace_ms = Integer(
+        60_000,
+        1,
+        86_400_000,
+        "How long a queue stays reserved for a Spark query whose connection has ended, so that a"
+        " restart finds it free of others.",
+        unit="ms",
+    )
     staged_set_ttl_s = Integer(
         86_400,
         60,

@@ -4,7 +4,7 @@ A queue has one owner at a time: AMQP consumers, or one reader of ranges.  The q
 knows the newest token and refuses consumers meanwhile; this table knows which connection
 stands behind the token:
 
-    free ──READ──► held ──connection lost──► orphaned ──LEASE_GRACE_MS──► free
+    free ──READ──► held ──connection lost──► orphaned ──── grace_ms ────► free
                     ▲ └──────CLOSE─────────────│───────────────────────► free
                     └──READ with its token─────┘      (READ without a token: a new token)
 
@@ -24,7 +24,6 @@ from penstock.core.errors import BrokerError, ResourceLocked
 from penstock.queues.queue import Queue
 from penstock.storage.range_readers import RangeReaders
 
-LEASE_GRACE_MS: Final = 60_000
 BLOCK_BYTES_AT_ONCE: Final = 2 * 1024 * 1024
 
 
@@ -73,7 +72,8 @@ class _Lease:
 class RangeLeases:
     """Who reads which queue by ranges, and how far it has acknowledged; one per node."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace_ms: int) -> None:
+        self._grace_ms = grace_ms
         self._leases: dict[str, _Lease] = {}
         self.budget = BlockBudget()
         self._acked_below: dict[str, int] = {}
@@ -169,7 +169,7 @@ class RangeLeases:
     def tick(self, now_ms: int) -> None:
         """End the leases nobody came back for; call about once a second."""
         for incarnation, lease in list(self._leases.items()):
-            if lease.owner is None and now_ms - lease.orphaned_at_ms >= LEASE_GRACE_MS:
+            if lease.owner is None and now_ms - lease.orphaned_at_ms >= self._grace_ms:
                 self._end(incarnation, lease)
 
     def _end(self, incarnation: str, lease: _Lease) -> None:

@@ -55,7 +55,7 @@ class Sessions:
         self._broker = broker
         self._tell_cancelled = tell_cancelled
         self._nsq = nsq
-        self._leases = RangeLeases()
+        self._leases = RangeLeases(settings.range_lease_grace_ms)
         self._limits = Limits(
             settings.channel_max,
             settings.frame_max,
