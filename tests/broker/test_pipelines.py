@@ -93,6 +93,17 @@ def test_the_last_batches_are_kept_and_a_new_run_begins_anew() -> None:
     assert ([one["batch"] for one in row["last_batches"]], row["rows"]) == ([30], 2)
 
 
+def test_a_report_that_names_no_run_belongs_to_the_one_under_way() -> None:
+    registry = PipelineRegistry()
+    vhost = a_vhost(orders=(0, 0))
+    registry.report(told(batch=0, rows=1), a_user(), vhost, START_MS)
+    registry.report(told(run="a", batch=1, rows=1), a_user(), vhost, START_MS)
+    registry.report(told(state="done"), a_user(), vhost, START_MS)
+    registry.report(told(run="a", batch=2, rows=1), a_user(), vhost, START_MS)
+    row = the_row(registry, vhost, START_MS)
+    assert (row["run"], row["rows"], row["batches"]) == ("a", 3, 3)
+
+
 def test_who_may_neither_read_nor_write_a_queue_may_not_report_on_it() -> None:
     registry = PipelineRegistry()
     stranger = a_user(read="^other$")

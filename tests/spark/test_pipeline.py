@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.inspect import Management
 from tests.helpers.broker_process import BrokerProcess, free_port
+from tests.helpers.live_broker import LiveBroker
 from tests.spark.spark_tools import (
     archive_command,
     archive_environment,
@@ -66,6 +68,15 @@ def test_a_queue_lands_and_the_next_run_adds_what_is_new(
         "batch 1: 100 messages",
         "batch 2: 50 messages",
     ]
+    if isinstance(broker, LiveBroker):
+        (report,) = Management(broker.http_url, "guest", "guest").get("/api/penstock/pipelines")
+        assert (report["name"], report["kind"], report["state"]) == (
+            "archive orders",
+            "archive",
+            "done",
+        )
+        assert (report["batches"], report["rows"], report["batch"]) == (3, 250, 2)
+        assert (report["queues"], report["to_drain_s"]) == (["orders"], 0.0)
     publish(broker.url, "orders", [b"%d" % n for n in range(250, 260)])
     second = run(broker.url, "orders", table, "-o", "json")
     assert summary(second)["messages"] == 10

@@ -73,6 +73,7 @@ class Pipeline:
 
     def __init__(self, told: Told, user: str, vhost: str, now_ms: int) -> None:
         self.told = told
+        self.run = told.run
         self.user = user
         self.vhost = vhost
         self.since_ms = now_ms
@@ -80,6 +81,10 @@ class Pipeline:
         self.rows = 0
         self.batch_count = 0
         self.batches: deque[Batch] = deque(maxlen=BATCHES_KEPT)
+
+    def is_another_run(self, run: str) -> bool:
+        """A report that names none belongs to the one under way."""
+        return run != "" and self.run not in ("", run)
 
     def is_over(self, now_ms: int) -> bool:
         kept_ms = ENDED_KEPT_MS if self.told.state in ENDED else SILENT_KEPT_MS
@@ -106,11 +111,12 @@ class PipelineRegistry:
         pipeline = self._pipelines.get(key)
         if pipeline is not None and pipeline.user != user.name:
             raise AccessRefused(f"pipeline '{told.name}' is reported by user '{pipeline.user}'")
-        if pipeline is None or (told.run and told.run != pipeline.told.run):
+        if pipeline is None or pipeline.is_another_run(told.run):
             if pipeline is None and len(self._pipelines) >= PIPELINES_MAX:
                 self._make_room()
             pipeline = self._pipelines[key] = Pipeline(told, user.name, vhost.name, now_ms)
         pipeline.told = told
+        pipeline.run = told.run or pipeline.run
         pipeline.at_ms = now_ms
         if told.batch is not None:
             _, published = _depth_of(vhost, told.queues)
@@ -173,7 +179,7 @@ def _row(pipeline: Pipeline, vhost: Vhost, now_ms: int) -> Row:
         "group": told.group,
         "queues": list(told.queues),
         "state": pipeline.state(now_ms),
-        "run": told.run,
+        "run": pipeline.run,
         "since_ms": pipeline.since_ms,
         "reported_ms": pipeline.at_ms,
         "batch": None if last is None else last.number,

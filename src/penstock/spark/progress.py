@@ -10,6 +10,7 @@ never a batch.
 
 import contextlib
 import json
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +18,12 @@ from pyspark_penstock.report_client import Reporter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+LAST_WORDS_S = 2.0
+NAME_MAX = 255
+QUEUES_MAX = 64
+"""What the broker takes (``wire.reports``): a longer name is cut, more queues are not counted."""
 
 
 class Progress:
@@ -34,6 +41,7 @@ class Progress:
 
     def close(self, state: str | None = None, error: str = "") -> None:
         """The end; ``state`` (done or failed) when no query has said it by itself."""
+        self._hear_out()
         with contextlib.suppress(Exception):  # its Java may be gone
             self._spark.streams.removeListener(self._listener)
         if state is not None:
@@ -44,7 +52,15 @@ class Progress:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close()
+        self.close("done" if error is None else "failed", "" if error is None else str(error))
+
+    def _hear_out(self) -> None:
+        """Spark tells its listeners of a query's last batch a moment after it has ended."""
+        until_s = time.monotonic() + LAST_WORDS_S
+        with contextlib.suppress(Exception):  # its Java may be gone
+            active = {str(query.runId) for query in self._spark.streams.active}
+            while self._listener.running - active and time.monotonic() < until_s:
+                time.sleep(0.02)
 
 
 def report_progress(
@@ -58,7 +74,8 @@ def report_progress(
     query_name: str | None = None,
 ) -> Progress:
     """Report all batches of a session, or those of the query ``query_name``, as ``name``."""
-    reporter = Reporter(url, name=name, kind=kind, group=group, queues=list(queues))
+    told = {"name": name[:NAME_MAX], "kind": kind, "group": group}
+    reporter = Reporter(url, **told, queues=list(queues)[:QUEUES_MAX])
     return Progress(spark, reporter, query_name)
 
 
@@ -70,11 +87,13 @@ def _listener(reporter: Reporter, query_name: str | None) -> Any:
 
         def __init__(self) -> None:
             self._others: set[str] = set()  # queries that are none of ours
+            self.running: set[str] = set()  # runs whose end was not heard of yet
 
         def onQueryStarted(self, event: Any) -> None:
             if query_name is not None and event.name != query_name:
                 self._others.add(str(event.id))
                 return
+            self.running.add(str(event.runId))
             reporter.tell(state="running", run=str(event.runId))
 
         def onQueryProgress(self, event: Any) -> None:
@@ -92,6 +111,7 @@ def _listener(reporter: Reporter, query_name: str | None) -> Any:
             error = str(event.exception or "")
             state = "failed" if error else "done"
             reporter.tell(state=state, run=str(event.runId), error=error[:4000])
+            self.running.discard(str(event.runId))
 
     return Listener()
 
