@@ -1,6 +1,6 @@
 """``penstock pipeline compact``: few large files instead of many, beside writers and readers.
 
-Needs neither a broker nor Spark.
+Needs neither a broker nor Java.
 """
 
 import time
