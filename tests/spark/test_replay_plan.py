@@ -1,0 +1,74 @@
+"""Replays without Spark: when a slice is due, and what may be begun or gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
+
+from pyarrow import parquet  # noqa: E402
+
+from penstock.spark import replay  # noqa: E402
+from penstock.spark.replay import CannotReplay, Pace, Plan, ReplayJob, check_replay  # noqa: E402
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> ReplayJob:
+    parquet.write_table(pa.table({"seq_id": [1]}), tmp_path / "a.parquet")
+    return ReplayJob("amqp://x", "local", tmp_path, "again", {"queue": "q"})
+
+
+def slices(*rows_and_seconds: tuple[int, float]) -> list[dict[str, object]]:
+    return [{"first": [], "rows": rows, "at_us": at_s * 1e6} for rows, at_s in rows_and_seconds]
+
+
+PARTS = slices((10, 1000.0), (20, 1030.0), (5, 1040.0))
+
+
+@pytest.mark.parametrize(
+    "pace, done, due_s",
+    [
+        ({}, 0, [0, 0, 0]),
+        ({"rate": 5.0}, 0, [0, 2, 6]),  # behind what was sent before
+        ({"speed": 10.0}, 0, [0, 3, 4]),  # as they came, ten times as fast
+        ({"rate": 5.0}, 1, [0, 0, 4]),  # resumed: the clock begins with what is left
+        ({"speed": 10.0}, 1, [0, 0, 1]),
+    ],
+)
+def test_a_slice_is_due_by_rate_or_by_speed(
+    job: ReplayJob,
+    monkeypatch: pytest.MonkeyPatch,
+    pace: dict[str, float],
+    done: int,
+    due_s: list[float],
+) -> None:
+    monkeypatch.setattr(replay.time, "monotonic", lambda: 500.0)
+    paced = Pace(replace(job, **pace), Plan("t", {}, PARTS, done))  # type: ignore[arg-type]
+    assert [paced.wait_s(number) for number in range(3)] == pytest.approx(due_s)
+
+
+def test_a_plan_survives_and_is_held_to(job: ReplayJob) -> None:
+    assert check_replay(job) is None
+    path = job.home / "plan.json"
+    Plan("t", job.choice(), PARTS, 1).write(path)
+    with pytest.raises(CannotReplay, match="has sent 1 of 3 slices") as told:
+        check_replay(job)
+    assert "--resume" in told.value.fix
+    resumed = check_replay(replace(job, resume=True))
+    assert resumed == Plan("t", job.choice(), PARTS, 1)
+    with pytest.raises(CannotReplay, match="another choice"):
+        check_replay(replace(job, resume=True, where="true"))
+    with pytest.raises(CannotReplay, match="another choice"):
+        check_replay(replace(job, resume=True, target={"queue": "other"}))
+    Plan("t", job.choice(), PARTS, 3).write(path)
+    with pytest.raises(CannotReplay, match="is done"):
+        check_replay(replace(job, resume=True))
+    check_replay(replace(job, name="once-more"))
+
+
+def test_a_resumed_replay_may_go_at_another_pace(job: ReplayJob) -> None:
+    Plan("t", job.choice(), PARTS, 1).write(job.home / "plan.json")
+    assert check_replay(replace(job, resume=True, rate=100.0)) is not None
