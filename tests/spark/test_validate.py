@@ -6,13 +6,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
 
+from penstock.spark.validating import Target, ValidateJob, start
+from pyspark_penstock.client import give_back
+from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import archive_environment, depth, publish, require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -88,6 +94,32 @@ def test_good_and_bad_go_their_ways_and_nothing_is_left(
         "x-error-path": "/id",
     }
     assert bad[1][1].message_id == "m5"
+
+
+def test_a_lost_commit_log_neither_loses_nor_doubles(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """As after a kill between the broker's commit and Spark's: the batch comes again."""
+    publish(broker.url, "sorted.good", [])
+    publish(broker.url, "sorted.bad", [])
+    publish(broker.url, "sorted", [b'{"id": %d}' % n for n in range(5)] + [b"{}"])
+    job = ValidateJob(
+        broker.url, "sorted", SCHEMA, Target("", "sorted.good"), Target("", "sorted.bad"),
+        tmp_path, 100, None, "",
+    )  # fmt: skip
+    for more in ([], [b'{"id": 5}', b"no"]):
+        publish(broker.url, "sorted", more)
+        start(spark, job, SCHEMA, broker.url).awaitTermination()
+        give_back(parse_url(broker.url), "sorted")
+        commits = tmp_path / "checkpoint" / "commits"
+        for note in ("0", ".0.crc"):
+            (commits / note).unlink()
+    good = [body for _, _, body in take_all(broker.url, "sorted.good")]
+    assert good == [b'{"id": %d}' % n for n in range(6)]
+    bad = take_all(broker.url, "sorted.bad")
+    assert [body for _, _, body in bad] == [b"{}", b"no"]
+    assert [one.headers["x-error-path"] for _, one, _ in bad] == ["", ""]
+    assert depth(broker.url, "sorted") == 0
 
 
 @pytest.mark.parametrize(

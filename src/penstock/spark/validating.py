@@ -24,7 +24,6 @@ from pyspark_penstock.client import give_back
 from pyspark_penstock.options import parse_url
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -151,20 +150,20 @@ def judged(
     stream: "DataFrame", schema: dict[str, Any] | bool, good: Target, bad: Target
 ) -> "DataFrame":
     """As the sink wants it; headers are only on the bad ones."""
+    import pyarrow as pa
     from pyspark.sql import functions as f
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
 
-    def judge(columns: "Iterator[pa.Array]") -> "Iterator[pa.Array]":
-        import pyarrow as pa
-
+    def judge(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
         check = checker(schema)
         kind = pa.struct([("text", pa.string()), ("path", pa.string())])
         for bodies in columns:
             faults = [check(body) for body in bodies.to_pylist()]
             yield pa.array([fault and fault._asdict() for fault in faults], kind)
 
-    # Not mapInArrow, which wants pandas.
-    fault_of = arrow_udf(judge, "text string, path string", ArrowUDFType.SCALAR_ITER)
+    # Not mapInArrow, which wants pandas.  Spark sees by the types that it gets an iterator.
+    make_udf: Any = arrow_udf  # its stubs want a number instead, of which Spark itself warns
+    fault_of = make_udf(judge, "text string, path string")
     rows = stream.select("*", fault_of("body").alias("fault"))
     rows = rows.observe(METRIC, f.count("*").alias("messages"), f.count("fault").alias("bad"))
     at_fault = f.col("fault").isNotNull()
