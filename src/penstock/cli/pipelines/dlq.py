@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -284,7 +285,8 @@ def _redrive(job: "RedriveJob", extent: "Extent", common: Common) -> None:
     with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping, asking_broker():
         done = _in_session(job, on_slice, stopping, common, short=extent.ready)
     teller.end()
-    with asking_broker():
+    left = None
+    with suppress(Failure), asking_broker():  # what was done is done, whatever became of it since
         left = look(job.url, job.queue).ready
     seconds = round(time.monotonic() - started_s, 1)
     dry = {"dry_run": True} if common.dry_run else {}
