@@ -15,7 +15,6 @@
     event_frames  the broker's event log as a DataFrame
     latency     how long messages took
     flow        who blocked whom over time
-    html_page   the pages of these two
     browsing    looking at a queue of which nothing is taken
     dead_letters  what x-death says, as columns
     dlq_report, dlq_page  what lies in a dead-letter queue: counted, and as a page
