@@ -100,4 +100,4 @@ def test_batches_are_shown_and_a_lost_broker_stops_nothing(
             assert query.isActive
             query.stop()
             begun = time.monotonic()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 15
