@@ -77,6 +77,8 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "disk_free_limit": "mem_relative 1.5",
         "priority_drop_order": "highest",
         "message_timestamp": "keep",
+        "event_log": "false",
+        "event_log_dir": "there",
         "log_level": "debug",
         "log_format": "json",
         "ssl_certfile": "c.pem",
