@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.broker.administration import Administration
 from penstock.broker.broker import DUE_AT_ONCE
 from penstock.broker.policies import Policy
@@ -448,6 +449,17 @@ def test_of_many_queues_that_are_due_the_first_go_first(node: QuietBroker) -> No
     assert 0 < broker.next_due_ms() <= NOW_MS + 5000
     broker.take_due(NOW_MS + 5000)
     assert not vhost.queues
+
+
+def test_a_queue_that_is_due_again_at_once_has_one_slice_a_turn(node: QuietBroker) -> None:
+    vhost, broker = node.broker.vhosts["/"], node.broker
+    queue = vhost.declare_queue("q", False, None, False, {}, NOW_MS)
+    messages = [Message(b"x", b"", 0, 0) for _ in range(3 * RELEASED_AT_ONCE)]
+    vhost.publish_deferred([queue], messages, NOW_MS + 10, NOW_MS)
+    broker.expire_messages(queue, NOW_MS)
+    for slices in (1, 2, 3):
+        broker.take_due(NOW_MS + 10)
+        assert queue.backing.ready_count() == slices * RELEASED_AT_ONCE
 
 
 def test_a_polled_queue_with_x_expires_does_not_fill_the_schedule(node: QuietBroker) -> None:

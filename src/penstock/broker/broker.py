@@ -359,22 +359,15 @@ class Broker:
         at, and the schedule says that there are more.
         """
         lost: list[Consumer] = []
-        visited: i64 = 0
-        while visited < DUE_AT_ONCE:
-            due = self.schedule.take_due(now_ms, DUE_AT_ONCE - visited)
-            if len(due) == 0:
-                break
-            for when_ms, queue in due:
-                if queue.deleted:
-                    continue
-                vhost = self.vhosts[queue.vhost]
-                if vhost.is_expired(queue, now_ms):
-                    lost.extend(vhost.delete_queue(queue))
-                elif when_ms == queue.expiry_due_ms:
-                    self._visit_due(queue, now_ms)
-                else:
-                    continue  # a later entry replaced it
-                visited += 1
+        # Taken together: one that is due again at once waits for the next turn.
+        for when_ms, queue in self.schedule.take_due(now_ms, DUE_AT_ONCE):
+            if queue.deleted:
+                continue
+            vhost = self.vhosts[queue.vhost]
+            if vhost.is_expired(queue, now_ms):
+                lost.extend(vhost.delete_queue(queue))
+            elif when_ms == queue.expiry_due_ms:  # else a later entry has replaced it
+                self._visit_due(queue, now_ms)
         return lost
 
     def _visit_due(self, queue: Queue, now_ms: i64) -> None:
