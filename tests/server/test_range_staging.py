@@ -631,6 +631,26 @@ def test_a_batch_of_many_is_poured_some_a_turn(node: QuietBroker) -> None:
     assert bodies_in(node, "q") == numbers(0, 3000)
 
 
+def test_a_batch_goes_on_while_letters_die_in_every_turn(node: QuietBroker) -> None:
+    declare(node, "dead")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    client = declare(node, "mortal", **letters)
+    for _ in range(8):
+        client.publish("", "mortal")
+    client.consume("mortal")
+    end = StagingEnd(node)
+    name = end.stage(0, "q", numbers(0, 2000))
+    end.ask_commit(0, [name], turn=False)
+    for tag in range(1, 9):
+        reject = codec.method_frame(1, "basic.reject", delivery_tag=tag, requeue=False)
+        client.send(reject, run=False)
+        node.turn.run(node.now_ms, False)
+    assert bodies_in(node, "q") == numbers(0, 2000)
+    node.run()
+    assert len(bodies_in(node, "dead")) == 8
+    check(node)
+
+
 # -- anything, at any time -----------------------------------------------------------------------
 
 

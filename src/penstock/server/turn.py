@@ -91,13 +91,14 @@ class Turn:
         if self._broker.replies.count_answered() > 0:
             self._answer()
         scanned = self._broker.scan_channels(now_ms)
-        self._broker.staging.work(self.flow, now_ms)
         self._deliver(now_ms)
         next_ms = self._broker.schedule.next_ms()
         if next_ms > 0 and next_ms <= now_ms:
             self.cancelled(self._broker.take_due(now_ms))
             self._deliver(now_ms)
         letters = self._broker.dead_letters.publish(now_ms)
+        # Behind them: it waits for those that are left, not for what has just died.
+        self._broker.staging.work(self.flow, now_ms)
         self._deliver(now_ms)
         swept = self._broker.sweep.run()
         self._commit_definitions()
