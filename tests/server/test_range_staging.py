@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from penstock.broker import batches
 from penstock.broker import staging as rules
 from penstock.broker.access import HASHING, User, hash_password
+from penstock.server.range_reporting import ReportingDesk
 from penstock.storage.definition_records import PermissionRecord, UserRecord
 from penstock.wire import range_frames as rf
-from penstock.wire import ranges, staging
+from penstock.wire import ranges, reports, staging
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
@@ -648,6 +650,40 @@ def test_a_batch_goes_on_while_letters_die_in_every_turn(node: QuietBroker) -> N
     assert bodies_in(node, "q") == numbers(0, 2000)
     node.run()
     assert len(bodies_in(node, "dead")) == 8
+    check(node)
+
+
+# -- faults ------------------------------------------------------------------------------------
+
+
+def test_a_refusal_may_quote_anything(node: QuietBroker) -> None:
+    """Also where a request waited behind another one, so that the disk's word brings it on."""
+    for name, begins in (("a" * 65_500, "REPORT has fields"), ("\ud800", "REPORT has fields")):
+        end = StagingEnd(node)
+        end.begin(0)
+        report = rf.frame(reports.REPORT, json.dumps({name: 1}).encode())
+        end.send(staging.encode_end(0) + report)
+        assert staging.decode_ended(end.expect(staging.STAGE_ENDED)) == 0
+        with pytest.raises(Answered, match=begins) as told:
+            end.expect(reports.REPORTED)
+        assert len(told.value.text) <= rf.ERROR_TEXT_MAX_BYTES
+    check(node)
+
+
+def test_a_fault_of_ours_behind_a_wait_costs_one_connection(
+    node: QuietBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(desk: ReportingDesk, kind: int, payload: bytes) -> None:
+        raise FileNotFoundError("went just now")
+
+    monkeypatch.setattr(ReportingDesk, "request", fault)
+    other, end = StagingEnd(node), StagingEnd(node)
+    end.begin(0)
+    end.send(staging.encode_end(0) + reports.encode_event_files())
+    assert end.session.closed
+    assert "internal error" in caplog.text
+    assert other.last() == -1
+    end.drop()
     check(node)
 
 

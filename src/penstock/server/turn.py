@@ -9,6 +9,7 @@
 Sessions that got something to say are collected in ``touched``; the loop flushes them.
 """
 
+import logging
 from typing import Final, cast, final
 
 from mypy_extensions import i64
@@ -37,6 +38,8 @@ REFILL_DELAY_MS: Final[i64] = 1
 """How long a consumer with a nearly full window may wait for its refill, while more comes in."""
 SYNC_INTERVAL_MS: Final[i64] = 200
 """What nobody waits for is synced this often."""
+
+logger = logging.getLogger("penstock.loop")
 
 
 @final
@@ -198,9 +201,17 @@ class Turn:
     def _tell_stagers(self) -> None:
         """Those whose staged sets or batches have moved; what that means is on disk."""
         for watcher in self._broker.staging.take_told():
-            session = cast(Session, watcher)
-            session.confirm(self._engine.journal.durable_position)
-            self.fed(session)
+            self._confirm(cast(Session, watcher), self._engine.journal.durable_position)
+
+    def _confirm(self, session: Session, position: i64) -> None:
+        """It goes on with what it had put off, so all may happen here that bytes can do."""
+        try:
+            session.confirm(position)
+        except Exception:  # a fault of ours costs one connection, not the broker
+            logger.exception("internal error, closing a connection")
+            session.closed = True
+            session.awaiting_disk = False
+        self.fed(session)
 
     def _commit_definitions(self) -> None:
         """Before the log: a queue that is deleted there must not come back empty from here.
@@ -231,8 +242,7 @@ class Turn:
         self.waiting = []
         for session in waiting:
             session.waiting_listed = False
-            session.confirm(position)
-            self.fed(session)
+            self._confirm(session, position)
 
     def _look_at_disk(self, flow: Flow) -> None:
         """Do the indexes of queues wait for it?"""

@@ -48,6 +48,8 @@ REFUSED: Final = 7
 
 REQUEST_MAX_BYTES: Final = 1 << 20
 REPLY_MAX_BYTES: Final = 0xFFFFFFFF
+ERROR_TEXT_MAX_BYTES: Final = 4096
+"""It may quote what the peer said, which may be long, or no text at all."""
 
 _FRAME = Struct(">IB")
 _U16 = Struct(">H")
@@ -116,7 +118,8 @@ def decode_welcome(payload: bytes) -> str:
 
 
 def encode_error(code: int, text: str) -> bytes:
-    return frame(ERROR, _U16.pack(code) + string(text))
+    short = text.encode(errors="replace")[:ERROR_TEXT_MAX_BYTES].decode(errors="ignore")
+    return frame(ERROR, _U16.pack(code) + string(short))
 
 
 def decode_error(payload: bytes) -> tuple[int, str]:
