@@ -687,6 +687,17 @@ def test_a_fault_of_ours_behind_a_wait_costs_one_connection(
     check(node)
 
 
+def test_who_has_begun_a_set_cannot_become_somebody_else(node: QuietBroker) -> None:
+    """It would be judged by rights in one virtual host, and published in another."""
+    end = StagingEnd(node)
+    end.begin(0)
+    request = ranges.OpenRequest("guest", "guest", "/", "q", ranges.BROWSE, 0)
+    end.send(ranges.encode_open(request))
+    with pytest.raises(Answered, match="has logged in already"):
+        end.expect(ranges.OPENED)
+    assert node.broker.staging.totals()["sets"] == 0
+
+
 # -- anything, at any time -----------------------------------------------------------------------
 
 

@@ -123,7 +123,12 @@ class RangeSession(Session):
     # -- what desks call -------------------------------------------------------------------
 
     def log_in(self, user: str, password: str, vhost: str) -> tuple[User, Vhost]:
-        """Once for a connection; raises what ``Broker.authenticate`` and ``enter`` raise."""
+        """Once for a connection; raises what ``Broker.authenticate`` and ``enter`` raise.
+
+        What it has begun (a set, a lease) was judged by the rights of this one.
+        """
+        if self._peer is not None:
+            raise MalformedFrame("this connection has logged in already")
         found = self._broker.authenticate(user, password, self._peer_is_loopback)
         self._peer = (found, self._broker.enter(found, vhost))
         entered(self._broker.events, self, user, vhost, "ranges")
@@ -184,8 +189,6 @@ class RangeSession(Session):
         desk.request(kind, payload)
 
     def _welcome(self, payload: bytes) -> None:
-        if self._peer is not None:
-            raise MalformedFrame("this connection has logged in already")
         self.log_in(*range_frames.decode_login(payload))
         self.send(range_frames.encode_welcome(penstock.__version__))
 
