@@ -14,10 +14,11 @@ from penstock.broker import staging as rules
 from penstock.broker.access import HASHING, User, hash_password
 from penstock.server.range_reporting import ReportingDesk
 from penstock.storage.definition_records import PermissionRecord, UserRecord
+from penstock.storage.journal_codec import JournalGroup
 from penstock.wire import range_frames as rf
 from penstock.wire import ranges, reports, staging
 from tests.helpers import raw_codec as codec
-from tests.helpers.connection_pair import ClientEnd, QuietBroker
+from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 
 
@@ -650,6 +651,30 @@ def test_a_batch_goes_on_while_letters_die_in_every_turn(node: QuietBroker) -> N
     assert bodies_in(node, "q") == numbers(0, 2000)
     node.run()
     assert len(bodies_in(node, "dead")) == 8
+    check(node)
+
+
+def test_what_is_dropped_behind_a_wait_is_defined_before_it_is_forgotten(
+    node: QuietBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash between the two would bring the set back, finished and empty."""
+    end = StagingEnd(node)
+    name = StagingEnd(node).stage(0, "q", [b"a"])
+    end.begin(0)
+    submit = HeldCommitter.submit
+    groups: list[JournalGroup] = []
+
+    def judged(committer: HeldCommitter, group: JournalGroup) -> None:
+        assert not node.definitions.dirty, "messages are forgotten first"
+        groups.append(group)
+        submit(committer, group)
+
+    monkeypatch.setattr(HeldCommitter, "submit", judged)
+    end.send(staging.encode_end(0) + staging.encode_abort([name]))
+    assert staging.decode_ended(end.expect(staging.STAGE_ENDED)) == 0
+    assert staging.decode_aborted(end.expect(staging.ABORTED)) == 1
+    node.tick(1000)
+    assert groups
     check(node)
 
 

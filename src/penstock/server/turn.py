@@ -106,8 +106,10 @@ class Turn:
         swept = self._broker.sweep.run()
         self._commit_definitions()
         self._tell_stagers()
+        self._commit_definitions()  # of requests that had waited behind that
         self._commit(now_ms)
         self.collect()
+        self._commit_definitions()  # as above
         self._engine.disk_is_short = self._look().alarms.disk
         self._more_work = self._engine.work(now_ms, idle) or letters or swept or scanned
         self._hand_over()
