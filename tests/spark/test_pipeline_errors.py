@@ -41,6 +41,7 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
             "cannot connect",
             False,
         ),
+        ("penstock.spark.publishing.NotShared: not there", PipelineFailed, "not there", True),
         ("nothing that names itself", PipelineFailed, PAGES.splitlines()[0], False),
     ],
 )

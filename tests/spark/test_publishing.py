@@ -14,7 +14,7 @@ pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock
 from pyarrow import dataset, parquet  # noqa: E402
 
 from penstock.spark import publishing  # noqa: E402
-from penstock.spark.publishing import ParquetPublisher  # noqa: E402
+from penstock.spark.publishing import NotShared, ParquetPublisher  # noqa: E402
 from penstock.spark.table import OtherTable, Table  # noqa: E402
 from pyspark_penstock.table_files import Draft  # noqa: E402
 
@@ -80,6 +80,18 @@ def test_of_two_drivers_one_decides(table: Table) -> None:
     mine, theirs = publisher_of(table), publisher_of(table)
     assert not mine.publish(QUERY, 0, drafts_of(table, [1, 2])).before
     assert theirs.publish(QUERY, 0, drafts_of(table, [1], [2])).before
+    assert rows(table) == [1, 2]
+
+
+def test_what_a_worker_wrote_elsewhere_is_not_taken_for_landed(table: Table) -> None:
+    """A cluster whose workers do not share the table's directory: their drafts are not here."""
+    here, elsewhere = drafts_of(table, [1])[1:], drafts_of(table, [2])[1:]
+    Path(elsewhere[0].path).unlink()
+    with pytest.raises(NotShared, match="that this machine and all workers share"):
+        publisher_of(table).publish(QUERY, 0, [*here, *elsewhere])
+    assert publisher_of(table).landed(QUERY, 0) is None, "so nothing is acknowledged"
+    assert not list(table.directory.glob("*.parquet"))
+    publisher_of(table).publish(QUERY, 0, drafts_of(table, [1], [2]))
     assert rows(table) == [1, 2]
 
 

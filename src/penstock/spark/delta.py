@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
-from penstock.spark.publishing import Landed
+from penstock.spark.publishing import Landed, check_drafts
 from penstock.spark.table import DELTA_LOG, Table, sync
 from pyspark_penstock.table_files import Draft
 
@@ -67,6 +67,7 @@ class DeltaPublisher:
 
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
         """Steps 4 and 5."""
+        check_drafts(drafts)
         files = [draft for draft in drafts if draft.path]
         files.sort(key=lambda draft: (draft.directory, draft.seq_id_min))
         stem = f"{self._name}-{query_id}-{batch:08d}"

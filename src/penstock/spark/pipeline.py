@@ -31,6 +31,7 @@ HOPELESS = (
     "pyspark_penstock.client.Refused",
     "pyspark_penstock.client.Fenced",
     "pyspark_penstock.client.Locked",
+    "penstock.spark.publishing.NotShared",
 )
 """Names that stand in Spark's error text when starting again changes nothing."""
 UNREACHABLE = "pyspark_penstock.client.ConnectionLost"

@@ -10,7 +10,8 @@ plain table has no log, and a rename moves one name, so what decides is a note::
 Landing batch n, and what a crash leaves:
 
     1  note of n there?  go on at 6, done      a crash came between 5 and Spark's commit log
-    2  workers write drafts and sync them      rubbish, swept at the next start
+    2  workers write drafts and sync them      rubbish, swept at the next start; those that are
+                                               not here are on another machine: nothing is decided
     3  sync Spark's own note of n              so that n means the same after a power failure
     4  write the note as a draft, sync it      rubbish
     5  link it to its name, sync               *n has landed*; the name exists once, so of two
@@ -36,10 +37,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.core.errors import PenstockError
 from penstock.spark.table import Table, sync
 from pyspark_penstock.table_files import Draft
 
 NOTES_KEPT = 2
+
+
+class NotShared(PenstockError):
+    """Workers have written where this machine does not see it."""
 
 
 class Landed(NamedTuple):
@@ -86,6 +92,7 @@ class ParquetPublisher:
 
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
         """Steps 4 to 7."""
+        check_drafts(drafts)
         decided = self._decision(query_id, batch, drafts)
         mine = self._decide(query_id, batch, decided)
         if not mine:
@@ -148,6 +155,17 @@ class ParquetPublisher:
 
     def _note_of(self, query_id: str, batch: int) -> Path:
         return self._notes / f"{query_id}-{batch:08d}.json"
+
+
+def check_drafts(drafts: list[Draft]) -> None:
+    """All are here; later a draft that is gone counts as renamed before."""
+    missing = next((one.path for one in drafts if one.path and not Path(one.path).exists()), None)
+    if missing is not None:
+        raise NotShared(
+            f"a worker has written {missing}, which is not there on this machine: the table must be"
+            " in a directory that this machine and all workers share, at the same path; nothing of"
+            " the batch was acknowledged"
+        )
 
 
 def _as_landed(decided: dict[str, Any], *, before: bool) -> Landed:
