@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,17 @@ pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock
 
 from pyarrow import parquet  # noqa: E402
 
+from penstock.core.errors import ResourceLocked  # noqa: E402
 from penstock.spark import replay  # noqa: E402
-from penstock.spark.replay import CannotReplay, Pace, Plan, ReplayJob, check_replay  # noqa: E402
+from penstock.spark.replay import (  # noqa: E402
+    CannotReplay,
+    Pace,
+    Plan,
+    ReplayJob,
+    check_replay,
+    run_replay,
+)
+from penstock.spark.state import locked  # noqa: E402
 
 
 @pytest.fixture
@@ -72,3 +82,27 @@ def test_a_plan_survives_and_is_held_to(job: ReplayJob) -> None:
 def test_a_resumed_replay_may_go_at_another_pace(job: ReplayJob) -> None:
     Plan("t", job.choice(), PARTS, 1).write(job.home / "plan.json")
     assert check_replay(replace(job, resume=True, rate=100.0)) is not None
+
+
+def test_two_that_begin_together_do_not_make_two_plans(
+    job: ReplayJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second would send everything once more, under names the broker does not know."""
+
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("a second Spark was started")
+
+    monkeypatch.setattr(replay, "session", started)
+    with locked(job.home, "run of it"):  # the first, which is still looking for its slices
+        assert check_replay(job) is None
+        with pytest.raises(ResourceLocked, match="another run of replay 'again'"):
+            run_replay(job, lambda *_: None, threading.Event())
+
+
+def test_a_run_looks_for_a_plan_again_behind_its_lock(
+    job: ReplayJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "session", None)
+    Plan("t", job.choice(), PARTS, 1).write(job.home / "plan.json")
+    with pytest.raises(CannotReplay, match="has sent 1 of 3 slices"):
+        run_replay(job, lambda *_: None, threading.Event())

@@ -15,6 +15,9 @@ Sending slice k, and what a crash leaves:
     4  note in the plan that k is done            ``--resume`` does 2 and 3 again, and the broker
                                                   knows the name: nothing is published twice
 
+One run at a time works on a plan (``lock`` beside it): two that began together would each make one
+of their own, and send everything twice.
+
 A slice is known by its first message and that of the next one, so it does not matter when files
 are compacted in between.  Messages that land in the table while it is replayed are sent when they
 belong to a slice that is still to come.
@@ -37,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
 from penstock.spark.pipeline import PAUSE_MIN_S, explained, is_hopeless, session
+from penstock.spark.state import locked
 from penstock.spark.table import DELTA_LOG, any_file, data_files, write_synced
 from pyspark_penstock.report_client import Reporter
 
@@ -154,13 +158,14 @@ def run_replay(
     job: ReplayJob, on_slice: Callable[[int, int, int], None], stopping: threading.Event
 ) -> Replayed:
     """Until all is sent or ``stopping`` is set."""
-    plan = check_replay(job)
     name = f"penstock replay {job.name}"
-    with session(name, job.master, job.url, job.home) as spark, explained():
-        if plan is None:
-            plan = Plan(uuid.uuid4().hex, job.choice(), _slices(chosen(spark, job), job))
-            plan.write(job.home / "plan.json")
-        return _Replay(job, plan, spark, on_slice).run(stopping)
+    with locked(job.home, f"run of replay '{job.name}'"):
+        plan = check_replay(job)
+        with session(name, job.master, job.url, job.home) as spark, explained():
+            if plan is None:
+                plan = Plan(uuid.uuid4().hex, job.choice(), _slices(chosen(spark, job), job))
+                plan.write(job.home / "plan.json")
+            return _Replay(job, plan, spark, on_slice).run(stopping)
 
 
 def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
