@@ -57,6 +57,21 @@ def test_a_fault_says_what_and_where(body: bytes | str, text: str, path: str) ->
     assert len(found.text) <= 500
 
 
+@pytest.mark.parametrize(
+    "body,schema",
+    [
+        ("1e999", {"multipleOf": 0.01}),
+        ("1" + "0" * 400, {"multipleOf": 0.01}),
+        ('"a{99999999999999999999}"', {"format": "regex"}),
+    ],
+)
+def test_a_body_on_which_the_engine_breaks_is_bad_and_stops_nobody(body: str, schema: Any) -> None:
+    """Whoever publishes decides what is in it; an exception here would stop the queue for good."""
+    found = fault(body, schema)
+    assert found is not None
+    assert "cannot be judged: OverflowError" in found.text
+
+
 def test_a_fault_fits_into_a_header_whatever_the_body_says() -> None:
     found = fault(json.dumps({"id": "\ud800" + "x" * 9000}))
     assert found is not None

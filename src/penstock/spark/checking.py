@@ -80,6 +80,8 @@ def checker(schema: dict[str, Any] | bool) -> Check:
             return Fault("nested too deep", "")
         except Unresolvable as missing:
             raise BadSchema(f"the schema refers to {missing.ref}, which is not in it") from missing
+        except Exception as error:  # noqa: BLE001 - no body may stop those behind it
+            return Fault(_clean(f"cannot be judged: {type(error).__name__}: {error}"), "")
         if fault is None:
             return None
         return Fault(_clean(fault.message), _pointer(fault.absolute_path))
