@@ -16,7 +16,7 @@ from pyarrow import parquet  # noqa: E402
 
 from penstock.cli.pipelines.compact import compact as command  # noqa: E402
 from penstock.spark import compaction  # noqa: E402
-from penstock.spark.compaction import NotCompactable, compact  # noqa: E402
+from penstock.spark.compaction import NotCompactable, SomebodyElses, compact  # noqa: E402
 from penstock.spark.publishing import ParquetPublisher  # noqa: E402
 from penstock.spark.table import Table  # noqa: E402
 from pyspark_penstock.table_files import Draft  # noqa: E402
@@ -34,6 +34,7 @@ class Writer:
 
     def __init__(self, directory: Path) -> None:
         self.table = Table(directory, "parquet", ("day",))
+        self.table.describe(pa.schema([("seq_id", pa.int64())]))
         self._publisher = ParquetPublisher(self.table, self.table.home / "q", "q")
         self._place = self.table.home / "q" / "staging"
         self._place.mkdir(parents=True)
@@ -155,10 +156,24 @@ def test_a_crash_leaves_rubbish_at_most(
 def test_a_table_without_partitions_is_refused_with_the_reason(tmp_path: Path) -> None:
     for name in "ab":
         parquet.write_table(pa.table({"seq_id": [1]}), tmp_path / f"{name}.parquet")
+    Table(tmp_path).describe(pa.schema([("seq_id", pa.int64())]))
     with pytest.raises(NotCompactable, match="beside its notes"):
         compact(tmp_path, MB, silent)
     with pytest.raises(NotCompactable, match="holds no Parquet files"):
         compact(tmp_path / "nothing", MB, silent)
+
+
+def test_a_table_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    """Whoever writes it does not hold our lock: a file that comes during the exchange is lost."""
+    day = tmp_path / "day=1"
+    day.mkdir()
+    for name in "ab":
+        parquet.write_table(pa.table({"seq_id": [1]}), day / f"{name}.parquet")
+    for only_plan in (True, False):
+        with pytest.raises(SomebodyElses, match="was not begun by"):
+            compact(tmp_path, MB, silent, only_plan=only_plan)
+    assert [path.name for path in tmp_path.iterdir()] == ["day=1"]
+    assert sorted(path.name for path in day.iterdir()) == ["a.parquet", "b.parquet"]
 
 
 def test_the_command_plans_and_does(writer: Writer) -> None:

@@ -24,9 +24,10 @@ A reader sees the files before or the files after.  One that listed the director
 exchange and opens a file after it gets "no such file": an error it can repeat, never a wrong
 answer; readers that must not see even that want Delta.
 
-What follows, and is refused with these words: a table without partitions keeps its files
-beside its notes, and that directory cannot be exchanged under a running pipeline; and the file
-system must know how to exchange (ext4, xfs, btrfs, tmpfs do; NFS does not).
+What follows, and is refused with these words: a table that others write or list (Spark's own,
+Iceberg's) is not ours to exchange, since they know nothing of the lock; a table without partitions
+keeps its files beside its notes, and that directory cannot be exchanged under a running pipeline;
+and the file system must know how to exchange (ext4, xfs, btrfs, tmpfs do; NFS does not).
 """
 
 import ctypes
@@ -44,7 +45,7 @@ from typing import Any
 
 from penstock.core.errors import PenstockError, ResourceLocked
 from penstock.spark.publishing import publish_lock
-from penstock.spark.table import DELTA_LOG, Table, any_file, sync
+from penstock.spark.table import DELTA_LOG, NOTE, Table, any_file, sync
 from pyspark_penstock.table_files import DICTIONARY
 
 AT_FDCWD = -100
@@ -60,6 +61,12 @@ class NotCompactable(PenstockError):
     """This table cannot be compacted safely."""
 
     fix = "archive with --partition-by day, or --format delta"
+
+
+class SomebodyElses(NotCompactable):
+    """Its writers do not hold our lock, and its lists of files would name what is gone."""
+
+    fix = "compact it with the program that writes it"
 
 
 @dataclass
@@ -89,6 +96,11 @@ def compact(
     if any_file(directory) is None:
         raise NotCompactable(f"{directory} holds no Parquet files")
     table = Table(directory)
+    if not (table.home / NOTE).is_file():
+        raise SomebodyElses(
+            f"{directory} was not begun by 'penstock pipeline archive': files that others add"
+            " meanwhile would be lost"
+        )
     done = Compacted()
     with _alone(table) as scratch:
         for place in _leaves(directory):
