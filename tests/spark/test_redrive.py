@@ -14,7 +14,7 @@ import pika
 import pytest
 
 from penstock.spark import redrive
-from penstock.spark.redrive import Plan, RedriveJob, Redriven, opened, run_redrive
+from penstock.spark.redrive import OtherQueue, Plan, RedriveJob, Redriven, opened, run_redrive
 from pyspark_penstock.client import ConnectionLost, RangeClient
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker
@@ -135,6 +135,14 @@ def test_a_crash_around_the_publish_doubles_nothing(
     assert [body for body, *_ in work.take_all(work.work)] == [b"0", b"1", b"2"]
     assert [body for body, *_ in work.take_all(work.dlq)] == [b"3"]
     work.close()
+
+
+def test_the_plan_of_another_queue_is_not_overwritten(tmp_path: Path) -> None:
+    """What was begun there would be sent twice."""
+    Plan("redrive-1", "inc", "first.dead", "auto", None, [1, 2]).write(tmp_path)
+    job = RedriveJob("amqp://x", "second.dead", None, "auto", None, None, 3, tmp_path, "")
+    with pytest.raises(OtherQueue, match="keeps the plan of a redrive"):
+        opened(job, dry_run=False)
 
 
 # -- as a command ----------------------------------------------------------------------------

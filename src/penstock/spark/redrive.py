@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.errors import PenstockError
 from penstock.spark.browsing import NO_LIMIT, Extent, browse
 from penstock.spark.dead_letters import with_deaths
 from penstock.spark.pipeline import explained
@@ -43,6 +44,12 @@ SLICE_MESSAGES = 20_000
 COUNT_HEADER = "x-redrive-count"
 AUTO = "auto"
 SELECTED, TOO_OFTEN, NO_TARGET = "selected", "too_often", "no_target"
+
+
+class OtherQueue(PenstockError):
+    """The plan that is kept there is of another queue, and may be under way."""
+
+    fix = "give each queue a --checkpoint of its own"
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,10 @@ class Plan:
 
 
 def opened(job: RedriveJob, *, dry_run: bool) -> RangeClient:
-    """The line to the queue: with its lease, unless it is only looked at."""
+    """The line to the queue: with its lease, unless it is only looked at.  Raises OtherQueue."""
+    plan = Plan.read(job.home)
+    if plan is not None and plan.queue != job.queue:
+        raise OtherQueue(f"{job.home} keeps the plan of a redrive of '{plan.queue}'")
     mode = BROWSE if dry_run else READ
     return RangeClient(parse_url(job.url), job.queue, mode, force=job.take_over and not dry_run)
 
