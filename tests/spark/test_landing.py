@@ -65,6 +65,24 @@ def test_half_written_notes_are_taken_away_and_whole_ones_kept(
     assert landing.landed_below(publisher) == {}, "batch 2 was planned and has not landed"
 
 
+def test_several_half_written_commits_are_taken_away(
+    landing: Landing, publisher: ParquetPublisher
+) -> None:
+    """Spark does not sync them, so with short batches a power cut empties more than the last."""
+    commits = landing.checkpoint / "commits"
+    commits.mkdir(parents=True)
+    for batch in range(12):
+        planned(landing, batch, batch + 1)
+        (commits / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}' if batch < 9 else "")
+    publisher.publish(QUERY, 11, [])
+    (commits / ".11.tmp").write_text("")
+    landing.mend_checkpoint()
+    left = {path.name for path in commits.iterdir()}
+    assert left == {str(batch) for batch in range(9)} | {".11.tmp"}
+    assert landing.last_planned() == 11
+    assert landing.landed_below(publisher) == {"q": 12}
+
+
 def test_sparks_note_of_a_batch_is_synced(
     landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

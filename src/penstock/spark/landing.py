@@ -154,18 +154,20 @@ class Landing:
         """Take away what a power cut may have left half written.
 
         A half-written plan was not synced, so its batch has not landed: Spark plans it anew.
-        A half-written commit makes Spark call again, and the publisher answers.  Hadoop's
-        checksum files may be half written as well, and are not needed.
+        Half-written commits make Spark call again with the last plan, and the publisher answers;
+        they may be several, since nobody syncs them and a file system may write contents half a
+        minute after names.  Hadoop's checksum files may be half written as well, and are not
+        needed.
         """
         for notes in (self.checkpoint / "offsets", self.checkpoint / "commits"):
             if not notes.is_dir():
                 continue
             for checksum in notes.glob(".*.crc"):
                 checksum.unlink()
-            numbers = [int(note.name) for note in notes.iterdir() if note.name.isdigit()]
-            last = notes / str(max(numbers, default=0))
-            if last.exists() and not _is_whole(last):
-                last.unlink()
+            for note in sorted(notes.iterdir(), key=_number, reverse=True):
+                if _number(note) < 0 or _is_whole(note):
+                    break
+                note.unlink()
 
     def sync_note(self, batch: int) -> None:
         """Spark's note of the batch survives a power failure."""
@@ -175,6 +177,11 @@ class Landing:
                 if file.exists():
                     sync(file)
             sync(directory)
+
+
+def _number(note: Path) -> int:
+    """Of a batch; -1 = the file is something else."""
+    return int(note.name) if note.name.isdigit() else -1
 
 
 def _is_whole(note: Path) -> bool:
