@@ -8,14 +8,15 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
 
 import pika
 import pytest
 
 from penstock.spark import redrive
 from penstock.spark.redrive import OtherQueue, Plan, RedriveJob, Redriven, opened, run_redrive
-from pyspark_penstock.client import ConnectionLost, RangeClient
+from pyspark_penstock.client import ConnectionLost, Head, Opened, RangeClient
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker
 from tests.spark.spark_tools import archive_environment, depth, publish
@@ -143,6 +144,45 @@ def test_the_plan_of_another_queue_is_not_overwritten(tmp_path: Path) -> None:
     job = RedriveJob("amqp://x", "second.dead", None, "auto", None, None, 3, tmp_path, "")
     with pytest.raises(OtherQueue, match="keeps the plan of a redrive"):
         opened(job, dry_run=False)
+
+
+@pytest.mark.parametrize(
+    "answer, stays",
+    [("a new set", False), ("", True), (ConnectionLost("away"), True)],
+    ids=["nothing was committed", "it was committed", "nobody knows"],
+)
+def test_a_refused_plan_is_taken_back_only_if_nothing_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | Exception, stays: bool
+) -> None:
+    """Else a target that is gone would stop every later run, whatever it chooses."""
+    asked: list[tuple[str, int]] = []
+
+    class Line:
+        def __init__(self, _: object) -> None:
+            pass
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def begin(self, producer: str, run: str, batch: int) -> str:
+            assert run, "a run of its own, which fences the one before"
+            asked.append((producer, batch))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    monkeypatch.setattr(redrive, "Stager", Line)
+    plan = Plan("redrive-1", "inc", "dead", "auto", None, [1, 2])
+    plan.write(tmp_path)
+    job = RedriveJob("amqp://x", "dead", None, "auto", None, None, 3, tmp_path, "")
+    reader: Any = SimpleNamespace(opened=Opened("inc", Head(0, 0, 3, 3), 1))
+    spark: Any = None
+    redrive._Redrive(spark, job, reader, Redriven())._take_back(plan)
+    assert asked == [("txn:redrive-1", 0)]
+    assert (Plan.read(tmp_path) == plan) is stays
 
 
 # -- as a command ----------------------------------------------------------------------------

@@ -15,6 +15,10 @@ what is gone does nothing.  A crash of the broker may undo an acknowledgement wh
 disk; so a plan that is done is acknowledged once more, too.  Whoever deletes the plan in between
 may get the messages of one slice twice.
 
+What the broker refuses (a target that is gone) must not bind the next run, which may choose other
+messages or another target.  So after a failure the broker is asked: where nothing was committed,
+whoever had begun is fenced and the plan is taken back; else it stays.
+
 A message goes as it was published, with all its properties and with its ``x-death``, which is its
 history.  Its header ``x-redrive-count`` counts the ways back.  Headers CC and BCC are left out: it
 is to go to one place.
@@ -25,6 +29,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,9 +38,11 @@ from penstock.core.errors import PenstockError
 from penstock.spark.browsing import NO_LIMIT, Extent, browse
 from penstock.spark.dead_letters import with_deaths
 from penstock.spark.pipeline import explained
-from penstock.spark.table import write_synced
-from pyspark_penstock.client import BROWSE, READ, RangeClient
+from penstock.spark.table import sync, write_synced
+from pyspark_penstock.client import BROWSE, READ, ConnectionLost, RangeClient, Refused
 from pyspark_penstock.options import COLUMNS, parse_url
+from pyspark_penstock.sink_options import parse_sink_options
+from pyspark_penstock.staging_client import Stager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -219,16 +226,30 @@ class _Redrive:
 
     def _carry_out(self, plan: Plan) -> None:
         """Steps 3 to 5."""
+        from pyspark.errors import PySparkException
+
         extent = Extent(plan.queue, "", plan.seq_ids[0], plan.seq_ids[-1] + 1, len(plan.seq_ids))
         numbers = self._spark.createDataFrame([(n,) for n in plan.seq_ids], "seq_id long")
         letters = self._letters(extent).join(numbers.hint("broadcast"), "seq_id")
         writer = addressed(letters, plan.to, plan.routing_key).write.format("penstock")
         if self._job.session_url is not None:
             writer = writer.option("url", self._job.session_url)
-        writer.mode("append").option("txnId", plan.txn).save()
+        try:
+            writer.mode("append").option("txnId", plan.txn).save()
+        except PySparkException:
+            self._take_back(plan)
+            raise
         self._done.moved += self._reader.ack_some(plan.seq_ids)
         plan.done = True
         plan.write(self._job.home)
+
+    def _take_back(self, plan: Plan) -> None:
+        """Unless it was committed.  The set that is begun here goes with its connection."""
+        settings = parse_sink_options({"url": self._job.url, "queue": plan.queue})
+        with suppress(ConnectionLost, Refused), Stager(settings) as stager:
+            if stager.begin(f"txn:{plan.txn}", uuid.uuid4().hex, 0):
+                (self._job.home / "plan.json").unlink()
+                sync(self._job.home)
 
 
 def target_of(to: str, routing_key: str | None) -> tuple[str, str]:
