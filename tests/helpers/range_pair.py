@@ -34,17 +34,19 @@ def publishes(
 
 
 class StagingEnd(ClientEnd):
-    """One connection, logged in."""
+    """One connection, logged in unless it is to open a queue."""
 
-    def __init__(self, node: QuietBroker, user: str = "guest") -> None:
+    def __init__(self, node: QuietBroker, user: str = "guest", *, opens: bool = False) -> None:
         session = RangeSession(node.broker, RangeLeases(LEASE_GRACE_MS), peer_is_loopback=True)
         session.channels = {}  # type: ignore[attr-defined]
         super().__init__(node, session)  # type: ignore[arg-type]
         node.clients.append(self)
         self.splitter = rf.FrameSplitter(rf.REPLY_MAX_BYTES)
         self.replies: list[tuple[int, bytes]] = []
-        self.send(rf.MAGIC + rf.encode_login(user, user, "/"))
-        self.expect(rf.WELCOME)
+        self.send(rf.MAGIC)
+        if not opens:
+            self.send(rf.encode_login(user, user, "/"))
+            self.expect(rf.WELCOME)
 
     def hear(self) -> None:
         data, self.received = self.received, b""

@@ -359,16 +359,34 @@ class Broker:
         at, and the schedule says that there are more.
         """
         lost: list[Consumer] = []
-        # Taken together: one that is due again at once waits for the next turn.
-        for when_ms, queue in self.schedule.take_due(now_ms, DUE_AT_ONCE):
+        for when_ms, queue in self._due(now_ms):
             if queue.deleted:
                 continue
             vhost = self.vhosts[queue.vhost]
             if vhost.is_expired(queue, now_ms):
                 lost.extend(vhost.delete_queue(queue))
-            elif when_ms == queue.expiry_due_ms:  # else a later entry has replaced it
+            elif when_ms == queue.expiry_due_ms:
                 self._visit_due(queue, now_ms)
         return lost
+
+    def _due(self, now_ms: i64) -> list[tuple[int, Queue]]:
+        """Taken before any is visited: a queue that is due again at once waits for its next turn.
+
+        Entries that a later one has replaced cost nothing and do not count.
+        """
+        found: list[tuple[int, Queue]] = []
+        while len(found) < DUE_AT_ONCE:
+            entries = self.schedule.take_due(now_ms, DUE_AT_ONCE - len(found))
+            if len(entries) == 0:
+                break
+            for when_ms, queue in entries:
+                if queue.deleted:
+                    continue
+                if when_ms == queue.expiry_due_ms or self.vhosts[queue.vhost].is_expired(
+                    queue, now_ms
+                ):
+                    found.append((when_ms, queue))
+        return found
 
     def _visit_due(self, queue: Queue, now_ms: i64) -> None:
         queue.expiry_due_ms = 0
