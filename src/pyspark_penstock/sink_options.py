@@ -25,6 +25,8 @@ MANDATORY = (FAIL, DROP, COUNT)
 TOPIC_PREFIX = "nsq."
 """The exchange of an NSQ topic begins so."""
 SHORT_BYTES_MAX = 255
+TXN_ID_BYTES_MAX = 251
+"""The producer is called ``txn:`` and this, and brokers take names of 255 bytes."""
 
 KNOWN = (
     "url",
@@ -105,6 +107,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkSettings:
     )
     if settings.delivery == AT_LEAST_ONCE and settings.txn_id:
         raise ValueError("penstock: option 'txnId' needs 'delivery' exactly-once")
+    if len(settings.txn_id.encode()) > TXN_ID_BYTES_MAX:
+        raise ValueError(f"penstock: option 'txnId' is longer than {TXN_ID_BYTES_MAX} bytes")
     return settings
 
 

@@ -250,6 +250,8 @@ def test_wrong_columns(fields: dict[str, t.DataType], options: dict[str, str], t
             {"queue": "q", "delivery": "at-least-once", "txnId": "t"},
             "'txnId' needs 'delivery' exactly-once",
         ),
+        ({"queue": "q", "txnId": "t" * 252}, "option 'txnId' is longer than 251 bytes"),
+        ({"queue": "q", "txnId": "é" * 126}, "option 'txnId' is longer than 251 bytes"),
     ],
 )
 def test_wrong_options(options: dict[str, str], text: str) -> None:

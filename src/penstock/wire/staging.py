@@ -61,6 +61,8 @@ UNDER_WAY: Final = 2
 CHANNEL: Final = 1
 SETS_MAX: Final = 10_000
 """That one commit may name."""
+NAME_BYTES_MAX: Final = 255
+"""Of producers and runs: they are remembered, many of them."""
 
 _I64 = Struct(">q")
 _U32 = Struct(">I")
@@ -296,6 +298,8 @@ def _take_run(name: str, payload: bytes) -> tuple[str, str, int]:
     run, at = take_string(payload, at)
     if not producer or not run:
         raise MalformedFrame(f"{name} without a producer or a run")
+    if max(len(producer.encode()), len(run.encode())) > NAME_BYTES_MAX:
+        raise MalformedFrame(f"names of producers and runs have {NAME_BYTES_MAX} bytes at most")
     return producer, run, at
 
 
