@@ -365,6 +365,32 @@ def test_a_peer_that_reads_no_replies_is_not_given_memory(
     assert session.closed
 
 
+def test_requests_that_wait_are_known_as_held(room: Room) -> None:
+    reader = room.opened(ranges.READ)
+    wait = ranges.encode_wait(10, 60_000)
+    reader.outlet.open = False
+    large = range_frames.frame(ranges.ACK_SOME, bytes(700_000))
+    reader.receive(wait + large * 2, NOW)
+    flow = room.hall.flow
+    assert reader.held_bytes == flow.held_bytes > 1_400_000
+    assert not flow.may_read_on(reader.held_bytes)
+    reader.lost(NOW)
+    assert reader.held_bytes == flow.held_bytes == 0
+
+
+@pytest.mark.parametrize("last", [ranges.encode_close(), range_frames.frame(99, b"")])
+def test_nothing_is_held_when_requests_are_done_or_refused(room: Room, last: bytes) -> None:
+    reader = room.opened(ranges.BROWSE)
+    reader.outlet.open = False
+    reader.receive(ranges.encode_wait(0, 0) + last + ranges.encode_wait(0, 0), NOW)
+    assert reader.held_bytes > 0
+    reader.outlet.open = True
+    reader.drained()
+    assert reader.closed
+    reader.lost(NOW)
+    assert reader.held_bytes == room.hall.flow.held_bytes == 0
+
+
 def test_many_readers_share_what_one_turn_has_for_them(room: Room) -> None:
     room.hall.publish("q", [b"x" * 900_000] * 4)
     readers = [room.opened(ranges.BROWSE) for _ in range(4)]

@@ -6,7 +6,8 @@ session wants a ``tick`` every few tens of milliseconds, else new messages are n
 
 Requests are answered in order, by desks (``range_desk``).  While the peer does not read its
 replies (``OUTPUT_MAX_BYTES``), its requests wait here; a peer that keeps sending nevertheless is
-cut off (``REQUESTS_MAX``).
+cut off (``REQUESTS_MAX``).  What waits is ``held_bytes``, as of other sessions: it makes the loop
+read no more of it, and the flow knows what all of them hold.
 """
 
 from collections.abc import Callable
@@ -83,6 +84,7 @@ class RangeSession(Session):
             self._fail(range_frames.MALFORMED, "too many requests without reading their replies")
             return
         self._work()
+        self._count_held()
 
     def tick(self, now_ms: i64) -> None:
         """Answer what has waited for a message or for time."""
@@ -90,28 +92,30 @@ class RangeSession(Session):
         if not self.closed:
             for desk in self._desks:
                 self._guarded(desk.tick)
-        self._work()
+        self._go_on()
         if self._came_at_ms == 0:
             self._came_at_ms = self.now_ms
         if self._peer is None and self.now_ms - self._came_at_ms > OPEN_TIMEOUT_MS:
             self.closed = True
 
     def drained(self) -> None:
-        self._work()
+        self._go_on()
 
     def sent(self, count: i64, now_ms: i64) -> None:
         """Output has left: there is room for more replies."""
-        self._work()
+        self._go_on()
 
     def confirm(self, durable_position: i64) -> None:
         position = int(durable_position)
         for desk in self._desks:
             self._guarded(lambda desk=desk: desk.confirm(position))  # type: ignore[misc]
-        self._work()
+        self._go_on()
 
     def lost(self, now_ms: i64) -> None:
         self.now_ms = int(now_ms)
         self.closed = True
+        self._requests.clear()
+        self._count_held()
         left(self._broker.events, self)
         for desk in self._desks:
             desk.lost()
@@ -192,7 +196,19 @@ class RangeSession(Session):
         self.log_in(*range_frames.decode_login(payload))
         self.send(range_frames.encode_welcome(penstock.__version__))
 
+    def _go_on(self) -> None:
+        """With what waits, if anything does."""
+        if self._requests:
+            self._work()
+            self._count_held()
+
     # -- helpers ---------------------------------------------------------------------------
+
+    def _count_held(self) -> None:
+        held = sum(len(payload) for _, payload in self._requests)
+        flow = self._broker.flow
+        flow.held_bytes += held - self.held_bytes
+        self.held_bytes = held
 
     def _has_room(self) -> bool:
         return self.outlet.open and len(self.out) < OUTPUT_MAX_BYTES
@@ -201,6 +217,7 @@ class RangeSession(Session):
         for desk in self._desks:
             desk.failed()
         self._requests.clear()
+        self._count_held()
         self.send(range_frames.encode_error(code, text))
         self.closed = True
 
