@@ -176,3 +176,20 @@ def test_bytes_are_those_of_bodies_and_are_counted_right(node: QuietBroker) -> N
     client.call("queue.purge", queue="q")
     assert queue._body_bytes == 0
     node.check()
+
+
+def test_a_forged_first_death_is_replaced_at_the_first_one(node: QuietBroker) -> None:
+    """``dlq redrive`` sends a message where its first death says; publishers must not choose it."""
+    client = node.client()
+    with_morgue(client)
+    forged = {"x-first-death-queue": "salaries", "x-first-death-reason": "rejected", "own": 1}
+    client.publish("", "q", b"m", headers=forged)
+    taken = client.call("basic.get", queue="q")
+    client.method(1, "basic.reject", delivery_tag=taken["delivery_tag"], requeue=False)
+    node.tick(300)
+    client.received = b""
+    client.consume("morgue")
+    content = b"".join(frame.payload for frame in client.frames() if frame.type == 2)
+    assert content.count(b"x-first-death-queue") == 1
+    assert b"salaries" not in content
+    assert b"own" in content

@@ -7,8 +7,9 @@ Also the end of a delay: its ``x-delay`` becomes negative.
     x-first-death-queue
     x-first-death-reason
 
-The same queue and reason again: that entry comes to the front and counts one more.  An ``x-death``
-that is none is replaced.  ``expiration`` goes, else the letter would die as soon as it arrives;
+The first death replaces whatever a publisher has written into the other three.  The same queue and
+reason again: that entry comes to the front and counts one more.  An ``x-death`` that is none is
+replaced; one that a publisher wrote as we do is taken for ours, since nothing tells them apart.  ``expiration`` goes, else the letter would die as soon as it arrives;
 CC goes when the queue has a routing key for its letters.
 
 Order and types of the fields are RabbitMQ's, down to this: an entry that is not the first one
@@ -45,6 +46,11 @@ from penstock.wire.amqp.tables import decode_table
 
 X_DEATH: Final = b"x-death"
 X_DELAY: Final = b"x-delay"
+FIRST_DEATH: Final = (
+    b"x-first-death-exchange",
+    b"x-first-death-queue",
+    b"x-first-death-reason",
+)
 LONG: Final = b"l"
 """Integers of 64 bits, as RabbitMQ writes counts."""
 INTEGER: Final = b"I"
@@ -137,11 +143,11 @@ def _with_death(
             moved = _moved_to_front(entries, info, queue, reason)
             return [*fields[:place], (X_DEATH, array_value(moved)), *fields[place + 1 :]]
     return [
-        *fields,
+        *(field for field in fields if field[0] not in FIRST_DEATH),
         (X_DEATH, array_value([table_value([(b"count", _count(1)), *info])])),
-        (b"x-first-death-exchange", text_value(exchange)),
-        (b"x-first-death-queue", text_value(queue)),
-        (b"x-first-death-reason", text_value(reason)),
+        (FIRST_DEATH[0], text_value(exchange)),
+        (FIRST_DEATH[1], text_value(queue)),
+        (FIRST_DEATH[2], text_value(reason)),
     ]
 
 
