@@ -15,6 +15,8 @@ import pika
 import pytest
 
 from penstock.spark import redrive
+from penstock.spark.browsing import look
+from penstock.spark.dlq_report import ReportJob, report
 from penstock.spark.redrive import OtherQueue, Plan, RedriveJob, Redriven, opened, run_redrive
 from pyspark_penstock.client import ConnectionLost, Head, Opened, RangeClient
 from tests.helpers.broker_process import BrokerProcess
@@ -78,6 +80,23 @@ def test_chosen_ones_go_back_and_the_others_stay(
     left = work.take_all("dead")
     assert [body for body, *_ in left] == [b"0", b"2", b"4", b"6", b"never died"]
     assert "x-redrive-count" not in left[0][1].headers
+    work.close()
+
+
+def test_a_hostile_history_neither_breaks_nor_leads(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Who may publish to the queue can write any x-death; numbers out of bounds, and none at all."""
+    work = Undertaker(broker.url, "spoilt", "spoilt.dead")
+    count, time_s = (1 << 62), 9_000_000_000_000_000_000
+    hostile = {"queue": "spoilt", "reason": "rejected", "count": count, "time": time_s}
+    for death in ([], [hostile, hostile, hostile], [hostile | {"count": -5, "time": -1}], "none"):
+        headers = {"x-death": death, "x-first-death-queue": "elsewhere"}
+        publish(broker.url, "spoilt.dead", [b"x"], headers=headers)
+    found = report(spark, look(broker.url, "spoilt.dead"), ReportJob(url=broker.url))
+    assert (found["messages"], found["died"], found["first_death_at"]) == (4, 2, None)
+    told = run(spark, job_for(broker, "spoilt.dead", tmp_path), dry_run=True)
+    assert (told.no_target, told.targets) == (2, {"queue:spoilt": 2})
     work.close()
 
 

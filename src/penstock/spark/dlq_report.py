@@ -29,6 +29,8 @@ ERROR_HEADERS = ("x-exception-message", "x-exception", "x-error", "x-error-messa
 TOP = 20
 TEXT_MAX = 200
 """Who publishes decides what is in an x-death, down to its length."""
+KEYS_MAX = 200
+"""Of one JSON object, each of which is counted."""
 REASONS_MAX = 7
 SAMPLE_BYTES = 512
 SAMPLES_PER_KIND = 2
@@ -100,7 +102,11 @@ _KIND = """
          when json_array_length(cast(body as string)) is not null then 'JSON array'
          else 'text' end
 """
-_KEYS = "case when body_kind = 'JSON object' then json_object_keys(cast(body as string)) end"
+_KEYS = f"""
+    case when body_kind = 'JSON object'
+         then transform(slice(json_object_keys(cast(body as string)), 1, {KEYS_MAX}),
+                        k -> substring(k, 1, {TEXT_MAX})) end
+"""
 
 
 def _letters(frame: "DataFrame", job: ReportJob) -> "DataFrame":
