@@ -86,10 +86,10 @@ def test_chosen_ones_go_back_and_the_others_stay(
 def test_a_hostile_history_neither_breaks_nor_leads(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    """Who may publish to the queue can write any x-death; numbers out of bounds, and none at all."""
+    """Who may publish to the queue can write any x-death: numbers out of bounds, or no death."""
     work = Undertaker(broker.url, "spoilt", "spoilt.dead")
-    count, time_s = (1 << 62), 9_000_000_000_000_000_000
-    hostile = {"queue": "spoilt", "reason": "rejected", "count": count, "time": time_s}
+    hostile_time_s = 9_000_000_000_000_000_000
+    hostile = {"queue": "spoilt", "reason": "rejected", "count": 1 << 62, "time": hostile_time_s}
     for death in ([], [hostile, hostile, hostile], [hostile | {"count": -5, "time": -1}], "none"):
         headers = {"x-death": death, "x-first-death-queue": "elsewhere"}
         publish(broker.url, "spoilt.dead", [b"x"], headers=headers)

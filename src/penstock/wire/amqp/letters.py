@@ -9,8 +9,9 @@ Also the end of a delay: its ``x-delay`` becomes negative.
 
 The first death replaces whatever a publisher has written into the other three.  The same queue and
 reason again: that entry comes to the front and counts one more.  An ``x-death`` that is none is
-replaced; one that a publisher wrote as we do is taken for ours, since nothing tells them apart.  ``expiration`` goes, else the letter would die as soon as it arrives;
-CC goes when the queue has a routing key for its letters.
+replaced; one that a publisher wrote as we do is taken for ours, since nothing tells them apart.
+``expiration`` goes, else the letter would die as soon as it arrives; CC goes
+when the queue has a routing key for its letters.
 
 Order and types of the fields are RabbitMQ's, down to this: an entry that is not the first one
 ever has its fields sorted.
