@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark.delta import DeltaPublisher
 from penstock.spark.landing import Landing, Publisher
-from penstock.spark.pipeline import PipelineFailed, QueryRun, session
+from penstock.spark.pipeline import OnFailure, PipelineFailed, QueryRun, session, unheard
 from penstock.spark.publishing import Landed, ParquetPublisher
 from penstock.spark.table import DELTA, Table
 from pyspark_penstock.client import give_back
@@ -103,7 +103,10 @@ class Summary:
 
 
 def run_archive(
-    job: ArchiveJob, on_landed: Callable[[Landed], None], stopping: threading.Event
+    job: ArchiveJob,
+    on_landed: Callable[[Landed], None],
+    stopping: threading.Event,
+    on_failure: OnFailure = unheard,
 ) -> Summary:
     """Runs until the queue is landed, ``stopping`` is set, or nothing helps."""
     began_s = time.monotonic()
@@ -118,7 +121,7 @@ def run_archive(
         try:
             with session(name, job.master, job.url, landing.home, short=job.short) as spark:
                 archive = _Archive(job, landing, publisher, spark, summary, on_landed, began_s)
-                archive.run(stopping)
+                archive.run(stopping, on_failure)
         finally:
             for queue in job.queues:
                 give_back(parse_url(job.url), queue)
@@ -152,8 +155,13 @@ class _Archive:
         )
         self._run_id = str(uuid.uuid4())
 
-    def run(self, stopping: threading.Event) -> None:
-        self._run = QueryRun(self._start, stopping, endless=self._job.every_s is not None)
+    def run(self, stopping: threading.Event, on_failure: OnFailure) -> None:
+        def failed(failure: PipelineFailed, pause_s: float) -> None:
+            """The broker shows it until a batch goes through."""
+            self._reporter.tell(state="failed", run=self._run_id, error=str(failure)[:4000])
+            on_failure(failure, pause_s)
+
+        self._run = QueryRun(self._start, stopping, failed, endless=self._job.every_s is not None)
         self._reporter.tell(state="running", run=self._run_id)
         end, error = "failed", ""
         try:

@@ -62,9 +62,15 @@ def session(
     name: str, master: str, url: str, home: Path, *, short: bool = False
 ) -> "Iterator[SparkSession]":
     """A Spark for one pipeline; ``home`` gets its log.  The JVM's death is a PipelineFailed."""
+    from pyspark_penstock.client import ConnectionLost
+
     spark = local_session(name, master, url, home, short=short)
     try:
         yield spark
+    except ConnectionLost as error:  # our own line to the broker: an OSError, too
+        raise BrokerUnreachable(str(error)) from error
+    except BrokenPipeError:
+        raise  # whoever read our output is gone
     except _java_died() as error:
         raise PipelineFailed(
             f"Spark's Java process died ({type(error).__name__}); "
@@ -82,6 +88,14 @@ def _java_died() -> tuple[type[Exception], ...]:
     return (Py4JNetworkError, ConnectionError)
 
 
+OnFailure = Callable[[PipelineFailed, float], None]
+"""Hears why a query died that is started again, and in how many seconds."""
+
+
+def unheard(failure: PipelineFailed, pause_s: float) -> None:
+    """For who wants to know the end only."""
+
+
 class QueryRun:
     """One session's attempts to get a streaming query through.
 
@@ -90,10 +104,16 @@ class QueryRun:
     """
 
     def __init__(
-        self, start: "Callable[[], StreamingQuery]", stopping: threading.Event, *, endless: bool
+        self,
+        start: "Callable[[], StreamingQuery]",
+        stopping: threading.Event,
+        on_failure: OnFailure,
+        *,
+        endless: bool,
     ) -> None:
         self._start = start
         self._stopping = stopping
+        self._on_failure = on_failure
         self._endless = endless
         self._between_batches = threading.Event()
         self._batches = 0
@@ -119,7 +139,9 @@ class QueryRun:
             if is_hopeless(error) or (failures > RESTARTS_MAX and not self._endless):
                 raise failure_of(error)
             self.restarts += 1
-            pause_s = min(PAUSE_MIN_S * 2 ** (failures - 1), PAUSE_MAX_S)
+            # The exponent is bounded, too: an endless pipeline may fail for weeks.
+            pause_s = min(PAUSE_MIN_S * 2 ** min(failures - 1, 10), PAUSE_MAX_S)
+            self._on_failure(failure_of(error), pause_s)
             if self._stopping.wait(pause_s):
                 return
 

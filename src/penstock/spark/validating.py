@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.checking import checker, schema_of_type
-from penstock.spark.pipeline import QueryRun, session
+from penstock.spark.pipeline import OnFailure, QueryRun, session, unheard
 from penstock.spark.progress import report_progress
 from penstock.spark.state import locked
 from pyspark_penstock.client import give_back
@@ -75,7 +75,10 @@ class Validated:
 
 
 def run_validate(
-    job: ValidateJob, on_batch: Callable[[Judged], None], stopping: threading.Event
+    job: ValidateJob,
+    on_batch: Callable[[Judged], None],
+    stopping: threading.Event,
+    on_failure: OnFailure = unheard,
 ) -> Validated:
     """Until the queue is empty, ``stopping`` is set, or nothing helps."""
     done = Validated()
@@ -83,7 +86,7 @@ def run_validate(
     with locked(job.home, f"validation of '{job.queue}'"):
         try:
             with session(name, job.master, job.url, job.home, short=job.short) as spark:
-                _run(spark, job, done, on_batch, stopping)
+                _run(spark, job, done, on_batch, stopping, on_failure)
         finally:
             give_back(parse_url(job.url), job.queue)
     return done
@@ -95,9 +98,11 @@ def _run(
     done: Validated,
     on_batch: Callable[[Judged], None],
     stopping: threading.Event,
+    on_failure: OnFailure,
 ) -> None:
     schema = schema_from_ddl(job.schema) if isinstance(job.schema, str) else job.schema
-    run = QueryRun(lambda: start(spark, job, schema), stopping, endless=job.every_s is not None)
+    endless = job.every_s is not None
+    run = QueryRun(lambda: start(spark, job, schema), stopping, on_failure, endless=endless)
     ended = threading.Event()
     listener = _listener(run, done, on_batch, ended)
     spark.streams.addListener(listener)

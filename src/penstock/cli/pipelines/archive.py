@@ -14,6 +14,7 @@ from penstock.cli.pipelines.common import (
     common_options,
     failing_well,
     plain_path,
+    say_failure,
     say_summary,
     stop_on_signals,
 )
@@ -214,7 +215,7 @@ def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
         teller.batch(line, 0 if landed.before else landed.messages)
 
     with failing_well(job.landing().home / LOG_NAME), stop_on_signals() as stopping:
-        summary = run_archive(job, on_landed, stopping)
+        summary = run_archive(job, on_landed, stopping, say_failure)
     teller.end()
     say_summary(
         {"queue": str(subscribed), "to": str(job.table.directory)}

@@ -216,11 +216,20 @@ def failing_well(log: Path) -> Iterator[None]:
         yield
     except BrokerUnreachable as error:
         fix = "start the broker, then run the same command again"
-        raise Unavailable(str(error), fix) from error
+        raise Unavailable(one_line(str(error)), fix) from error
     except PenstockError as error:
         fix = getattr(error, "fix", "")
         fix = fix or f"see {log}; when it is mended, run the same command again"
-        raise Failure(str(error), fix) from error
+        raise Failure(one_line(str(error)), fix) from error
+
+
+def one_line(text: str) -> str:
+    """Fit for a terminal: what Spark says may quote messages, and their publishers may write
+    escape sequences, or lines that look like ours.
+    """
+    from penstock.spark.html_report import visible
+
+    return visible(" ".join(text.split()))
 
 
 @contextmanager
@@ -241,6 +250,11 @@ def stop_on_signals() -> Iterator[threading.Event]:
 def say_summary(summary: dict[str, Any], *, err: bool = False) -> None:
     """The last line; ``err`` for a pipeline whose standard output is its result."""
     click.echo(json.dumps(summary, default=str), err=err)
+
+
+def say_failure(failure: Exception, pause_s: float) -> None:
+    """One line each time a query died that is started again: an error that lasts is not silent."""
+    click.echo(f"failed, starting again in {pause_s:g} s: {one_line(str(failure))}", err=True)
 
 
 class Teller:

@@ -17,6 +17,7 @@ from penstock.cli.pipelines.common import (
     check_spark,
     common_options,
     failing_well,
+    one_line,
     plain_path,
     say_summary,
     stop_on_signals,
@@ -162,12 +163,11 @@ def _write(target: Path, found: dict[str, Any]) -> None:
 
 def _tell(found: dict[str, Any], target: Path | None) -> None:
     from penstock.spark.dlq_page import verdict
-    from penstock.spark.html_report import visible
 
-    click.echo(visible(verdict(found)))
+    click.echo(one_line(verdict(found)))
     for title, key in (("reason", "reasons"), ("queue", "source_queues"), ("error", "errors")):
         for row in found[key][:5]:
-            name = "(none)" if row["value"] is None else visible(row["value"])
+            name = "(none)" if row["value"] is None else one_line(row["value"])
             click.echo(f"  {title:7} {row['count']:>10,}  {name}")
     if target is not None:
         click.echo(f"report: {target}")

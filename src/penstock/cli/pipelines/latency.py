@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.inspect import table
-from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options
+from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options, one_line
 from penstock.cli.pipelines.event_source import (
     EventJob,
     event_job,
@@ -95,7 +95,9 @@ def _rates(queue: dict[str, Any]) -> tuple[object, ...]:
 
 def _notes(report: dict[str, Any]) -> list[str]:
     notes = []
-    rough = [one["queue"] for one in report["queues"] if (one["publish_precision_ms"] or 0) > 1]
+    rough = [
+        one_line(one["queue"]) for one in report["queues"] if (one["publish_precision_ms"] or 0) > 1
+    ]
     if rough:
         notes.append(
             "Publishers of these queues say the time to the second only, so what begins with"

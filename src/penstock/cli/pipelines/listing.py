@@ -39,7 +39,7 @@ def listing(url: str, user: str, password: str, output: str) -> None:
         click.echo(table(COLUMNS, [_line(row) for row in found]))
         for row in found:
             if row["error"]:
-                click.echo(f"\n{row['name']}: {first_line(row['error'])}")
+                click.echo(f"\n{first_line(row['name'])}: {first_line(row['error'])}")
 
 
 def _line(row: Mapping[str, Any]) -> tuple[object, ...]:

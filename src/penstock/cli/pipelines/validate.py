@@ -17,6 +17,7 @@ from penstock.cli.pipelines.common import (
     check_spark,
     common_options,
     failing_well,
+    say_failure,
     say_summary,
     stop_on_signals,
 )
@@ -184,7 +185,7 @@ def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
         teller.batch(line, one.messages)
 
     with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping:
-        done = run_validate(job, on_batch, stopping)
+        done = run_validate(job, on_batch, stopping, say_failure)
     teller.end()
     left = None
     with suppress(Failure), asking_broker():
