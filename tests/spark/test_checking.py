@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 
+pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
+
+from pyspark.errors import ParseException
+from pyspark.sql.types import StructType
+
+from penstock.cli.pipelines.validate import _run
 from penstock.spark.checking import BadSchema, Fault, checker, load_schema, schema_of_type
+from penstock.spark.validating import schema_from_ddl
 
 ORDER = {
     "type": "object",
@@ -139,3 +149,52 @@ def test_types_of_spark_are_judged_as_json() -> None:
     for wrong in ("binary", {"type": "map", "keyType": "integer"}):
         with pytest.raises(BadSchema):
             schema_of_type(wrong)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$ref": "#/$defs/nope"}}, "$defs": {"line": {}}},
+        {"$ref": "#nowhere"},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "allOf": [{"$ref": "#/x"}]},
+    ],
+)
+def test_a_reference_to_what_is_not_there_is_found_at_the_start(schema: Any) -> None:
+    with pytest.raises(BadSchema, match=r"refers to '#.*', which is not in the schema"):
+        load_schema(json.dumps(schema))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#here", "$defs": {"a": {"$anchor": "here"}}},
+        {"$dynamicRef": "#it", "$dynamicAnchor": "it"},
+        {"items": {"$ref": "#"}, "properties": {"$id": {}, "id": {"const": {"$ref": "#/none"}}}},
+        {"$defs": {"a": {"$id": "http://x/a", "$ref": "#/$defs/b", "$defs": {"b": {}}}}},
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "definitions": {"a": {"id": "#it"}},
+            "properties": {"id": {"$ref": "#/definitions/a"}, "b": {"$ref": "#it"}},
+        },
+    ],
+)
+def test_a_reference_within_the_schema_is_found(schema: Any) -> None:
+    assert load_schema(json.dumps(schema)) == schema
+
+
+def test_wrong_columns_are_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark alone can read them, and says no in pages."""
+
+    def refused(_: str) -> StructType:
+        raise ParseException("[PARSE_SYNTAX_ERROR] near 'lnog'. SQLSTATE: 42601\n\n== SQL ==\n^^^")
+
+    def run(job: Any, *_: Any) -> Any:
+        return schema_from_ddl(job.schema)
+
+    monkeypatch.setattr(StructType, "fromDDL", staticmethod(refused))
+    monkeypatch.setattr("penstock.spark.validating.run_validate", run)
+    job = SimpleNamespace(schema="id lnog", home=tmp_path)
+    extent = SimpleNamespace(ready=1)
+    common = SimpleNamespace(output="json", every_s=None)
+    with pytest.raises(click.UsageError, match=r"--schema: 'id lnog' .* 42601$"):
+        _run(job, extent, common)  # type: ignore[arg-type]

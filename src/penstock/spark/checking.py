@@ -57,6 +57,7 @@ def load_schema(text: str) -> dict[str, Any] | bool:
         _kind(schema).check_schema(schema)
     except SchemaError as error:
         raise BadSchema(f"the schema is wrong at {error.json_path}: {error.message}") from error
+    _refuse_dangling(schema)
     return schema
 
 
@@ -149,6 +150,37 @@ def _refuse_unchecked(schema: Any, place: str) -> None:
             )
         if key not in _DATA:
             _refuse_unchecked(value, at)
+
+
+def _refuse_dangling(schema: Any) -> None:
+    """A reference within the schema to what is not there would be found by the first body."""
+    from referencing import Registry
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    if not isinstance(schema, dict):
+        return
+    kind = specification_with(schema.get("$schema", ""), default=DRAFT202012)
+    whole = kind.create_resource(schema)
+    resolver = Registry().resolver_with_root(whole)
+    for key, value in schema.items():
+        _look_up(key, value, f"/{key}", resolver, kind)
+
+
+def _look_up(key: str, value: Any, at: str, resolver: Any, kind: Any) -> None:
+    """All references of what stands under ``key``."""
+    from referencing.exceptions import Unresolvable
+
+    if key in ("$ref", "$dynamicRef") and isinstance(value, str):
+        try:
+            resolver.lookup(value)
+        except Unresolvable as missing:
+            raise BadSchema(f"{at} refers to {value!r}, which is not in the schema") from missing
+    if key in _DATA:
+        return
+    if isinstance(value, dict) and any(isinstance(value.get(name), str) for name in ("$id", "id")):
+        resolver = resolver.in_subresource(kind.create_resource(value))  # has a root of its own
+    for inner, below in _keywords(value):
+        _look_up(inner, below, f"{at}/{inner}", resolver, kind)
 
 
 def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:

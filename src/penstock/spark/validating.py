@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.spark.checking import checker, schema_of_type
+from penstock.spark.checking import BadSchema, checker, schema_of_type
 from penstock.spark.pipeline import OnFailure, QueryRun, session, unheard
 from penstock.spark.progress import report_progress
 from penstock.spark.state import locked
@@ -117,9 +117,16 @@ def _run(
 
 
 def schema_from_ddl(ddl: str) -> dict[str, Any]:
+    """Only Spark can read it, so what is wrong with it is found when Spark has started."""
+    from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
-    return schema_of_type(StructType.fromDDL(ddl).jsonValue())
+    try:
+        kind = StructType.fromDDL(ddl)
+    except PySparkException as error:
+        cause = str(error).strip().partition("\n")[0]
+        raise BadSchema(f"{ddl!r} is no list of columns: {cause}") from error
+    return schema_of_type(kind.jsonValue())
 
 
 def start(

@@ -17,6 +17,7 @@ from penstock.cli.pipelines.common import (
     check_spark,
     common_options,
     failing_well,
+    one_line,
     say_failure,
     say_summary,
     stop_on_signals,
@@ -174,6 +175,7 @@ def _show_plan(job: "ValidateJob", extent: "Extent", common: Common) -> None:
 
 def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
     from penstock.spark.browsing import look
+    from penstock.spark.checking import BadSchema
     from penstock.spark.session import LOG_NAME
     from penstock.spark.validating import run_validate
 
@@ -185,7 +187,10 @@ def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
         teller.batch(line, one.messages)
 
     with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping:
-        done = run_validate(job, on_batch, stopping, say_failure)
+        try:
+            done = run_validate(job, on_batch, stopping, say_failure)
+        except BadSchema as error:
+            raise click.UsageError(f"--schema: {one_line(str(error))}") from error
     teller.end()
     left = None
     with suppress(Failure), asking_broker():
