@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -11,7 +14,8 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spar
 
 from penstock.cli.failure import Failure
 from penstock.cli.pipelines.common import failing_well, say_failure
-from penstock.spark import pipeline
+from penstock.spark import pipeline, validating
+from penstock.spark.archive import ArchiveJob
 from penstock.spark.pipeline import (
     BrokerUnreachable,
     PipelineFailed,
@@ -19,7 +23,10 @@ from penstock.spark.pipeline import (
     failure_of,
     is_hopeless,
 )
+from penstock.spark.table import Table
+from penstock.spark.validating import Target, Validated, ValidateJob
 from pyspark_penstock.client import ConnectionLost
+from pyspark_penstock.table_files import Layout
 
 PAGES = """[STREAM_FAILED] Query terminated: [FOREACH_BATCH_USER_FUNCTION_ERROR] Reason:
 Traceback (most recent call last):
@@ -114,3 +121,38 @@ def test_an_error_is_one_line_a_terminal_can_show(
     clean = r"bad \u{1b}]0;owned\u{7} row error: all is well"
     assert caught.value.message == clean
     assert capsys.readouterr().err == f"failed, starting again in 30 s: {clean}\n"
+
+
+def test_only_the_first_start_of_a_run_takes_a_queue_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A query that is started again must not take it back from who has it since."""
+    forced: list[bool] = []
+
+    def start(_spark: object, job: ValidateJob, _schema: object) -> Any:
+        forced.append(job.take_over)
+
+    def attempt(run: QueryRun) -> Exception | None:
+        run._start()
+        return RuntimeError("OSError: away") if len(forced) < 3 else None
+
+    monkeypatch.setattr(validating, "start", start)
+    monkeypatch.setattr(validating, "END_PATIENCE_S", 0)
+    monkeypatch.setattr(validating, "report_progress", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(pipeline, "PAUSE_MIN_S", 0)
+    monkeypatch.setattr(QueryRun, "_attempt", attempt)
+    target = Target("", "q")
+    job = ValidateJob("amqp://x", "in", {}, target, target, tmp_path, 1, None, "local", True)
+    heard: list[str] = []
+    validating._run(
+        MagicMock(), job, Validated(), lambda _: None, threading.Event(),
+        lambda failure, _: heard.append(str(failure)),
+    )  # fmt: skip
+    assert (forced, heard) == ([True, False, False], ["OSError: away"] * 2)
+
+    table = Table(tmp_path / "t", "parquet", ())
+    archive = ArchiveJob(
+        "amqp://x", "/", {"queue": "q"}, "q", ("q",), table, Layout(("body",), (), 1, "zstd"),
+        None, 1, 1, None, "local", take_over=True,
+    )  # fmt: skip
+    assert [archive.source_options(n)["takeOver"] for n in (0, 1)] == ["true", "false"]

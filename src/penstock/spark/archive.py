@@ -60,7 +60,8 @@ class ArchiveJob:
             return DeltaPublisher(self.table, table_schema(self.layout), landing.name)
         return ParquetPublisher(self.table, landing.home, landing.name)
 
-    def source_options(self) -> dict[str, str]:
+    def source_options(self, restarts: int = 0) -> dict[str, str]:
+        """Whoever has taken the queue from us meanwhile keeps it: only a first start forces."""
         return {
             **self.source,
             "claims": "true",
@@ -68,7 +69,7 @@ class ArchiveJob:
             "maxMessagesPerTrigger": str(self.batch_messages),
             "maxBytesPerTrigger": str(self.batch_bytes),
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
-            "takeOver": str(self.take_over).lower(),
+            "takeOver": str(self.take_over and not restarts).lower(),
         }
 
 
@@ -177,13 +178,14 @@ class _Archive:
         self._summary.query_id = self._landing.query_id()
 
     def _start(self) -> "StreamingQuery":
+        assert self._run is not None
         job = self._job
         if not self._summary.spark_start_s:
             self._summary.spark_start_s = round(time.monotonic() - self._began_s, 1)
         below = self._landing.landed_below(self._publisher)
         stream = (
             self._spark.readStream.format("penstock")
-            .options(**job.source_options())
+            .options(**job.source_options(self._run.restarts))
             .option("minPartitions", self._spark.sparkContext.defaultParallelism)
             .option("processedBelow", json.dumps(below) if below else "")
             .load()

@@ -12,7 +12,7 @@ A message keeps its properties to the last bit.  A bad one gets the headers ``x-
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,7 +102,12 @@ def _run(
 ) -> None:
     schema = schema_from_ddl(job.schema) if isinstance(job.schema, str) else job.schema
     endless = job.every_s is not None
-    run = QueryRun(lambda: start(spark, job, schema), stopping, on_failure, endless=endless)
+
+    def start_once_more() -> "StreamingQuery":
+        """Whoever has taken the queue from us meanwhile keeps it: only a first start forces."""
+        return start(spark, replace(job, take_over=job.take_over and not run.restarts), schema)
+
+    run = QueryRun(start_once_more, stopping, on_failure, endless=endless)
     ended = threading.Event()
     listener = _listener(run, done, on_batch, ended)
     spark.streams.addListener(listener)
