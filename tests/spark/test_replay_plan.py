@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -23,6 +24,7 @@ from penstock.spark.replay import (  # noqa: E402
     run_replay,
 )
 from penstock.spark.state import locked  # noqa: E402
+from pyspark_penstock.sink_options import parse_sink_options  # noqa: E402
 
 
 @pytest.fixture
@@ -73,6 +75,10 @@ def test_a_plan_survives_and_is_held_to(job: ReplayJob) -> None:
         check_replay(replace(job, resume=True, where="true"))
     with pytest.raises(CannotReplay, match="another choice"):
         check_replay(replace(job, resume=True, target={"queue": "other"}))
+    for url in ("amqp://y", "amqp://x:5673", "amqp://x/other"):  # it knows nothing of the slices
+        with pytest.raises(CannotReplay, match="target or broker"):
+            check_replay(replace(job, resume=True, url=url))
+    check_replay(replace(job, resume=True, url="amqp://another:user@x/%2f"))
     Plan("t", job.choice(), PARTS, 3).write(path)
     with pytest.raises(CannotReplay, match="is done"):
         check_replay(replace(job, resume=True))
@@ -106,3 +112,19 @@ def test_a_run_looks_for_a_plan_again_behind_its_lock(
     Plan("t", job.choice(), PARTS, 1).write(job.home / "plan.json")
     with pytest.raises(CannotReplay, match="has sent 1 of 3 slices"):
         run_replay(job, lambda *_: None, threading.Event())
+
+
+def test_a_slice_is_written_however_large_its_messages_are(
+    job: ReplayJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred thousand of more than 10 KB are beyond what the sink lets one task stage."""
+    written = MagicMock()
+    monkeypatch.setattr(replay, "Reporter", MagicMock())
+    monkeypatch.setattr(replay, "prepared", lambda *_: written)
+    sending = replay._Replay(job, Plan("t", {}, PARTS), MagicMock(), lambda *_: None)
+    monkeypatch.setattr(sending, "_slice", lambda _: None)
+    sending._write(2)
+    options = written.write.format().mode().options.call_args.kwargs
+    settings = parse_sink_options({"url": "amqp://x"} | options)
+    assert (settings.txn_id, settings.routing_key) == ("replay:t:2", "q")
+    assert 100_000 * (128 << 20) < settings.stage_max_bytes < 1 << 62

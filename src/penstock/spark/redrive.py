@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
-from penstock.spark.browsing import NO_LIMIT, Extent, browse
+from penstock.spark.browsing import Extent, browse
 from penstock.spark.dead_letters import with_deaths
 from penstock.spark.pipeline import explained
 from penstock.spark.table import sync, write_synced
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLICE_MESSAGES = 20_000
+SLICE_BYTES = 256 << 20
+"""One task may have to stage it all, for which the sink has a limit (``stageMaxBytes``)."""
 COUNT_HEADER = "x-redrive-count"
 AUTO = "auto"
 SELECTED, TOO_OFTEN, NO_TARGET = "selected", "too_often", "no_target"
@@ -193,7 +195,7 @@ class _Redrive:
         job = self._job
         if self._at >= self._end or (job.limit is not None and self._done.moved >= job.limit):
             return None
-        planned = self._reader.plan(self._at, self._end, job.slice_messages, NO_LIMIT)
+        planned = self._reader.plan(self._at, self._end, job.slice_messages, SLICE_BYTES)
         if planned.messages == 0:
             return None
         extent = Extent(job.queue, "", self._at, planned.end, planned.messages)

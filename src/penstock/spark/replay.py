@@ -42,6 +42,7 @@ from penstock.core.errors import PenstockError
 from penstock.spark.pipeline import PAUSE_MIN_S, explained, is_hopeless, session
 from penstock.spark.state import locked
 from penstock.spark.table import DELTA_LOG, any_file, data_files, write_synced
+from pyspark_penstock.options import parse_url
 from pyspark_penstock.report_client import Reporter
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 SLICE_MESSAGES_MAX = 100_000
 SLICE_S = 2.0
 """With a rate or a speed, a slice is what is due in so much time: Spark needs one for a write."""
+STAGE_MAX = "1000000GiB"
+"""None: a slice is so many messages, whatever their size, and cannot be cut once it is planned."""
 ATTEMPTS = 3
 TIME, SEQ = "time", "seq"
 KEYS = {TIME: ("enqueued_at", "queue", "seq_id"), SEQ: ("queue", "seq_id", "enqueued_at")}
@@ -90,7 +93,10 @@ class ReplayJob:
 
     def choice(self) -> dict[str, Any]:
         """What must be the same when a replay goes on."""
+        broker = parse_url(self.url)
         return {
+            "broker": str(broker),
+            "vhost": broker.vhost,
             "target": self.target,
             "since": _text(self.since),
             "until": _text(self.until),
@@ -139,7 +145,7 @@ def check_replay(job: ReplayJob) -> Plan | None:
         return None
     if plan.choice != job.choice():
         raise CannotReplay(
-            f"replay '{job.name}' was begun with another choice of messages or target",
+            f"replay '{job.name}' was begun with another choice of messages, target or broker",
             "give the options it was begun with, or another --name",
         )
     if plan.done == len(plan.slices):
@@ -278,7 +284,10 @@ class _Replay:
         """Tried again where that can help: the broker knows what it has published."""
         from pyspark.errors import PySparkException
 
-        options = self._job.target | {"txnId": f"replay:{self._plan.txn}:{number}"}
+        options = self._job.target | {
+            "txnId": f"replay:{self._plan.txn}:{number}",
+            "stageMaxBytes": STAGE_MAX,
+        }
         for attempt in range(ATTEMPTS):
             try:
                 frame = prepared(self._slice(number), self._job)
