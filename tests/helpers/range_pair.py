@@ -34,9 +34,9 @@ def publishes(
 
 
 class StagingEnd(ClientEnd):
-    """One connection, logged in unless it is to open a queue."""
+    """One connection, logged in unless that is left to OPEN."""
 
-    def __init__(self, node: QuietBroker, user: str = "guest", *, opens: bool = False) -> None:
+    def __init__(self, node: QuietBroker, user: str = "guest", *, login: bool = True) -> None:
         session = RangeSession(node.broker, RangeLeases(LEASE_GRACE_MS), peer_is_loopback=True)
         session.channels = {}  # type: ignore[attr-defined]
         super().__init__(node, session)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ class StagingEnd(ClientEnd):
         self.splitter = rf.FrameSplitter(rf.REPLY_MAX_BYTES)
         self.replies: list[tuple[int, bytes]] = []
         self.send(rf.MAGIC)
-        if not opens:
+        if login:
             self.send(rf.encode_login(user, user, "/"))
             self.expect(rf.WELCOME)
 

@@ -482,7 +482,7 @@ def test_the_producer_used_longest_ago_is_forgotten_for_a_new_one(
 
 def test_readers_of_ranges_see_what_no_crash_takes_back(node: QuietBroker) -> None:
     """A reader notes how far it has read: what came again behind that would be read twice."""
-    end, reader = StagingEnd(node), StagingEnd(node, opens=True)
+    end, reader = StagingEnd(node), StagingEnd(node, login=False)
     reader.send(ranges.encode_open(ranges.OpenRequest("guest", "guest", "/", "q", ranges.READ)))
     reader.expect(ranges.OPENED)
     name = end.stage(0, "q", numbers(0, 5))
