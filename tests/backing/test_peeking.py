@@ -176,3 +176,30 @@ def test_no_more_of_a_block_is_decoded_than_is_wanted(rested: Rested) -> None:
     assert len(all_of_it) > 50
     assert [one.seq_id for one in index.decode(job, 1)] == all_of_it[:2]
     assert [one.seq_id for one in index.decode(job, 50, 2500)] == all_of_it[:3]
+
+
+def test_what_is_read_for_chosen_messages_is_known_before(rested: Rested) -> None:
+    """A message of each block: reading all of them in one turn would take long."""
+    sparse = [rested.first + place for place in range(0, COUNT, 300)]
+    left, rounds = sparse, 0
+    rested.queue.take_looked_bytes()
+    while left:
+        rested.files.reads = rested.files.read_bytes = 0
+        taken = int(rested.queue.few_reads(left, 3))
+        assert taken == 3 or len(left) < 3
+        assert rested.queue.drop_some(left[:taken]) == taken
+        assert rested.files.reads <= 3
+        looked = int(rested.queue.take_looked_bytes())
+        assert looked == pytest.approx(rested.files.read_bytes, rel=0.01)
+        left, rounds = left[taken:], rounds + 1
+    assert rounds == -(-len(sparse) // 3)
+    assert rested.queue.ready_count() == COUNT - len(sparse)
+    rested.queue.check()
+
+
+def test_neighbours_are_chosen_with_one_read(rested: Rested) -> None:
+    near = [rested.first + place for place in range(100)]
+    assert rested.queue.few_reads(near, 1) == 100
+    rested.files.reads = 0
+    assert rested.queue.drop_some(near) == 100
+    assert rested.files.reads == 1

@@ -15,7 +15,7 @@ from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.server import range_reading, range_session
 from penstock.server.range_leases import RangeLeases
 from penstock.server.range_session import RangeSession
-from penstock.wire import range_frames, ranges
+from penstock.wire import range_frames, ranges, subscriptions
 from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.spark.range_host import QueueHall
 
@@ -405,6 +405,26 @@ def test_many_readers_share_what_one_turn_has_for_them(room: Room) -> None:
     readers[3].tick(NOW + 1)
     assert [kind for kind, _ in replies(readers[3])] == [ranges.BLOCK, ranges.HEAD]
     assert not readers[3].has_waiters
+
+
+def test_whatever_reads_the_disk_waits_for_its_turn(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backing = room.queue.backing
+    reader = room.opened(ranges.READ)
+    monkeypatch.setattr(type(backing), "take_looked_bytes", lambda _: 1 << 30)
+    monkeypatch.setattr(type(backing), "few_reads", lambda _, seq_ids, reads: min(2, len(seq_ids)))
+    asked = ranges.encode_plan(0, 10, 5, 1 << 20) + subscriptions.encode_offset_at(0, 0, 10)
+    reader.receive(asked + ranges.encode_ack_some([1, 3, 5]), NOW)
+    kinds = []
+    for turn in range(4):
+        assert reader.has_waiters == (turn < 3)
+        kinds.append([kind for kind, _ in replies(reader)])
+        reader.tick(NOW + turn)
+        assert replies(reader) == [], "still the same turn"
+        reader.tick(NOW + turn + 1)
+    assert kinds == [[ranges.PLANNED], [subscriptions.OFFSET], [], [ranges.ACKED_SOME]]
+    assert backing.ready_count() == 7
 
 
 def test_a_long_acknowledgement_is_done_in_slices(

@@ -178,6 +178,12 @@ class DeduplicatingBacking(BackingQueue):
         self._forget_ready(seq_id)
         return count
 
+    def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
+        return self._within.few_reads(seq_ids, reads_max)
+
+    def take_looked_bytes(self) -> i64:
+        return self._within.take_looked_bytes()
+
     def drop_some(self, seq_ids: list[int]) -> i64:
         count = self._within.drop_some(seq_ids)
         chosen = set(seq_ids)

@@ -152,6 +152,26 @@ class EndingMessages(PagedMessages):
         self.look_ahead()
         return count
 
+    def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
+        """By the directory of blocks, as ``_drop_chosen_delta`` will go."""
+        index = self.index
+        if index is None or self.delta_count == 0:
+            return len(seq_ids)
+        end = self.delta_end
+        upto = self.delta_start
+        for place in range(len(seq_ids)):
+            seq_id: i64 = seq_ids[place]
+            if seq_id < upto or seq_id >= end:
+                continue
+            if reads_max == 0:
+                return place
+            job = index.plan_read(seq_id, end, 1)
+            if job is None:
+                break
+            upto = job.upto
+            reads_max -= 1
+        return len(seq_ids)
+
     def _drop_chosen_delta(self, seq_ids: list[int]) -> i64:
         """Read block by block, but for those that hold none of them."""
         index = self.index
@@ -170,6 +190,7 @@ class EndingMessages(PagedMessages):
                 break
             upto = job.upto
             run_job(job, self._engine.files)
+            self.looked_bytes += job.size
             if self._failed(job):
                 break
             found = [one for one in self._decode(job) if int(one.seq_id) in chosen]

@@ -174,6 +174,14 @@ class BackingQueue:
         """Acknowledge those that are ready of ascending ``seq_ids``; returns how many."""
         raise NotImplementedError
 
+    def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
+        """How many of these, at least one, ``drop_some`` takes with so many reads of the disk."""
+        return len(seq_ids)
+
+    def take_looked_bytes(self) -> i64:
+        """So much was read from the disk, here and now, by looking and choosing since last time."""
+        return 0
+
     def whole(self, message: Message) -> Message | None:
         """A copy of a pending message with its content, read here and now; None = damaged."""
         raise NotImplementedError

@@ -121,6 +121,7 @@ class PeekingMessages(RestingMessages):
             room.full = True
             return -1
         run_job(job, self._engine.files)
+        self.looked_bytes += job.size
         if self._failed(job):
             room.full = True
             return -1
@@ -129,6 +130,11 @@ class PeekingMessages(RestingMessages):
                 return -1
             found.append(message)
         return job.upto
+
+    def take_looked_bytes(self) -> i64:
+        size = self.looked_bytes
+        self.looked_bytes = 0
+        return size
 
     # -- contents --------------------------------------------------------------------------
 

@@ -98,6 +98,7 @@ class RestingMessages(RestingQueue):
         self._ahead_bytes: i64 = AHEAD_LEAST_BYTES
         self._read: SegmentRead | None = None
         self._read_from: i64 = 0
+        self.looked_bytes: i64 = 0  # see ``take_looked_bytes``
         self._fill_read: SegmentRead | None = None
         self._fill_store: StoreRead | None = None
         self._fill_targets: list[Message] = []

@@ -37,7 +37,7 @@ class LeaseGone(BrokerError):
 
 @final
 class BlockBudget:
-    """How many bytes all readers of a node together get in one turn of the loop.
+    """How many bytes all readers of a node together get, or have read, in one turn of the loop.
 
     Each block is read and made while everybody else waits, and there may be many readers.
     """

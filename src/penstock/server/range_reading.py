@@ -1,8 +1,8 @@
 """Reading a queue: the requests of ``wire.ranges``, answered from the queue's backing.
 
 A WAIT is answered early when another request follows it.  One request has bounds
-(``PLAN_*``, ``BLOCK_*``), and so has what all readers get in one turn (``BlockBudget``), so they
-do not keep the loop for more than a few milliseconds.
+(``PLAN_*``, ``BLOCK_*``, ``CHOSEN_*``), and so has what all readers get, or have read from the
+disk, in one turn (``BlockBudget``), so they do not keep the loop for more than a few milliseconds.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Final, final
@@ -24,6 +24,8 @@ BLOCK_MESSAGES_MAX: Final = 8192
 BLOCK_BYTES_MAX: Final = 1024 * 1024
 """A block is read and made while everybody else waits: some milliseconds, on a slow disk more."""
 ACK_POSITIONS_AT_ONCE: Final = 8192
+CHOSEN_READS_AT_ONCE: Final = 8
+"""Chosen messages may lie far apart: so many blocks of segments are read in one turn."""
 PLAN_MESSAGES_MAX: Final = 16_384
 PLAN_BYTES_MAX: Final = 1 << 40
 
@@ -48,22 +50,22 @@ class ReadingDesk(RangeDesk):
         self.mode = ranges.BROWSE
         self._token = 0
         self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
-        self._put_off: bytes | None = None  # a RANGE that waits for its turn
+        self._put_off: tuple[int, bytes] | None = None  # what waits for its turn
         self._acking: tuple[int, int] | None = None  # (upto, how many went so far)
+        self._choosing: tuple[list[int], int] | None = None  # (what is left, as above)
 
     @property
     def busy(self) -> bool:
-        return not (self._wait is None and self._put_off is None and self._acking is None)
+        acking = self._acking is not None or self._choosing is not None
+        return self._wait is not None or self._put_off is not None or acking
 
     def request(self, kind: int, payload: bytes) -> None:
         if kind == ranges.OPEN:
             self._open(ranges.decode_open(payload))
         elif kind == ranges.WAIT:
             self._start_waiting(payload)
-        elif kind == ranges.PLAN:
-            self._plan(payload)
-        elif kind == ranges.RANGE:
-            self._range(payload)
+        elif kind in (ranges.PLAN, ranges.RANGE):
+            self._look(kind, payload)
         elif kind == ranges.ACK:
             self._ack(payload)
         elif kind == ranges.ACK_SOME:
@@ -79,17 +81,20 @@ class ReadingDesk(RangeDesk):
     def tick(self) -> None:
         if self._wait is not None:
             self._look_for_messages()
-        payload, self._put_off = self._put_off, None
-        if payload is not None:
-            self._range(payload)
+        put_off, self._put_off = self._put_off, None
+        if put_off is not None:
+            self._look(*put_off)
         if self._acking is not None:
             self._go_on_acking()
+        if self._choosing is not None:
+            self._go_on_choosing()
 
     def failed(self) -> None:
         self._leases.release(self.session)
         self._wait = None
         self._put_off = None
         self._acking = None
+        self._choosing = None
 
     def lost(self) -> None:
         self._leases.orphan(self.session, self.session.now_ms)
@@ -128,7 +133,18 @@ class ReadingDesk(RangeDesk):
         self._wait = None
         self.session.send(ranges.encode_head(self._head(queue)))
 
-    def _plan(self, payload: bytes) -> None:
+    def _look(self, kind: int, payload: bytes) -> None:
+        """What may read the disk: when its turn has come."""
+        queue = self._opened_queue()
+        if not self._leases.budget.is_open(self.session.now_ms):
+            self._put_off = (kind, payload)
+            queue.wake()  # so that the loop comes back at once
+        elif kind == ranges.PLAN:
+            self._plan(queue, payload)
+        else:
+            self._range(queue, payload)
+
+    def _plan(self, queue: Queue, payload: bytes) -> None:
         """Say where a slice of so many messages or bytes ends.
 
         One look has the bounds of PLAN_*; ``more`` tells the reader to ask on from ``end``.
@@ -137,29 +153,23 @@ class ReadingDesk(RangeDesk):
         start, end, max_messages, max_bytes = ranges.decode_plan(payload)
         if max_messages < 1 or max_bytes < 1:
             raise MalformedFrame("PLAN for no messages at all")
-        queue = self._opened_queue()
         count_bound = min(max_messages, PLAN_MESSAGES_MAX)
         byte_bound = min(max_bytes, PLAN_BYTES_MAX)
         found = queue.backing.measure_range(start, end, count_bound, byte_bound)
+        self._leases.budget.spend(int(queue.backing.take_looked_bytes()))
         count = int(found.count)
         size = int(found.size)
         planned = int(found.upto) if count or found.more else start
         more = found.more or (count > 0 and planned < end and count < max_messages)
         self.session.send(ranges.encode_planned(planned, count, size, more and size < max_bytes))
 
-    def _range(self, payload: bytes) -> None:
+    def _range(self, queue: Queue, payload: bytes) -> None:
         start, end, max_bytes, with_body = ranges.decode_range(payload)
-        queue = self._opened_queue()
-        budget = self._leases.budget
-        if not budget.is_open(self.session.now_ms):
-            self._put_off = payload
-            queue.wake()  # so that the loop comes back at once
-            return
         byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
         messages = queue.backing.read_some(start, end, BLOCK_MESSAGES_MAX, byte_bound)
         next_start = int(messages[-1].seq_id) + 1 if messages else end
         block = ranges.encode_block(messages, next_start, with_body)
-        budget.spend(len(block))
+        self._leases.budget.spend(max(len(block), int(queue.backing.take_looked_bytes())))
         self.session.send(block)
 
     def _ack(self, payload: bytes) -> None:
@@ -198,7 +208,26 @@ class ReadingDesk(RangeDesk):
         queue = self._owned_queue()
         if seq_ids[-1] >= queue.backing.next_seq_id():
             raise MalformedFrame(f"ACK_SOME of {seq_ids[-1]}, which does not exist yet")
-        self.session.send(ranges.encode_acked_some(queue.drop_some(seq_ids)))
+        self._choosing = (seq_ids, 0)
+        self._go_on_choosing()
+
+    def _go_on_choosing(self) -> None:
+        """As ``_go_on_acking``, but what bounds a slice is what is read for it."""
+        assert self._choosing is not None
+        seq_ids, count = self._choosing
+        self._choosing = None
+        queue = self._owned_queue()
+        budget = self._leases.budget
+        if budget.is_open(self.session.now_ms):
+            taken = int(queue.backing.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
+            count += queue.drop_some(seq_ids[:taken])
+            budget.spend(int(queue.backing.take_looked_bytes()))
+            seq_ids = seq_ids[taken:]
+        if seq_ids:
+            self._choosing = (seq_ids, count)
+            queue.wake()  # as above
+            return
+        self.session.send(ranges.encode_acked_some(count))
 
     def _owned_queue(self) -> Queue:
         queue = self._opened_queue()

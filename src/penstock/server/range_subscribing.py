@@ -69,6 +69,11 @@ class SubscribingDesk(RangeDesk):
         super().__init__(session, broker)
         self._leases = leases
         self._reading = reading
+        self._put_off: bytes | None = None  # an OFFSET_AT that waits for its turn
+
+    @property
+    def busy(self) -> bool:
+        return self._put_off is not None
 
     def request(self, kind: int, payload: bytes) -> None:
         if kind == subscriptions.SUBSCRIBE:
@@ -76,7 +81,15 @@ class SubscribingDesk(RangeDesk):
         elif kind == subscriptions.START:
             self._start(*subscriptions.decode_start(payload))
         else:
-            self._offset_at(*subscriptions.decode_offset_at(payload))
+            self._offset_at(payload)
+
+    def tick(self) -> None:
+        payload, self._put_off = self._put_off, None
+        if payload is not None:
+            self._offset_at(payload)
+
+    def failed(self) -> None:
+        self._put_off = None
 
     # -- which queues ----------------------------------------------------------------------
 
@@ -164,10 +177,16 @@ class SubscribingDesk(RangeDesk):
             self._leases.store_start(vhost, queue, request, seq_id)
         self.session.send(subscriptions.encode_started(seq_id))
 
-    def _offset_at(self, timestamp_ms: int, low: int, high: int) -> None:
+    def _offset_at(self, payload: bytes) -> None:
+        timestamp_ms, low, high = subscriptions.decode_offset_at(payload)
         _, queue = self._reading.opened()
         if not 0 <= low <= high <= queue.backing.next_seq_id():
             raise MalformedFrame(f"OFFSET_AT between {low} and {high}, which is no range here")
+        budget = self._leases.budget
+        if not budget.is_open(self.session.now_ms):
+            self._put_off = payload
+            queue.wake()  # so that the loop comes back at once
+            return
         for _ in range(LOOKS_MAX):
             if low == high:
                 break
@@ -177,6 +196,7 @@ class SubscribingDesk(RangeDesk):
                 high = middle
             else:
                 low = int(found[0].seq_id) + 1
+        budget.spend(int(queue.backing.take_looked_bytes()))
         self.session.send(subscriptions.encode_offset(low, high))
 
 
