@@ -354,6 +354,48 @@ def test_a_full_queue_is_waited_for(node: QuietBroker) -> None:
     check(node)
 
 
+@pytest.mark.parametrize("limit", [{"x-max-length": 0}, {"x-max-length-bytes": 3}])
+def test_what_a_queue_can_never_take_is_not_waited_for(
+    node: QuietBroker, limit: dict[str, int]
+) -> None:
+    client = declare(node, "small", **limit, **{"x-overflow": "reject-publish"})
+    client.call("queue.bind", queue="small", exchange="amq.fanout", routing_key="")
+    client.call("queue.bind", queue="q", exchange="amq.fanout", routing_key="")
+    end = StagingEnd(node)
+    large = [b"large1", b"large2", b"large3"]
+    done = end.commit(0, [end.stage(0, "", large, "amq.fanout")])
+    assert done == staging.Committed(staging.DONE, 3, 3, "")
+    assert (bodies_in(node, "small"), bodies_in(node, "q")) == ([], large)
+    done = end.commit(1, [end.stage(1, "small", large)])
+    assert done == staging.Committed(staging.DONE, 3, 3, "")
+    assert bodies_in(node, "small") == []
+    check(node)
+
+
+def test_what_fits_between_what_never_does_is_published_at_once(node: QuietBroker) -> None:
+    declare(node, "small", **{"x-max-length-bytes": 3, "x-overflow": "reject-publish"})
+    end = StagingEnd(node)
+    done = end.commit(0, [end.stage(0, "small", [b"a", b"large", b"b", b"large", b"c"])])
+    assert done == staging.Committed(staging.DONE, 5, 2, "")
+    assert bodies_in(node, "small") == [b"a", b"b", b"c"]
+
+
+def test_who_publishes_directly_is_told_what_can_never_be(node: QuietBroker) -> None:
+    declare(node, "small", **{"x-max-length-bytes": 3, "x-overflow": "reject-publish"})
+    end = StagingEnd(node)
+    with pytest.raises(Answered, match="queue 'small' is full"):
+        end.publish_directly(publishes("", "small", [b"large"]), patience_ms=0)
+
+
+def test_a_consumer_may_take_what_has_no_room(node: QuietBroker) -> None:
+    client = declare(node, "small", **{"x-max-length": 0, "x-overflow": "reject-publish"})
+    client.consume("small", no_ack=True)
+    end = StagingEnd(node)
+    done = end.commit(0, [end.stage(0, "small", [b"a", b"b"])])
+    assert done == staging.Committed(staging.DONE, 2, 0, "")
+    assert client.bodies() == [b"a", b"b"]
+
+
 def test_a_delayed_message_waits_its_time(node: QuietBroker) -> None:
     client = node.client()
     client.call(

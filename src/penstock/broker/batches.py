@@ -96,7 +96,7 @@ class Batches:
             batch.trouble = backing.why_stopped()
             staged.waits = True
             return False
-        count = self._pouring.pour(batch.vhost, messages, now_ms, batch.resumed)
+        count = self._pouring.pour_decided(batch.vhost, messages, now_ms, batch.resumed)
         batch.unroutable += self._pouring.unroutable
         batch.poured += count
         self.poured_count += count

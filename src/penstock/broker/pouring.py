@@ -8,6 +8,11 @@ It stops before the first message that a queue has no room for (``x-overflow`` i
 have made room; ``full`` is then that queue's name.  Two kinds of queues are not waited for: those
 that make dead letters of what they refuse, and channels of NSQ, which drop it.
 
+What a queue could not take were it empty (larger than its ``x-max-length-bytes``, or its
+``x-max-length`` is 0), and has no consumer to take it past the limit, would be waited for for
+ever, and all later batches with it.  When it is decided already (``pour_decided``) it goes to the
+other queues only, and counts as unroutable.
+
 An exchange that is gone by now leads nowhere.
 """
 
@@ -18,7 +23,7 @@ from penstock.broker.routes import Route, any_refuses, count_published
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.headers import NOW, HeaderReader
-from penstock.core.message import REDELIVERED, STORED, Address, Message
+from penstock.core.message import REDELIVERED, STORED, Address, Message, body_size
 from penstock.queues.queue import Queue
 from penstock.storage.engine import Engine
 
@@ -32,6 +37,7 @@ class Pouring:
     def __init__(self, engine: Engine, reader: HeaderReader) -> None:
         self.full: str = ""
         self.unroutable: int = 0  # of the last call
+        self._decided: bool = False  # nobody is there to be told "no"
         self._engine = engine
         self._reader = reader
         self._addresses: dict[tuple[str, bytes], Address] = {}
@@ -46,6 +52,14 @@ class Pouring:
                 self._addresses.clear()
             self._addresses[(vhost.name, wire)] = address
         return address
+
+    def pour_decided(self, vhost: Vhost, messages: list[Message], now_ms: int, again: bool) -> int:
+        """As ``pour``, but does not wait for what can never be."""
+        self._decided = True
+        try:
+            return self.pour(vhost, messages, now_ms, again)
+        finally:
+            self._decided = False
 
     def pour(self, vhost: Vhost, messages: list[Message], now_ms: int, again: bool) -> int:
         """How many the queues took.  ``again``: they may have been handed out before."""
@@ -96,7 +110,7 @@ class Pouring:
         if route.topic is not None:
             count_published(route.topic, run)
         if not route.needs_headers:
-            return self._give(vhost, route.queues, run, now_ms)
+            return self._give_all(vhost, route.queues, run, now_ms)
         for place, message in enumerate(run):
             queues = self._queues_for(vhost, address, message, now_ms)
             if self._give(vhost, queues, [message], now_ms) == 0:
@@ -110,15 +124,26 @@ class Pouring:
         facts[NOW] = now_ms
         return vhost.find_queues(address.exchange, address.routing_key, facts, [])
 
+    def _give_all(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
+        """Until they have no room, and may have some later."""
+        done = self._give(vhost, queues, run, now_ms)
+        while done < len(run) and self._decided:
+            count = self._give(vhost, queues, run[done:], now_ms)
+            if count == 0:
+                break
+            done += count
+        return done
+
     def _give(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
         """To all of these queues as many as each has room for."""
         if not queues:
             self.unroutable += len(run)
             return len(run)
         if any_refuses(queues):
-            run = run[: self._room(queues, run)]
-            if not run:
-                return 0
+            room = self._room(queues, run)
+            if room == 0:
+                return self._go_around(vhost, queues, run, now_ms) if self._decided else 0
+            run = run[:room]
         parts = [cast(VariableQueue, part) for queue in queues for part in queue.backing.parts()]
         for part in parts:
             part.expect_moved()
@@ -130,13 +155,38 @@ class Pouring:
             part.moved_in()
         return len(run)
 
+    def _go_around(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
+        """The first messages pass those queues that can never take them."""
+        never = [queue for queue in queues if _never_takes(queue, run[0])]
+        if not never:
+            return 0
+        end = 1
+        while end < len(run) and [one for one in queues if _never_takes(one, run[end])] == never:
+            end += 1
+        self.full = ""
+        left = [queue for queue in queues if queue not in never]
+        count = self._give(vhost, left, run[:end], now_ms) if left else end
+        self.unroutable += count
+        return count
+
     def _room(self, queues: list[Queue], run: list[Message]) -> int:
         room = len(run)
         for queue in queues:
-            limits = queue.limits
-            if limits.refuses and not limits.buries_refused and queue.leases is None:
+            if _is_waited_for(queue):
                 over = queue.overflowing(run[:room])
                 if over:
                     room = min(over)
                     self.full = queue.name
         return room
+
+
+def _is_waited_for(queue: Queue) -> bool:
+    return queue.limits.refuses and not queue.limits.buries_refused and queue.leases is None
+
+
+def _never_takes(queue: Queue, message: Message) -> bool:
+    """Even if it becomes empty."""
+    if not _is_waited_for(queue) or queue.consumers:
+        return False
+    limits = queue.limits
+    return limits.max_length == 0 or 0 <= limits.max_length_bytes < body_size(message.content)
