@@ -475,6 +475,53 @@ def test_sets_nobody_commits_are_dropped_in_time(node: QuietBroker) -> None:
     check(node)
 
 
+def test_sets_are_dropped_some_a_turn(node: QuietBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a queue to delete, and a batch may have thousands."""
+    monkeypatch.setattr(rules, "DROPPED_AT_ONCE", 2)
+    known = node.broker.staging
+    work, left = known.work, [5]
+
+    def watched(*given: Any) -> None:
+        work(*given)
+        check(node)
+        left.append(len(known.sets))
+
+    end = StagingEnd(node)
+    sets = [end.stage(0, "q", [b"%d" % number]) for number in range(5)]
+    monkeypatch.setattr(known, "work", watched)
+    assert end.commit(0, sets) == staging.Committed(staging.DONE, 5, 0, "")
+    assert left[-1] == 0
+    assert max(before - after for before, after in zip(left, left[1:], strict=False)) == 2
+    for _ in range(5):
+        end.stage(1, "q", [b"nobody's"])
+    known.set_ttl_ms = 60_000
+    node.tick(59_000)
+    left[:] = [5]
+    for _ in range(3):
+        node.tick(2_000)
+    assert left[-1] == 0
+    assert max(before - after for before, after in zip(left, left[1:], strict=False)) == 2
+
+
+def test_keeping_house_looks_at_old_producers_only(node: QuietBroker) -> None:
+    class Watched(dict[rules.Key, Any]):
+        looked = 0
+
+        def items(self) -> Any:
+            for pair in super().items():
+                self.looked += 1
+                yield pair
+
+    end = StagingEnd(node)
+    for number in range(50):
+        end.commit(0, [], producer=f"p{number}")
+    known = node.broker.staging
+    known.producers = watched = Watched(known.producers)
+    node.tick(2_000)
+    assert watched.looked == 1
+    assert len(watched) == 50
+
+
 def test_producers_are_forgotten_in_time(node: QuietBroker) -> None:
     node.broker.staging.producer_ttl_ms = 60_000
     end = StagingEnd(node)

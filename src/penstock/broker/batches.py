@@ -1,6 +1,6 @@
 """Batches that were decided and are being poured: ``Batches``, one for a node.
 
-    begin ─► poured a slice at a time ─► all of it is on disk ─► take_done
+    begin ─► poured a slice at a time ─► all of it is on disk ─► take_poured ─► take_done
 
 Batches of one producer come one after the other, those of different producers take turns.  A
 batch waits when what comes next is on its way from the disk, or a queue has no room for it.
@@ -12,7 +12,7 @@ from typing import Final, cast, final
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.pouring import Pouring
-from penstock.broker.staged import Batch
+from penstock.broker.staged import Batch, StagedSet
 from penstock.broker.vhost import Vhost
 from penstock.storage.engine import Engine
 
@@ -58,12 +58,25 @@ class Batches:
                 return True
         return False
 
+    def take_poured(self, at_most: int) -> list[StagedSet]:
+        """Some sets of batches all of which is poured and on disk: they may be dropped."""
+        durable = self._engine.journal.durable_position
+        taken: list[StagedSet] = []
+        for batches in self.under_way.values():
+            batch = batches[0]
+            if batch.is_poured() and batch.position <= durable:
+                while batch.sets and len(taken) < at_most:
+                    taken.append(batch.sets.pop())
+                batch.at = len(batch.sets)
+        return taken
+
     def take_done(self) -> list[Batch]:
-        """Those all of which is poured and on disk."""
+        """Those that are poured and on disk, and have no sets any more."""
         durable = self._engine.journal.durable_position
         done: list[Batch] = []
         for key, batches in list(self.under_way.items()):
-            if not batches[0].is_poured() or batches[0].position > durable:
+            batch = batches[0]
+            if batch.sets or not batch.is_poured() or batch.position > durable:
                 continue
             done.append(batches.popleft())
             done[-1].done = True

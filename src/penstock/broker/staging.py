@@ -92,6 +92,8 @@ SETS_MAX: Final = 4096
 PRODUCERS_MAX: Final = 100_000
 """The one whose last word is the longest ago is forgotten for a new one."""
 FENCED_RUNS_MAX: Final = 32
+DROPPED_AT_ONCE: Final = 64
+"""Sets a turn whose time is over: each is a queue to delete."""
 DAY_MS: Final = 86_400_000
 
 Key = tuple[str, str]
@@ -353,9 +355,9 @@ class Staging:
         if self._ending:
             self._finish_sets()
         if self.batches.under_way:
+            for staged in self.batches.take_poured(DROPPED_AT_ONCE):
+                self._drop(staged)
             for batch in self.batches.take_done():
-                for staged in batch.sets:
-                    self._drop(staged)
                 self.told.extend(batch.watchers)
             if not flow.journal_behind and not self._letters_wait() and not self._disk_is_short():
                 poured = self.batches.pour(now_ms)
@@ -400,17 +402,28 @@ class Staging:
     # -- time --------------------------------------------------------------------------------
 
     def _keep_house(self, now_ms: int) -> None:
+        left = DROPPED_AT_ONCE
         busy: set[Key] = set()
         for staged in list(self.sets.values()):
             record = staged.record
-            if staged.state != DECIDED and now_ms - record.began_at_ms > self.set_ttl_ms:
+            old = staged.state != DECIDED and now_ms - record.began_at_ms > self.set_ttl_ms
+            if old and left > 0:
+                left -= 1
                 self._drop(staged)
             else:
                 busy.add((record.vhost, record.producer))
-        for key, producer in list(self.producers.items()):
-            if key not in busy and now_ms - producer.seen_at_ms > self.producer_ttl_ms:
-                del self.producers[key]
-                self._definitions.staging.delete_producer(producer)
+        for key in self._silent(now_ms):
+            if key not in busy:
+                self._definitions.staging.delete_producer(self.producers.pop(key))
+
+    def _silent(self, now_ms: int) -> list[Key]:
+        """Producers whose last word is long ago; they come first (``_seen``)."""
+        found: list[Key] = []
+        for key, producer in self.producers.items():
+            if now_ms - producer.seen_at_ms <= self.producer_ttl_ms:
+                break
+            found.append(key)
+        return found
 
     # -- looking -----------------------------------------------------------------------------
 
