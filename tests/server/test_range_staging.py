@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import batches
+from penstock.broker import batches, producers
 from penstock.broker import staging as rules
 from penstock.broker.access import HASHING, User, hash_password
 from penstock.server.range_reporting import ReportingDesk
@@ -491,7 +492,7 @@ def test_sets_are_dropped_some_a_turn(node: QuietBroker, monkeypatch: pytest.Mon
     monkeypatch.setattr(known, "work", watched)
     assert end.commit(0, sets) == staging.Committed(staging.DONE, 5, 0, "")
     assert left[-1] == 0
-    assert max(before - after for before, after in zip(left, left[1:], strict=False)) == 2
+    assert max(before - after for before, after in itertools.pairwise(left)) == 2
     for _ in range(5):
         end.stage(1, "q", [b"nobody's"])
     known.set_ttl_ms = 60_000
@@ -500,11 +501,11 @@ def test_sets_are_dropped_some_a_turn(node: QuietBroker, monkeypatch: pytest.Mon
     for _ in range(3):
         node.tick(2_000)
     assert left[-1] == 0
-    assert max(before - after for before, after in zip(left, left[1:], strict=False)) == 2
+    assert max(before - after for before, after in itertools.pairwise(left)) == 2
 
 
 def test_keeping_house_looks_at_old_producers_only(node: QuietBroker) -> None:
-    class Watched(dict[rules.Key, Any]):
+    class Watched(dict[tuple[str, str], Any]):
         looked = 0
 
         def items(self) -> Any:
@@ -515,8 +516,8 @@ def test_keeping_house_looks_at_old_producers_only(node: QuietBroker) -> None:
     end = StagingEnd(node)
     for number in range(50):
         end.commit(0, [], producer=f"p{number}")
-    known = node.broker.staging
-    known.producers = watched = Watched(known.producers)
+    known = node.broker.staging.producers
+    known.known = watched = Watched(known.known)
     node.tick(2_000)
     assert watched.looked == 1
     assert len(watched) == 50
@@ -541,17 +542,24 @@ def test_there_are_bounds_of_sets_and_runs(
     sets = [end.stage(0, "q", [b"a"]) for _ in range(2)]
     with pytest.raises(Answered, match="2 sets are staged in vhost '/' already"):
         end.begin(0)
+    monkeypatch.setattr(rules, "SETS_MAX", 3)
+    monkeypatch.setattr(rules, "SETS_OF_USER_MAX", 2)
+    end = StagingEnd(node)
+    with pytest.raises(Answered, match="user 'guest' has 2 sets staged in vhost '/' already"):
+        end.begin(0)
+    add_user(node, "other")
+    StagingEnd(node, "other").begin(0, "theirs")
     end = StagingEnd(node)
     end.abort(sets)
     for run in ("r2", "r3", "r4"):
         end.abort([end.stage(0, "q", [b"a"], run=run)])
-    assert node.broker.staging.producers[("/", "p")].fenced == ["r2", "r3"]
+    assert node.broker.staging.producers.known[("/", "p")].fenced == ["r2", "r3"]
 
 
 def test_the_producer_used_longest_ago_is_forgotten_for_a_new_one(
     node: QuietBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "PRODUCERS_MAX", 3)
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 3)
     end = StagingEnd(node)
     end.stage(0, "q", [b"a"], producer="busy")
     for name in ("first", "second", "first", "third"):
@@ -563,6 +571,26 @@ def test_the_producer_used_longest_ago_is_forgotten_for_a_new_one(
         "first",
         "third",
     ]
+    check(node)
+
+
+@pytest.mark.parametrize("bound", [("PRODUCERS_MAX", 5), ("OF_USER_MAX", 3)])
+def test_who_fills_the_table_forgets_his_own(
+    node: QuietBroker, monkeypatch: pytest.MonkeyPatch, bound: tuple[str, int]
+) -> None:
+    """Else a batch of somebody else, tried again, would be published twice."""
+    monkeypatch.setattr(producers, *bound)
+    add_user(node, "other")
+    end, other = StagingEnd(node), StagingEnd(node, "other")
+    end.commit(7, [end.stage(7, "q", [b"a"])])
+    for number in range(20):
+        other.commit(0, [], producer=f"p{number}")
+    assert end.commit(7, []).outcome == staging.DUPLICATE
+    assert other.last("p19") == 0
+    assert other.last("p0") == -1
+    end.commit(0, [], producer="mine too")
+    assert end.last() == 7
+    assert other.last("p19") == 0
     check(node)
 
 

@@ -66,6 +66,7 @@ from penstock.broker.admission import Admission
 from penstock.broker.batches import Batches
 from penstock.broker.flow import Flow
 from penstock.broker.pouring import Pouring
+from penstock.broker.producers import Key, Producers
 from penstock.broker.staged import (
     DECIDED,
     ENDING,
@@ -87,17 +88,14 @@ from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
 
 HOUSEKEEPING_MS: Final = 1000
-SETS_MAX: Final = 4096
-"""Of a virtual host, not decided: each costs a queue."""
-PRODUCERS_MAX: Final = 100_000
-"""The one whose last word is the longest ago is forgotten for a new one."""
+SETS_MAX: Final = 16_384
+"""Of a virtual host: each costs a queue."""
+SETS_OF_USER_MAX: Final = 4096
+"""Of those, so that one user does not keep the others from staging."""
 FENCED_RUNS_MAX: Final = 32
 DROPPED_AT_ONCE: Final = 64
 """Sets a turn whose time is over: each is a queue to delete."""
 DAY_MS: Final = 86_400_000
-
-Key = tuple[str, str]
-"""(virtual host, producer) or (virtual host, name of a set)"""
 
 
 @final
@@ -119,8 +117,8 @@ class Staging:
         self.told: list[object] = []
         self.pouring = pouring
         self.batches = Batches(engine, pouring)
-        self.sets: dict[Key, StagedSet] = {}
-        self.producers: dict[Key, ProducerRecord] = {}
+        self.sets: dict[tuple[str, str], StagedSet] = {}  # by (virtual host, name)
+        self.producers = Producers(definitions)
         self._vhosts = vhosts
         self._definitions = definitions
         self._engine = engine
@@ -140,7 +138,7 @@ class Staging:
     def open(self, topology: Topology) -> None:
         """What the definitions remember; rooms are there, and empty yet."""
         for producer in topology.staged_producers:
-            self.producers[(producer.vhost, producer.producer)] = producer
+            self.producers.load(producer)
         for record in topology.staged_sets:
             vhost = self._vhosts[record.vhost]
             staged = StagedSet(record, vhost, vhost.rooms.rooms[record.name])
@@ -173,13 +171,11 @@ class Staging:
     def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: int) -> ProducerRecord:
         """A run speaks: it fences those before it.  Raises RunFenced or AccessRefused."""
         key = (vhost.name, name)
-        producer = self.producers.get(key)
+        producer = self.producers.known.get(key)
         if producer is None:
-            if len(self.producers) >= PRODUCERS_MAX:
-                self._forget_oldest()
+            self._make_room(user)
             producer = ProducerRecord(vhost.name, name, user, run, [], NO_BATCH, now_ms)
-            self.producers[key] = producer
-            self._definitions.staging.put_producer(producer)
+            self.producers.put(producer)
         if producer.user != user:
             raise AccessRefused(f"producer '{name}' in vhost '{vhost.name}' is another user's")
         if run in producer.fenced:
@@ -194,23 +190,23 @@ class Staging:
         return producer
 
     def _seen(self, producer: ProducerRecord, now_ms: int) -> None:
-        """Of all producers it is the one seen last, and the last of them."""
-        key = (producer.vhost, producer.producer)
-        self.producers[key] = self.producers.pop(key)
         producer.seen_at_ms = now_ms
-        self._definitions.staging.put_producer(producer)
+        self.producers.put(producer)
 
-    def _forget_oldest(self) -> None:
-        """Every batch write without a name is a producer: they must not fill the table."""
-        for key, producer in self.producers.items():
-            if not any(one.is_of(self._vhosts[key[0]], key[1]) for one in self.sets.values()):
-                del self.producers[key]
-                self._definitions.staging.delete_producer(producer)
+    def _make_room(self, user: str) -> None:
+        """Who has sets stays."""
+        surplus = self.producers.surplus(user)
+        busy: set[Key] = set()
+        for place, key in enumerate(surplus):
+            if place == 0:
+                busy = {(one.record.vhost, one.record.producer) for one in self.sets.values()}
+            if key not in busy:
+                self.producers.forget(key)
                 return
 
     def last_batch(self, vhost: Vhost, name: str) -> int:
         """-1 = none."""
-        producer = self.producers.get((vhost.name, name))
+        producer = self.producers.known.get((vhost.name, name))
         return NO_BATCH if producer is None else producer.batch
 
     # -- staging -----------------------------------------------------------------------------
@@ -221,8 +217,7 @@ class Staging:
         """A new set; None = that batch is committed already."""
         if batch <= self.enter(vhost, user, producer, run, now_ms).batch:
             return None
-        if sum(one.vhost is vhost for one in self.sets.values()) >= SETS_MAX:
-            raise PreconditionFailed(f"{SETS_MAX} sets are staged in vhost '{vhost.name}' already")
+        self._check_room(vhost, user)
         queue = vhost.rooms.open_staged(None)
         record = StagedSetRecord(vhost.name, queue.name, producer, run, batch, user, now_ms)
         staged = StagedSet(record, vhost, queue)
@@ -230,6 +225,15 @@ class Staging:
         self.sets[(vhost.name, queue.name)] = staged
         self._definitions.staging.put_set(record)
         return staged
+
+    def _check_room(self, vhost: Vhost, user: str) -> None:
+        there = [one for one in self.sets.values() if one.vhost is vhost]
+        if len(there) >= SETS_MAX:
+            raise PreconditionFailed(f"{SETS_MAX} sets are staged in vhost '{vhost.name}' already")
+        if sum(one.record.user == user for one in there) >= SETS_OF_USER_MAX:
+            raise PreconditionFailed(
+                f"user '{user}' has {SETS_OF_USER_MAX} sets staged in vhost '{vhost.name}' already"
+            )
 
     def stage(self, staged: StagedSet, address: Address, run: list[Message], now_ms: int) -> None:
         """More of it.  They rest as persistent ones without a time to die, whatever they are."""
@@ -412,18 +416,9 @@ class Staging:
                 self._drop(staged)
             else:
                 busy.add((record.vhost, record.producer))
-        for key in self._silent(now_ms):
+        for key in self.producers.silent(now_ms, self.producer_ttl_ms):
             if key not in busy:
-                self._definitions.staging.delete_producer(self.producers.pop(key))
-
-    def _silent(self, now_ms: int) -> list[Key]:
-        """Producers whose last word is long ago; they come first (``_seen``)."""
-        found: list[Key] = []
-        for key, producer in self.producers.items():
-            if now_ms - producer.seen_at_ms <= self.producer_ttl_ms:
-                break
-            found.append(key)
-        return found
+                self.producers.forget(key)
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -450,7 +445,7 @@ class Staging:
         for key, batches in self.batches.under_way.items():
             numbers = [batch.number for batch in batches]
             assert numbers == sorted(set(numbers)), "S3"
-            assert numbers[-1] <= self.producers[key].batch, "S3"
+            assert numbers[-1] <= self.producers.known[key].batch, "S3"
             for batch in batches:
                 under_way.extend(batch.sets)
         assert len(under_way) == len(set(under_way)), "S2"
@@ -458,7 +453,7 @@ class Staging:
             decided = staged in under_way
             assert (staged.record.place != UNDECIDED) == decided, "S2"
             assert (staged.state == DECIDED) == decided, "S2"
-            producer = self.producers[(staged.record.vhost, staged.record.producer)]
+            producer = self.producers.known[(staged.record.vhost, staged.record.producer)]
             assert decided or staged.record.batch > producer.batch, "S4"
             backing = cast(VariableQueue, staged.queue.backing)
             assert backing.pending.count == 0, "S5"
