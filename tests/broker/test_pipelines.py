@@ -145,6 +145,18 @@ def test_when_it_is_full_those_that_ended_make_room() -> None:
         registry.report(told("too many"), a_user(), a_vhost(), START_MS)
 
 
+def test_when_it_is_full_silent_ones_make_room_too() -> None:
+    registry, vhost = PipelineRegistry(), a_vhost(orders=(0, 0))
+    for number in range(PIPELINES_MAX):
+        registry.report(told(f"p{number}"), a_user(), vhost, START_MS + number)
+    late_ms = START_MS + PIPELINES_MAX + SILENT_AFTER_MS + 1
+    registry.report(told("new"), a_user(), vhost, late_ms)
+    names = {row["name"] for row in registry.rows({"/": vhost}, late_ms)}
+    assert len(names) == PIPELINES_MAX
+    assert "new" in names
+    assert "p0" not in names
+
+
 def test_rows_of_virtual_hosts_that_were_not_asked_for_are_not_given() -> None:
     registry = PipelineRegistry()
     registry.report(told(), a_user(), a_vhost(), START_MS)

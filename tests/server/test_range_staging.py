@@ -13,6 +13,7 @@ import pytest
 from penstock.broker import batches, producers
 from penstock.broker import staging as rules
 from penstock.broker.access import HASHING, User, hash_password
+from penstock.server import range_reporting
 from penstock.server.range_reporting import ReportingDesk
 from penstock.storage.definition_records import PermissionRecord, UserRecord
 from penstock.storage.journal_codec import JournalGroup
@@ -733,6 +734,34 @@ def test_a_publish_to_a_full_queue_ends_with_its_patience(node: QuietBroker) -> 
     node.tick(600)
     with pytest.raises(Answered, match="queue 'small' is full"):
         end.expect(staging.PUBLISHED)
+
+
+def test_a_clock_that_is_set_back_does_not_stop_a_publish(node: QuietBroker) -> None:
+    client = declare(node, "small", **{"x-max-length": 1, "x-overflow": "reject-publish"})
+    end = StagingEnd(node)
+    end.send(staging.encode_publish(publishes("", "small", [b"a", b"b"]), False, 60_000))
+    assert end.silent()
+    client.received = b""
+    client.consume("small", no_ack=True)
+    node.tick(-3_600_000)
+    node.tick(1)
+    assert staging.decode_published(end.expect(staging.PUBLISHED)) == ("", 0)
+    assert client.bodies() == [b"a", b"b"]
+
+
+def test_an_event_log_that_cannot_be_read_is_said(
+    node: QuietBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ReportingDesk, "_directory", lambda _: tmp_path)
+
+    def broken(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(range_reporting, "event_files", broken)
+    end = StagingEnd(node)
+    end.send(reports.encode_event_files())
+    with pytest.raises(Answered, match="event log cannot be read: Permission denied"):
+        end.expect(reports.EVENT_FILES_ARE)
 
 
 def test_a_batch_of_many_is_poured_some_a_turn(node: QuietBroker) -> None:

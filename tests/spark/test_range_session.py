@@ -14,7 +14,9 @@ from penstock.core.errors import ResourceLocked
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.server import range_reading, range_session
 from penstock.server.range_leases import RangeLeases
+from penstock.server.range_reporting import ReportingDesk
 from penstock.server.range_session import RangeSession
+from penstock.server.range_staging import StagingDesk
 from penstock.wire import range_frames, ranges, subscriptions
 from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.spark.range_host import QueueHall
@@ -335,6 +337,8 @@ def test_rubbish_ends_one_connection_and_touches_nothing_else(seed: int) -> None
     for _ in range(chance.randrange(3)):
         stream[chance.randrange(len(stream))] = chance.randrange(256)
     session, at = room.session(), 0
+    for kind in [*StagingDesk.kinds, *ReportingDesk.kinds]:
+        session._by_kind.pop(kind)  # a hall has no broker for them
     while at < len(stream):
         step = chance.randint(1, 40)
         session.receive(bytes(stream[at : at + step]), NOW)
@@ -458,3 +462,17 @@ def test_a_reader_that_is_fenced_while_it_acknowledges_is_told(
     assert kind == range_frames.ERROR
     assert range_frames.decode_error(payload)[0] == range_frames.FENCED
     assert room.queue.backing.ready_count() == 6
+
+
+def test_nothing_is_remembered_of_a_queue_that_is_deleted(room: Room) -> None:
+    hall: Any = room.hall
+    reader = room.opened(ranges.READ)
+    ask(reader, ranges.encode_ack(3), ranges.ACKED)
+    room.leases.store_start(hall, room.queue, "latest", 5)
+    ask(reader, ranges.encode_close(), ranges.CLOSED)
+    room.leases.tick(NOW)
+    assert room.leases.acked_below(room.queue) == 3
+    room.hall.delete("q")
+    room.leases.tick(NOW)
+    assert room.leases.acked_below(room.queue) == 0
+    assert room.leases.start(hall, room.queue) is None

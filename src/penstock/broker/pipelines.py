@@ -113,7 +113,7 @@ class PipelineRegistry:
             raise AccessRefused(f"pipeline '{told.name}' is reported by user '{pipeline.user}'")
         if pipeline is None or pipeline.is_another_run(told.run):
             if pipeline is None and len(self._pipelines) >= PIPELINES_MAX:
-                self._make_room()
+                self._make_room(now_ms)
             pipeline = self._pipelines[key] = Pipeline(told, user.name, vhost.name, now_ms)
         pipeline.told = told
         pipeline.run = told.run or pipeline.run
@@ -139,12 +139,14 @@ class PipelineRegistry:
             if pipeline.is_over(now_ms):
                 del self._pipelines[key]
 
-    def _make_room(self) -> None:
-        """The one that ended longest ago goes; those at work stay."""
-        ended = [key for key, one in self._pipelines.items() if one.told.state in ENDED]
-        if not ended:
-            raise ResourceLocked(f"{PIPELINES_MAX} pipelines report to this node already")
-        del self._pipelines[min(ended, key=lambda key: self._pipelines[key].at_ms)]
+    def _make_room(self, now_ms: int) -> None:
+        """The one that ended longest ago goes, else a silent one; those at work stay."""
+        for states in (ENDED, ("silent",)):
+            gone = [key for key, one in self._pipelines.items() if one.state(now_ms) in states]
+            if gone:
+                del self._pipelines[min(gone, key=lambda key: self._pipelines[key].at_ms)]
+                return
+        raise ResourceLocked(f"{PIPELINES_MAX} pipelines report to this node already")
 
 
 def _check_queue(rights: Rights, queue: str) -> None:

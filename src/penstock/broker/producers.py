@@ -55,7 +55,8 @@ class Producers:
         if len(self._of_users.get(user, ())) >= OF_USER_MAX:
             return iter(self._of_users[user])
         if len(self.known) >= PRODUCERS_MAX:
-            return iter(max(self._of_users.values(), key=len))
+            most = max(self._of_users, key=lambda one: len(self._of_users[one]))
+            return iter(self._of_users[most])
         return iter(())
 
     def silent(self, now_ms: int, ttl_ms: int) -> list[Key]:

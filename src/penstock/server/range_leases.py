@@ -78,6 +78,7 @@ class RangeLeases:
         self.budget = BlockBudget()
         self._acked_below: dict[str, int] = {}
         self._starts: dict[str, tuple[str, int]] = {}  # of queues that do not outlive the node
+        self._noted: dict[str, Queue] = {}  # of which these two know something
 
     def adopt(self, broker: Broker, now_ms: int) -> None:
         """The leases there were when the node ended, of queues that are there; once, at start."""
@@ -125,6 +126,7 @@ class RangeLeases:
     def acked(self, queue: Queue, upto: int) -> None:
         if upto > self.acked_below(queue):
             self._acked_below[queue.incarnation] = upto
+            self._noted[queue.incarnation] = queue
 
     def acked_below(self, queue: Queue) -> int:
         """Everything below was acknowledged by a reader since this node started."""
@@ -141,6 +143,7 @@ class RangeLeases:
     def store_start(self, vhost: Vhost, queue: Queue, request: str, seq_id: int) -> None:
         if queue.name not in vhost.queue_ids:
             self._starts[queue.incarnation] = (request, seq_id)
+            self._noted[queue.incarnation] = queue
             return
         readers = RangeReaders(vhost.definitions)
         readers.put_start(vhost.name, queue.name, queue.incarnation, request, seq_id)
@@ -167,7 +170,10 @@ class RangeLeases:
                 lease.orphaned_at_ms = now_ms
 
     def tick(self, now_ms: int) -> None:
-        """End the leases nobody came back for; call about once a second."""
+        """End the leases nobody came back for, forget deleted queues; call about once a second."""
+        for incarnation, queue in list(self._noted.items()):
+            if queue.deleted:
+                self.forget(incarnation)
         for incarnation, lease in list(self._leases.items()):
             if lease.owner is None and now_ms - lease.orphaned_at_ms >= self._grace_ms:
                 self._end(incarnation, lease)
@@ -186,6 +192,7 @@ class RangeLeases:
         self._leases.pop(incarnation, None)
         self._acked_below.pop(incarnation, None)
         self._starts.pop(incarnation, None)
+        self._noted.pop(incarnation, None)
 
     def _current(self, queue: Queue) -> _Lease | None:
         held = self._leases.get(queue.incarnation)

@@ -45,16 +45,24 @@ class ReportingDesk(RangeDesk):
         self.session.send(reports.encode_reported())
 
     def _files(self) -> None:
-        found = [(file.name, file.stat().st_size) for file in event_files(self._directory())]
+        directory = self._directory()
+        try:
+            found = [(file.name, file.stat().st_size) for file in event_files(directory)]
+        except OSError as error:
+            raise NotFound(f"the event log cannot be read: {error.strerror}") from None
         self.session.send(reports.encode_event_files_are(found))
 
     def _read(self, name: str, offset: int, max_bytes: int) -> None:
         path = self._directory() / name
         if not FILE_NAME.fullmatch(name) or not path.is_file():
             raise NotFound(f"no file '{name}' in the event log: it may have become too old")
-        with path.open("rb", buffering=0) as file:
-            file.seek(min(offset, os.fstat(file.fileno()).st_size))
-            data = file.read(min(max_bytes, READ_MAX_BYTES)) or b""
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek(min(offset, os.fstat(file.fileno()).st_size))
+                data = file.read(min(max_bytes, READ_MAX_BYTES)) or b""
+        except OSError as error:
+            text = f"file '{name}' of the event log cannot be read: {error.strerror}"
+            raise NotFound(text) from None
         self.session.send(reports.encode_event_bytes(data))
 
     def _directory(self) -> Path:

@@ -227,7 +227,8 @@ class StagingDesk(RangeDesk):
     def _go_on_publishing(self, publish: _Publish) -> None:
         session = self.session
         pouring = self.broker.staging.pouring
-        while publish.runs and session.now_ms - publish.full_at_ms >= FULL_LOOK_MS:
+        # A clock that was set back must not stop it.
+        while publish.runs and not 0 <= session.now_ms - publish.full_at_ms < FULL_LOOK_MS:
             run = publish.runs[0]
             count = pouring.pour(self.vhost(), run.messages, session.now_ms, False)
             publish.unroutable += pouring.unroutable
