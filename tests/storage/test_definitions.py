@@ -81,7 +81,7 @@ def fill(definitions: Definitions) -> None:
         definitions.put_binding(BindingRecord(vhost, "e", "f", "exchange", "k", {}))
         definitions.put_binding(BindingRecord(vhost, "f", "e", "exchange", "k", {}))
         staged = StagedSetRecord(vhost, "amq.staged.1", "p", "r2", 4, "guest", 1000)
-        staged.messages, staged.size_bytes, staged.unroutable = 10, 2000, 1
+        staged.messages, staged.size_bytes = 10, 2000
         staged.finished, staged.place = True, 3
         definitions.staging.put_set(staged)
         definitions.staging.put_producer(ProducerRecord(vhost, "p", "guest", "r2", ["r1"], 3, 2000))

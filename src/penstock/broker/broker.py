@@ -169,7 +169,7 @@ class Broker:
         for vhost in self.vhosts.values():
             for topic in vhost.topics.topics.values():
                 topic.look()
-        self.staging.adopt(0)
+        self.staging.adopt()
 
     def _take_rules(self, topology: Topology) -> None:
         """Before there are queues: they are made by what holds."""

@@ -65,9 +65,8 @@ class Batch:
         self.sets = sets
         self.resumed = resumed
         self.at: int = 0
-        self.messages: int = 0
         self.poured: int = 0
-        self.unroutable: int = 0  # found no queue when they were poured
+        self.unroutable: int = 0  # reached no queue, or not all of theirs
         self.position: int = 0  # of the journal, when all was poured
         self.full_at_ms: int = 0  # when a queue last had no room
         self.trouble: str = ""  # why it does not go on

@@ -146,7 +146,7 @@ class Staging:
             self.sets[(record.vhost, record.name)] = staged
             staged.state = FINISHED if record.finished else OPEN
 
-    def adopt(self, now_ms: int) -> None:
+    def adopt(self) -> None:
         """The rooms have their messages again: what was decided goes on, the unfinished goes."""
         for staged in list(self.sets.values()):
             record = staged.record
@@ -163,7 +163,6 @@ class Staging:
             batch = Batch(staged.vhost, record.producer, record.batch, [], True)
             self.batches.begin(batch)
         batch.sets.append(staged)
-        batch.messages += record.messages
         staged.state = DECIDED
 
     # -- producers ---------------------------------------------------------------------------
@@ -218,7 +217,7 @@ class Staging:
         if batch <= self.enter(vhost, user, producer, run, now_ms).batch:
             return None
         self._check_room(vhost, user)
-        queue = vhost.rooms.open_staged(None)
+        queue = vhost.rooms.open_staged()
         record = StagedSetRecord(vhost.name, queue.name, producer, run, batch, user, now_ms)
         staged = StagedSet(record, vhost, queue)
         queue.releases_to = staged
@@ -303,7 +302,6 @@ class Staging:
         for place, staged in enumerate(chosen):
             staged.record.place = place
             staged.state = DECIDED
-            batch.messages += staged.record.messages
             self._definitions.staging.put_set(staged.record)
         for left in [one for one in self.sets.values() if one.is_of(vhost, name)]:
             if left.state != DECIDED and left.record.batch <= number:

@@ -77,7 +77,7 @@ class WaitingRooms:
                 QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
             )
 
-    def open_staged(self, owner: object) -> Queue:
+    def open_staged(self) -> Queue:
         """For a set that begins."""
         incarnation = self._new_incarnation()
         name = STAGED + incarnation
@@ -85,7 +85,7 @@ class WaitingRooms:
         self._definitions.put_queue(
             QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
         )
-        return self._attach_staged(owner, self._new_queue(queue_id, name, incarnation, True))
+        return self._attach_staged(None, self._new_queue(queue_id, name, incarnation, True))
 
     def _attach_staged(self, owner: object, queue: Queue) -> Queue:
         queue.releases_to = owner

@@ -20,7 +20,7 @@ STAGING: Final = """
 CREATE TABLE staged_sets (
     vhost TEXT, name TEXT, producer TEXT NOT NULL, run TEXT NOT NULL, batch INTEGER NOT NULL,
     user TEXT NOT NULL, messages INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    unroutable INTEGER NOT NULL, finished INTEGER NOT NULL, place INTEGER NOT NULL,
+    finished INTEGER NOT NULL, place INTEGER NOT NULL,
     began_at_ms INTEGER NOT NULL, PRIMARY KEY (vhost, name)) WITHOUT ROWID;
 CREATE TABLE staged_producers (
     vhost TEXT, producer TEXT, user TEXT NOT NULL, run TEXT NOT NULL, fenced TEXT NOT NULL,
@@ -49,7 +49,6 @@ class StagedSetRecord:
         "producer",
         "run",
         "size_bytes",
-        "unroutable",
         "user",
         "vhost",
     )
@@ -65,7 +64,6 @@ class StagedSetRecord:
         self.user = user
         self.messages = 0
         self.size_bytes = 0
-        self.unroutable = 0
         self.finished = False
         self.place = UNDECIDED
         self.began_at_ms = now_ms
@@ -106,7 +104,7 @@ class StagingTables:
 
     def put_set(self, record: StagedSetRecord) -> None:
         self._change(
-            "INSERT OR REPLACE INTO staged_sets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO staged_sets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             name_to_cell(record.vhost),
             record.name,
             name_to_cell(record.producer),
@@ -115,7 +113,6 @@ class StagingTables:
             name_to_cell(record.user),
             record.messages,
             record.size_bytes,
-            record.unroutable,
             int(record.finished),
             record.place,
             record.began_at_ms,
@@ -153,12 +150,11 @@ class StagingTables:
         for row in self._db.execute(f"SELECT * FROM staged_sets ORDER BY {order}"):  # noqa: S608
             vhost, producer, run, user = [name_in_cell(row[place]) for place in (0, 2, 3, 5)]
             record = StagedSetRecord(
-                vhost, str(row[1]), producer, run, int(row[4]), user, int(row[11])
+                vhost, str(row[1]), producer, run, int(row[4]), user, int(row[10])
             )
             record.messages, record.size_bytes = int(row[6]), int(row[7])
-            record.unroutable = int(row[8])
-            record.finished = bool(row[9])
-            record.place = int(row[10])
+            record.finished = bool(row[8])
+            record.place = int(row[9])
             found.append(record)
         return found
 
