@@ -161,8 +161,8 @@ class Life:
     def is_halfway(self) -> bool:
         batches = [waiting[0] for waiting in self.node.broker.staging.batches.under_way.values()]
         return any(
-        0 < batch.poured < sum(one.record.messages for one in batch.sets) for batch in batches
-    )
+            0 < batch.poured < sum(one.record.messages for one in batch.sets) for batch in batches
+        )
 
     def hold(self) -> None:
         self.node.committer.hold = True
