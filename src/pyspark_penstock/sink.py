@@ -29,6 +29,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from pyspark_penstock.checkpoint_notes import local_checkpoint, sync_note
 from pyspark_penstock.client import ConnectionLost, Fenced, Refused
 from pyspark_penstock.sink_encoding import Encoder, check_columns
 from pyspark_penstock.sink_options import AT_LEAST_ONCE, DROP, FAIL, SinkSettings
@@ -201,6 +202,10 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         return self._write(_identity(), iterator)
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
+        """The broker is to know a batch by its number, so what that number means is kept first."""
+        checkpoint = local_checkpoint(self._settings.checkpoint)
+        if checkpoint is not None and self._settings.delivery != AT_LEAST_ONCE:
+            sync_note(checkpoint, batchId)
         self._commit(messages)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:

@@ -65,6 +65,7 @@ class SinkSettings:
     stage_max_bytes: int
     publish_timeout_ms: int
     reconnect_timeout_ms: int
+    checkpoint: str  # of a stream, as Spark was told; "" = by its configuration
 
     @property
     def must_route(self) -> bool:
@@ -104,6 +105,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkSettings:
         stage_max_bytes=read("stageMaxBytes", "1GiB", _size),
         publish_timeout_ms=read("publishTimeout", "60s", _duration),
         reconnect_timeout_ms=read("reconnectTimeout", "2m", _duration),
+        checkpoint=options.get("checkpointlocation", ""),
     )
     if settings.delivery == AT_LEAST_ONCE and settings.txn_id:
         raise ValueError("penstock: option 'txnId' needs 'delivery' exactly-once")

@@ -17,6 +17,7 @@ from penstock.spark.java import JavaMissing, find_java, version_of, wrapped  # n
 from penstock.spark.landing import Landing, NotLocal, file_name_of, local_path  # noqa: E402
 from penstock.spark.publishing import ParquetPublisher  # noqa: E402
 from penstock.spark.table import Table  # noqa: E402
+from pyspark_penstock import checkpoint_notes  # noqa: E402
 
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
@@ -88,7 +89,7 @@ def test_sparks_note_of_a_batch_is_synced(
 ) -> None:
     planned(landing, 0, 2)
     done: list[str] = []
-    monkeypatch.setattr(landing_module, "sync", lambda path: done.append(path.name))
+    monkeypatch.setattr(checkpoint_notes, "_sync", lambda path: done.append(path.name))
     landing.sync_note(0)
     assert done == ["0", "offsets", "metadata", "checkpoint"]
 

@@ -36,7 +36,8 @@ from urllib.parse import quote
 
 from penstock.core.errors import PenstockError, ResourceLocked
 from penstock.spark.publishing import Landed
-from penstock.spark.table import Table, sync
+from penstock.spark.table import Table
+from pyspark_penstock import checkpoint_notes
 
 if TYPE_CHECKING:
     from pyspark_penstock.table_files import Draft
@@ -171,12 +172,7 @@ class Landing:
 
     def sync_note(self, batch: int) -> None:
         """Spark's note of the batch survives a power failure."""
-        notes = self.checkpoint / "offsets"
-        for directory, name in ((notes, str(batch)), (self.checkpoint, "metadata")):
-            for file in (directory / name, directory / f".{name}.crc"):
-                if file.exists():
-                    sync(file)
-            sync(directory)
+        checkpoint_notes.sync_note(self.checkpoint, batch)
 
 
 def _number(note: Path) -> int:

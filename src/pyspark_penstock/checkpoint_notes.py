@@ -1,0 +1,41 @@
+"""Spark's notes about a query's batches, in a checkpoint on a file system of this machine.
+
+Spark writes what a batch is to hold (``offsets/N``) before it runs, and does not sync it.  After a
+power cut the note may be gone: then Spark plans another batch of that number.  Whoever makes batch
+N known elsewhere (a table, the broker) therefore first brings its note to the disk (``sync_note``).
+
+    checkpoint/metadata        who the query is
+    checkpoint/offsets/N       what was planned; ``.N.crc`` beside it
+"""
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+def local_checkpoint(text: str) -> Path | None:
+    """The directory that option ``checkpointLocation`` names; None where it is no plain one."""
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path)).absolute()
+    return None if parts.scheme or not text else Path(text).absolute()
+
+
+def sync_note(checkpoint: Path, batch: int) -> None:
+    """Spark's note of the batch survives a power failure; one that is not here is not ours."""
+    notes = checkpoint / "offsets"
+    for directory, name in ((notes, str(batch)), (checkpoint, "metadata")):
+        if not (directory / name).exists():
+            continue
+        for file in (directory / name, directory / f".{name}.crc"):
+            if file.exists():
+                _sync(file)
+        _sync(directory)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,59 @@
+"""What a batch's number means is on disk before the broker knows the batch by it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
+
+from pyspark_penstock import sink
+from pyspark_penstock.checkpoint_notes import local_checkpoint
+from pyspark_penstock.sink_options import parse_sink_options
+from pyspark_penstock.staging_client import Committed
+
+
+@pytest.mark.parametrize(
+    "given, found",
+    [
+        ("/lake/_c", "/lake/_c"),
+        ("file:/lake/a%20b", "/lake/a b"),
+        ("file:///lake/_c", "/lake/_c"),
+        ("hdfs://host/lake/_c", None),
+        ("s3a://bucket/_c", None),
+        ("", None),
+    ],
+)
+def test_a_checkpoint_is_known_where_it_is_of_this_machine(given: str, found: str | None) -> None:
+    assert local_checkpoint(given) == (None if found is None else Path(found))
+
+
+@pytest.mark.parametrize("delivery, synced", [("exactly-once", True), ("at-least-once", False)])
+def test_the_note_is_synced_before_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str, synced: bool
+) -> None:
+    notes = tmp_path / "offsets"
+    notes.mkdir()
+    for name in ("0", "1", ".1.crc"):
+        (notes / name).write_text(name)
+    (tmp_path / "metadata").write_text("{}")
+    seen: list[str] = []
+
+    def fsync(handle: int) -> None:
+        seen.append(str(Path(os.readlink(f"/proc/self/fd/{handle}")).relative_to(tmp_path)))
+
+    def commit(*_: object) -> Committed:
+        seen.append("committed")
+        return Committed(0, 1, 0, "")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(sink, "commit", commit)
+    monkeypatch.setattr(sink, "check_target", lambda *_: None)
+    given = {"url": "amqp://x", "queue": "q", "checkpointLocation": f"file:{tmp_path}"}
+    settings = parse_sink_options(given | {"delivery": delivery})
+    writer = sink.StreamWriter(settings, None)  # type: ignore[arg-type]
+    writer.commit([sink.Staged("query", "run", 1, ["set"], 1)], 1)
+    order = ["offsets/1", "offsets/.1.crc", "offsets", "metadata", ".", "committed"]
+    assert seen == (order if synced else [])
