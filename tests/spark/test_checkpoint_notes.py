@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
 
+from penstock.spark import notes, validating
 from pyspark_penstock import sink
 from pyspark_penstock.checkpoint_notes import local_checkpoint
 from pyspark_penstock.sink_options import parse_sink_options
@@ -57,3 +60,42 @@ def test_the_note_is_synced_before_the_commit(
     writer.commit([sink.Staged("query", "run", 1, ["set"], 1)], 1)
     order = ["offsets/1", "offsets/.1.crc", "offsets", "metadata", ".", "committed"]
     assert seen == (order if synced else [])
+
+
+class _Stager:
+    """A broker that has some batches."""
+
+    def __init__(self, _: object, known: int = 1) -> None:
+        self._known = known
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self, producer: str, _run: str, batch: int) -> str:
+        assert producer == "the query"
+        return "" if batch <= self._known else "a set"
+
+
+def test_validate_knows_what_is_published_when_spark_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut the last commits are gone, and so are the messages."""
+    monkeypatch.setattr(validating, "Stager", _Stager)
+    assert validating.published_below(tmp_path, "amqp://x") == {}
+    for kind in ("offsets", "commits"):
+        (tmp_path / kind).mkdir()
+    (tmp_path / "metadata").write_text('{"id": "the query"}')
+    for batch in range(3):
+        offset = json.dumps({"v": 1, "q": {"in": {"inc": "i", "seq": 10 * batch + 10}}})
+        (tmp_path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offset}")
+    (tmp_path / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert validating.published_below(tmp_path, "amqp://x") == {}, "batch 2 is not published"
+    (tmp_path / "offsets" / "2").write_text("v1\n{")
+    (tmp_path / "commits" / "1").write_text("")
+    notes.mend(tmp_path)
+    assert validating.published_below(tmp_path, "amqp://x") == {"in": 20}
+    (tmp_path / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert validating.published_below(tmp_path, "amqp://x") == {}, "Spark knows it"

@@ -19,22 +19,22 @@ and only after that does the source acknowledge the messages.
 
 Spark does not sync its notes.  After a power cut its last commit may be missing although the
 batch has landed and its messages are gone (``landed_below`` tells the source that this is
-no loss), and its last note of either kind may be half written (``mend_checkpoint``).
+no loss), and its last note of either kind may be half written (``notes.mend``).
 """
 
 import fcntl
 import hashlib
-import json
 import re
 import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from penstock.core.errors import PenstockError, ResourceLocked
+from penstock.spark import notes
 from penstock.spark.publishing import Landed
 from penstock.spark.table import Table
 from pyspark_penstock import checkpoint_notes
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from pyspark_penstock.table_files import Draft
 
 NAME_MAX = 100
-OFFSET_LINE = 2
-"""In Spark's note of a batch: line 0 a version, line 1 settings, then one line per source."""
 
 
 class NotLocal(PenstockError):
@@ -123,26 +121,13 @@ class Landing:
     # -- Spark's notes -----------------------------------------------------------------------
 
     def query_id(self) -> str:
-        """The identity Spark gave to this checkpoint; a new checkpoint is a new identity."""
-        found: str = json.loads((self.checkpoint / "metadata").read_text())["id"]
-        return found
+        return notes.query_id(self.checkpoint)
 
     def planned_ends(self, batch: int) -> dict[str, int]:
-        """Per queue the sequence id behind the last message of a planned batch."""
-        try:
-            lines = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        except FileNotFoundError:
-            return {}
-        positions: dict[str, Any] = json.loads(lines[OFFSET_LINE])["q"]
-        return {queue: int(place["seq"]) for queue, place in positions.items()}
+        return notes.planned_ends(self.checkpoint, batch)
 
     def last_planned(self) -> int | None:
-        """The number of the last batch Spark has planned in this checkpoint."""
-        notes = self.checkpoint / "offsets"
-        if not notes.is_dir():
-            return None
-        numbers = [int(note.name) for note in notes.iterdir() if note.name.isdigit()]
-        return max(numbers, default=None)
+        return notes.last_planned(self.checkpoint)
 
     def landed_below(self, publisher: Publisher) -> dict[str, int]:
         """Per queue: every message below is in the table, as far as the last batch tells."""
@@ -152,39 +137,8 @@ class Landing:
         return self.planned_ends(last)
 
     def mend_checkpoint(self) -> None:
-        """Take away what a power cut may have left half written.
-
-        A half-written plan was not synced, so its batch has not landed: Spark plans it anew.
-        Half-written commits make Spark call again with the last plan, and the publisher answers;
-        they may be several, since nobody syncs them and a file system may write contents half a
-        minute after names.  Hadoop's checksum files may be half written as well, and are not
-        needed.
-        """
-        for notes in (self.checkpoint / "offsets", self.checkpoint / "commits"):
-            if not notes.is_dir():
-                continue
-            for checksum in notes.glob(".*.crc"):
-                checksum.unlink()
-            for note in sorted(notes.iterdir(), key=_number, reverse=True):
-                if _number(note) < 0 or _is_whole(note):
-                    break
-                note.unlink()
+        notes.mend(self.checkpoint)
 
     def sync_note(self, batch: int) -> None:
         """Spark's note of the batch survives a power failure."""
         checkpoint_notes.sync_note(self.checkpoint, batch)
-
-
-def _number(note: Path) -> int:
-    """Of a batch; -1 = the file is something else."""
-    return int(note.name) if note.name.isdigit() else -1
-
-
-def _is_whole(note: Path) -> bool:
-    """Spark's notes are a version line and then JSON, line by line."""
-    version, *lines = note.read_bytes().split(b"\n")
-    try:
-        values = [json.loads(line) for line in lines if line != b"-"]
-    except ValueError:
-        return False
-    return version.startswith(b"v") and bool(values)

@@ -10,18 +10,24 @@ A message keeps its properties to the last bit.  A bad one gets the headers ``x-
 ``x-error-path``; its body is not touched, so it can be sent again when the schema was wrong.
 """
 
+import json
 import threading
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.spark import notes
 from penstock.spark.checking import BadSchema, checker, schema_of_type
 from penstock.spark.pipeline import OnFailure, QueryRun, session, unheard
 from penstock.spark.progress import report_progress
 from penstock.spark.state import locked
-from pyspark_penstock.client import give_back
+from pyspark_penstock.client import ConnectionLost, Refused, give_back
 from pyspark_penstock.options import parse_url
+from pyspark_penstock.sink_options import parse_sink_options
+from pyspark_penstock.staging_client import Stager
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -85,6 +91,7 @@ def run_validate(
     name = f"penstock validate {job.queue}"
     with locked(job.home, f"validation of '{job.queue}'"):
         try:
+            notes.mend(job.home / "checkpoint")
             with session(name, job.master, job.url, job.home, short=job.short) as spark:
                 _run(spark, job, done, on_batch, stopping, on_failure)
         finally:
@@ -142,6 +149,7 @@ def start(
 ) -> "StreamingQuery":
     """``url`` is only for sessions that were not started with it."""
     place = {} if url is None else {"url": url}
+    below = published_below(job.home / "checkpoint", url or job.url)
     stream = (
         spark.readStream.format("penstock")
         .options(**place)
@@ -149,6 +157,7 @@ def start(
         .option("columns", ",".join(COLUMNS))
         .option("maxMessagesPerTrigger", job.batch_messages)
         .option("takeOver", str(job.take_over).lower())
+        .option("processedBelow", json.dumps(below) if below else "")
         .option("minPartitions", spark.sparkContext.defaultParallelism)
         .load()
     )
@@ -161,6 +170,21 @@ def start(
     if job.every_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{int(job.every_s * 1000)} milliseconds").start()
+
+
+def published_below(checkpoint: Path, url: str) -> dict[str, int]:
+    """Per queue: every message below was published and may be acknowledged and gone.
+
+    After a power cut Spark may not know of its last batch what the broker knows, and would take
+    the messages that are gone for lost.  The set that is begun here goes with its connection.
+    """
+    last = notes.unsettled(checkpoint)
+    if last is None:
+        return {}
+    with suppress(ConnectionLost, Refused), Stager(parse_sink_options({"url": url})) as stager:
+        if not stager.begin(notes.query_id(checkpoint), uuid.uuid4().hex, last):
+            return notes.planned_ends(checkpoint, last)
+    return {}
 
 
 def judged(
