@@ -31,8 +31,8 @@ DEATHS_SCHEMA = (
 
 COUNT_MAX = 1_000_000_000
 """Of one entry; so many of them as fit into a message add up to less than a bigint."""
-TIME_MAX_S = 253_402_300_799
-"""The end of the year 9999, behind which neither Spark's timestamps nor Python's go."""
+TIME_MAX_S = 253_402_300_799 - 86_400
+"""A day before the year 10000, which Python does not know: rows come to it in local time."""
 
 _TOLD = "array_contains(transform(deaths, d -> d.queue), headers['x-first-death-queue'])"
 
