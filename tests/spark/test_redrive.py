@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
+from unittest.mock import MagicMock
 
 import pika
 import pytest
@@ -18,7 +19,8 @@ from penstock.spark import redrive
 from penstock.spark.browsing import look
 from penstock.spark.dlq_report import ReportJob, report
 from penstock.spark.redrive import OtherQueue, Plan, RedriveJob, Redriven, opened, run_redrive
-from pyspark_penstock.client import ConnectionLost, Head, Opened, RangeClient
+from pyspark_penstock.client import ConnectionLost, Head, Opened, Planned, RangeClient
+from pyspark_penstock.sink_options import parse_sink_options
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker
 from tests.spark.spark_tools import archive_environment, depth, publish
@@ -265,3 +267,16 @@ def test_wrong_usage_is_told_before_spark_starts(
     done = command(broker.url, tmp_path, *more)
     assert done.returncode == code, done.stderr
     assert complaint in " ".join(done.stderr.split())
+
+
+def test_a_slice_is_no_larger_than_a_task_may_stage(tmp_path: Path) -> None:
+    """Twenty thousand of more than 50 KB would be."""
+    reader = MagicMock(spec=RangeClient)
+    reader.opened = Opened("inc", Head(0, 0, 9, 9), 1)
+    reader.plan.return_value = Planned(5, 5, 99)
+    job = RedriveJob("amqp://x", "dead", None, "auto", None, None, 3, tmp_path, "")
+    redriving = redrive._Redrive(MagicMock(), job, reader, Redriven())
+    extent = redriving._next()
+    assert extent is not None
+    limit = parse_sink_options({"url": "amqp://x", "queue": "q"}).stage_max_bytes
+    assert reader.plan.call_args.args[3] <= limit / 2
