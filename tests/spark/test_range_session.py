@@ -14,6 +14,7 @@ from penstock.core.errors import ResourceLocked
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.server import range_reading, range_session
 from penstock.server.range_leases import RangeLeases
+from penstock.server.range_reading import ReadingDesk
 from penstock.server.range_reporting import ReportingDesk
 from penstock.server.range_session import RangeSession
 from penstock.server.range_staging import StagingDesk
@@ -411,13 +412,34 @@ def test_many_readers_share_what_one_turn_has_for_them(room: Room) -> None:
     assert not readers[3].has_waiters
 
 
+class Sparse:
+    """Stands before a backing: each look reads much, and chosen messages lie far apart."""
+
+    def __init__(self, within: Any) -> None:
+        self._within = within
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._within, name)
+
+    def take_looked_bytes(self) -> int:
+        return 1 << 30
+
+    def few_reads(self, seq_ids: list[int], reads_max: int) -> int:
+        return min(2, len(seq_ids))
+
+
+class SparseQueue(Sparse):
+    def __init__(self, within: Any) -> None:
+        super().__init__(within)
+        self.backing = Sparse(within.backing)
+
+
 def test_whatever_reads_the_disk_waits_for_its_turn(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backing = room.queue.backing
     reader = room.opened(ranges.READ)
-    monkeypatch.setattr(type(backing), "take_looked_bytes", lambda _: 1 << 30)
-    monkeypatch.setattr(type(backing), "few_reads", lambda _, seq_ids, reads: min(2, len(seq_ids)))
+    monkeypatch.setattr(ReadingDesk, "opened", lambda _: (room.hall, SparseQueue(room.queue)))
     asked = ranges.encode_plan(0, 10, 5, 1 << 20) + subscriptions.encode_offset_at(0, 0, 10)
     reader.receive(asked + ranges.encode_ack_some([1, 3, 5]), NOW)
     kinds = []
