@@ -238,6 +238,9 @@ class BackingMachine(RuleBasedStateMachine):
         at_most=st.sampled_from([1, 4, 1000, 1000]),
     )
     def release_due(self, passed_ms: int, at_most: int) -> None:
+        self.let_out(passed_ms, at_most)
+
+    def let_out(self, passed_ms: int, at_most: int) -> None:
         self.now_ms += passed_ms
         for queue in self.queues:
             in_delta = queue.count_due_in_delta(self.now_ms)
@@ -248,11 +251,15 @@ class BackingMachine(RuleBasedStateMachine):
                 self.note("released into delta", in_delta)
                 self.note("released behind delta", behind)
 
-    @rule(at=QUEUES, kinds=KINDS, wait_ms=st.sampled_from([1, 20, 500]))
-    def publish_delayed(self, at: int, kinds: list[tuple[bool, int, int]], wait_ms: int) -> None:
+    @rule(at=QUEUES, kinds=KINDS, wait_ms=st.sampled_from([1, 20, 500]), waited=st.booleans())
+    def publish_delayed(
+        self, at: int, kinds: list[tuple[bool, int, int]], wait_ms: int, waited: bool
+    ) -> None:
         batch = self.batch(kinds)
         self.queues[at].publish_delayed(batch, self.now_ms + wait_ms, self.now_ms)
         self.note("published delayed", len(batch))
+        if waited:  # before anything else happens: what rests does so in front of them
+            self.let_out(wait_ms, 1000)
 
     @precondition(lambda self: any(queue.model.delayed for queue in self.queues))
     @rule(data=st.data(), count=st.integers(1, 5))

@@ -93,7 +93,7 @@ def test_mistakes_reach_the_user_in_our_words(spark: SparkSession, broker: Broke
     with pytest.raises(Exception, match="no queue 'nobody' in vhost '/'"):
         frame(spark, broker, "nobody").count()
     with pytest.raises(Exception, match=r"cannot connect to the broker at 127\.0\.0\.1:1"):
-        frame(spark, broker, "q", url="amqp://127.0.0.1:1").count()
+        frame(spark, broker, "q", url="amqp://127.0.0.1:1", reconnectTimeout="0ms").count()
 
 
 def test_a_stream_reads_what_is_there_and_acknowledges_it(
