@@ -1,6 +1,6 @@
 """The archive pipeline and the broker killed at random moments: every message once.
 
-    PENSTOCK_SPARK_KILLS      how many kills (default 3)
+    PENSTOCK_SPARK_KILLS      how many kills (default 2)
     PENSTOCK_SPARK_SEED       which random choices; printed, so that a failure can be repeated
     PENSTOCK_SPARK_MESSAGES   how many messages before the kills begin (default 6000)
     PENSTOCK_SPARK_FORMAT     parquet or delta (default parquet)
@@ -40,7 +40,7 @@ from tests.spark.spark_tools import (
     table_rows,
 )
 
-KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "3"))
+KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "2"))
 MESSAGES = int(os.environ.get("PENSTOCK_SPARK_MESSAGES", "6000"))
 SEED = int(os.environ.get("PENSTOCK_SPARK_SEED", "0")) or random.SystemRandom().randrange(2**32)
 FORMAT = os.environ.get("PENSTOCK_SPARK_FORMAT", "parquet")
