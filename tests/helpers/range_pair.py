@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.broker.access import HASHING, User, hash_password
 from penstock.server.range_leases import RangeLeases
 from penstock.server.range_session import RangeSession
+from penstock.storage.definition_records import PermissionRecord, UserRecord
 from penstock.wire import range_frames as rf
 from penstock.wire import staging
 from tests.helpers import raw_codec as codec
@@ -144,3 +146,27 @@ def body_of(content: bytes) -> bytes:
     frames, rest = codec.split_frames(content)
     assert not rest
     return b"".join(frame.payload for frame in frames if frame.type == codec.BODY)
+
+
+def declare(node: QuietBroker, queue: str, **arguments: Any) -> ClientEnd:
+    client = node.client()
+    client.call("queue.declare", queue=queue, durable=True, arguments=arguments)
+    return client
+
+
+def check(node: QuietBroker) -> None:
+    node.check()
+    node.broker.staging.check()
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]
+
+
+def add_user(node: QuietBroker, name: str, write: str = ".*") -> None:
+    hashed = hash_password(name, b"salt")
+    user = User(name, hashed, [], HASHING)
+    user.vhosts["/"] = ("", write, "")
+    node.broker.users.users[name] = user
+    node.definitions.put_user(UserRecord(name, hashed, HASHING, []))
+    node.definitions.put_permission(PermissionRecord(name, "/", "", write, ""))
