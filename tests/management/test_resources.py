@@ -76,11 +76,13 @@ def test_limits(
     served: Served, path: str, body: dict[str, Any], of_total: float, limit_bytes: int
 ) -> None:
     now = of_total * alarms(served).total_bytes if of_total else limit_bytes
+    before = {MEMORY: alarms(served).memory_limit_bytes, DISK: alarms(served).disk_limit_bytes}
     answer = put(served, path, body)
     assert answer.status == 200
     assert json.loads(answer.body) == {"node": "penstock@test", "limit_bytes": int(now)}
     known = alarms(served)
     assert int(now) == (known.memory_limit_bytes if path == MEMORY else known.disk_limit_bytes)
+    put(served, path, {"absolute": before[path]})  # for these tests are in a process of any size
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,9 @@ def test_what_is_no_json(served: Served) -> None:
 def test_only_administrators_set_limits(served: Served, path: str) -> None:
     served.add_user("watcher", "guest", ["monitoring"], "/")
     login = {"Authorization": "Basic d2F0Y2hlcjpndWVzdA=="}
+    before = alarms(served).memory_limit_bytes, alarms(served).disk_limit_bytes
     answer = served.request("PUT", path, b'{"absolute": 0}', login)
     assert answer.status == 401
     assert json.loads(answer.body)["reason"] == "Not administrator user"
-    assert served.request("GET", CHECK, None, login).status == 200
+    assert before == (alarms(served).memory_limit_bytes, alarms(served).disk_limit_bytes)
+    assert served.request("GET", "/api/nodes", None, login).status == 200

@@ -19,15 +19,17 @@ def add_up(plan: LoadPlan, results: list[tuple[str, Result]], begin: Result, end
     """``begin`` and ``end`` are the snapshots between which the run was measured.
 
     Totals (``published`` …) are of the whole run; rates and CPU of the measured time.  A
-    counted run is measured to its last confirm and its last delivery.
+    counted run is measured from its first message to its last confirm and its last delivery,
+    however late whoever looks is woken.
     """
     publishers = [result for role, result in results if role == "publisher"]
     consumers = [result for role, result in results if role == "consumer"]
     measured_s = (end["at_ns"] - begin["at_ns"]) / 1e9
     publish_s = consume_s = measured_s
     if plan.count:
-        publish_s = span_s(begin["at_ns"], publishers)
-        consume_s = span_s(begin["at_ns"], consumers)
+        first_ns = first_message_ns(publishers + consumers)
+        publish_s = span_s(first_ns, publishers)
+        consume_s = span_s(first_ns, consumers)
     published = end["published"] - begin["published"]
     consumed = end["consumed"] - begin["consumed"]
     return {
@@ -60,6 +62,10 @@ def shown_plan(plan: LoadPlan) -> Result:
 
 def total(results: list[Result], name: str) -> Any:
     return sum(result.get(name, 0) for result in results)
+
+
+def first_message_ns(results: list[Result]) -> int:
+    return min((result["first_ns"] for result in results if result.get("first_ns")), default=0)
 
 
 def span_s(begin_ns: int, results: list[Result]) -> float:

@@ -195,6 +195,8 @@ class LoadRun:
     def _work(self) -> None:
         publishers = self._workers[: self.plan.publishers]
         consumers = self._workers[self.plan.publishers :]
+        if self.plan.count:  # measured as a whole: it may be over before the next look
+            self._measured_from = self._look()
         self._set_times()
         for worker in consumers:
             worker.tell(self._times)
@@ -204,7 +206,8 @@ class LoadRun:
         for worker in publishers:
             worker.tell(self._times)
         self._tick_until(self._times["measure_ns"])
-        self._measured_from = self._look()
+        if self._measured_from is None:
+            self._measured_from = self._look()
         if self._times["end_ns"]:
             self._tick_until(self._times["end_ns"])
             self._measured_to = self._look()
