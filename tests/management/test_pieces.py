@@ -14,8 +14,8 @@ from penstock.core.settings import load_settings
 from penstock.management import listing
 from penstock.management.access import credentials, is_loopback
 from penstock.management.listing import BadQuery, ListQuery, sort_key, sorted_in_chunks
+from penstock.management.rows import jsonable, properties_key
 from penstock.management.start_screen import start_screen
-from penstock.management.view import jsonable, properties_key
 
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5) | st.text(max_size=3)
 JSON_VALUES = st.recursive(

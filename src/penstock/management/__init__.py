@@ -1,11 +1,14 @@
 """Management looks in: an HTTP API in the dialect of RabbitMQ 3.10, and a status page.
 
-    app         the HTTP server: its own thread and event loop, routes, errors, log-in
-    view        what the broker holds, as JSON-able dicts; quiet, runs on the data loop
+    app         the HTTP server: its own thread and event loop, errors, log-in
+    desk        what every desk has: a desk names routes and answers for one kind of thing
+    lists       desks that answer with lists: in slices, filtered, sorted, paged
+    *_api       the desks: overview, queues, exchanges, clients, vhosts, limits, resources,
+                definitions, pipelines …
+    view        what the broker holds, as JSON-able dicts (queue_rows, exchange_rows, client_rows);
+                quiet, runs on the data loop
     facts       what the server tells about its connections
-    limits_api  limits of virtual hosts and users
-    vhost_api   one virtual host: made, described, traced
-    listing     filter, sort, page and project lists the way RabbitMQ's API does
+    listing     the query of a list, as RabbitMQ's API understands it
     access      who asks, and what they may see
     page        the status page: plain HTML, no script
     node_facts  what the operating system says about this process

@@ -30,22 +30,38 @@ from aiohttp import web
 from penstock import __version__
 from penstock.core.errors import AccessRefused, BrokerError, NotFound
 from penstock.management.access import Visitor, credentials, is_loopback
-from penstock.management.api import Api, json_response
+from penstock.management.clients_api import ClientsApi
 from penstock.management.definitions_api import DefinitionsApi
+from penstock.management.desk import Context, Desk, Endpoint, json_response
+from penstock.management.exchanges_api import ExchangesApi
 from penstock.management.limits_api import LimitsApi
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
+from penstock.management.overview_api import OverviewApi
 from penstock.management.pipelines_api import PipelinesApi
-from penstock.management.queue_api import QueueApi
+from penstock.management.queue_actions_api import QueueActionsApi
+from penstock.management.queues_api import QueuesApi
 from penstock.management.resources_api import ResourcesApi
-from penstock.management.vhost_api import VhostApi
+from penstock.management.vhosts_api import VhostsApi
 from penstock.management.view import BrokerView
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Endpoint = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+DESKS: Final[tuple[type[Desk], ...]] = (
+    OverviewApi,
+    QueuesApi,
+    QueueActionsApi,
+    ExchangesApi,
+    ClientsApi,
+    VhostsApi,
+    LimitsApi,
+    ResourcesApi,
+    DefinitionsApi,
+    PipelinesApi,
+)
+"""Who answers; a path belongs to the first that names it."""
 ANSWER_TIMEOUT_S: Final = 5.0
 """How long the data loop may keep a request waiting."""
 STOP_TIMEOUT_S: Final = 5.0
@@ -87,13 +103,8 @@ class ManagementServer:
         self._port = port
         self._call_on_loop = call_on_loop
         self._view = view
-        self._api = Api(view, self._on_loop, node, __version__)
-        self._queue = QueueApi(view.broker, view.watch, self._on_loop, segment_entries)
-        self._definitions = DefinitionsApi(view.broker, self._on_loop, __version__, segment_entries)
-        self._limits = LimitsApi(view.broker, self._on_loop, segment_entries)
-        self._vhost = VhostApi(view.broker, view, self._on_loop, segment_entries)
-        self._resources = ResourcesApi(view.broker.admission.alarms, view.node_name, self._on_loop)
-        self._pipelines = PipelinesApi(view.broker, self._on_loop)
+        self._context = Context(view, self._on_loop, node, __version__, segment_entries)
+        self._desks = [desk(self._context) for desk in DESKS]
         self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -148,7 +159,7 @@ class ManagementServer:
             await runner.cleanup()
 
     def _listening(self, port: int) -> int:
-        self._api.contexts = [
+        self._context.contexts = [
             {
                 "node": self._view.node_name,
                 "description": "Penstock Management",
@@ -171,57 +182,9 @@ class ManagementServer:
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[_errors_as_answers])
         application.on_response_prepare.append(_finish_headers)
-        api = self._api
-        for path, endpoint in {
-            "/api/whoami": api.whoami,
-            "/api/overview": api.overview,
-            "/api/nodes": api.nodes,
-            "/api/nodes/{node}": api.node,
-            "/api/vhosts": api.vhosts,
-            "/api/queues": api.queues,
-            "/api/queues/{vhost}": api.queues,
-            "/api/queues/{vhost}/{name}": api.queue,
-            "/api/exchanges": api.exchanges,
-            "/api/exchanges/{vhost}": api.exchanges,
-            "/api/exchanges/{vhost}/{name}": api.exchange,
-            "/api/bindings": api.bindings,
-            "/api/bindings/{vhost}": api.bindings,
-            "/api/connections": api.connections,
-            "/api/channels": api.channels,
-            "/api/consumers": api.consumers,
-            "/api/consumers/{vhost}": api.consumers,
-            "/api/penstock/storage": api.storage,
-            "/api/penstock/flow": api.flow,
-            "/api/penstock/pipelines": self._pipelines.pipelines,
-            "/api/health/checks/alarms": self._resources.check_alarms,
-            "/api/health/checks/local-alarms": self._resources.check_local_alarms,
-        }.items():
-            self._route(application, path, {"GET": endpoint})
-        connection: dict[str, Endpoint] = {"GET": api.connection, "DELETE": api.close_connection}
-        self._route(application, "/api/connections/{name}", connection)
-        self._route(application, "/api/queues/{vhost}/{name}/contents", {"DELETE": api.purge})
-        queue = "/api/queues/{vhost}/{name}"
-        self._route(application, queue + "/actions", {"POST": self._queue.act})
-        self._route(application, queue + "/messages", {"GET": self._queue.messages})
-        vhost: dict[str, Endpoint] = {"GET": self._vhost.get, "PUT": self._vhost.put}
-        self._route(application, "/api/vhosts/{vhost}", vhost)
-        limits = self._limits
-        for owner, limits_of in (("vhost", limits.of_vhosts), ("user", limits.of_users)):
-            path = f"/api/{owner}-limits"
-            self._route(application, path, {"GET": limits_of})
-            self._route(application, f"{path}/{{{owner}}}", {"GET": limits_of})
-            changes: dict[str, Endpoint] = {"PUT": limits.put, "DELETE": limits.delete}
-            self._route(application, f"{path}/{{{owner}}}/{{limit}}", changes)
-        memory, disk = self._resources.put_memory, self._resources.put_disk
-        self._route(application, "/api/penstock/vm-memory-high-watermark", {"PUT": memory})
-        self._route(application, "/api/penstock/disk-free-limit", {"PUT": disk})
-        definitions: dict[str, Endpoint] = {
-            "GET": self._definitions.export,
-            "POST": self._definitions.take,
-        }
-        self._route(application, "/api/definitions", definitions)
-        self._route(application, "/api/definitions/{vhost}", definitions)
-        self._route(application, "/", {"GET": api.page})
+        for desk in self._desks:
+            for path, endpoints in desk.routes():
+                self._route(application, path, endpoints)
         application.router.add_get("/healthz/live", self._live)
         application.router.add_get("/healthz/ready", self._is_ready)
         return application

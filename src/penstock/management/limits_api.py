@@ -10,27 +10,36 @@ from now on: who is in stays.  Only administrators change limits; others see tho
 hosts they may enter, and their own.
 """
 
-import json
-
 from aiohttp import web
 
 from penstock.broker.access import NO_LIMIT
-from penstock.broker.administration import USER_LIMITS, Administration, limits_of
-from penstock.broker.broker import Broker
-from penstock.core.errors import AccessRefused, NotFound
+from penstock.broker.administration import USER_LIMITS, limits_of
+from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
-from penstock.management.api import OnLoop, json_response
+from penstock.management.desk import (
+    Desk,
+    Endpoint,
+    Route,
+    json_body,
+    json_response,
+    must_administrate,
+)
 from penstock.management.listing import BadQuery
-from penstock.management.view import Row
+from penstock.management.rows import Row
 
 
-class LimitsApi:
+class LimitsApi(Desk):
     """See the head of this file."""
 
-    def __init__(self, broker: Broker, on_loop: OnLoop, segment_entries: int) -> None:
-        self._broker = broker
-        self._on_loop = on_loop
-        self._segment_entries = segment_entries
+    def routes(self) -> list[Route]:
+        limits = [Route("/api/vhost-limits", {"GET": self.of_vhosts})]
+        limits.append(Route("/api/vhost-limits/{vhost}", {"GET": self.of_vhosts}))
+        limits.append(Route("/api/user-limits", {"GET": self.of_users}))
+        limits.append(Route("/api/user-limits/{user}", {"GET": self.of_users}))
+        changes: dict[str, Endpoint] = {"PUT": self.put, "DELETE": self.delete}
+        limits.append(Route("/api/vhost-limits/{vhost}/{limit}", changes))
+        limits.append(Route("/api/user-limits/{user}/{limit}", changes))
+        return limits
 
     # -- looking -------------------------------------------------------------------------
 
@@ -67,30 +76,23 @@ class LimitsApi:
     # -- changing ------------------------------------------------------------------------
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        _must_administrate(visitor)
-        try:
-            asked = json.loads(await request.read())
-        except (ValueError, RecursionError) as error:
-            raise BadQuery("bad_request", "not_json") from error
-        if not isinstance(asked, dict):
-            raise BadQuery("bad_request", "not_json")
+        must_administrate(visitor)
+        asked = await json_body(request, may_be_empty=False)
         if "value" not in asked:
             raise BadQuery("bad_request", "[{key_missing,value}]")
         return await self._change(request, asked["value"])
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
-        _must_administrate(visitor)
+        must_administrate(visitor)
         return await self._change(request, None)
 
     async def _change(self, request: web.Request, value: object) -> web.Response:
-        await self._on_loop(self._set, dict(request.match_info), value)
-        # Once more around: what was changed is on disk when the loop comes here.
-        await self._on_loop(len, "")
+        await self.change(self._set, dict(request.match_info), value)
         return web.Response(status=204)
 
     def _set(self, place: dict[str, str], value: object) -> None:
         """None takes the limit away, whether it was there or not."""
-        administration = Administration(self._broker, self._segment_entries)
+        administration = self.admin()
         name = place.get("vhost", place.get("user", ""))
         limits: dict[str, int] = (
             self._vhost_limits(name) if "vhost" in place else self._user_limits(name)
@@ -107,8 +109,3 @@ class LimitsApi:
 
 def _set_ones(names: tuple[str, ...], values: tuple[int, ...]) -> dict[str, int]:
     return {name: value for name, value in zip(names, values, strict=True) if value > int(NO_LIMIT)}
-
-
-def _must_administrate(visitor: Visitor) -> None:
-    if not visitor.is_administrator:
-        raise AccessRefused("Not administrator user")

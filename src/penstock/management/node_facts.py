@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.broker.alarms import UNKNOWN, Alarms
 from penstock.core.settings import Settings
-from penstock.management.view import Row
+from penstock.management.rows import Row
 
 
 class NodeFacts:

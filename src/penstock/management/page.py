@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from penstock.management.view import Row
+from penstock.management.rows import Row
 
 MAX_QUEUES: Final = 500
 """The page shows the first ones; the API has them all."""

@@ -6,22 +6,18 @@
 The rows are those of ``broker/pipelines``.
 """
 
-import time
-
 from aiohttp import web
 
-from penstock.broker.broker import Broker
 from penstock.management.access import Visitor
-from penstock.management.api import OnLoop, json_response
-from penstock.management.view import Row
+from penstock.management.desk import Desk, Route, json_response, now_ms
+from penstock.management.rows import Row
 
 
-class PipelinesApi:
+class PipelinesApi(Desk):
     """See the head of this file."""
 
-    def __init__(self, broker: Broker, on_loop: OnLoop) -> None:
-        self._broker = broker
-        self._on_loop = on_loop
+    def routes(self) -> list[Route]:
+        return [Route("/api/penstock/pipelines", {"GET": self.pipelines})]
 
     async def pipelines(self, _request: web.Request, visitor: Visitor) -> web.Response:
         return json_response(await self._on_loop(self._rows, visitor))
@@ -32,4 +28,4 @@ class PipelinesApi:
             for name, vhost in self._broker.vhosts.items()
             if visitor.may_monitor or visitor.may_enter(name)
         }
-        return self._broker.pipelines.rows(vhosts, time.time_ns() // 1_000_000)
+        return self._broker.pipelines.rows(vhosts, now_ms())

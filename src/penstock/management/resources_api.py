@@ -9,7 +9,6 @@ administrator.  Either way they are gone after a restart, which reads the settin
 a refusal are those of ``rabbitmqctl``.
 """
 
-import json
 from typing import Final
 
 from aiohttp import web
@@ -22,12 +21,17 @@ from penstock.core.capacity import (
     parse_number,
     parse_size,
 )
-from penstock.core.errors import AccessRefused
 from penstock.core.setting_kinds import written_size
 from penstock.management.access import Visitor
-from penstock.management.api import OnLoop, json_response
+from penstock.management.desk import (
+    Desk,
+    Route,
+    json_body,
+    json_response,
+    must_administrate,
+)
 from penstock.management.listing import BadQuery
-from penstock.management.view import Row
+from penstock.management.rows import Row
 
 FRACTION: Final = "fraction"
 ABSOLUTE: Final = "absolute"
@@ -35,13 +39,21 @@ BAD_ARGUMENT: Final = "Bad argument."
 NO_FRACTION: Final = "Bad argument: The threshold should be a fraction between 0.0 and 1.0"
 
 
-class ResourcesApi:
+class ResourcesApi(Desk):
     """See the head of this file."""
 
-    def __init__(self, alarms: Alarms, node_name: str, on_loop: OnLoop) -> None:
-        self._alarms = alarms
-        self._node_name = node_name
-        self._on_loop = on_loop
+    def routes(self) -> list[Route]:
+        memory = "/api/penstock/vm-memory-high-watermark"
+        return [
+            Route("/api/health/checks/alarms", {"GET": self.check_alarms}),
+            Route("/api/health/checks/local-alarms", {"GET": self.check_local_alarms}),
+            Route(memory, {"PUT": self.put_memory}),
+            Route("/api/penstock/disk-free-limit", {"PUT": self.put_disk}),
+        ]
+
+    @property
+    def _alarms(self) -> Alarms:
+        return self._broker.admission.alarms
 
     async def check_alarms(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         return await self._checked("There are alarms in effect in the cluster")
@@ -54,7 +66,7 @@ class ResourcesApi:
         found = [name for name, is_set in (("disk space", disk), ("memory", memory)) if is_set]
         if not found:
             return json_response({"status": "ok"})
-        alarms = [{"node": self._node_name, "resource": name} for name in found]
+        alarms = [{"node": self._view.node_name, "resource": name} for name in found]
         row: Row = {"alarms": alarms, "reason": reason, "status": "failed"}
         return json_response(row, 503)
 
@@ -69,7 +81,7 @@ class ResourcesApi:
         return self._now(int(self._alarms.disk_limit_bytes))
 
     def _now(self, limit_bytes: int) -> web.Response:
-        return json_response({"node": self._node_name, "limit_bytes": limit_bytes})
+        return json_response({"node": self._view.node_name, "limit_bytes": limit_bytes})
 
 
 def _state(alarms: Alarms) -> tuple[bool, bool]:
@@ -78,13 +90,9 @@ def _state(alarms: Alarms) -> tuple[bool, bool]:
 
 async def _asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
     """The one pair of the body, the value as it would be written on a command line."""
-    if not visitor.is_administrator:
-        raise AccessRefused("Not administrator user")
-    try:
-        asked = json.loads(await request.read())
-    except (ValueError, RecursionError) as error:
-        raise BadQuery("bad_request", "not_json") from error
-    if not isinstance(asked, dict) or len(asked) != 1:
+    must_administrate(visitor)
+    asked = await json_body(request, may_be_empty=False)
+    if len(asked) != 1:
         raise BadQuery("bad_request", BAD_ARGUMENT)
     (kind, value), *_ = asked.items()
     text = written_size(value)

@@ -9,34 +9,43 @@ does not name stays as it is.  Only administrators may.  Nobody has permissions 
 ``tracing`` switches the firehose, until the node ends or is told otherwise.
 """
 
-import json
 from typing import Final
 
 from aiohttp import web
 
-from penstock.broker.administration import Administration
-from penstock.broker.broker import Broker
 from penstock.broker.definitions_json import tags_in
 from penstock.core.errors import AccessRefused, PreconditionFailed
 from penstock.management.access import Visitor
-from penstock.management.api import OnLoop, json_response
-from penstock.management.listing import BadQuery
-from penstock.management.view import BrokerView
+from penstock.management.desk import Route, flag, json_body, json_response, must_administrate
+from penstock.management.listing import BadQuery, ListQuery
+from penstock.management.lists import ListDesk
 
 KNOWN: Final = ("description", "tags", "tracing", "default_queue_type")
-SPELT: Final = {"true": True, "false": False}
 
 
-class VhostApi:
+class VhostsApi(ListDesk):
     """See the head of this file."""
 
-    def __init__(
-        self, broker: Broker, view: BrokerView, on_loop: OnLoop, segment_entries: int
-    ) -> None:
-        self._broker = broker
-        self._view = view
-        self._on_loop = on_loop
-        self._segment_entries = segment_entries
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/vhosts", {"GET": self.vhosts}),
+            Route("/api/vhosts/{vhost}", {"GET": self.get, "PUT": self.put}),
+        ]
+
+    async def vhosts(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        names = await self._on_loop(self._view.vhost_names)
+        if not visitor.may_monitor:
+            names = [name for name in names if visitor.may_enter(name)]
+        rows = []
+        for name in sorted(names):
+            ready, unacked, _ = await self.message_counts([name])
+            row = await self._on_loop(self._view.vhost_row, name)
+            row.update(
+                messages=ready + unacked, messages_ready=ready, messages_unacknowledged=unacked
+            )
+            rows.append(row)
+        return await self.answer_rows(query, rows, pageable=True)
 
     async def get(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = request.match_info["vhost"]
@@ -46,23 +55,14 @@ class VhostApi:
         return json_response(row)
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        if not visitor.is_administrator:
-            raise AccessRefused("Not administrator user")
-        body = await request.read()
-        try:
-            asked = json.loads(body) if body else {}
-        except (ValueError, RecursionError) as error:
-            raise BadQuery("bad_request", "not_json") from error
-        if not isinstance(asked, dict):
-            raise BadQuery("bad_request", "not_json")
+        must_administrate(visitor)
+        asked = await json_body(request)
         _check(asked)
-        is_new = await self._on_loop(self._put, request.match_info["vhost"], asked)
-        # Once more around: what was changed is on disk when the loop comes here.
-        await self._on_loop(len, "")
+        is_new = await self.change(self._put, request.match_info["vhost"], asked)
         return web.Response(status=201 if is_new else 204)
 
     def _put(self, name: str, asked: dict[str, object]) -> bool:
-        admin = Administration(self._broker, self._segment_entries)
+        admin = self.admin()
         known = self._broker.vhosts.get(name)
         described = "description" in asked or "tags" in asked
         if known is None or described:
@@ -74,7 +74,7 @@ class VhostApi:
                 tags_in(asked["tags"]) if "tags" in asked else tags,
             )
         if "tracing" in asked:
-            admin.trace(name, on=_flag(asked["tracing"]))
+            admin.trace(name, on=flag(asked["tracing"]))
         return known is None
 
 
@@ -92,11 +92,4 @@ def _check(asked: dict[str, object]) -> None:
     except PreconditionFailed as error:
         raise BadQuery("bad_request", str(error)) from error
     if "tracing" in asked:
-        _flag(asked["tracing"])
-
-
-def _flag(value: object) -> bool:
-    found = SPELT.get(value) if isinstance(value, str) else value
-    if not isinstance(found, bool):
-        raise BadQuery("bad_request", f"not_boolean: {value}")
-    return found
+        flag(asked["tracing"])

@@ -15,22 +15,17 @@ highest that has messages.
 
 import base64
 import contextlib
-import json
-import time
 from typing import Final
 
 from aiohttp import web
 
 from penstock.backing.interface import BackingQueue
-from penstock.broker.administration import Administration
-from penstock.broker.broker import Broker
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import REDELIVERED, Message
 from penstock.management.access import Visitor
-from penstock.management.api import OnLoop, json_response
-from penstock.management.facts import Watch
+from penstock.management.desk import Desk, Route, json_body, json_response, now_ms
 from penstock.management.listing import BadQuery
-from penstock.management.view import Row, jsonable
+from penstock.management.rows import Row, jsonable
 
 COUNT: Final = 10
 COUNT_MAX: Final = 1000
@@ -41,32 +36,28 @@ EVERY_SEQ_ID: Final = 1 << 62
 ENCODINGS: Final = ("auto", "base64")
 
 
-class QueueApi:
+class QueueActionsApi(Desk):
     """See the head of this file."""
 
-    def __init__(self, broker: Broker, watch: Watch, on_loop: OnLoop, segment_entries: int) -> None:
-        self._broker = broker
-        self._watch = watch
-        self._on_loop = on_loop
-        self._segment_entries = segment_entries
+    def routes(self) -> list[Route]:
+        queue = "/api/queues/{vhost}/{name}"
+        return [
+            Route(queue + "/actions", {"POST": self.act}),
+            Route(queue + "/messages", {"GET": self.messages}),
+        ]
 
     async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost, name = _queue_asked(request, visitor)
         if not visitor.may_configure(vhost, name):
             raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
-        try:
-            asked = json.loads(await request.read())
-        except (ValueError, RecursionError) as error:
-            raise BadQuery("bad_request", "failed_to_parse_json") from error
-        action = asked.get("action") if isinstance(asked, dict) else None
+        action = (await json_body(request)).get("action")
         if action not in ("pause", "resume"):
             raise BadQuery("bad_request", f"unknown_action: {action}; known: pause, resume")
-        await self._on_loop(self._pause, vhost, name, action == "pause")
+        await self.change(self._pause, vhost, name, action == "pause")
         return web.Response(status=204)
 
     def _pause(self, vhost: str, name: str, paused: bool) -> None:
-        administration = Administration(self._broker, self._segment_entries)
-        administration.pause_queue(vhost, name, paused, time.time_ns() // 1_000_000)
+        self.admin().pause_queue(vhost, name, paused, now_ms())
 
     async def messages(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost, name = _queue_asked(request, visitor)
@@ -108,7 +99,7 @@ class QueueApi:
 
     def _row(self, message: Message, truncate: int, encoding: str) -> Row:
         """In the shape of RabbitMQ's ``/get``, and the position."""
-        properties, body = self._watch.opened(message)
+        properties, body = self._view.watch.opened(message)
         shown = body[:truncate]
         payload, used = base64.b64encode(shown).decode(), "base64"
         if encoding == "auto":
