@@ -122,15 +122,17 @@ def must_monitor(visitor: Visitor) -> None:
 # -- what they say -------------------------------------------------------------------------
 
 
-async def json_body(request: web.Request, *, may_be_empty: bool = True) -> dict[str, Any]:
-    """The object a request carries; raises BadQuery for anything else."""
-    body = await request.clone(client_max_size=BODY_MAX_BYTES).read()
-    if not body and may_be_empty:
-        return {}
+async def json_value(request: web.Request) -> Any:
+    """What a request carries; raises BadQuery when it is no JSON."""
     try:
-        asked = json.loads(body)
+        return json.loads(await request.clone(client_max_size=BODY_MAX_BYTES).read())
     except (ValueError, RecursionError) as error:
         raise BadQuery("bad_request", "not_json") from error
+
+
+async def json_body(request: web.Request) -> dict[str, Any]:
+    """The object a request carries, none being an empty one; raises BadQuery for anything else."""
+    asked = await json_value(request) if request.can_read_body else {}
     if not isinstance(asked, dict):
         raise BadQuery("bad_request", "not_json")
     return asked

@@ -77,7 +77,7 @@ class LimitsApi(Desk):
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
-        asked = await json_body(request, may_be_empty=False)
+        asked = await json_body(request)
         if "value" not in asked:
             raise BadQuery("bad_request", "[{key_missing,value}]")
         return await self._change(request, asked["value"])

@@ -26,8 +26,8 @@ from penstock.management.access import Visitor
 from penstock.management.desk import (
     Desk,
     Route,
-    json_body,
     json_response,
+    json_value,
     must_administrate,
 )
 from penstock.management.listing import BadQuery
@@ -91,8 +91,8 @@ def _state(alarms: Alarms) -> tuple[bool, bool]:
 async def _asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
     """The one pair of the body, the value as it would be written on a command line."""
     must_administrate(visitor)
-    asked = await json_body(request, may_be_empty=False)
-    if len(asked) != 1:
+    asked = await json_value(request)
+    if not isinstance(asked, dict) or len(asked) != 1:
         raise BadQuery("bad_request", BAD_ARGUMENT)
     (kind, value), *_ = asked.items()
     text = written_size(value)
