@@ -226,5 +226,6 @@ def _judge(arena: Arena, publisher: Publisher) -> None:
         f"confirmed {len(safe)}, uncertain {len(publisher.uncertain)}, in the table {len(landed)} "
         f"in {arena.files()} files, lost {len(lost)}, doubled 0"
     )
+    assert arena.killed, "nothing was there to kill"
     assert not lost, sorted(lost)[:10]
     assert not invented, sorted(invented)[:10]

@@ -197,6 +197,7 @@ def test_every_message_arrives_once_and_in_order(tmp_path: Path) -> None:
             f"killed {dict(arena.killed)}, exit codes {dict(arena.codes)}; of {MESSAGES} messages"
             f" {len(found)} arrived, {len(set(found))} different"
         )
+        assert arena.killed, "nothing was there to kill"
         assert arena.codes[0], arena.said[-3000:]
         assert found == list(range(MESSAGES)), unlike(found)
         assert depth(broker.url, FIRST) == 0

@@ -106,6 +106,7 @@ def test_each_message_arrives_once_and_in_order(tmp_path: Path) -> None:
         doubled = [number for number, count in Counter(found).items() if count > 1]
         missing = set(range(BATCHES * PER_BATCH)) - set(found)
         print(f"killed {dict(arena.killed)}; {len(found)} arrived, doubled {len(doubled)}")
+        assert arena.killed, "nothing was there to kill"
         assert not doubled, doubled[:10]
         assert not missing, sorted(missing)[:10]
         assert found == sorted(found)
