@@ -149,7 +149,7 @@ def live(node: QuietBroker, healthy: Healthy, life: list[Act]) -> None:
     healthy.goes_on()
 
 
-@settings(max_examples=8 * settings().max_examples)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.lists(lives(), min_size=1, max_size=4))
 def test_everybody_else_goes_on_and_the_answer_is_right(several: list[list[Act]]) -> None:
     node = QuietBroker()
