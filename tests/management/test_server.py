@@ -63,7 +63,7 @@ def test_vhosts_are_walls(served: Served) -> None:
     for path in ("queues/secret", "queues/secret/hidden", "exchanges/secret", "bindings/secret"):
         assert served.ask(f"/api/{path}").status == 401
     assert served.ask("/api/queues/secret/hidden/contents", method="DELETE").status == 401
-    assert "hidden" not in served.ask("/").body
+    assert "hidden" not in served.ask("/status").body
     # The administrator's tag shows the virtual host, not what is in it.
     assert "secret" in [row["name"] for row in served.get("/api/vhosts")]
 
@@ -78,7 +78,9 @@ def test_purge_needs_the_right_to_read(served: Served) -> None:
         assert answer.status == status, pattern
 
 
-@pytest.mark.parametrize("path", ["/api/queues", "/api/whoami", "/", "/healthz/live", "/nosuch"])
+@pytest.mark.parametrize(
+    "path", ["/api/queues", "/api/whoami", "/status", "/healthz/live", "/nosuch"]
+)
 def test_every_answer_carries_its_headers(served: Served, path: str) -> None:
     response = served.raw(path, basic(b"guest:guest"))
     assert response.headers.get("server") == "Penstock"
@@ -90,7 +92,7 @@ def test_every_answer_carries_its_headers(served: Served, path: str) -> None:
 
 def test_the_page_is_plain_and_escapes(served: Served) -> None:
     served.declare('<script>alert("x")</script>')
-    response = served.raw("/", basic(b"guest:guest"))
+    response = served.raw("/status", basic(b"guest:guest"))
     page = response.body.decode()
     assert response.headers.get("content-type") == "text/html; charset=utf-8"
     assert "<script" not in page
@@ -99,7 +101,7 @@ def test_the_page_is_plain_and_escapes(served: Served) -> None:
     assert style is not None
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
     assert f"'sha256-{digest}'" in response.headers.get("content-security-policy", "")
-    assert served.raw("/").status == 401
+    assert served.raw("/status").status == 401
 
 
 def test_a_fault_of_ours_is_logged_and_not_shown(
@@ -180,7 +182,7 @@ def test_ten_thousand_queues_are_read_in_short_calls(served: Served) -> None:
         assert served.get("/api/overview")["object_totals"]["queues"] >= 10_000
         assert len(served.get("/api/bindings/large")) == 10_000
         assert served.get("/api/consumers/large") == []
-        assert "the first 500 shown" in served.ask("/").body
+        assert "the first 500 shown" in served.ask("/status").body
         calls = 0
         assert len(served.get("/api/queues/large?page=7&page_size=50")["items"]) == 50
         assert calls < 10, "a page in name order reads only what it shows"

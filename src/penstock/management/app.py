@@ -36,12 +36,14 @@ from penstock.management.desk import Context, Desk, Endpoint, json_response
 from penstock.management.exchanges_api import ExchangesApi
 from penstock.management.limits_api import LimitsApi
 from penstock.management.listing import BadQuery
+from penstock.management.live_api import LiveApi
 from penstock.management.node_facts import NodeFacts
 from penstock.management.overview_api import OverviewApi
 from penstock.management.pipelines_api import PipelinesApi
 from penstock.management.queue_actions_api import QueueActionsApi
 from penstock.management.queues_api import QueuesApi
 from penstock.management.resources_api import ResourcesApi
+from penstock.management.ui_files import UiFiles
 from penstock.management.vhosts_api import VhostsApi
 from penstock.management.view import BrokerView
 
@@ -60,6 +62,7 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     ResourcesApi,
     DefinitionsApi,
     PipelinesApi,
+    LiveApi,
 )
 """Who answers; a path belongs to the first that names it."""
 ANSWER_TIMEOUT_S: Final = 5.0
@@ -104,7 +107,9 @@ class ManagementServer:
         self._call_on_loop = call_on_loop
         self._view = view
         self._context = Context(view, self._on_loop, node, __version__, segment_entries)
+        self._context.answer_get = self._answer_get
         self._desks = [desk(self._context) for desk in DESKS]
+        self._web = self._application()
         self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -144,7 +149,7 @@ class ManagementServer:
         self._stopping = asyncio.Event()
         self._turn = asyncio.Lock()
         runner = web.AppRunner(
-            self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0
+            self._web, access_log=None, handle_signals=False, shutdown_timeout=1.0
         )
         try:
             await runner.setup()
@@ -182,9 +187,11 @@ class ManagementServer:
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[_errors_as_answers])
         application.on_response_prepare.append(_finish_headers)
+        application.on_shutdown.append(self._close_desks)
         for desk in self._desks:
             for path, endpoints in desk.routes():
                 self._route(application, path, endpoints)
+        UiFiles().add_routes(application.router)
         application.router.add_get("/healthz/live", self._live)
         application.router.add_get("/healthz/ready", self._is_ready)
         return application
@@ -197,6 +204,19 @@ class ManagementServer:
         application.router.add_route("*", path, handler)
         if path != "/":
             application.router.add_route("*", path + "/", handler)
+
+    async def _close_desks(self, _application: web.Application) -> None:
+        for desk in self._desks:
+            await desk.close()
+
+    async def _answer_get(self, request: web.Request, path: str) -> web.StreamResponse:
+        """What a GET of this path and query, of the same visitor, would be answered now."""
+        asked = request.clone(method="GET", rel_url=path)
+        found = await self._web.router.resolve(asked)
+        if found.handler is request.match_info.handler:
+            return _not_found()  # it would ask itself for ever
+        asked._match_info = found  # noqa: SLF001 - as the dispatcher of aiohttp does
+        return await _errors_as_answers(asked, found.handler)
 
     def _for_methods(self, endpoints: dict[str, Endpoint]) -> Handler:
         reading = ["HEAD", "GET"] if "GET" in endpoints else []

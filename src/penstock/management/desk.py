@@ -26,6 +26,7 @@ from penstock.management.view import BrokerView
 T = TypeVar("T")
 P = ParamSpec("P")
 Endpoint = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
+AnswerGet = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
 
 DIALECT: Final = "3.10.8"
 """The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
@@ -66,6 +67,7 @@ class Context:
         self.version = version
         self.segment_entries = segment_entries
         self.contexts: list[dict[str, object]] = []  # set when the port is known
+        self.answer_get: AnswerGet  # set by the server: what a GET would be answered
 
     @property
     def broker(self) -> Broker:
@@ -87,6 +89,9 @@ class Desk:
 
     def routes(self) -> list[Route]:
         raise NotImplementedError
+
+    async def close(self) -> None:
+        """The server stops: whoever answers for long ends now."""
 
     async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run it on the data loop; returns when what it changed is on disk."""

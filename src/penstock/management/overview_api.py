@@ -26,7 +26,7 @@ class OverviewApi(ListDesk):
             Route("/api/nodes/{node}", {"GET": self.node}),
             Route("/api/penstock/storage", {"GET": self.storage}),
             Route("/api/penstock/flow", {"GET": self.flow}),
-            Route("/", {"GET": self.page}),
+            Route("/status", {"GET": self.page}),
         ]
 
     async def whoami(self, request: web.Request, visitor: Visitor) -> web.Response:

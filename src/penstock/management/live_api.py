@@ -1,0 +1,133 @@
+"""Live answers: ``GET /api/penstock/live?path=…&path=…&interval_ms=…``, server-sent events.
+
+Every interval each path is asked as if the visitor had asked it with GET, and what differs from
+the answer sent last goes out:
+
+    event: 0            the number of the path in the query
+    data: {…}           its JSON
+
+    event: 0.error      the path could not be answered; sent once as long as it stays so
+    data: {"status": 404, "error": …, "reason": …}
+
+So whatever is a GET can be live, through the same endpoints and the same rights; the visitor is
+found out anew each time, and a user who was removed hears 401 and no more.
+Streams, paths and the length of an answer are bounded: a page that watches is a guest, whoever
+wants ten thousand queues asks for a page of them.  The stream ends when the server stops.
+"""
+
+import asyncio
+import hashlib
+import time
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+
+from penstock.management.access import Visitor
+from penstock.management.desk import Context, Desk, Route, to_json
+from penstock.management.listing import BadQuery
+
+STREAMS_MAX: Final = 64
+PATHS_MAX: Final = 16
+ANSWER_MAX_BYTES: Final = 1024 * 1024
+INTERVAL_MIN_MS: Final = 1000
+INTERVAL_MAX_MS: Final = 60_000
+STILL_HERE_S: Final = 15.0
+"""Proxies between here and the browser close what is silent for long."""
+LIVE: Final = "/api/penstock/live"
+
+
+class LiveApi(Desk):
+    """See the head of this file."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._streams = 0
+        self._stopped = asyncio.Event()
+
+    def routes(self) -> list[Route]:
+        return [Route(LIVE, {"GET": self.live})]
+
+    async def close(self) -> None:
+        self._stopped.set()
+
+    async def live(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        paths = _paths(request.query.getall("path", []))
+        interval_s = _interval_ms(request.query.get("interval_ms", "1000")) / 1000
+        if self._streams >= STREAMS_MAX:
+            raise web.HTTPServiceUnavailable(reason=f"{STREAMS_MAX} streams are open already")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response.headers["X-Accel-Buffering"] = "no"  # nginx would collect the events
+        self._streams += 1
+        try:
+            await response.prepare(request)
+            if request.method != "HEAD":
+                with suppress(ConnectionResetError):
+                    await self._stream(request, response, paths, interval_s)
+        finally:
+            self._streams -= 1
+        return response
+
+    async def _stream(
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        paths: list[str],
+        interval_s: float,
+    ) -> None:
+        sent: list[bytes] = [b""] * len(paths)
+        wrote_at = time.monotonic()
+        await response.write(b": live\n\n")
+        while not self._stopped.is_set():
+            for number, path in enumerate(paths):
+                event = await self._event(request, number, path)
+                digest = hashlib.blake2b(event, digest_size=16).digest()
+                if digest != sent[number]:
+                    sent[number] = digest
+                    wrote_at = time.monotonic()
+                    await response.write(event)
+            if time.monotonic() - wrote_at >= STILL_HERE_S:
+                wrote_at = time.monotonic()
+                await response.write(b": still here\n\n")
+            if request.transport is None or request.transport.is_closing():
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), interval_s)
+
+    async def _event(self, request: web.Request, number: int, path: str) -> bytes:
+        answer = await self._context.answer_get(request, path)
+        body = await _body(answer)
+        if answer.status == 200 and len(body) <= ANSWER_MAX_BYTES:
+            return b"event: %d\ndata: %b\n\n" % (number, body)
+        if answer.status == 200:
+            reason = f"the answer is longer than {ANSWER_MAX_BYTES} bytes: ask for a page of it"
+            body = to_json({"error": "too_long", "reason": reason})
+        fault = b'{"status":%d,"answer":%b}' % (answer.status, body or b"null")
+        return b"event: %d.error\ndata: %b\n\n" % (number, fault)
+
+
+async def _body(answer: web.StreamResponse) -> bytes:
+    """What an endpoint answered, without sending it; JSON without line ends, as all of ours is."""
+    if not isinstance(answer, web.Response):
+        return b""
+    if answer.body is None or isinstance(answer.body, bytes):
+        return answer.body or b""
+    return bytes(await answer.body.as_bytes())
+
+
+def _paths(paths: list[str]) -> list[str]:
+    if not 1 <= len(paths) <= PATHS_MAX:
+        raise BadQuery("bad_request", f"path: 1 to {PATHS_MAX} of them, {len(paths)} given")
+    for path in paths:
+        if not path.startswith("/api/") or path.startswith(LIVE):
+            raise BadQuery("bad_request", f"path: '{path}' is no path of the API that can be live")
+    return paths
+
+
+def _interval_ms(text: str) -> int:
+    interval_ms = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+    if not INTERVAL_MIN_MS <= interval_ms <= INTERVAL_MAX_MS:
+        raise BadQuery(
+            "bad_request", f"interval_ms: {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not '{text}'"
+        )
+    return interval_ms

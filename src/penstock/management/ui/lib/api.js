@@ -1,0 +1,258 @@
+// Everything that goes over the line: GETs, changes, and the live stream.
+//
+//   get(path)                 → the JSON of a GET; throws ApiError
+//   send(method, path, body)  → the JSON of the answer, or null; throws ApiError
+//   live(paths, onChange)     → stop();  onChange(path, data, error) at once and whenever it changed
+//   useLive(path)             → {data, error}; path may be null
+//
+// Who logged in is known to this tab alone: the name and password rest in sessionStorage and are
+// sent as basic authentication with each request. Cookies are neither set nor sent.
+
+import { signal, useEffect, useState } from "./ui.js";
+
+const LOGIN = "penstock.login";
+const PATHS_MAX = 16;
+const RETRY_MS = [1000, 2000, 4000, 8000];
+
+export class ApiError extends Error {
+  constructor(status, reason) {
+    super(reason);
+    this.status = status;
+  }
+}
+
+/** The user as /api/whoami says, or null. */
+export const user = signal(null);
+/** "live", "paused" or "lost". */
+export const line = signal("live");
+/** Milliseconds between two looks; 0 = paused. */
+export const interval = signal(Number(localStorage.getItem("penstock.interval") ?? 1000));
+
+let authorization = sessionStorage.getItem(LOGIN);
+
+export const enc = encodeURIComponent;
+
+/** A path of encoded segments: at("queues", vhost, name) → /api/queues/%2F/orders */
+export const at = (...parts) => "/api/" + parts.map(enc).join("/");
+
+export const isAdministrator = () => !!user.value?.tags.includes("administrator");
+export const mayMonitor = () =>
+  !!user.value?.tags.some((tag) => tag === "administrator" || tag === "monitoring");
+
+// -- who asks ------------------------------------------------------------------------------------
+
+/** Basic authentication is of bytes: names and passwords may be in any script. */
+function basic(name, password) {
+  const bytes = new TextEncoder().encode(`${name}:${password}`);
+  return "Basic " + btoa(String.fromCharCode(...bytes));
+}
+
+export async function logIn(name, password) {
+  authorization = basic(name, password);
+  try {
+    await comeBack();
+  } catch (error) {
+    authorization = null;
+    throw error;
+  }
+  sessionStorage.setItem(LOGIN, authorization);
+}
+
+/** Takes up the login this tab had before it was loaded again; false = there is none. */
+export async function comeBack() {
+  if (!authorization) return false;
+  const who = await get("/api/whoami");
+  const tags = typeof who.tags === "string" ? who.tags.split(",") : who.tags;
+  user.value = { ...who, tags };
+  return true;
+}
+
+export function logOut() {
+  authorization = null;
+  sessionStorage.removeItem(LOGIN);
+  user.value = null;
+}
+
+// -- question and answer --------------------------------------------------------------------------
+
+function ask(path, options = {}) {
+  const headers = { ...options.headers };
+  if (authorization) headers.Authorization = authorization;
+  // "omit" keeps the browser from opening a login window of its own over ours.
+  return fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
+}
+
+function reasonOf(status, body) {
+  const reason = body?.reason ?? body?.error;
+  if (Array.isArray(reason)) return reason.join(" ");
+  return reason ? String(reason) : `the server answered ${status}`;
+}
+
+async function answer(response) {
+  const text = await response.text();
+  let body = null;
+  try {
+    body = text ? JSON.parse(text) : null;
+  } catch {
+    body = null;
+  }
+  if (response.ok) return body;
+  const known = user.value !== null;
+  if (response.status === 401 && body?.error === "not_authorized" && known) logOut();
+  throw new ApiError(response.status, reasonOf(response.status, body));
+}
+
+async function reach(path, options) {
+  try {
+    return await ask(path, options);
+  } catch {
+    throw new ApiError(0, "the broker cannot be reached");
+  }
+}
+
+export async function get(path) {
+  return answer(await reach(path));
+}
+
+export async function send(method, path, body, headers = {}) {
+  const options = { method, headers };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers = { "Content-Type": "application/json", ...headers };
+  }
+  return answer(await reach(path, options));
+}
+
+// -- live -----------------------------------------------------------------------------------------
+
+const watched = new Map(); // path → {callbacks: Set, data, error, known}
+let stream = null; // AbortController of the open stream
+let opening = 0;
+let failures = 0;
+
+export function live(paths, onChange) {
+  const callback = (path, data, error) => onChange(path, data, error);
+  for (const path of paths) {
+    const entry = watched.get(path) ?? { callbacks: new Set(), known: false };
+    entry.callbacks.add(callback);
+    watched.set(path, entry);
+    if (entry.known) callback(path, entry.data, entry.error);
+  }
+  reopenSoon();
+  return () => {
+    for (const path of paths) {
+      const entry = watched.get(path);
+      entry?.callbacks.delete(callback);
+      if (entry && entry.callbacks.size === 0) watched.delete(path);
+    }
+    reopenSoon();
+  };
+}
+
+export function useLive(path) {
+  const [state, setState] = useState({ path: null, data: undefined, error: undefined });
+  useEffect(() => {
+    if (!path) return undefined;
+    return live([path], (_, data, error) => {
+      setState((old) => ({
+        path,
+        // A fault hides nothing that is known: the last good answer stays beside it.
+        data: error ? (old.path === path ? old.data : undefined) : data,
+        error,
+      }));
+    });
+  }, [path]);
+  return state.path === path ? state : { data: undefined, error: undefined };
+}
+
+/** Asks anew at once: after a change one wants to see it. */
+export function refresh() {
+  reopenSoon();
+}
+
+function reopenSoon() {
+  clearTimeout(opening);
+  opening = setTimeout(reopen, 20);
+}
+
+function reopen() {
+  stream?.abort();
+  stream = null;
+  if (document.hidden || watched.size === 0 || !user.value) return;
+  if (interval.value === 0) {
+    line.value = "paused";
+    // Paused or not, what was never seen is shown once.
+    for (const [path, entry] of watched) if (!entry.known) once(path);
+    return;
+  }
+  stream = new AbortController();
+  follow([...watched.keys()].slice(0, PATHS_MAX), stream);
+}
+
+async function once(path) {
+  try {
+    tell(path, await get(path), undefined);
+  } catch (error) {
+    tell(path, undefined, error);
+  }
+}
+
+async function follow(paths, controller) {
+  const query = paths.map((path) => "path=" + enc(path)).join("&");
+  try {
+    const url = `/api/penstock/live?${query}&interval_ms=${interval.value}`;
+    const response = await ask(url, { signal: controller.signal });
+    if (!response.ok) await answer(response);
+    failures = 0;
+    line.value = "live";
+    await read(response.body.getReader(), paths);
+  } catch (error) {
+    if (controller.signal.aborted) return;
+    if (error instanceof ApiError && error.status === 400) console.error(error);
+  }
+  if (controller.signal.aborted || stream !== controller) return;
+  line.value = "lost";
+  const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
+  failures += 1;
+  opening = setTimeout(reopen, wait);
+}
+
+/** Reads server-sent events: blocks of lines with an empty line behind each. */
+async function read(reader, paths) {
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += decoder.decode(value, { stream: true });
+    const blocks = text.split("\n\n");
+    text = blocks.pop();
+    for (const block of blocks) hear(block, paths);
+  }
+}
+
+function hear(block, paths) {
+  const found = /^event: (\d+)(\.error)?\ndata: ([^]*)$/.exec(block);
+  if (!found) return;
+  const data = JSON.parse(found[3]);
+  const path = paths[Number(found[1])];
+  if (!found[2]) tell(path, data, undefined);
+  else if (data.status === 401 && data.answer?.error === "not_authorized") logOut();
+  else tell(path, undefined, new ApiError(data.status, reasonOf(data.status, data.answer)));
+}
+
+function tell(path, data, error) {
+  const entry = watched.get(path);
+  if (!entry) return;
+  Object.assign(entry, { data, error, known: true });
+  for (const callback of [...entry.callbacks]) callback(path, data, error);
+}
+
+export function setInterval_(milliseconds) {
+  localStorage.setItem("penstock.interval", milliseconds);
+  interval.value = milliseconds;
+  reopenSoon();
+}
+
+document.addEventListener("visibilitychange", reopenSoon);
+user.subscribe(reopenSoon);

@@ -1,0 +1,194 @@
+// The frame around every page: menu, header, login; it finds the page and hands it its params.
+
+import { html, render, signal, cx, useEffect, useRef, useState } from "./lib/ui.js";
+import {
+  comeBack, interval, isAdministrator, line, logIn, logOut, mayMonitor, setInterval_, useLive, user,
+} from "./lib/api.js";
+import { Guarded, Notices, Question } from "./lib/parts.js";
+import { match, route } from "./lib/router.js";
+import { theme } from "./lib/chart.js";
+import { pages, sections } from "./pages/index.js";
+
+const THEMES = ["system", "light", "dark"];
+const chosen = signal(localStorage.getItem("penstock.theme") ?? "system");
+
+function applyTheme() {
+  const root = document.documentElement;
+  if (chosen.value === "system") delete root.dataset.theme;
+  else root.dataset.theme = chosen.value;
+  theme.value += 1;
+}
+
+function choose(name) {
+  localStorage.setItem("penstock.theme", name);
+  chosen.value = name;
+  applyTheme();
+}
+
+// -- login ----------------------------------------------------------------------------------------
+
+function Login() {
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    const { name, password } = event.currentTarget.elements;
+    setBusy(true);
+    setError(null);
+    try {
+      await logIn(name.value, password.value);
+    } catch (fault) {
+      setError(fault);
+      setBusy(false);
+      password.value = "";
+      password.focus();
+    }
+  };
+  return html`
+    <main class="login">
+      <form onSubmit=${submit}>
+        <h1><img src="/ui/logo.svg" alt="" width="36" height="36" /> Penstock</h1>
+        <div class="field"><label for="name">User name</label>
+          <input id="name" name="name" autocomplete="username" autocapitalize="none" spellcheck=${false} required autofocus /></div>
+        <div class="field"><label for="password">Password</label>
+          <input id="password" name="password" type="password" autocomplete="current-password" required /></div>
+        <button class="primary" disabled=${busy}>Log in</button>
+        <p class="problem" role="alert" hidden=${!error}>${error?.message}</p>
+      </form>
+    </main>`;
+}
+
+// -- menu and header --------------------------------------------------------------------------------
+
+const allowed = (page) =>
+  (!page.administrator || isAdministrator()) && (!page.monitor || mayMonitor());
+
+function Menu({ here }) {
+  const first = here?.path.split("/")[0] ?? "";
+  return html`
+    <nav class="menu" aria-label="Pages" id="menu">
+      ${sections.map((section) => html`
+        <${Section} key=${section} title=${section} first=${first}
+          entries=${pages.filter((page) => page.menu === section && allowed(page))} />`)}
+    </nav>`;
+}
+
+function Section({ title, entries, first }) {
+  if (entries.length === 0) return null;
+  return html`
+    ${title && html`<h2>${title}</h2>`}
+    <ul>${entries.map((page) => html`
+      <li key=${page.path}><a href=${"#/" + page.path} aria-current=${page.path.split("/")[0] === first ? "page" : undefined}>
+        ${page.title}</a></li>`)}
+    </ul>`;
+}
+
+const LINE_TEXTS = { live: "live", paused: "paused", lost: "connection lost, trying again" };
+
+function Header({ onMenu, open }) {
+  const { data } = useLive("/api/overview?columns=node,product_version,cluster_name");
+  useEffect(() => {
+    if (data) document.documentElement.dataset.node = data.node;
+  }, [data?.node]);
+  return html`
+    <header class="top">
+      <button type="button" class="burger plain" aria-label="Menu" aria-expanded=${String(open)} aria-controls="menu"
+        onClick=${onMenu}>☰</button>
+      <a class="brand" href="#/"><img src="/ui/logo.svg" alt="" width="26" height="26" /> Penstock</a>
+      <span class="node">${data?.node}</span><span class="quiet version">${data?.product_version}</span>
+      <span class="space"></span>
+      <span class=${cx("state", line.value === "live" ? "good" : line.value === "lost" ? "bad" : "warn")} role="status">
+        ${LINE_TEXTS[line.value]}</span>
+      <label class="tight">Refresh
+        <select value=${interval.value} onChange=${(event) => setInterval_(Number(event.target.value))}>
+          <option value="1000">1 s</option><option value="2000">2 s</option><option value="5000">5 s</option>
+          <option value="30000">30 s</option><option value="0">paused</option>
+        </select></label>
+      <label class="tight">Theme
+        <select value=${chosen.value} onChange=${(event) => choose(event.target.value)}>
+          ${THEMES.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+        </select></label>
+      <span class="who" title=${user.value.tags.join(", ")}>${user.value.name}</span>
+      <button type="button" onClick=${logOut}>Log out</button>
+    </header>`;
+}
+
+const ALARMS = {
+  memory: "Memory is short: publishers wait until it is freed.",
+  disk: "The disk is nearly full: publishers wait until there is room.",
+};
+
+/** Over every page, because nobody looks for the reason where it hurts. */
+function AlarmBanner() {
+  const { data } = useLive(mayMonitor() ? "/api/nodes?columns=name,mem_alarm,disk_free_alarm" : null);
+  const texts = [];
+  for (const node of data ?? []) {
+    if (node.mem_alarm) texts.push(ALARMS.memory);
+    if (node.disk_free_alarm) texts.push(ALARMS.disk);
+  }
+  return html`<div class="alarms" role="alert">${texts.map((text) => html`<p key=${text}>${text}</p>`)}</div>`;
+}
+
+// -- the page -------------------------------------------------------------------------------------
+
+const loaded = new Map(); // module name → component
+
+function usePage(page) {
+  const [, redraw] = useState(0);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    if (!page || loaded.has(page.module)) return;
+    setError(null);
+    import(`./pages/${page.module}`).then(
+      (module) => {
+        loaded.set(page.module, module.default);
+        redraw((n) => n + 1);
+      },
+      setError,
+    );
+  }, [page]);
+  return { Page: page && loaded.get(page.module), error };
+}
+
+function Frame() {
+  const found = match(pages, route.value.path);
+  const { Page, error } = usePage(found?.page);
+  const [open, setOpen] = useState(false);
+  const main = useRef(null);
+  const title = found ? Object.values(found.params).at(-1) ?? found.page.title : "Not found";
+  useEffect(() => {
+    document.title = `${title} · Penstock`;
+  }, [title]);
+  useEffect(() => {
+    setOpen(false);
+    // Whoever came by keyboard goes on in the new page, not behind the old menu entry.
+    if (document.activeElement !== document.body) main.current?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }, [route.value.path]);
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>Skip to the page</a>
+    <${Header} open=${open} onMenu=${() => setOpen(!open)} />
+    <div class=${cx("body", open && "open")}>
+      <${Menu} here=${found?.page} />
+      <main id="main" tabindex="-1" ref=${main}>
+        <${AlarmBanner} />
+        ${!found && html`<h1>No such page</h1><p><a href="#/">Back to the overview</a></p>`}
+        ${error && html`<p class="problem" role="alert">The page could not be loaded: ${error.message}</p>`}
+        ${Page && html`<${Guarded} key=${route.value.path}><${Page} params=${found.params} /><//>`}
+      </main>
+    </div>
+    <${Notices} /><${Question} />`;
+}
+
+function App() {
+  return user.value ? html`<${Frame} />` : html`<${Login} />`;
+}
+
+applyTheme();
+try {
+  await comeBack();
+} catch {
+  logOut();
+}
+document.getElementById("app").replaceChildren();
+render(html`<${App} />`, document.getElementById("app"));

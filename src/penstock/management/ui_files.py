@@ -1,0 +1,72 @@
+"""The web UI's files, as they lie in ``management/ui``, served to anybody.
+
+They hold no secret: the page asks for a name and a password and sends them with each request of
+the API.  Every file has an ETag, so that a browser asks and is told "as before" (304); what a new
+release changed is never hidden by an old copy.
+
+The policy allows what comes from this server and nothing else: no script or style inside the
+markup, no other host, no frame around it.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aiohttp import web
+from aiohttp.hdrs import ETAG
+
+FOLDER: Final = Path(__file__).parent / "ui"
+POLICY: Final = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none';"
+    " form-action 'self'; frame-ancestors 'none'"
+)
+TYPES: Final = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+
+
+class UiFile(NamedTuple):
+    content: bytes
+    content_type: str
+    etag: str
+
+
+class UiFiles:
+    """Reads the folder once; what is not in it then cannot be asked for."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._files = {
+            path.relative_to(folder).as_posix(): _read(path)
+            for path in folder.rglob("*")
+            if path.suffix in TYPES
+        }
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/", self._index)
+        router.add_get("/ui/{name:.+}", self._file)
+
+    async def _index(self, request: web.Request) -> web.Response:
+        return self._answer(request, "index.html")
+
+    async def _file(self, request: web.Request) -> web.Response:
+        return self._answer(request, request.match_info["name"])
+
+    def _answer(self, request: web.Request, name: str) -> web.Response:
+        found = self._files.get(name)
+        if found is None:
+            raise web.HTTPNotFound
+        headers = {ETAG: f'"{found.etag}"', "Content-Security-Policy": POLICY}
+        asked = request.if_none_match or ()
+        if any(etag.value in (found.etag, "*") for etag in asked):
+            return web.Response(status=304, headers=headers)
+        return web.Response(
+            body=found.content, content_type=found.content_type, charset="utf-8", headers=headers
+        )
+
+
+def _read(path: Path) -> UiFile:
+    content = path.read_bytes()
+    return UiFile(content, TYPES[path.suffix], hashlib.sha256(content).hexdigest()[:16])
