@@ -46,6 +46,7 @@ from penstock.management.resources_api import ResourcesApi
 from penstock.management.ui_files import UiFiles
 from penstock.management.vhosts_api import VhostsApi
 from penstock.management.view import BrokerView
+from penstock.management.what_if_api import WhatIfApi
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -63,6 +64,7 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     DefinitionsApi,
     PipelinesApi,
     LiveApi,
+    WhatIfApi,
 )
 """Who answers; a path belongs to the first that names it."""
 ANSWER_TIMEOUT_S: Final = 5.0

@@ -110,8 +110,8 @@ async def _body(answer: web.StreamResponse) -> bytes:
     """What an endpoint answered, without sending it; JSON without line ends, as all of ours is."""
     if not isinstance(answer, web.Response):
         return b""
-    if answer.body is None or isinstance(answer.body, bytes):
-        return answer.body or b""
+    if answer.body is None or isinstance(answer.body, (bytes, bytearray)):
+        return bytes(answer.body or b"")
     return bytes(await answer.body.as_bytes())
 
 

@@ -13,7 +13,8 @@ import { line } from "./api.js";
 import uPlot from "../vendor/uplot.js";
 import { short } from "./format.js";
 
-const POINTS_MAX = 120;
+const POINTS_MAX = 300;
+const SPAN_S = 60;
 const KEPT_MAX = 40;
 
 /** Changes when light became dark: canvases do not follow the theme by themselves. */
@@ -38,6 +39,11 @@ function faint(rgb) {
   return rgb.replace(/^rgb\(([^)]*)\)$/, "rgba($1, 0.12)");
 }
 
+function clock(seconds) {
+  const at = new Date(seconds * 1000);
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+}
+
 function options(width, height, series, format) {
   const grid = { stroke: resolved("--line"), width: 1 };
   const axis = { stroke: resolved("--quiet"), grid, ticks: { show: false }, font: "11px system-ui" };
@@ -47,9 +53,9 @@ function options(width, height, series, format) {
     padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
-    scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.08)] } },
+    scales: { x: { range: (_, first, last) => [Math.min(first, last - SPAN_S), last] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.08)] } },
     axes: [
-      { ...axis, size: 26, space: 80 },
+      { ...axis, size: 26, space: 80, values: (_, ticks) => ticks.map(clock) },
       { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
@@ -70,20 +76,18 @@ export function Chart({ title, times, series, format = short, height = 160 }) {
   const plot = useRef(null);
   const shape = series.map(({ label, color }) => label + color).join() + theme.value;
   useEffect(() => {
-    const make = () => {
-      plot.current?.destroy();
-      const width = Math.max(160, box.current.clientWidth);
-      plot.current = new uPlot(options(width, height, series, format), data(times, series), box.current);
-    };
-    make();
+    const wide = Math.max(160, box.current.clientWidth);
+    const made = new uPlot(options(wide, height, series, format), data(times, series), box.current);
+    plot.current = made;
     const observer = new ResizeObserver(() => {
+      if (!box.current || !plot.current) return;
       const width = Math.max(160, box.current.clientWidth);
       if (plot.current.width !== width) plot.current.setSize({ width, height });
     });
     observer.observe(box.current);
     return () => {
       observer.disconnect();
-      plot.current.destroy();
+      made.destroy();
       plot.current = null;
     };
   }, [shape, height]);

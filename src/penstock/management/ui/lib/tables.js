@@ -1,0 +1,88 @@
+// Argument tables as lines of text: "x-max-length = 1000". A value that reads as JSON is that,
+// anything else is a text; quotes make a text of a number. Buttons write the usual keys.
+
+import { html, useRef } from "./ui.js";
+import { Field } from "./parts.js";
+import { missing } from "./format.js";
+
+export function parseTable(text) {
+  const table = {};
+  for (const line of (text ?? "").split("\n")) {
+    if (!line.trim()) continue;
+    const at = line.indexOf("=");
+    if (at < 1) throw new Error(`"${line.trim()}": a line is a key, =, and a value`);
+    table[line.slice(0, at).trim()] = parseValue(line.slice(at + 1).trim());
+  }
+  return table;
+}
+
+function parseValue(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+export function writeTable(table) {
+  return Object.entries(table ?? {}).map(([key, value]) => `${key} = ${written(value)}`).join("\n");
+}
+
+function written(value) {
+  if (typeof value !== "string") return JSON.stringify(value);
+  return typeof parseValue(value) === "string" ? value : JSON.stringify(value);
+}
+
+/** hints: [[key, example, what it does]] */
+export function TableField({ label, name, value, hints = [], hint = "one “key = value” a line" }) {
+  const box = useRef(null);
+  const write = (key, example) => {
+    const area = box.current.querySelector("textarea");
+    const before = area.value.trimEnd();
+    area.value = `${before}${before ? "\n" : ""}${key} = ${example}`;
+    area.focus();
+    area.setSelectionRange(area.value.length - String(example).length, area.value.length);
+  };
+  return html`
+    <div class="full" ref=${box}>
+      <${Field} kind="textarea" label=${label} name=${name} value=${writeTable(value)} hint=${hint} />
+      ${hints.length > 0 && html`<div class="hints">${hints.map(([key, example, what]) => html`
+        <button type="button" class="small" key=${key} title=${what} onClick=${() => write(key, example)}>${key}</button>`)}</div>`}
+    </div>`;
+}
+
+/** A table to look at: short lines, one for each key. */
+export function ShownTable({ table }) {
+  const entries = Object.entries(table ?? {});
+  if (entries.length === 0) return html`<span class="quiet">${missing}</span>`;
+  return html`<span class="shown-table">${entries.map(([key, value]) => html`
+    <span key=${key}><span class="quiet">${key}:</span> ${typeof value === "object" ? JSON.stringify(value) : String(value)}</span>`)}</span>`;
+}
+
+export const QUEUE_ARGUMENTS = [
+  ["x-message-ttl", 60000, "ms after which a message is dropped or dead-lettered"],
+  ["x-expires", 1800000, "ms without use after which the queue goes"],
+  ["x-max-length", 10000, "messages it holds at most"],
+  ["x-max-length-bytes", 104857600, "bytes of bodies it holds at most"],
+  ["x-overflow", "reject-publish", "what happens at that limit: drop-head, reject-publish, reject-publish-dlx"],
+  ["x-dead-letter-exchange", "dlx", "where the expired and rejected go"],
+  ["x-dead-letter-routing-key", "dead", "and with which routing key"],
+  ["x-max-priority", 10, "priorities from 0 to this"],
+  ["x-queue-mode", "lazy", "lazy: messages rest on disk"],
+  ["x-single-active-consumer", true, "one consumer at a time, the others wait"],
+];
+export const EXCHANGE_ARGUMENTS = [
+  ["alternate-exchange", "unrouted", "gets what no binding wants"],
+];
+export const POLICY_KEYS = [
+  ["message-ttl", 60000, "ms after which a message is dropped or dead-lettered"],
+  ["expires", 1800000, "ms without use after which the queue goes"],
+  ["max-length", 10000, "messages a queue holds at most"],
+  ["max-length-bytes", 104857600, "bytes of bodies it holds at most"],
+  ["overflow", "reject-publish", "drop-head, reject-publish or reject-publish-dlx"],
+  ["dead-letter-exchange", "dlx", "where the expired and rejected go"],
+  ["dead-letter-routing-key", "dead", "and with which routing key"],
+  ["queue-mode", "lazy", "lazy: messages rest on disk"],
+  ["delivery-limit", 5, "deliveries after which a message is dead-lettered"],
+  ["alternate-exchange", "unrouted", "of exchanges: gets what no binding wants"],
+];

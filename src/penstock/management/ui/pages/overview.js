@@ -1,0 +1,97 @@
+// Everything at a glance: is something piling up, what flows, what the nodes have left, who listens.
+
+import { html } from "../lib/ui.js";
+import { mayMonitor, useLive } from "../lib/api.js";
+import { Card, Facts, Figure, Meter, Problem, State, Table, Tag } from "../lib/parts.js";
+import { QueuedChart, RatesChart, SAMPLED } from "../lib/stats.js";
+import { bytes, count, duration, rate } from "../lib/format.js";
+import { link } from "../lib/router.js";
+
+const CHURN = [
+  ["connections opened", "connection_created"], ["connections closed", "connection_closed"],
+  ["channels opened", "channel_created"], ["channels closed", "channel_closed"],
+  ["queues declared", "queue_declared"], ["queues created", "queue_created"], ["queues deleted", "queue_deleted"],
+];
+
+export default function Overview() {
+  const { data, error } = useLive(`/api/overview?${SAMPLED}`);
+  const totals = data?.object_totals ?? {};
+  const queued = data?.queue_totals;
+  return html`
+    <div class="head"><h1>Overview</h1></div>
+    <${Problem} error=${error} />
+    <div class="figures">
+      <${Figure} label="ready" value=${count(queued?.messages_ready)} hint="waiting for a consumer" href=${link(["queues"], { sort: "messages_ready", reverse: "1" })} />
+      <${Figure} label="unacknowledged" value=${count(queued?.messages_unacknowledged)} href=${link(["queues"], { sort: "messages_unacknowledged", reverse: "1" })} />
+      <${Figure} label="connections" value=${count(totals.connections)} href="#/connections" />
+      <${Figure} label="channels" value=${count(totals.channels)} href="#/channels" />
+      <${Figure} label="exchanges" value=${count(totals.exchanges)} href="#/exchanges" />
+      <${Figure} label="queues" value=${count(totals.queues)} href="#/queues" />
+      <${Figure} label="consumers" value=${count(totals.consumers)} href="#/consumers" />
+    </div>
+    <div class="cards">
+      <${Card}><${QueuedChart} id="overview" object=${queued} /><//>
+      <${Card}><${RatesChart} id="overview" stats=${data?.message_stats} /><//>
+      <${Growing} />
+      ${mayMonitor() && html`<${Nodes} />`}
+      ${data?.listeners && html`<${Listeners} listeners=${data.listeners} contexts=${data.contexts ?? []} />`}
+      ${data?.churn_rates && html`<${Churn} churn=${data.churn_rates} />`}
+    </div>`;
+}
+
+/** The longest queues: what somebody who was woken at night looks for first. */
+function Growing() {
+  const path = "/api/queues?page=1&page_size=5&sort=messages&sort_reverse=true&columns=name,vhost,messages,messages_details.rate,consumers,state";
+  const { data } = useLive(path);
+  const rows = (data?.items ?? []).filter((row) => row.messages > 0);
+  return html`
+    <${Card} title="Longest queues">
+      <${Table} caption="Longest queues" rows=${rows} rowKey=${(row) => row.vhost + "\n" + row.name} empty="All queues are empty." columns=${[
+        { id: "name", title: "Queue", cell: (row) => html`<a href=${link(["queues", row.vhost, row.name])}>${row.name}</a>
+          ${row.vhost !== "/" && html` <small>${row.vhost}</small>`}` },
+        { id: "messages", title: "Messages", number: true, cell: (row) => count(row.messages) },
+        { id: "change", title: "Change", number: true, cell: (row) => rate(row.messages_details?.rate) },
+        { id: "consumers", title: "Consumers", number: true, cell: (row) => count(row.consumers) },
+        { id: "state", title: "State", cell: (row) => html`<${State} value=${row.state} />` },
+      ]} />
+    <//>`;
+}
+
+function Nodes() {
+  const { data } = useLive("/api/nodes?columns=name,running,mem_used,mem_limit,mem_alarm,disk_free,disk_free_limit,disk_free_alarm,fd_used,fd_total,uptime");
+  return html`
+    <${Card} title="Nodes">
+      <${Table} caption="Nodes" rows=${data ?? []} columns=${[
+        { id: "name", title: "Node", cell: (row) => html`<a class="nowrap" href="#/nodes">${row.name}</a>` },
+        { id: "mem", title: "Memory", cell: (row) => html`<${Meter} label="memory" value=${row.mem_used} limit=${row.mem_limit}
+          text=${`${bytes(row.mem_used)} of ${bytes(row.mem_limit)}`} />` },
+        { id: "disk", title: "Disk free", cell: (row) => html`${bytes(Number(row.disk_free))} <small>limit ${bytes(row.disk_free_limit)}</small>
+          ${row.disk_free_alarm && html`<${Tag} tone="bad">alarm<//>`}` },
+        { id: "fd", title: "Files", number: true, cell: (row) => `${count(row.fd_used)} / ${count(row.fd_total)}` },
+        { id: "uptime", title: "Up", number: true, cell: (row) => duration(row.uptime) },
+      ]} />
+    <//>`;
+}
+
+function Listeners({ listeners, contexts }) {
+  const rows = [
+    ...listeners.map(({ protocol, ip_address, port }) => ({ protocol, ip_address, port })),
+    ...contexts.map(({ description, ip, port }) => ({ protocol: description, ip_address: ip, port })),
+  ];
+  return html`
+    <${Card} title="Listeners">
+      <${Table} caption="Listeners" rows=${rows} rowKey=${(row) => row.protocol + row.ip_address + row.port} columns=${[
+        { id: "protocol", title: "Protocol", cell: (row) => row.protocol, sort: (row) => row.protocol },
+        { id: "ip", title: "Address", cell: (row) => html`<code>${row.ip_address}</code>` },
+        { id: "port", title: "Port", number: true, cell: (row) => row.port, sort: (row) => Number(row.port) },
+      ]} />
+    <//>`;
+}
+
+function Churn({ churn }) {
+  return html`
+    <${Card} title="Churn since the start">
+      <${Facts} facts=${CHURN.map(([name, field]) => [name, churn[field] === undefined ? undefined
+        : html`${count(churn[field])} <small>${rate(churn[`${field}_details`]?.rate)}</small>`])} />
+    <//>`;
+}

@@ -1,0 +1,61 @@
+"""A broker with life in it, and a browser in front of it, one of each for a file.
+
+Screenshots go to ``build/ui`` (or ``PENSTOCK_UI_SHOTS``).  Without Chromium or Playwright the tests
+skip and say what to install.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.live_broker import LiveBroker
+from tests.ui.life import Life
+from tests.ui.visit import Visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+SHOTS = Path(os.environ.get("PENSTOCK_UI_SHOTS", "build/ui")).resolve()
+
+
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = chromium()
+    reason = "playwright is not installed: pip install 'penstock[test]'"
+    playwright = pytest.importorskip("playwright.sync_api", reason=reason)
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[LiveBroker]:
+    with LiveBroker(arguments=("--nsq-port", "0")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def life(node: LiveBroker) -> Iterator[Life]:
+    with Life(node) as life:
+        yield life
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Browser, node: LiveBroker) -> Iterator[Visit]:
+    visit = Visit(browser, node.http_url, SHOTS)
+    yield visit
+    visit.close()
