@@ -89,6 +89,14 @@ class Deferrals:
                 found.append(deferred)
         return found
 
+    def soonest(self, at_most: i64) -> list[Deferred]:
+        """Those whose time comes first."""
+        return [cast(Deferred, due) for due in self._heap.soonest(at_most)]
+
+    def sample(self, at_most: i64) -> list[Deferred]:
+        """All that wait, or so many of them from all over."""
+        return [cast(Deferred, due) for due in self._heap.sample(at_most)]
+
     def messages(self) -> list[Message]:
         """Those of all, held ones too."""
         return [deferred.message for deferred in self._by_seq_id.values()]

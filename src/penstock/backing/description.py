@@ -16,6 +16,8 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import INDEXED, PERSISTENT, Message
 from penstock.storage.memory_monitor import INFINITE
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.segment import Segment
+from penstock.storage.segment_codec import segment_file_name
 
 Facts = dict[str, object]
 
@@ -136,6 +138,62 @@ def describe_index(queue: VariableQueue) -> Facts:
         "journal_entries": int(queue.dirty_count),
         "files": index.describe(),
     }
+
+
+def describe_flow(queue: VariableQueue, budget: int) -> Facts:
+    """``describe_queue``, and what moves between its parts just now."""
+    facts = describe_queue(queue, budget)
+    facts["moves"] = queue.moves.describe()
+    facts["permitted_beta_count"] = None
+    if queue.target_ram_bytes != INFINITE:
+        facts["permitted_beta_count"] = int(queue.betas_kept())
+    facts["reading"] = queue.is_reading()
+    facts["published_to"] = "delta" if queue.lazy else "q1" if _has_backlog(queue) else "q4"
+    facts["served_from"] = "q3" if queue.q4.count() == 0 and queue.q3.count() > 0 else "q4"
+    return facts
+
+
+def describe_segments(queue: VariableQueue, at_most: int) -> tuple[list[Facts], int]:
+    """The queue's segments, oldest first, and how many in the middle were left out."""
+    index = queue.index_or_none()
+    if index is None:
+        return [], 0
+    numbers = sorted(index.segments)
+    left_out = max(len(numbers) - at_most, 0)
+    if left_out:
+        half = at_most // 2
+        numbers = [*numbers[:half], *numbers[half - at_most :]]
+    return [_segment(index.segments[number], int(index.entries)) for number in numbers], left_out
+
+
+def _segment(segment: Segment, entries: int) -> Facts:
+    """``published``: has a record; ``acked``: is settled; both may be fewer than ``entries``,
+    since what passes through never gets here.
+    """
+    delivered = segment.delivered
+    size, garbage = int(segment.size), int(segment.garbage_bytes())
+    state = "at rest" if segment.writing == 0 else "writing"
+    if segment.rewriting:
+        state = "rewriting"
+    if segment.failed or segment.left_alone:
+        state = "damaged"
+    return {
+        "name": segment_file_name(int(segment.number)),
+        "first_seq_id": int(segment.number) * entries,
+        "entries": entries,
+        "published": int(segment.count),
+        "delivered": 0 if delivered is None else int.from_bytes(delivered).bit_count(),
+        "acked": int(segment.count - segment.live_count),
+        "messages": int(segment.live_count),
+        "bytes": size,
+        "synced_bytes": int(segment.synced),
+        "garbage_share": round(garbage / max(1, size), 3),
+        "state": state,
+    }
+
+
+def _has_backlog(queue: VariableQueue) -> bool:
+    return queue.q3.count() > 0 or queue.delta_count > 0
 
 
 def _ready_ram_count(queue: VariableQueue) -> int:

@@ -95,6 +95,7 @@ class PagedMessages(PeekingMessages):
         if self.q1.count() > 0 and quota > 0:
             messages = self.q1.take(quota)
             moved = len(messages)
+            self.moves.q1_beta += moved
             self._trim_stored(messages)
             if self.delta_count > 0:
                 self.q2.append_all(messages)
@@ -107,6 +108,7 @@ class PagedMessages(PeekingMessages):
                 count = quota - moved
             messages = self.q4.take_last(count)
             moved += len(messages)
+            self.moves.q4_beta += count
             self._trim_stored(messages)
             self.q3.put_back(messages)
         return moved
@@ -161,7 +163,7 @@ class PagedMessages(PeekingMessages):
         return moved
 
     def _push_q3(self, quota: i64) -> i64:
-        count = self.q3.count() - self._betas_kept()
+        count = self.q3.count() - self.betas_kept()
         if count <= 0:
             return 0
         place: i64 = len(self.q3.messages) - count
@@ -179,7 +181,7 @@ class PagedMessages(PeekingMessages):
             return 0
         return self._extend_delta_start(messages)
 
-    def _betas_kept(self) -> i64:
+    def betas_kept(self) -> i64:
         """What stays of q3: a quarter of the target, and a little in any case."""
         kept = self.target_ram_bytes // 4 // self._size_of_one()
         if self.q4.count() >= HEAD_LEAST_MESSAGES:
@@ -211,6 +213,7 @@ class PagedMessages(PeekingMessages):
                 if message.flags & INDEXED and message.flags & REDELIVERED:
                     index.mark_delivered(message.seq_id)
         if unwritten:
+            self.moves.gamma += len(unwritten)
             index.append(unwritten)
         return True
 
@@ -248,12 +251,14 @@ class PagedMessages(PeekingMessages):
         if self.delta_count == 0:
             self.delta_start = messages[0].seq_id
         self.delta_end = messages[len(messages) - 1].seq_id + 1
+        self.moves.q2_delta += len(messages)
         return self._into_delta(messages)
 
     def _extend_delta_start(self, messages: list[Message]) -> i64:
         if self.delta_count == 0:
             self.delta_end = messages[len(messages) - 1].seq_id + 1
         self.delta_start = messages[0].seq_id
+        self.moves.q3_delta += len(messages)
         return self._into_delta(messages)
 
     def _into_delta(self, messages: list[Message]) -> i64:
@@ -299,6 +304,7 @@ class PagedMessages(PeekingMessages):
             message.content = b""
             freed += message.size
         self.pending.trimmed(len(messages), freed)
+        self.moves.pending_disk += len(messages)
         self._account(-freed)
         return len(messages)
 
@@ -363,10 +369,12 @@ class PagedMessages(PeekingMessages):
         if self.q4.count() > 0:
             messages = self.q4.take_last(quota)
             moved += len(messages)
+            self.moves.q4_beta += moved
             self.q3.put_back(messages)
         elif self.q1.count() > 0:
             messages = self.q1.take(quota)
             moved += len(messages)
+            self.moves.q1_beta += moved
             if self.delta_count > 0 or self.q2.count() > 0:
                 self.q2.append_all(messages)
             else:

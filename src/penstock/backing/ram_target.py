@@ -8,6 +8,9 @@ queue's *byte rate*: for ``held bytes / byte rate`` what is in memory lasts.
 
 RabbitMQ has all four rates in this place, in messages (VQ-21 to VQ-23 of the classic queue), and
 by a slip reports half of what was meant.  Why ours is another measure, memory_monitor.py says.
+
+``Moves`` counts beside that how many messages went from one state to the next: on the ways down and
+back up only, a batch at a time, so a short queue pays nothing for it.
 """
 
 from math import exp, log
@@ -16,6 +19,23 @@ from typing import Final, final
 from mypy_extensions import i64
 
 HALF_LIFE_S: Final = 5.0
+STILL: Final = 0.05
+"""So few a second are none: an average by halves never ends."""
+PASSED_MAX_MS: Final[i64] = 60_000
+"""Who was not asked for so long begins anew: his first answer would be an average of nothing."""
+MOVE_NAMES: Final = (
+    "q1_to_beta",
+    "q4_to_beta",
+    "beta_to_gamma",
+    "q2_to_delta",
+    "q3_to_delta",
+    "publish_to_delta",
+    "delta_to_q3",
+    "q2_to_q3",
+    "q1_to_q4",
+    "pending_to_disk",
+)
+MOVES: Final = 10
 
 
 @final
@@ -85,6 +105,84 @@ class Rates:
             "ack_in": round(self.ack_in_rate, 1),
             "ack_out": round(self.ack_out_rate, 1),
         }
+
+
+@final
+class Moves:
+    """Messages that changed their state since the queue was opened, and how many a second do."""
+
+    def __init__(self) -> None:
+        self.q1_beta: i64 = 0  # q1's front to q2, or to q3 where there is no delta
+        self.q4_beta: i64 = 0  # q4's end to q3
+        self.gamma: i64 = 0  # got a record in a segment because they rest
+        self.q2_delta: i64 = 0
+        self.q3_delta: i64 = 0
+        self.in_delta: i64 = 0  # published to a lazy queue
+        self.delta_q3: i64 = 0  # loaded ahead of consumers
+        self.q2_q3: i64 = 0  # delta came to its end
+        self.q1_q4: i64 = 0  # nothing was left between them
+        self.pending_disk: i64 = 0  # handed out, and their contents left memory
+        self._counted: i64 = 0
+        self._seen: list[int] = []  # empty until the first message moves
+        self._rates: list[float] = []
+        self._resting: bool = True
+        self._updated_ms: i64 = 0
+
+    def counts(self) -> list[int]:
+        """In the order of ``MOVE_NAMES``."""
+        return [
+            int(self.q1_beta),
+            int(self.q4_beta),
+            int(self.gamma),
+            int(self.q2_delta),
+            int(self.q3_delta),
+            int(self.in_delta),
+            int(self.delta_q3),
+            int(self.q2_q3),
+            int(self.q1_q4),
+            int(self.pending_disk),
+        ]
+
+    def update(self, now_ms: i64) -> None:
+        """A few times a second at most; costs nothing while nothing moves."""
+        ways_down = self.q1_beta + self.q4_beta + self.gamma + self.q2_delta + self.q3_delta
+        ways_up = self.delta_q3 + self.q2_q3 + self.q1_q4
+        counted = ways_down + ways_up + self.in_delta + self.pending_disk
+        passed_ms = now_ms - self._updated_ms
+        self._updated_ms = now_ms
+        if counted == self._counted and self._resting:
+            return
+        if passed_ms <= 0 or passed_ms > PASSED_MAX_MS:
+            return
+        self._counted = counted
+        self._mix_in(float(int(passed_ms)) / 1000.0)
+
+    def _mix_in(self, passed_s: float) -> None:
+        weight = exp(passed_s * log(0.5) / HALF_LIFE_S)
+        seen = self.counts()
+        if len(self._seen) == 0:
+            self._seen = [0] * MOVES
+            self._rates = [0.0] * MOVES
+        resting = True
+        for place in range(MOVES):
+            count: i64 = seen[place] - self._seen[place]
+            rate = _mix(self._rates[place], count, passed_s, weight)
+            if rate < STILL:
+                rate = 0.0
+            else:
+                resting = False
+            self._rates[place] = rate
+        self._seen = seen
+        self._resting = resting
+
+    def describe(self) -> dict[str, dict[str, float]]:
+        """By name: how many, and how many a second."""
+        counts = self.counts()
+        found: dict[str, dict[str, float]] = {}
+        for place in range(MOVES):
+            rate = round(self._rates[place], 1) if len(self._rates) > 0 else 0.0
+            found[MOVE_NAMES[place]] = {"count": counts[place], "rate": rate}
+        return found
 
 
 def _mix(rate: float, count: i64, passed_s: float, weight: float) -> float:

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferrals
 from penstock.backing.pending import PendingAcks
-from penstock.backing.ram_target import Rates
+from penstock.backing.ram_target import Moves, Rates
 from penstock.backing.runs import Run
 from penstock.core.message import LOGGED, PENDING, SETTLED, STORED, Message
 from penstock.storage.disk_jobs import DiskJob, run_job
@@ -55,6 +55,7 @@ class RestingMessages(RestingQueue):
         self.delta_bytes: i64 = 0
         self.pending: PendingAcks = PendingAcks()
         self.rates: Rates = Rates()
+        self.moves: Moves = Moves()
         self.index: QueueIndex | None = None
         self.lazy: bool = False
         self.fault: str = ""
@@ -125,6 +126,11 @@ class RestingMessages(RestingQueue):
 
     def tick(self, now_ms: i64) -> None:
         self.rates.update(now_ms)
+        self.moves.update(now_ms)
+
+    def is_reading(self) -> bool:
+        """Is something on its way back from the disk?"""
+        return self._read is not None or self._fill_read is not None or self._fill_store is not None
 
     def why_stopped(self) -> str:
         return self.fault
@@ -191,6 +197,7 @@ class RestingMessages(RestingQueue):
         """q3 and q4 are empty, delta too: q2 must be, and q1 becomes q4."""
         if self.q1.count() > 0:
             assert self.q2.count() == 0
+            self.moves.q1_q4 += self.q1.count()
             empty = self.q4
             self.q4 = self.q1
             self.q1 = empty
@@ -235,6 +242,7 @@ class RestingMessages(RestingQueue):
             if message.expires_at_ms != 0:
                 self._expiring = True
         count: i64 = len(messages)
+        self.moves.delta_q3 += count
         self.q3.append_all(messages)
         self.delta_start = upto
         self.delta_count -= count
@@ -248,6 +256,7 @@ class RestingMessages(RestingQueue):
             self.delta_start = 0
             self.delta_end = 0
             if self.q2.count() > 0:
+                self.moves.q2_q3 += self.q2.count()
                 self.q3.append_all(self.q2.take_all())
 
     def _ask_fill(self) -> None:

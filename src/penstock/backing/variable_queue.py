@@ -177,6 +177,7 @@ class VariableQueue(ExpiringMessages, BackingQueue):
         self.delta_end = messages[count - 1].seq_id + 1
         self.delta_count += count
         self.delta_bytes += size
+        self.moves.in_delta += count
         self.tail_bytes += size
         self.tail.append_all(messages)
         if self.tail_bytes >= TAIL_BYTES:

@@ -71,6 +71,7 @@ class Alarms:
         self.disk_free_bytes: i64 = UNKNOWN
         self.disk_limit_bytes: i64 = 0
         self.forecast: Forecast = Forecast()
+        self.memory_forecast: Forecast = Forecast()  # of what is *not* used: below zero
         self._excess_bytes: i64 = 0
         self._ram: RamAccount = ram
         self._memory_limit: MemoryLimit = MemoryLimit(0.0, int(ram.limit_bytes))
@@ -123,6 +124,14 @@ class Alarms:
             or self.memory_limit_bytes == 0
             or (self.resident_bytes > level and self._messages_are_many())
         )
+
+    def note_memory(self, now_ms: i64) -> None:
+        """For the forecast; the limit is left out of it, so it may be changed at any time."""
+        self.memory_forecast.note(now_ms, -self.used_bytes())
+
+    def seconds_to_memory(self, used_bytes: i64) -> i64:
+        """Until so much is used, as things go; NEVER = not in a year, 0 = it is."""
+        return self.memory_forecast.seconds_to(-used_bytes)
 
     def look_at_resident(self, resident_bytes: i64) -> None:
         """The system's number, after free memory was given back if it was over the limit."""

@@ -138,6 +138,10 @@ class Stage:
     def add_sender(self, credit: "Credit") -> None:
         self._senders.append(credit)
 
+    def senders(self) -> list["Credit"]:
+        """What those who send to it have with it."""
+        return self._senders
+
     def forget_sender(self, credit: "Credit") -> None:
         self._senders.remove(credit)
         if credit.kept > 0:

@@ -13,6 +13,7 @@ Invariants (``check``):
   H2  an object's ``place`` is where it is; -1 = it is in no heap
 """
 
+from heapq import heappop, heappush
 from typing import final
 
 from mypy_extensions import i64, mypyc_attr
@@ -42,6 +43,39 @@ class DeadlineHeap:
     def first_ms(self) -> i64:
         """When the first is due; 0 = there is none."""
         return self._items[0].due_ms if len(self._items) > 0 else 0
+
+    def soonest(self, at_most: i64) -> list[Due]:
+        """The first that are due, in order; nothing moves.
+
+        Below what was taken the next is among the children, so it costs nothing what the heap is
+        large.
+        """
+        found: list[Due] = []
+        count: i64 = len(self._items)
+        near: list[tuple[int, int]] = []
+        if count > 0:
+            near.append((int(self._items[0].due_ms), 0))
+        while near and len(found) < at_most:
+            place: i64 = heappop(near)[1]
+            found.append(self._items[place])
+            below = 2 * place + 1
+            while below <= 2 * place + 2 and below < count:
+                heappush(near, (int(self._items[below].due_ms), int(below)))
+                below += 1
+        return found
+
+    def sample(self, at_most: i64) -> list[Due]:
+        """All, or so many from all over the heap."""
+        count: i64 = len(self._items)
+        step = (count + at_most - 1) // at_most
+        if step <= 1:
+            return self._items[:]
+        found: list[Due] = []
+        place: i64 = 0
+        while place < count:
+            found.append(self._items[place])
+            place += step
+        return found
 
     def push(self, due: Due) -> None:
         assert due.place == -1, "it is in a heap already"

@@ -43,9 +43,11 @@ from penstock.management.pipelines_api import PipelinesApi
 from penstock.management.queue_actions_api import QueueActionsApi
 from penstock.management.queues_api import QueuesApi
 from penstock.management.resources_api import ResourcesApi
+from penstock.management.search_api import SearchApi
 from penstock.management.ui_files import UiFiles
 from penstock.management.vhosts_api import VhostsApi
 from penstock.management.view import BrokerView
+from penstock.management.views_api import ViewsApi
 from penstock.management.what_if_api import WhatIfApi
 
 T = TypeVar("T")
@@ -65,6 +67,8 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     PipelinesApi,
     LiveApi,
     WhatIfApi,
+    ViewsApi,
+    SearchApi,
 )
 """Who answers; a path belongs to the first that names it."""
 ANSWER_TIMEOUT_S: Final = 5.0

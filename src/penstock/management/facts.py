@@ -3,9 +3,12 @@
 The server fills these in on the data loop (``server/watch``); ``view`` makes rows of them.
 """
 
+from typing import NamedTuple
+
 from penstock.core.message import Message
 from penstock.management.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
 
 
 class ConnectionFacts:
@@ -84,6 +87,15 @@ class ListenerFacts:
         self.port = port
 
 
+class OpenDelivery(NamedTuple):
+    """What a consumer was given and has not settled; ``due_ms``: its channel is closed then."""
+
+    message: Message
+    consumer_tag: str
+    delivered_ms: int
+    due_ms: int
+
+
 class Watch:
     """What the server tells about its sessions; it implements this, on the data loop.
 
@@ -121,6 +133,14 @@ class Watch:
 
     def flow(self) -> dict[str, object]:
         """Who waits for whom: what ``/api/flow`` answers."""
+        raise NotImplementedError
+
+    def chain(self) -> dict[str, object]:
+        """The same with every link's credit: what ``/api/penstock/flow/chain`` answers."""
+        raise NotImplementedError
+
+    def open_deliveries(self, queue: Queue, at_most: int) -> list[OpenDelivery]:
+        """Of consumers that have a timeout and no lease (AMQP), the oldest of each channel."""
         raise NotImplementedError
 
     def disk(self) -> DiskFacts:

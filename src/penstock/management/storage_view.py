@@ -234,6 +234,7 @@ def _journal_files(engine: Engine) -> list[Facts]:
             "name": journal_file_name(int(file.number)),
             "bytes": int(file.size),
             "finished": journal.is_finished(file),
+            "retiring": engine.is_retiring(file),
         }
         for file in journal.files
     ]

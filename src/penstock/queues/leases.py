@@ -81,6 +81,14 @@ class Leases:
         """When the first deadline is; 0 = nothing is in flight."""
         return self._heap.first_ms()
 
+    def soonest(self, at_most: i64) -> list[Lease]:
+        """Those whose deadlines come first."""
+        return [cast(Lease, due) for due in self._heap.soonest(at_most)]
+
+    def sample(self, at_most: i64) -> list[Lease]:
+        """All, or so many of them from all over."""
+        return [cast(Lease, due) for due in self._heap.sample(at_most)]
+
     def join(self, consumer: Consumer) -> i64:
         """The number under which it holds leases."""
         self._last_number += 1

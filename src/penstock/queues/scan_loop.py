@@ -51,6 +51,8 @@ class ScanLoop:
         self.worker_pool_max: i64 = worker_pool_max
         self.workers: i64 = 0
         self.rounds: i64 = 0
+        self.last_dirty_share: float = 0.0  # of the channels of the last round
+        self.last_round_ms: i64 = 0  # how long it took, turns of others included
         self._lots = lots
         self._channels: list[Queue] = []
         self._tick_at_ms: i64 = 0  # when the next round begins
@@ -58,6 +60,7 @@ class ScanLoop:
         self._selected: list[Queue] = []  # of the round that is under way
         self._looked_at: i64 = 0
         self._dirty: i64 = 0
+        self._begun_ms: i64 = 0
 
     def count(self) -> i64:
         """How many channels it knows."""
@@ -93,16 +96,16 @@ class ScanLoop:
             self._tick_at_ms = now_ms + self.interval_ms
             if len(self._channels) == 0:
                 return False
-            self._begin_round()
+            self._begin_round(now_ms)
         last = self._looked_at + self.workers
         while self._looked_at < last and self._looked_at < len(self._selected):
             queue = self._selected[self._looked_at]
             self._looked_at += 1
             if not queue.deleted and queue.release_due(now_ms):
                 self._dirty += 1
-        return self._looked_at < len(self._selected) or self._end_round()
+        return self._looked_at < len(self._selected) or self._end_round(now_ms)
 
-    def _begin_round(self) -> None:
+    def _begin_round(self, now_ms: i64) -> None:
         count: i64 = len(self._channels)
         if count > self.selection_count:
             count = self.selection_count
@@ -110,12 +113,15 @@ class ScanLoop:
         self._selected = [self._channels[place] for place in places]
         self._looked_at = 0
         self._dirty = 0
+        self._begun_ms = now_ms
         self.rounds += 1
 
-    def _end_round(self) -> bool:
+    def _end_round(self, now_ms: i64) -> bool:
         """True when another one begins at once."""
-        if float(self._dirty) / float(len(self._selected)) > self.dirty_percent:
-            self._begin_round()
+        self.last_dirty_share = float(self._dirty) / float(len(self._selected))
+        self.last_round_ms = now_ms - self._begun_ms
+        if self.last_dirty_share > self.dirty_percent:
+            self._begin_round(now_ms)
             return True
         self._selected = []
         return False

@@ -69,6 +69,10 @@ class Deadlines:
         place = bisect_right(self._tags, tag) - 1
         return self._times[max(place, 0)]
 
+    def begun_ms(self, tag: int) -> int:
+        """When the time of an open delivery began, to a second."""
+        return self._begun_ms(tag)
+
     def note(self, consumer: Consumer) -> None:
         """It takes deliveries here: none may stay open for longer than it may."""
         timeout_ms = timeout_of(consumer, 0)

@@ -103,6 +103,7 @@ class ResourceMonitor:
             self._tell_alarms()
 
     def _look_at_memory(self, now_ms: int) -> None:
+        self._alarms.note_memory(now_ms)
         resident = self._resident()
         over = resident > self._alarms.memory_limit_bytes
         if over and self._heap.can_trim() and now_ms - self._trimmed_at_ms >= TRIM_MS:

@@ -7,13 +7,22 @@ connections; one that has closed since is described as None.
 from typing import Final, cast
 
 from penstock.core.message import Message
-from penstock.management.facts import ChannelFacts, ConnectionFacts, ListenerFacts, Watch
+from penstock.management.facts import (
+    ChannelFacts,
+    ConnectionFacts,
+    ListenerFacts,
+    OpenDelivery,
+    Watch,
+)
 from penstock.management.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
 from penstock.server import nsq_watch
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_session import AmqpSession
+from penstock.server.amqp_watch import open_deliveries
 from penstock.server.connection import Connection
+from penstock.server.flow_chain import chain_row
 from penstock.server.flow_view import flow_row
 from penstock.server.loop import Loop
 from penstock.server.nsq_session import NsqSession
@@ -116,6 +125,12 @@ class NodeWatch(Watch):
 
     def flow(self) -> dict[str, object]:
         return flow_row(self._loop)
+
+    def chain(self) -> dict[str, object]:
+        return chain_row(self._loop)
+
+    def open_deliveries(self, queue: Queue, at_most: int) -> list[OpenDelivery]:
+        return open_deliveries(queue, at_most)
 
     def disk(self) -> DiskFacts:
         turn = self._loop.turn

@@ -203,6 +203,10 @@ class Engine:
         """Appended and not yet sealed."""
         return self.journal.pending_bytes() + self.store.pending_bytes()
 
+    def is_retiring(self, file: JournalFile) -> bool:
+        """Is what lives in it being written elsewhere, so that it can go?"""
+        return file is self._retiring
+
     # -- work ------------------------------------------------------------------------------
 
     def work(self, now_ms: i64, idle: bool) -> bool:

@@ -409,6 +409,7 @@ class MessageStore:
     def describe_files(self) -> list[dict[str, object]]:
         """A row per file, oldest first."""
         described: list[dict[str, object]] = []
+        compaction = self._gc.compaction
         for file in self._files.files:
             garbage = 0.0
             if file.size > 0:
@@ -421,6 +422,7 @@ class MessageStore:
                     "messages": int(file.live_count),
                     "garbage": garbage,
                     "damaged": file.damaged,
+                    "compacting": compaction is not None and compaction.concerns(file),
                 }
             )
         return described

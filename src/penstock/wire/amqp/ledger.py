@@ -181,6 +181,14 @@ class DeliveryLedger:
             return self._aside[int(tag)].holder
         return self._holders[tag - self._base]
 
+    def message(self, tag: i64) -> Message:
+        """Of an open delivery."""
+        if tag < self._base:
+            return self._aside[int(tag)].messages[0]
+        message = self._messages[tag - self._base]
+        assert message is not None
+        return message
+
     def open_tags(self, last_tag: i64) -> list[int]:
         """Those up to and including this one, ascending."""
         tags = [tag for tag in self._aside if tag <= last_tag]
