@@ -50,6 +50,17 @@ class HeapMachine(RuleBasedStateMachine):
         for one in found:
             assert self.times.pop(one) == one.due_ms
 
+    @rule(at_most=st.sampled_from([1, 3, 1000]))
+    def look(self, at_most: int) -> None:
+        """Without moving anything: the first in order, and some from all over."""
+        soonest = self.heap.soonest(at_most)
+        assert [due.due_ms for due in soonest] == sorted(self.times.values())[:at_most]
+        assert len(set(soonest)) == len(soonest)
+        sample = self.heap.sample(at_most)
+        assert len(set(sample)) == len(sample) <= at_most
+        assert set(sample) <= set(self.times)
+        assert len(sample) >= min(len(self.times), (at_most + 1) // 2)
+
     @rule(really=st.sampled_from([False, False, False, True]))
     def clear(self, really: bool) -> None:
         if really:

@@ -130,8 +130,7 @@ def clicks(served: Served) -> Any:
 
 
 def test_the_heaps_of_an_nsq_channel(served: Served, channel: Any, clicks: Any) -> None:
-    """An AMQP consumer of it holds messages, and gives some back for later."""
-    channel.confirm_delivery()
+    """A consumer holds messages until their deadlines; some were put off."""
     for _ in range(30):
         channel.basic_publish("nsq.clicks", "", b"click", pika.BasicProperties(delivery_mode=2))
     now_ms = time.time_ns() // 1_000_000
@@ -143,10 +142,11 @@ def test_the_heaps_of_an_nsq_channel(served: Served, channel: Any, clicks: Any) 
         owner = leases.join(consumer)
         for place, one in enumerate(backing.fetch(25, 1 << 20)):
             clicks._count_attempts([one])
-            leases.grant(owner, one, b"%016x" % place, now_ms, 1000 * (place + 1))
+            leases.grant(owner, one, b"%016x" % place, now_ms, 300 * (place + 2))
             clicks.unacked_count += 1
             consumer.outstanding += 1
         backing.delay(backing.fetch(5, 1 << 20), now_ms + 120_000)
+        clicks.wake()
 
     eventually(lambda: served.on_loop(clicks.backing.ready_count) == 30)
     served.on_loop(hold)
@@ -158,7 +158,7 @@ def test_the_heaps_of_an_nsq_channel(served: Served, channel: Any, clicks: Any) 
     assert flying["attempts"][0] == {"at_most": 1, "count": 25}
     due = [one["due_in_ms"] for one in flying["soonest"]]
     assert due == sorted(due)
-    assert [later - due[0] for later in due] == [1000 * place for place in range(10)]
+    assert [later - due[0] for later in due] == [300 * place for place in range(10)]
     deferred = heaps["deferred"]
     assert deferred["count"] == 5
     assert {one["within_ms"]: one["count"] for one in deferred["due"]}[300_000] == 5

@@ -91,6 +91,8 @@ def test_only_more_than_the_share_makes_a_round_dirty(dirty: int, rounds: int) -
     loop.refresh(queues, NOW_MS)
     turns(loop, DUE_MS)
     assert loop.rounds == rounds
+    assert loop.last_dirty_share == (dirty / 4 if rounds == 1 else 0), "of the last round"
+    assert loop.last_round_ms == 0, "in one breath"
 
 
 def test_many_channels_due_at_once_leave_some_late() -> None:
