@@ -21,6 +21,12 @@ export const pages = [
   { path: "consumers", title: "Consumers", module: "consumers.js", menu: "Traffic" },
   { path: "topics", title: "NSQ topics", module: "topics.js", menu: "Traffic" },
 
+  { path: "flow", title: "Flow", module: "flow.js", menu: "Insight", monitor: true },
+  { path: "storage", title: "Storage", module: "storage.js", menu: "Insight", monitor: true },
+  { path: "forecast", title: "Alarm forecast", module: "forecast.js", menu: "Insight", monitor: true },
+  { path: "pipelines", title: "Pipelines", module: "pipelines.js", menu: "Insight" },
+  { path: "topics/:topic/:channel", title: "NSQ channel", module: "heaps.js" },
+
   { path: "policies", title: "Policies", module: "policies.js", menu: "Administration" },
   { path: "users", title: "Users", module: "users.js", menu: "Administration", administrator: true },
   { path: "users/:name", title: "User", module: "user.js", administrator: true },
@@ -33,4 +39,10 @@ export const pages = [
 ];
 
 // The tabs of a queue that are drawn by panels/<module>; each gets {vhost, name, queue}.
-export const queuePanels = [];
+export const queuePanels = [
+  { id: "flow", title: "Flow", module: "flow.js" },
+  { id: "messages", title: "Messages", module: "messages.js" },
+  { id: "heaps", title: "Deadlines", module: "heaps.js" },
+  { id: "storage", title: "Storage", module: "storage.js" },
+  { id: "mirrors", title: "Mirrors", module: "mirrors.js" },
+];
