@@ -33,6 +33,10 @@ amqp_port = 5672
 loopback_users = ["guest"]
 ```
 
+`rabbitmq.conf` and RabbitMQ's variables are read as well, see
+[rabbitmq.conf](../guide/rabbitmq-conf.md). `penstock config show --effective` says what is
+in force and where each value came from.
+
 An unknown key, a wrong type and a value out of bounds stop the start with exit code 2 and a line
 that says which source, which key and what is allowed. A variable that begins with `PENSTOCK_`, is
 no setting and does not look like a misspelt one is ignored with a warning.

@@ -28,8 +28,9 @@ class Node(types.ModuleType):
         self.settings: Settings | None = None
         self._end = end
 
-    def run(self, settings: Settings) -> int:
+    def run(self, settings: Settings, reread: Callable[[], Settings]) -> int:
         self.settings = settings
+        self.reread = reread
         return self._end()
 
 
@@ -81,6 +82,26 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "event_log_dir": "there",
         "log_level": "debug",
         "log_format": "json",
+        "log_connection_level": "error",
+        "log_channel_level": "none",
+        "log_queue_level": "debug",
+        "log_console": "false",
+        "log_console_level": "critical",
+        "log_file": "p.log",
+        "log_dir": "logs",
+        "log_file_level": "warning",
+        "log_file_format": "json",
+        "log_exchange": "true",
+        "log_exchange_level": "error",
+        "log_exchange_format": "json",
+        "node_name": "n@h",
+        "amqp_listener": "false",
+        "ssl_bind": "::",
+        "http_bind": "127.0.0.2",
+        "default_user_tags": "monitoring",
+        "default_permissions_configure": "a",
+        "default_permissions_write": "b",
+        "default_permissions_read": "c",
         "ssl_certfile": "c.pem",
         "ssl_keyfile": "k.pem",
         "ssl_cacertfile": "a.pem",

@@ -40,7 +40,7 @@ def port() -> int:
         return number
 
 
-def ask(port: int, path: str = "/api/overview") -> tuple[int, dict[str, str]]:
+def ask(port: int, path: str = "/api/overview") -> tuple[int, dict[str, object]]:
     """Until somebody listens."""
     for _ in range(200):
         try:
@@ -75,6 +75,7 @@ def test_the_port_says_how_far_the_start_is(port: int, monkeypatch: pytest.Monke
             {
                 "error": "starting",
                 "reason": "recovery: reading 3 queues and 0 store files (2 of 3 done)",
+                "progress": {"done": 2, "total": 3},
             },
         )
         assert ask(port, "/healthz/ready")[0] == 503

@@ -27,6 +27,7 @@ class Entry(NamedTuple):
 
 COMMANDS: Final[dict[str, Entry]] = {
     "serve": Entry("penstock.cli.serve:serve", "Broker", "Run a broker in the foreground."),
+    "config": Entry("penstock.cli.config:config", "Broker", "Check, show and explain settings."),
     "version": Entry("penstock.cli.inspect:version", "Broker", "Say which build this is."),
     "ping": Entry("penstock.cli.inspect:ping", "Look", "Ask a broker whether it is alive."),
     "status": Entry("penstock.cli.storage:status", "Look", "Show how a broker fares."),
@@ -44,6 +45,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "definitions": Entry(
         "penstock.cli.definitions:definitions", "Work", "Export and import everything declared."
     ),
+    "drain": Entry("penstock.cli.maintenance:drain", "Work", "Let no new clients in."),
+    "revive": Entry("penstock.cli.maintenance:revive", "Work", "Let clients in again."),
     "trace_on": Entry(
         "penstock.cli.tracing:trace_on", "Work", "Copy all messages to amq.rabbitmq.trace."
     ),

@@ -1,18 +1,19 @@
 """``penstock serve``: settings in, a running broker out.
 
 Every setting of ``penstock.core.settings`` is a flag here, made from its declaration.
-This file reads the configuration file and the environment and chooses the data directory;
+``config_files`` reads the files; this file chooses the data directory;
 then ``server.node.run`` takes over until the broker has stopped.
 """
 
 import errno
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 import click
 
+from penstock.cli.config import warnings_of
+from penstock.cli.config_files import REFERENCE, settings_from
 from penstock.cli.failure import Failure, WrongSetting
 from penstock.core.errors import Corrupt, DataDirLocked, DataDirOutdated, SettingInvalid
 from penstock.core.setting_kinds import (
@@ -24,10 +25,9 @@ from penstock.core.setting_kinds import (
     Setting,
     Text,
 )
-from penstock.core.settings import DECLARED, Settings, load_settings
+from penstock.core.settings import DECLARED, Settings
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
-REFERENCE: Final = "`penstock serve --help` lists every setting"
 
 
 def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,10 +68,10 @@ def _help(setting: Setting) -> str:
 )
 @click.option(
     "--config",
-    envvar="PENSTOCK_CONFIG",
     metavar="FILE",
     default=None,
-    help="TOML file of settings. [environment: PENSTOCK_CONFIG]",
+    help="File of settings: TOML, or rabbitmq.conf if its name ends in .conf."
+    " [environment: PENSTOCK_CONFIG]",
 )
 @setting_flags
 @click.pass_context
@@ -82,37 +82,23 @@ def serve(ctx: click.Context, /, config: str | None, **flags: str | None) -> Non
     variable (PENSTOCK_ and the key in capitals). Defaults < file < environment < flags.
     """
     given = {key: text for key, text in flags.items() if text is not None}
-    settings = read_settings(config, os.environ, given)
-    for name in settings.ignored_environment:
-        click.echo(f"warning: {name} is not a setting of penstock; ignored", err=True)
-    ctx.exit(run_broker(settings))
+    environment = dict(os.environ)
+    settings = read_settings(config, environment, given)
+    for text in warnings_of(settings):
+        click.echo(f"warning: {text}", err=True)
+    ctx.exit(run_broker(settings, lambda: read_settings(config, environment, given)))
 
 
 def read_settings(
     config: str | None, environment: Mapping[str, str], flags: Mapping[str, str]
 ) -> Settings:
     """All sources merged, the data directory chosen."""
-    text = None if config is None else _read_config(config)
-    try:
-        settings = load_settings(text, environment, flags, config or "")
-    except SettingInvalid as error:
-        raise WrongSetting(str(error), REFERENCE) from error
+    settings = settings_from(config, environment, flags)
     if settings.data_dir:
         # The file has no shell that expands ~, and the broker may change its directory.
         path = os.path.abspath(os.path.expanduser(settings.data_dir))
         return settings.with_data_dir(path, settings.source_of("data_dir"))
     return settings.with_data_dir(*choose_data_dir(environment))
-
-
-def _read_config(config: str) -> str:
-    try:
-        return Path(config).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise WrongSetting(
-            f"cannot read the configuration file {config}: {reason}",
-            "give --config (or PENSTOCK_CONFIG) a readable TOML file, or leave it away",
-        ) from error
 
 
 def choose_data_dir(
@@ -135,12 +121,15 @@ def choose_data_dir(
     return own, f"default, since {system_dir} is not writable"
 
 
-def run_broker(settings: Settings) -> int:
-    """Hand over to the server; what stops a start is told as cause and fix."""
+def run_broker(settings: Settings, reread: Callable[[], Settings]) -> int:
+    """Hand over to the server; what stops a start is told as cause and fix.
+
+    ``reread``: the same sources once more, for SIGHUP.
+    """
     from penstock.server.node import run
 
     try:
-        return run(settings)
+        return run(settings, reread)
     except SettingInvalid as error:
         raise WrongSetting(str(error), REFERENCE) from error
     except (DataDirLocked, DataDirOutdated) as error:

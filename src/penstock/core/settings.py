@@ -1,8 +1,10 @@
 """Every setting of the broker, declared once.
 
-In come up to three raw sources, out goes one ``Settings``:
+In come raw sources, out goes one ``Settings``:
 
     defaults  <  configuration file (TOML)  <  environment  <  flags
+
+RabbitMQ's own file and variables are sources too (``rabbitmq_conf``, ``rabbitmq_variables``).
 
 A declaration is a class attribute of ``Settings``: its name is the key in the file, and
 ``PENSTOCK_`` + the name in capitals the environment variable, and ``--the-name`` with
@@ -22,17 +24,20 @@ Rules:
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
 from penstock.core.event_settings import EventSettings
+from penstock.core.listener_settings import ListenerSettings
 from penstock.core.nsq_http_settings import NsqHttpSettings
 from penstock.core.nsq_settings import NsqSettings
+from penstock.core.operating_settings import OperatingSettings
+from penstock.core.rabbitmq_conf import translate
+from penstock.core.rabbitmq_variables import read_variables
 from penstock.core.setting_kinds import (
     ENVIRONMENT_PREFIX,
     NAME_MAX_BYTES,
-    Boolean,
     FreeDisk,
     Integer,
     MemoryWatermark,
@@ -45,6 +50,7 @@ from penstock.core.setting_kinds import (
 
 OTHER_VARIABLES: Final[Mapping[str, str]] = {
     "PENSTOCK_CONFIG": "configuration file, as `--config`",
+    "PENSTOCK_CONFIG_FILE": "the same",
     "PENSTOCK_HTTP_URL": "management URL for `penstock queues` and its neighbours",
     "PENSTOCK_URL": "AMQP URL for `penstock pipeline` and the Spark data source",
     "PENSTOCK_USER": "user for `penstock queues` and its neighbours",
@@ -61,7 +67,7 @@ _LOOKS_MISSPELT: Final = 0.75
 _IS_NEAR: Final = 0.5
 
 
-class Settings(NsqSettings, NsqHttpSettings, EventSettings):
+class Settings(ListenerSettings, OperatingSettings, NsqSettings, NsqHttpSettings, EventSettings):
     """One value per setting, checked; made by ``load_settings`` and never changed."""
 
     data_dir = Text(
@@ -83,54 +89,6 @@ class Settings(NsqSettings, NsqHttpSettings, EventSettings):
     )
     http_port = Integer(
         15672, 0, 65535, "TCP port of the management API; 0 takes a free one, as above."
-    )
-    ssl_port = Integer(
-        5671,
-        0,
-        65535,
-        "TCP port for AMQP over TLS, opened when `ssl_certfile` is set; 0 takes a free one.",
-    )
-    ssl_certfile = Text(
-        "",
-        "Certificate of the broker in PEM, with those that lead to its authority behind it."
-        " Empty: no TLS.",
-        min_bytes=0,
-    )
-    ssl_keyfile = Text("", "Private key of that certificate in PEM, not encrypted.", min_bytes=0)
-    ssl_cacertfile = Text(
-        "", "Certificates in PEM of the authorities whose clients are trusted.", min_bytes=0
-    )
-    ssl_verify = Text(
-        "verify_none",
-        "`verify_peer` asks clients for a certificate and refuses one that `ssl_cacertfile` does"
-        " not vouch for.",
-        choices=("verify_none", "verify_peer"),
-    )
-    ssl_fail_if_no_peer_cert = Boolean(
-        False, "With `verify_peer`: refuse clients that have no certificate."
-    )
-    ssl_cert_login_from = Text(
-        "",
-        "Offers SASL EXTERNAL to clients whose certificate was verified: the user is named by this"
-        " part of the certificate's subject, and no password is asked. Empty: not offered.",
-        choices=("", "distinguished_name", "common_name"),
-    )
-    proxy_protocol = NameList(
-        (),
-        "Listeners whose clients come through a proxy that speaks the PROXY protocol (version 1"
-        " or 2). Their address is the one the proxy says; who does not speak it is refused. Only"
-        " proxies may be able to reach such a listener: whoever does can claim any address.",
-        choices=("amqp", "amqp/ssl"),
-    )
-    unix_socket = Text(
-        "",
-        "Path of a Unix socket for AMQP clients; they count as clients of this machine. Empty:"
-        " none.",
-        min_bytes=0,
-        max_bytes=107,
-    )
-    unix_socket_mode = Text(
-        "0660", "Mode of that socket's file, in octal: who may write to it may connect."
     )
     default_user = Text(
         "guest",
@@ -318,18 +276,13 @@ class Settings(NsqSettings, NsqHttpSettings, EventSettings):
         "Size of the whole journal above which its oldest file is retired.",
         unit="bytes",
     )
-    log_level = Text(
-        "info",
-        "Least important line that is logged.",
-        choices=("debug", "info", "warning", "error"),
-    )
-    log_format = Text("text", "Form of the log lines on standard error.", choices=("text", "json"))
 
     def __init__(self, values: Mapping[str, Value], sources: Mapping[str, str]) -> None:
         self._values = {key: values.get(key, DECLARED[key].default) for key in DECLARED}
         self._sources = dict(sources)
         self.file_name = ""
         self.ignored_environment: tuple[str, ...] = ()
+        self.warnings: tuple[str, ...] = ()
 
     def value_of(self, key: str) -> Value:
         return self._values[key]
@@ -345,12 +298,13 @@ class Settings(NsqSettings, NsqHttpSettings, EventSettings):
         )
         changed.file_name = self.file_name
         changed.ignored_environment = self.ignored_environment
+        changed.warnings = self.warnings
         return changed
 
 
 DECLARED: Final[Mapping[str, Setting]] = {
     key: declared
-    for part in (Settings, NsqSettings, NsqHttpSettings, EventSettings)
+    for part in (Settings, *Settings.__bases__)
     for key, declared in vars(part).items()
     if isinstance(declared, Setting)
 }
@@ -362,20 +316,47 @@ def load_settings(
     environment: Mapping[str, str],
     flags: Mapping[str, str],
     file_name: str = "",
+    conf: Sequence[tuple[str, str]] = (),
 ) -> Settings:
-    """Merge and check the sources; raises ``SettingInvalid`` for the first fault found."""
+    """Merge and check the sources; raises ``SettingInvalid`` for the first fault found.
+
+    ``conf``: files in RabbitMQ's style by name and text; they and RabbitMQ's variables are weaker
+    than ours.
+    """
+    theirs, places, warnings = _read_conf(conf)
     from_file = _read_file(file_text or "", f"file {file_name}" if file_name else "file")
+    from_rabbit, variables, more = read_variables(environment, _read_variable)
     from_environment, ignored = _read_environment(environment)
     from_flags = _read_flags(flags)
     sources = {
+        **places,
         **dict.fromkeys(from_file, "file"),
+        **{key: f"environment, {name}" for key, name in variables.items()},
         **dict.fromkeys(from_environment, "environment"),
         **dict.fromkeys(from_flags, "flag"),
     }
-    settings = Settings({**from_file, **from_environment, **from_flags}, sources)
-    settings.file_name = file_name
+    merged = {**theirs, **from_file, **from_rabbit, **from_environment, **from_flags}
+    settings = Settings(merged, sources)
+    settings.file_name = file_name or ", ".join(name for name, _ in conf)
     settings.ignored_environment = ignored
+    settings.warnings = (*warnings, *more)
     return settings
+
+
+def _read_conf(
+    files: Sequence[tuple[str, str]],
+) -> tuple[dict[str, Value], dict[str, str], list[str]]:
+    """The values of files in RabbitMQ's style, where each stands, and what they say in vain."""
+    found = translate(files)
+    for key, value in found.values.items():
+        setting = DECLARED[key]
+        _checked(setting, found.places[key], key, value, value)
+    return found
+
+
+def _read_variable(name: str, key: str, text: str) -> Value:
+    setting = DECLARED[key]
+    return _checked(setting, "environment", name, text, setting.from_text(text))
 
 
 def _read_file(text: str, where: str) -> dict[str, Value]:

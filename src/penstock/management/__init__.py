@@ -10,6 +10,8 @@
     facts       what the server tells about its connections
     listing     the query of a list, as RabbitMQ's API understands it
     access      who asks, and what they may see
+    control     what may be asked of the node itself: its log, its doors, its end
+    audit_lines a line in the log for each change
     page        the status page: plain HTML, no script
     node_facts  what the operating system says about this process
     start_screen  what a start prints

@@ -30,7 +30,9 @@ from aiohttp import web
 from penstock import __version__
 from penstock.core.errors import AccessRefused, BrokerError, NotFound
 from penstock.management.access import Visitor, credentials, is_loopback
+from penstock.management.audit_lines import audit
 from penstock.management.clients_api import ClientsApi
+from penstock.management.control import NodeControl
 from penstock.management.definitions_api import DefinitionsApi
 from penstock.management.desk import Context, Desk, Endpoint, json_response
 from penstock.management.exchanges_api import ExchangesApi
@@ -38,6 +40,7 @@ from penstock.management.limits_api import LimitsApi
 from penstock.management.listing import BadQuery
 from penstock.management.live_api import LiveApi
 from penstock.management.node_facts import NodeFacts
+from penstock.management.operating_api import OperatingApi
 from penstock.management.overview_api import OverviewApi
 from penstock.management.pipelines_api import PipelinesApi
 from penstock.management.queue_actions_api import QueueActionsApi
@@ -69,6 +72,7 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     WhatIfApi,
     ViewsApi,
     SearchApi,
+    OperatingApi,
 )
 """Who answers; a path belongs to the first that names it."""
 ANSWER_TIMEOUT_S: Final = 5.0
@@ -106,13 +110,14 @@ class ManagementServer:
         view: BrokerView,
         node: NodeFacts,
         segment_entries: int = 16_384,
+        control: NodeControl | None = None,
     ) -> None:
         """``segment_entries``: of virtual hosts that an import makes."""
         self._bind = bind
         self._port = port
         self._call_on_loop = call_on_loop
         self._view = view
-        self._context = Context(view, self._on_loop, node, __version__, segment_entries)
+        self._context = Context(view, self._on_loop, node, __version__, segment_entries, control)
         self._context.answer_get = self._answer_get
         self._desks = [desk(self._context) for desk in DESKS]
         self._web = self._application()
@@ -200,6 +205,7 @@ class ManagementServer:
         UiFiles().add_routes(application.router)
         application.router.add_get("/healthz/live", self._live)
         application.router.add_get("/healthz/ready", self._is_ready)
+        application.router.add_get("/healthz/startup", self._live)
         return application
 
     def _route(
@@ -236,7 +242,11 @@ class ManagementServer:
             endpoint = endpoints.get(method)
             if endpoint is None:
                 return web.Response(status=405, headers=allow)
-            return await endpoint(request, await self._visitor(request))
+            visitor = await self._visitor(request)
+            response = await endpoint(request, visitor)
+            if method != "GET":
+                audit(request, visitor.name, response.status)
+            return response
 
         return answer
 
@@ -247,9 +257,10 @@ class ManagementServer:
 
     async def _is_ready(self, request: web.Request) -> web.Response:
         await self._on_loop(_nothing)
-        if self._ready:
+        if self._ready and self._context.control.is_open():
             return json_response({"status": "ok"})
-        return json_response({"status": "failed", "reason": "not open for clients"}, 503)
+        reason = "draining" if self._ready else "not open for clients"
+        return json_response({"status": "failed", "reason": reason}, 503)
 
     # -- who asks ------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.management.access import Visitor
+from penstock.management.control import NodeControl
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
 from penstock.management.view import BrokerView
@@ -59,8 +60,10 @@ class Context:
         node: NodeFacts,
         version: str,
         segment_entries: int,
+        control: NodeControl | None = None,
     ) -> None:
         """``segment_entries``: of virtual hosts that somebody makes."""
+        self.control = control or NodeControl()
         self.view = view
         self.on_loop = on_loop
         self.node = node

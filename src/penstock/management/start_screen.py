@@ -25,7 +25,8 @@ def start_screen(
     ``listeners``: protocol, host and port each.
     """
     build = "compiled" if compiled else "interpreted, slower: no compiled files"
-    host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
+    bind = settings.http_bind or settings.bind
+    host = f"[{bind}]" if ":" in bind else bind
     lines = [
         f"Penstock {version}, pid {pid}, {build}",
         *(_listener_line(*listener) for listener in listeners),
@@ -33,12 +34,21 @@ def start_screen(
         f"  data        {settings.data_dir} ({settings.source_of('data_dir')})",
         f"  recovered   {recovery}",
         f"  config      {settings.file_name or 'no file'}",
-        f"  log         standard error, {settings.log_level}, {settings.log_format}",
+        f"  log         {_log(settings)}",
         f"  log in as   {_credentials(settings)}",
     ]
     lines.extend(f"  warning     {text}" for text in _warnings(settings))
     lines.append(f"ready in {ready_ms:.0f} ms")
     return "\n".join(lines) + "\n"
+
+
+def _log(settings: Settings) -> str:
+    places = []
+    if settings.log_console:
+        places.append(f"standard error, {settings.log_level}, {settings.log_format}")
+    if settings.log_file:
+        places.append(f"file {settings.log_file}")
+    return ", ".join(places) or "none"
 
 
 def _listener_line(protocol: str, host: str, port: int) -> str:

@@ -13,6 +13,10 @@ nsq_publishing.py  its publishes and answers  nsq_consuming.py  its channel, and
 nsq_layers.py      TLS, snappy and deflate    nsq_rights.py, nsq_authority.py  what a client may do
 nsq_shared.py      what all of them share     nsq_settings.py   and how it is made
 publish_credit.py  the credits of a publisher thread_calls.py   calls from other threads
+doors.py           listeners, shut and opened  ending.py     signals, an orderly stop, a quick one
+reloading.py       SIGHUP                     node_control.py  what management may ask of the node
+logs.py            where log lines go         state_lines.py   lines about what changes state
+log_exchange.py    lines as messages          systemd.py       what a service manager is told
 boot_definitions.py  what is imported at start
 output_budget.py   what may wait for sockets that are not read
 range_session.py   one Spark program         range_desk.py  what it hands requests to

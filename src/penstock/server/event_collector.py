@@ -68,6 +68,8 @@ class EventCollector:
         self._log.start()
         book = self._book
         book.on = True
+        if not self._log.writes:
+            return  # what came and went is enough for the lines of the log
         book.directory = str(self._log.directory)
         self._broker.flow.book.noting = True
         book.now_ms = time.time_ns() // 1_000_000
@@ -88,7 +90,7 @@ class EventCollector:
         self._look_at_alarms(now_ms)
         if self._walk is not None and next(self._walk, self) is self:
             self._walk = None
-        if self._walk is None and now_ms >= self._interval_at_ms:
+        if self._walk is None and now_ms >= self._interval_at_ms and self._log.writes:
             self._interval_at_ms += self._interval_ms
             if self._interval_at_ms <= now_ms:
                 self._interval_at_ms = now_ms + self._interval_ms  # the loop, or a walk, was slow

@@ -18,6 +18,7 @@ import re
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +38,18 @@ logger = logging.getLogger("penstock.events")
 class EventLog:
     """Writes from ``start`` to ``stop``; ``put`` and ``dropped`` are for one thread."""
 
-    def __init__(self, directory: Path, file_bytes: int, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        file_bytes: int,
+        limit_bytes: int,
+        told: Callable[[list[Event]], None] | None = None,
+        writes: bool = True,
+    ) -> None:
+        """``told`` hears of all events, in the thread; without ``writes`` nobody else does."""
         self.directory = directory
+        self.writes = writes
+        self._told = told
         self._file_bytes = min(file_bytes, limit_bytes // 2)
         self._limit_bytes = limit_bytes
         self._waiting: deque[list[Event]] = deque()
@@ -100,7 +111,10 @@ class EventLog:
                     return
                 events = self._waiting.popleft()
             for at in range(0, len(events), CHUNK):
-                self._write(events[at : at + CHUNK])
+                if self._told is not None:
+                    self._told(events[at : at + CHUNK])
+                if self.writes:
+                    self._write(events[at : at + CHUNK])
             with self._lock:
                 self._waiting_count -= len(events)
 

@@ -11,7 +11,7 @@ import itertools
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
@@ -83,12 +83,12 @@ class Listener:
                 os.unlink(self.host)
 
 
-def tcp_socket(address: str, port: int) -> socket.socket:
+def tcp_socket(address: str, port: int, backlog: int = BACKLOG) -> socket.socket:
     """Listening; raises OSError that names the address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return _listening(sock, f"{address}:{port}", lambda: sock.bind((address, port)))
+    return _listening(sock, f"{address}:{port}", lambda: sock.bind((address, port)), backlog)
 
 
 def unix_socket(path: str, mode: int) -> socket.socket:
@@ -103,10 +103,12 @@ def unix_socket(path: str, mode: int) -> socket.socket:
     return _listening(sock, path, bind)
 
 
-def _listening(sock: socket.socket, where: str, bind: Callable[[], None]) -> socket.socket:
+def _listening(
+    sock: socket.socket, where: str, bind: Callable[[], None], backlog: int = BACKLOG
+) -> socket.socket:
     try:
         bind()
-        sock.listen(BACKLOG)
+        sock.listen(backlog)
     except OSError as error:
         sock.close()
         raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from None
@@ -131,17 +133,28 @@ def _remove_stale(path: str) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def open_listeners(settings: Settings, tls: TlsOptions | None) -> list[Listener]:
-    """All that the settings ask for, the plain one first; raises OSError, and none is open."""
+def open_listeners(
+    settings: Settings, tls: TlsOptions | None, ports: Mapping[str, int] | None = None
+) -> list[Listener]:
+    """All that the settings ask for, the plain one first; raises OSError, and none is open.
+
+    ``ports``: those to have again, by protocol.
+    """
     listeners: list[Listener] = []
+    again = ports or {}
+
+    def listen(address: str, protocol: str, port: int) -> socket.socket:
+        return tcp_socket(address, again.get(protocol, port), settings.listen_backlog)
+
     try:
-        plain = tcp_socket(settings.bind, settings.amqp_port)
-        listeners.append(Listener(plain, None, AMQP in settings.proxy_protocol))
+        if settings.amqp_listener:
+            plain = listen(settings.bind, AMQP, settings.amqp_port)
+            listeners.append(Listener(plain, None, AMQP in settings.proxy_protocol))
         if tls is not None:
-            sock = tcp_socket(settings.bind, settings.ssl_port)
+            sock = listen(settings.ssl_bind or settings.bind, AMQP_SSL, settings.ssl_port)
             listeners.append(Listener(sock, tls, AMQP_SSL in settings.proxy_protocol))
         if settings.nsq_port:
-            sock = tcp_socket(settings.bind, settings.nsq_port)
+            sock = listen(settings.bind, NSQ, settings.nsq_port)
             listeners.append(Listener(sock, protocol=NSQ))
         if settings.unix_socket:
             path = os.path.abspath(settings.unix_socket)

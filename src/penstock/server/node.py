@@ -6,22 +6,21 @@
     4  listeners the loop accepts; the management server starts in its own thread
     5  ready     said once, with what was found
 
-Shutting down: no new connections, 320 to every client, what they hold goes back to the
-queues, what rests in memory goes into segments, and the terms are written.
+Shutting down (``ending``): no new connections, 320 to every client, what they hold goes back to
+the queues, what rests in memory goes into segments, and the terms are written.
 """
 
 import ctypes
 import fcntl
 import gc
-import json
 import logging
 import os
 import platform
 import resource
 import secrets
-import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -38,18 +37,25 @@ from penstock.server.amqp_stamping import STAMPINGS
 from penstock.server.boot_definitions import load_definitions
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
+from penstock.server.doors import Doors
+from penstock.server.ending import Ending
 from penstock.server.event_collector import EventCollector
 from penstock.server.event_log import EventLog
 from penstock.server.failpoint import arm_from
 from penstock.server.flow_settings import make_flow
-from penstock.server.listener import check_listeners, open_listeners
+from penstock.server.listener import check_listeners
+from penstock.server.log_exchange import LogExchange
+from penstock.server.logs import Logs
 from penstock.server.loop import Loop
 from penstock.server.machine import ASSUMED_BYTES, total_memory_bytes
 from penstock.server.nsq_settings import make_nsq, make_scan_loop
+from penstock.server.reloading import Reloading
 from penstock.server.resource_monitor import ResourceMonitor
 from penstock.server.secure_socket import tls_options
 from penstock.server.sessions import Sessions
 from penstock.server.starting import StartingPage, StartProgress
+from penstock.server.state_lines import log_events
+from penstock.server.systemd import Notifier
 from penstock.server.turn import Turn
 from penstock.storage.definition_records import (
     PermissionRecord,
@@ -82,9 +88,13 @@ logger = logging.getLogger("penstock")
 class Node:
     """Everything of one running broker."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, logs: Logs | None = None, notifier: Notifier | None = None
+    ) -> None:
         self.settings = settings
         self._started = time.monotonic()
+        self._logs = logs or Logs()
+        self._notifier = notifier or Notifier({})
         self.tls = tls_options(settings)
         check_listeners(settings, self.tls)
         arm_from(os.environ)
@@ -94,7 +104,7 @@ class Node:
         self._files = RealFileSystem()
         self.definitions = Definitions(os.path.join(settings.data_dir, "definitions.db"))
         topology = self._topology()
-        memory = total_memory_bytes()
+        memory = settings.total_memory_override_bytes or total_memory_bytes()
         entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
         self.opening = Opening(
             self._files,
@@ -120,7 +130,7 @@ class Node:
             AmqpLetterWriter(),
             AmqpHeaderReader(),
         )
-        self.name = f"penstock@{platform.node()}"
+        self.name = settings.node_name or f"penstock@{platform.node()}"
         self.monitor = ResourceMonitor(self.broker.admission.alarms, self.name, settings.data_dir)
         self.monitor.set_limits(
             memory,
@@ -158,6 +168,10 @@ class Node:
         sessions.recovered(time.time_ns() // 1_000_000)
         self.loop = Loop(self.turn, sessions, settings.handshake_timeout_ms)
         self.events = self._event_collector()
+        self.doors = Doors(self.loop, settings, self.tls)
+        self.ending = Ending(self.loop, settings.stop_timeout_s)
+        self._lines = LogExchange(self.broker, self._logs, settings.default_vhost)
+        self._reloading = Reloading(settings, self.broker, self.monitor, self.tls, self._logs)
         self._stalled = ""
 
     def _event_collector(self) -> EventCollector:
@@ -167,6 +181,8 @@ class Node:
             Path(directory),
             settings.event_log_file_size_bytes,
             settings.event_log_size_limit_bytes,
+            log_events,
+            writes=settings.event_log,
         )
         self.broker.sampling.publish_times = publish_times
         return EventCollector(self.broker, self.loop, log, settings, self.name)
@@ -187,8 +203,8 @@ class Node:
         """Messages; returns what was found, for the start screen."""
         now_ms = time.time_ns() // 1_000_000
         opening = self.opening
-        progress = StartProgress(self._files)
-        with StartingPage(self.settings.bind, self.settings.http_port, progress):
+        progress = StartProgress(self._files, self._notifier.progress)
+        with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
             opening.run(progress.run, progress.say)
         self.broker.open(topology, now_ms, now_ms)
         if self.settings.load_definitions:
@@ -211,51 +227,59 @@ class Node:
         settings = self.settings
         user = settings.default_user
         hashed = hash_password(settings.default_pass, secrets.token_bytes(4))
+        tags = list(settings.default_user_tags)
         self.definitions.put_vhost(
             VhostRecord(settings.default_vhost, settings.queue_index_segment_entries)
         )
-        self.definitions.put_user(UserRecord(user, hashed, HASHING, ["administrator"]))
+        self.definitions.put_user(UserRecord(user, hashed, HASHING, tags))
         self.definitions.put_permission(
-            PermissionRecord(user, settings.default_vhost, ".*", ".*", ".*")
+            PermissionRecord(
+                user,
+                settings.default_vhost,
+                settings.default_permissions_configure,
+                settings.default_permissions_write,
+                settings.default_permissions_read,
+            )
         )
         self.definitions.commit()
 
     # -- run -----------------------------------------------------------------------------
 
-    def serve(self) -> int:
-        """Listen, say so, and turn until a signal says stop; returns the exit code."""
+    def serve(self, reread: Callable[[], Settings] | None = None) -> int:
+        """Listen, say so, and turn until a signal says stop; returns the exit code.
+
+        ``reread``: the settings once more, when SIGHUP asks for them.
+        """
         # aiohttp costs a third of a second to import: only a node that serves pays for it.
         from penstock.management.app import ManagementServer  # noqa: PLC0415
         from penstock.management.node_facts import NodeFacts  # noqa: PLC0415
         from penstock.management.start_screen import start_screen  # noqa: PLC0415
         from penstock.management.view import BrokerView  # noqa: PLC0415
+        from penstock.server.node_control import Control  # noqa: PLC0415
         from penstock.server.watch import NodeWatch  # noqa: PLC0415
 
         settings = self.settings
-        listeners = open_listeners(settings, self.tls)
-        for listener in listeners:
-            self.loop.listen(listener)
+        listeners = self.doors.open()
         watch = NodeWatch(self.loop)
         view = BrokerView(self.broker, watch, self.name, self.opening)
         self.broker.node_name = self.name
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms)
         management = ManagementServer(
-            settings.bind,
+            http_bind(settings),
             settings.http_port,
             self.loop.call,
             view,
             facts,
             settings.queue_index_segment_entries,
+            Control(self.loop, self.doors, self.ending, self._logs),
         )
         http_port = management.start()
         nsq = self.nsq_services()
         nsq.start()
         self._settle_memory()
         self.monitor.begin(_now_ms(), int(self.engine.ram.used_bytes()))
-        if settings.event_log:
-            self.events.start(_now_ms())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
+        self.events.start(_now_ms())
+        self.ending.install(self._logs.flush)
         sys.stdout.write(
             start_screen(
                 self.settings,
@@ -272,8 +296,11 @@ class Node:
             )
         )
         sys.stdout.flush()
+        self._notifier.ready(f"serving, {self.recovery} recovered")
         try:
-            self._turn_until_stopped()
+            self._turn_until_stopped(reread)
+            self.ending.begun()
+            self._notifier.stopping(settings.stop_timeout_s)
             management.set_ready(ready=False)
             nsq.stop()
             self._drain()
@@ -289,18 +316,25 @@ class Node:
         tls = None if self.tls is None else self.tls.context
         return NsqServices(self.settings, self.loop, self.nsq, tls)
 
-    def _stop(self, _number: int, _frame: object) -> None:
-        self.loop.stopping = True
-        self.loop.wake()
-
-    def _turn_until_stopped(self) -> None:
+    def _turn_until_stopped(self, reread: Callable[[], Settings] | None) -> None:
         loop = self.loop
         while not loop.stopping:
             loop.run_once(loop.wait_ms())
             now_ms = _now_ms()
             self.monitor.look(now_ms)
             self.events.look(now_ms)
+            self._lines.look(time.time_ns() // 1_000_000)
+            self._notifier.look(now_ms)
             self._look_at_the_disk()
+            if self.ending.reload_asked:
+                self._reload(reread)
+
+    def _reload(self, reread: Callable[[], Settings] | None) -> None:
+        self.ending.reload_asked = False
+        if reread is not None:
+            self._notifier.reloading()
+            self._reloading.run(reread)
+            self._notifier.ready("serving")
 
     def _look_at_the_disk(self) -> None:
         """Errors that are final end the node; a full disk is said once."""
@@ -337,14 +371,27 @@ class Node:
         loop.stop_listening()
         loop.shut_down_sessions()
         until = time.monotonic() + DRAIN_MS / 1000
-        while loop.connections and time.monotonic() < until:
+        while loop.connections and time.monotonic() < until and not self.ending.quick:
             loop.run_once(50)
+            self._notifier.look(_now_ms())
         loop.drop_all()
         loop.run_once(0)
 
     def _close(self) -> int:
         self.definitions.commit()
         self._finish_disk_work()
+        self.ending.tidying()
+        if not self.ending.quick:
+            self._tidy_up()
+        self.definitions.close()
+        self.loop.close()
+        self.events.stop()
+        self._logs.flush()
+        os.close(self._lock_fd)
+        return 0
+
+    def _tidy_up(self) -> None:
+        """What rests in memory goes into segments, so that the next start reads no journal."""
         durable: list[RestingQueue] = []
         next_seq_ids: dict[int, int] = {}
         for vhost in self.broker.vhosts.values():
@@ -354,11 +401,6 @@ class Node:
                     durable.append(backing)
                     next_seq_ids[int(backing.queue_id)] = int(backing.next_seq_id())
         close_engine(self.engine, durable, next_seq_ids, self._files)
-        self.definitions.close()
-        self.loop.close()
-        self.events.stop()
-        os.close(self._lock_fd)
-        return 0
 
     def _finish_disk_work(self) -> None:
         """What was journalled and asked for so far; raises what went wrong."""
@@ -426,32 +468,15 @@ def is_compiled() -> bool:
     return not message.__file__.endswith(".py")
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(
-            {
-                "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-                "level": record.levelname.lower(),
-                "logger": record.name,
-                "message": record.getMessage(),
-            }
-        )
+def http_bind(settings: Settings) -> str:
+    """Where the management API listens."""
+    return settings.http_bind or settings.bind
 
 
-def set_up_logging(level: str, log_format: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    if log_format == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-
-
-def run(settings: Settings) -> int:
+def run(settings: Settings, reread: Callable[[], Settings]) -> int:
     """``penstock serve``: run a node until it is told to stop."""
-    set_up_logging(settings.log_level, settings.log_format)
+    logs = Logs()
+    logs.apply(settings)
     if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1" and not is_compiled():
         raise OSError("PENSTOCK_REQUIRE_COMPILED=1, but the compiled files are missing")
-    return Node(settings).serve()
+    return Node(settings, logs, Notifier(os.environ)).serve(reread)

@@ -53,7 +53,8 @@ class NsqConfig:
         self._started_s = started_s
         self._follow = follow
         name = settings.log_level
-        self._level = LEVELS["warn" if name == "warning" else name][0]
+        theirs = {"warning": "warn", "critical": "fatal", "none": "fatal"}.get(name, name)
+        self._level = LEVELS[theirs][0]
 
     def info(self) -> dict[str, object]:
         settings = self._settings

@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -32,8 +33,12 @@ logger = logging.getLogger("penstock")
 class StartProgress:
     """``text`` is how far the start is, in words; any thread may read it."""
 
-    def __init__(self, files: FileSystem) -> None:
+    def __init__(self, files: FileSystem, told: Callable[[str], None] | None = None) -> None:
+        """``told`` hears of every step that was made, from any thread."""
         self.text = "the node is starting"
+        self.done = 0  # jobs of this step
+        self.total = 0
+        self._told = told
         self._files = files
         self._said_s = time.monotonic()
         self._lock = threading.Lock()
@@ -42,18 +47,25 @@ class StartProgress:
         """One more step of recovery has begun."""
         logger.info("recovery: %s", text)
         self.text = f"recovery: {text}"
+        self.done = self.total = 0
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._told is not None:
+            self._told(self.text)
 
     def run(self, jobs: list[DiskJob]) -> None:
         """Recovery's jobs, by as many threads as there are processors."""
-        step, done = self.text, 0
+        step = self.text
+        self.done, self.total = 0, len(jobs)
 
         def work(job: DiskJob) -> None:
-            nonlocal done
             run_job(job, self._files)
             with self._lock:
-                done += 1
-                self.text = f"{step} ({done} of {len(jobs)} done)"
+                self.done += 1
+                self.text = f"{step} ({self.done} of {self.total} done)"
                 self._say_now_and_then()
+                self._tell()
 
         with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
             for _ in pool.map(work, jobs):
@@ -125,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, _Server)
         alive = self.path == "/healthz/live"
-        answer = {"status": "ok"} if alive else _not_yet(self.server.progress.text)
+        answer: dict[str, object] = {"status": "ok"} if alive else _not_yet(self.server.progress)
         body = json.dumps(answer).encode()
         self.send_response(200 if alive else 503)
         self.send_header("Content-Type", "application/json")
@@ -143,5 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are not logged, as in the management server."""
 
 
-def _not_yet(text: str) -> dict[str, str]:
-    return {"error": "starting", "reason": text}
+def _not_yet(progress: StartProgress) -> dict[str, object]:
+    return {
+        "error": "starting",
+        "reason": progress.text,
+        "progress": {"done": progress.done, "total": progress.total},
+    }

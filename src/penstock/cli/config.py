@@ -1,0 +1,142 @@
+"""``penstock config``: is a configuration right, what is in force, what does a key mean.
+
+Reads the same sources as ``penstock serve`` and starts nothing.  Passwords are never shown.
+"""
+
+import difflib
+import json
+import os
+from typing import Final
+
+import click
+
+from penstock.cli.config_files import settings_from
+from penstock.cli.failure import Failure
+from penstock.cli.inspect import table
+from penstock.core.rabbitmq_conf import row_of
+from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
+from penstock.core.rabbitmq_variables import SIMPLE
+from penstock.core.setting_kinds import Setting
+from penstock.core.settings import DECLARED, Settings
+
+SECRET: Final = frozenset({"default_pass"})
+
+
+@click.group()
+def config() -> None:
+    """Check, show and explain settings."""
+
+
+_FILE = click.option(
+    "--config", "file", metavar="FILE", default=None, help="TOML file, or one named *.conf."
+)
+_OUTPUT = click.option(
+    "-o", "output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+
+
+@config.command(
+    short_help="Check the configuration.",
+    epilog="\b\nExample:\n  penstock config check --config rabbitmq.conf",
+)
+@_FILE
+def check(file: str | None) -> None:
+    """Check all sources; exit code 2 and a line for the first fault found.
+
+    A line of rabbitmq.conf that has no effect here is a warning.
+    """
+    settings = settings_from(file, os.environ, {})
+    for text in warnings_of(settings):
+        click.echo(f"warning: {text}", err=True)
+    said = len(_chosen(settings))
+    click.echo(f"ok: {said} of {len(DECLARED)} settings are given, the others have their defaults")
+
+
+@config.command(
+    short_help="Show the settings.", epilog="\b\nExample:\n  penstock config show --effective"
+)
+@_FILE
+@click.option("--effective", is_flag=True, help="All settings, those with their defaults too.")
+@_OUTPUT
+def show(file: str | None, effective: bool, output: str) -> None:
+    """Show the settings that were given, and where each was."""
+    settings = settings_from(file, os.environ, {})
+    rows = [
+        (key, _shown(settings, key), settings.source_of(key))
+        for key in (DECLARED if effective else _chosen(settings))
+    ]
+    if output == "json":
+        named = [{"key": key, "value": value, "source": source} for key, value, source in rows]
+        click.echo(json.dumps(named, indent=2))
+    else:
+        click.echo(table(("setting", "value", "from"), rows))
+
+
+@config.command(
+    short_help="Say what a key means.",
+    epilog="\b\nExample:\n  penstock config explain vm_memory_high_watermark.relative",
+)
+@click.argument("key")
+def explain(key: str) -> None:
+    """Say what a setting means, or a key of rabbitmq.conf."""
+    if key in DECLARED:
+        click.echo(_about(DECLARED[key]))
+        return
+    row = row_of(key)
+    if row in OBEYED:
+        ours, kind = OBEYED[row]
+        click.echo(f"{row} of rabbitmq.conf ({kind.allowed}) sets {ours}:\n")
+        click.echo(_about(DECLARED[ours]))
+    elif row in GATHERED:
+        click.echo(f"{row} of rabbitmq.conf sets {GATHERED[row]}.")
+    elif row in FIXED:
+        click.echo(f"{row} of rabbitmq.conf may only be {FIXED[row][0]}: {FIXED[row][1]}.")
+    elif row:
+        click.echo(f"{row} of rabbitmq.conf has no effect here: {IGNORED[row]}.")
+    else:
+        near = difflib.get_close_matches(key, [*DECLARED, *OBEYED], n=1, cutoff=0.5)
+        fix = f"did you mean {near[0]!r}?" if near else "`penstock config show --effective`"
+        raise Failure(f"there is no setting {key!r}", fix)
+
+
+def warnings_of(settings: Settings) -> list[str]:
+    """What whoever starts a broker with these settings should hear."""
+    foreign = [
+        f"{name} is not a setting of penstock; ignored" for name in settings.ignored_environment
+    ]
+    return [*foreign, *settings.warnings]
+
+
+def _chosen(settings: Settings) -> list[str]:
+    return [key for key in DECLARED if settings.source_of(key) != "default"]
+
+
+def _shown(settings: Settings, key: str) -> str:
+    if key in SECRET:
+        return "(hidden)"
+    return text_of(settings.value_of(key))
+
+
+def text_of(value: object) -> str:
+    """As a variable or a flag would spell it."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _about(setting: Setting) -> str:
+    rabbit = [key for key, (ours, _) in OBEYED.items() if ours == setting.key]
+    rabbit += [key for key, ours in GATHERED.items() if setting.key in ours.split(", ")]
+    variables = [name for name, ours in SIMPLE.items() if ours == setting.key]
+    lines = [
+        f"{setting.key}: {setting.doc.replace('`', '')}",
+        f"  allowed   {setting.allowed()}",
+        f"  default   {text_of(setting.default) or '(empty)'}",
+        f"  variable  {setting.environment_name}",
+        f"  flag      {setting.flag}",
+    ]
+    if rabbit:
+        lines.append(f"  rabbitmq.conf  {', '.join(rabbit)}")
+    if variables:
+        lines.append(f"  RabbitMQ's variable  {', '.join(variables)}")
+    return "\n".join(lines)

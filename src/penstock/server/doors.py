@@ -1,0 +1,49 @@
+"""``Doors``: the listeners of a node, which may be shut for maintenance and opened again.
+
+Shut, new clients are refused by the system itself, as when the node were down, so that they and
+load balancers turn to another one; who is connected goes on.  Opened again they have the same
+ports, also those that the system had chosen.
+"""
+
+import logging
+from typing import Final
+
+from penstock.core.settings import Settings
+from penstock.server.listener import Listener, open_listeners
+from penstock.server.loop import Loop
+from penstock.server.secure_socket import TlsOptions
+
+logger: Final = logging.getLogger("penstock")
+
+
+class Doors:
+    """On the data loop."""
+
+    def __init__(self, loop: Loop, settings: Settings, tls: TlsOptions | None) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._tls = tls
+        self._ports: dict[str, int] = {}
+        self.shut = False
+
+    def open(self) -> list[Listener]:
+        """Raises OSError, and none is open then."""
+        listeners = open_listeners(self._settings, self._tls, self._ports)
+        self._ports |= {one.protocol: one.port for one in listeners if one.port}
+        for listener in listeners:
+            self._loop.listen(listener)
+        return listeners
+
+    def drain(self) -> None:
+        if not self.shut:
+            self._loop.stop_listening()
+            self.shut = True
+            count = len(self._loop.connections)
+            logger.warning("draining: no new clients are let in, %d are connected", count)
+
+    def revive(self) -> None:
+        """Raises OSError when somebody else has taken a port meanwhile."""
+        if self.shut:
+            self.open()
+            self.shut = False
+            logger.warning("clients are let in again")

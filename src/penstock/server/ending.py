@@ -1,0 +1,74 @@
+"""``Ending``: how a node is told to stop, to stop at once, and to read its settings again.
+
+    SIGTERM, SIGINT, the management API   an orderly stop: 320 to clients, what is open is finished
+    a second signal, or ``stop_timeout_s``   the quick one: nobody is waited for, nothing is tidied
+    SIGHUP                                settings are read again
+
+Quick costs no message: whatever was confirmed is in the journal, and the next start reads it as
+after a crash.
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from penstock.server.loop import Loop
+
+logger: Final = logging.getLogger("penstock")
+
+
+class Ending:
+    """Of one process."""
+
+    def __init__(self, loop: Loop, timeout_s: int) -> None:
+        self.quick = False
+        self.reload_asked = False
+        self._loop = loop
+        self._timeout_s = timeout_s
+        self._tidying = False
+        self._flush: Callable[[], None] = lambda: None
+
+    def install(self, flush: Callable[[], None]) -> None:
+        """Listen to signals; ``flush`` is called before a quick end."""
+        self._flush = flush
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+        signal.signal(signal.SIGHUP, self._hung_up)
+
+    def ask(self) -> None:
+        """Stop in good order; safe from any thread."""
+        self._loop.stopping = True
+        self._loop.wake()
+
+    def begun(self) -> None:
+        """The stop is under way: from here on its time runs."""
+        timer = threading.Timer(self._timeout_s, self._overdue)
+        timer.daemon = True
+        timer.start()
+
+    def tidying(self) -> None:
+        """What is left is only so that the next start is quick: it may be cut off anywhere."""
+        self._tidying = True
+
+    def _signalled(self, _number: int, _frame: object) -> None:
+        if self._loop.stopping:
+            logger.warning("a second signal: the node ends at once")
+            self.quick = True
+            if self._tidying:
+                self._leave()
+        self.ask()
+
+    def _hung_up(self, _number: int, _frame: object) -> None:
+        self.reload_asked = True
+        self._loop.wake()
+
+    def _overdue(self) -> None:
+        logger.warning("the stop takes longer than %d s: the node ends at once", self._timeout_s)
+        self._leave()
+
+    def _leave(self) -> None:
+        self._flush()
+        os._exit(0)

@@ -1,0 +1,83 @@
+"""The log exchange: log lines as messages, for whoever binds a queue to ``amq.rabbitmq.log``.
+
+In: lines that wait (``logs.Outbox``).  Out: each published to the topic exchange of the default
+virtual host, transient, with its level as routing key, as by RabbitMQ's ``log.exchange``.  Called
+by the data loop between two turns: a slice of ``SLICE`` lines at most, and none costs anything
+while no queue is bound.
+
+A line that came of publishing lines is not published: the outbox is closed to this thread
+meanwhile, so the log can never feed itself.
+"""
+
+import threading
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.vhost import Vhost
+from penstock.core.message import Message
+from penstock.routing.exchanges import Exchange
+from penstock.server.logs import Logs, Outbox, Waiting
+from penstock.storage.definition_records import ExchangeRecord
+from penstock.wire.amqp.encoder import short_bytes
+from penstock.wire.amqp.properties import Properties, encode_content
+
+NAME: Final = "amq.rabbitmq.log"
+SLICE: Final = 100
+FRAME_MAX: Final = 131_072
+
+
+class LogExchange:
+    """Of one node."""
+
+    def __init__(self, broker: Broker, logs: Logs, vhost: str) -> None:
+        self._broker = broker
+        self._logs = logs
+        self._vhost = vhost
+        self.published = 0
+
+    def look(self, now_ms: int) -> None:
+        """Publish what waits; ``now_ms`` is of the wall clock."""
+        outbox = self._logs.outbox
+        if outbox is None or not outbox.waiting:
+            return
+        outbox.closed_to = threading.get_ident()
+        try:
+            self._publish_some(outbox, now_ms)
+        finally:
+            outbox.closed_to = 0
+
+    def _publish_some(self, outbox: Outbox, now_ms: int) -> None:
+        vhost = self._there()
+        for _ in range(min(SLICE, len(outbox.waiting))):
+            line = outbox.waiting.popleft()
+            if vhost is not None:
+                self._publish(vhost, line, now_ms)
+
+    def _there(self) -> Vhost | None:
+        """The virtual host, with the exchange in it; None while it is not there."""
+        vhost = self._broker.vhosts.get(self._vhost)
+        if vhost is None or NAME in vhost.exchanges:
+            return vhost
+        # The broker's own, as its prefix says: no client could declare or delete it.
+        vhost.add_exchange(Exchange(vhost.name, NAME, "topic", True, False, True, {}))
+        self._broker.definitions.put_exchange(
+            ExchangeRecord(vhost.name, NAME, "topic", False, True, {})
+        )
+        return vhost
+
+    def _publish(self, vhost: Vhost, line: Waiting, now_ms: int) -> None:
+        queues = vhost.find_queues(NAME, line.level, {}, [])
+        if not queues:
+            return
+        properties = Properties()
+        properties.content_type = "application/json" if line.text[:1] == "{" else "text/plain"
+        properties.timestamp = line.at_ms // 1000
+        properties.headers = {
+            "level": line.level,
+            "category": line.category,
+            "node": self._broker.node_name,
+        }
+        content = encode_content(properties, line.text.encode("utf-8", "replace"), 0, FRAME_MAX)
+        address = short_bytes(NAME) + short_bytes(line.level)
+        vhost.publish_some(queues, [Message(content, address, 0, 0)], now_ms)
+        self.published += 1

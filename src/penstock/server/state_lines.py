@@ -1,0 +1,109 @@
+"""Log lines about what changes state, made of the events that rooms note.
+
+    event ─► category, level, words ─► logger ``penstock.<category>``
+
+In: batches of events, in the event log's thread, so the data loop pays nothing.  Out: a line for
+each that an operator looks for, in the words RabbitMQ's users search for where RabbitMQ has such a
+line.  What happens all the time to healthy clients (channels, flow, temporary queues) is ``debug``.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from penstock.core.event_book import Event
+
+Values = Sequence[object]
+Words = Callable[[Values], str]
+
+
+def _connection_opened(values: Values) -> str:
+    name, user, vhost, protocol = values
+    kind = "AMQP" if "AMQP" in str(protocol).upper() else protocol
+    return (
+        f"accepting {kind} connection ({name}): user '{user}' authenticated and granted access to"
+        f" vhost '{vhost}'"
+    )
+
+
+def _connection_closed(values: Values) -> str:
+    name, lasted_ms = values
+    assert isinstance(lasted_ms, int)
+    return f"closing connection ({name}) after {lasted_ms / 1000:.1f} s"
+
+
+def _connection_state(values: Values) -> str:
+    name, state, was = values
+    return f"connection ({name}) is {state}, was {was}"
+
+
+def _channel_opened(values: Values) -> str:
+    name, number = values
+    return f"connection ({name}): channel {number} opened"
+
+
+def _channel_closed(values: Values) -> str:
+    name, number = values
+    return f"connection ({name}): channel {number} closed"
+
+
+def _channel_state(values: Values) -> str:
+    name, number, state, was = values
+    return f"connection ({name}): channel {number} is {state}, was {was}"
+
+
+def _queue_declared(values: Values) -> str:
+    vhost, name, durable = values
+    return f"queue '{name}' in vhost '{vhost}' declared{', durable' if durable else ''}"
+
+
+def _queue_deleted(values: Values) -> str:
+    vhost, name = values
+    return f"queue '{name}' in vhost '{vhost}' deleted"
+
+
+def _queue_state(values: Values) -> str:
+    vhost, name, state, was = values
+    return f"queue '{name}' in vhost '{vhost}' is {state}, was {was}"
+
+
+def _paging_begun(values: Values) -> str:
+    vhost, name, held, target = values
+    return f"queue '{name}' in vhost '{vhost}' pages to disk: {held} bytes held, {target} wanted"
+
+
+def _paging_ended(values: Values) -> str:
+    vhost, name, _held, paged, lasted = values
+    return f"queue '{name}' in vhost '{vhost}' paged {paged} bytes to disk in {lasted} ms"
+
+
+LINES: Final[Mapping[str, tuple[str, int, Words]]] = {
+    "connection_opened": ("connection", logging.INFO, _connection_opened),
+    "connection_closed": ("connection", logging.INFO, _connection_closed),
+    "connection_state": ("connection", logging.DEBUG, _connection_state),
+    "channel_opened": ("channel", logging.DEBUG, _channel_opened),
+    "channel_closed": ("channel", logging.DEBUG, _channel_closed),
+    "channel_state": ("channel", logging.DEBUG, _channel_state),
+    "queue_declared": ("queue", logging.DEBUG, _queue_declared),
+    "queue_deleted": ("queue", logging.DEBUG, _queue_deleted),
+    "queue_state": ("queue", logging.DEBUG, _queue_state),
+    "paging_begun": ("queue", logging.INFO, _paging_begun),
+    "paging_ended": ("queue", logging.INFO, _paging_ended),
+}
+
+_LOGGERS: Final = {
+    category: logging.getLogger(f"penstock.{category}")
+    for category in ("connection", "channel", "queue")
+}
+
+
+def log_events(events: list[Event]) -> None:
+    """A line for each that has one and whose category wants it."""
+    for _at, kind, values in events:
+        line = LINES.get(kind)
+        if line is None:
+            continue
+        category, level, words = line
+        logger = _LOGGERS[category]
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", words(values))

@@ -1,0 +1,80 @@
+"""``penstock config``, and the files and variables ``penstock serve`` reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from penstock.cli.config_files import read_files, settings_from
+from penstock.cli.failure import WrongSetting
+from penstock.cli.main import cli
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli, ["config", *arguments], env=environment)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    file = tmp_path / "rabbitmq.conf"
+    file.write_text("heartbeat = 30\ndefault_pass = secret\nnum_acceptors.tcp = 5\n")
+    return file
+
+
+def test_check_says_what_has_no_effect_and_what_is_wrong(conf: Path) -> None:
+    result = run("check", "--config", str(conf))
+    assert result.exit_code == 0, result.output
+    assert f"warning: file {conf}, line 3: num_acceptors.tcp = 5: no effect" in result.stderr
+    assert result.stdout.startswith("ok: 2 of ")
+    conf.write_text("heartbeat = x")
+    result = run("check", "--config", str(conf))
+    assert result.exit_code == 2
+    assert f"error: file {conf}, line 1: heartbeat = x; allowed" in result.stderr
+
+
+def test_show_has_values_and_sources_but_no_password(conf: Path) -> None:
+    result = run("show", "--config", str(conf), "-o", "json", PENSTOCK_FRAME_MAX="8192")
+    rows = {row["key"]: (row["value"], row["source"]) for row in json.loads(result.stdout)}
+    assert rows == {
+        "heartbeat_s": ("30", f"file {conf}, line 1"),
+        "default_pass": ("(hidden)", f"file {conf}, line 2"),
+        "frame_max": ("8192", "environment"),
+    }
+    assert "loopback_users" in run("show", "--effective", "--config", str(conf)).stdout
+
+
+def test_explain_knows_both_languages() -> None:
+    ours = run("explain", "http_port").stdout
+    assert "PENSTOCK_HTTP_PORT" in ours
+    assert "management.tcp.port" in ours
+    theirs = run("explain", "vm_memory_high_watermark.relative").stdout
+    assert "sets vm_memory_high_watermark:" in theirs
+    assert "no effect here: there is no MQTT" in run("explain", "mqtt.exchange").stdout
+    assert "bind, amqp_port" in run("explain", "listeners.tcp.default").stdout
+    assert "may only be internal" in run("explain", "auth_backends.1").stdout
+    unknown = run("explain", "hartbeat_s")
+    assert unknown.exit_code == 1
+    assert "did you mean 'heartbeat_s'?" in unknown.stderr
+
+
+def test_which_file_counts(conf: Path, tmp_path: Path) -> None:
+    toml = tmp_path / "p.toml"
+    toml.write_text("heartbeat_s = 1")
+    theirs = {"RABBITMQ_CONFIG_FILE": str(conf.with_suffix(""))}
+    assert settings_from(None, theirs, {}).heartbeat_s == 30
+    assert settings_from(None, theirs | {"PENSTOCK_CONFIG_FILE": str(toml)}, {}).heartbeat_s == 1
+    assert settings_from(str(conf), {"PENSTOCK_CONFIG": str(toml)}, {}).heartbeat_s == 30
+    assert read_files(None, {"RABBITMQ_CONFIG_FILE": str(tmp_path / "none")}).conf == []
+
+
+def test_a_directory_of_files(tmp_path: Path) -> None:
+    (tmp_path / "10-a.conf").write_text("heartbeat = 1\nchannel_max = 5")
+    (tmp_path / "20-b.conf").write_text("heartbeat = 2")
+    (tmp_path / "notes.txt").write_text("none of this")
+    settings = settings_from(None, {"RABBITMQ_CONFIG_FILES": str(tmp_path)}, {})
+    assert (settings.heartbeat_s, settings.channel_max) == (2, 5)
+    with pytest.raises(WrongSetting, match="cannot read the directory"):
+        settings_from(None, {"RABBITMQ_CONFIG_FILES": str(tmp_path / "gone")}, {})

@@ -1,0 +1,244 @@
+"""``rabbitmq.conf`` and ``RABBITMQ_*``: what each line becomes, and what is said of it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import SettingInvalid
+from penstock.core.rabbitmq_conf import row_of, translate
+from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
+from penstock.core.rabbitmq_variables import IGNORED as IGNORED_VARIABLES
+from penstock.core.rabbitmq_variables import SIMPLE
+from penstock.core.settings import DECLARED, Settings, load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = Path("/usr/lib/rabbitmq/lib")
+
+
+def load(text: str, **environment: str) -> Settings:
+    return load_settings(None, environment, {}, "", [("x.conf", text)])
+
+
+def values(text: str) -> Mapping[str, object]:
+    return translate([("x.conf", text)]).values
+
+
+@pytest.mark.parametrize(
+    "line, key, value",
+    [
+        ("heartbeat = 30", "heartbeat_s", 30),
+        ("  frame_max=128KB # as ever", "frame_max", 131_072),
+        ("channel_max = 0", "channel_max", 65_535),
+        ("connection_max = infinity", "connection_max", 0),
+        ("handshake_timeout = 5000", "handshake_timeout_ms", 5000),
+        ("vm_memory_high_watermark.relative = 0.6", "vm_memory_high_watermark", "0.6"),
+        ("vm_memory_high_watermark.absolute = 2GB", "vm_memory_high_watermark", "2GB"),
+        (
+            "vm_memory_high_watermark.absolute = 1073741824",
+            "vm_memory_high_watermark",
+            "1073741824",
+        ),
+        ("disk_free_limit.relative = 1.5", "disk_free_limit", "mem_relative 1.5"),
+        ("disk_free_limit.absolute = 500MiB", "disk_free_limit", "500MiB"),
+        ("queue_index_embed_msgs_below = 4kb", "queue_index_embed_msgs_below_bytes", 4096),
+        ("total_memory_available_override_value = 1GB", "total_memory_override_bytes", 10**9),
+        ("log.console.formatter = json", "log_format", "json"),
+        ("log.file = false", "log_file", ""),
+        ("log.file.level = notice", "log_file_level", "warning"),
+        ("log.connection.level = none", "log_connection_level", "none"),
+        ("loopback_users = none", "loopback_users", ()),
+        ("loopback_users.guest = false", "loopback_users", ()),
+        ("loopback_users.a\\.b = true", "loopback_users", ("a.b",)),
+        ("default_user_tags.monitoring = true", "default_user_tags", ("monitoring",)),
+        ("listeners.tcp = none", "amqp_listener", False),
+        ("listeners.tcp.default = 5673", "amqp_port", 5673),
+        ("management.tcp.ip = 0.0.0.0", "http_bind", "0.0.0.0"),
+        ("proxy_protocol = true", "proxy_protocol", ("amqp",)),
+    ],
+)
+def test_a_line_is_a_setting(line: str, key: str, value: object) -> None:
+    found = translate([("x.conf", line)])
+    assert found.values == {key: value}
+    assert found.warnings == []
+    settings = load(line)
+    assert settings.value_of(key) == value
+    assert settings.source_of(key) == "file x.conf, line 1"
+
+
+def test_a_listener_with_an_address_is_two_settings() -> None:
+    assert values("listeners.tcp.1 = 10.0.0.1:5673") == {"bind": "10.0.0.1", "amqp_port": 5673}
+    assert values("listeners.tcp.1 = ::1:5673") == {"bind": "::1", "amqp_port": 5673}
+    text = "listeners.tcp.1 = 127.0.0.1:5672\nlisteners.tcp.2 = ::1:5672"
+    found = translate([("x.conf", text)])
+    assert found.values == {"bind": "127.0.0.1", "amqp_port": 5672}
+    assert found.warnings == [
+        (
+            "file x.conf, line 2: listeners.tcp.2 = ::1:5672: no effect here: there is one listener"
+            " of this kind, listeners.tcp.1"
+        )
+    ]
+
+
+TLS = "ssl_options.certfile = c\nssl_options.keyfile = k\nssl_options.verify = verify_peer\n"
+
+
+def test_tls_is_for_those_who_list_a_listener() -> None:
+    found = translate([("x.conf", "listeners.ssl.default = 5671\n" + TLS)])
+    assert found.warnings == []
+    assert found.values == {
+        "ssl_port": 5671,
+        "ssl_certfile": "c",
+        "ssl_keyfile": "k",
+        "ssl_verify": "verify_peer",
+    }
+    without = translate([("x.conf", TLS)])
+    assert without.values == {}
+    assert len(without.warnings) == 3
+    with pytest.raises(SettingInvalid, match="it needs ssl_options"):
+        translate([("x.conf", "listeners.ssl.default = 5671")])
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        (
+            "hartbeat = 30",
+            "file x.conf, line 1: RabbitMQ has no key 'hartbeat'; did you mean 'heart",
+        ),
+        ("\n\nheartbeat = soon", "line 3: heartbeat = soon; allowed: a whole number"),
+        ("heartbeat = 70000", "line 1: heartbeat_s = 70000; allowed: a whole number from 0"),
+        ("heartbeat 30", "line 1: 'heartbeat 30' is no 'key = value'"),
+        ("log.console = yes", "log.console = yes; allowed: true, false"),
+        ("listeners.tcp.default = 70000", "allowed: a port, or an IP address, a colon and a port"),
+        ("listeners.tcp = 5672", "listeners.tcp = 5672; allowed: none"),
+        ("ssl_cert_login_from = common_nam", "allowed: nothing, distinguished_name"),
+    ],
+)
+def test_what_is_wrong_names_its_line(text: str, words: str) -> None:
+    with pytest.raises(SettingInvalid, match=re.escape(words)):
+        load(text)
+
+
+def test_a_password_is_never_shown() -> None:
+    with pytest.raises(SettingInvalid) as caught:
+        load("default_pass = " + "s" * 300)
+    assert "sss" not in str(caught.value)
+
+
+def test_what_has_no_effect_is_said_once_a_line() -> None:
+    text = "mqtt.allow_anonymous = false\ncluster_partition_handling = autoheal\n"
+    text += "tcp_listen_options.nodelay = true\ntcp_listen_options.keepalive = false\n"
+    assert translate([("x.conf", text)]).warnings == [
+        (
+            "file x.conf, line 1: mqtt.allow_anonymous = false: no effect here: there is no MQTT"
+            " listener"
+        ),
+        (
+            "file x.conf, line 2: cluster_partition_handling = autoheal: no effect here: this"
+            " release has no clusters"
+        ),
+        (
+            "file x.conf, line 4: tcp_listen_options.keepalive = false: no effect here: a peer that"
+            " vanished is noticed after a minute"
+        ),
+    ]
+
+
+def test_the_last_line_and_the_last_file_count() -> None:
+    files = [("1.conf", "heartbeat = 1\nheartbeat = 2\nlog.dir = a"), ("2.conf", "heartbeat = 3")]
+    found = translate(files)
+    assert found.values == {"heartbeat_s": 3, "log_dir": "a"}
+    assert found.places["heartbeat_s"] == "file 2.conf, line 1"
+
+
+def test_every_row_leads_to_a_setting_that_exists() -> None:
+    ours = [key for key, _ in OBEYED.values()]
+    ours += [key for keys in GATHERED.values() for key in keys.split(", ")]
+    assert set(ours) | set(SIMPLE.values()) <= set(DECLARED)
+    rows = [*OBEYED, *GATHERED, *FIXED, *IGNORED]
+    assert len(rows) == len(set(rows)), "a key stands in two tables"
+
+
+def test_every_key_of_rabbitmq_is_known_here() -> None:
+    """Its own schema files name them; every plugin it ships is among them."""
+    files = sorted(SCHEMAS.glob("rabbitmq_server-*/plugins/*/priv/schema/*.schema"))
+    if not files:
+        pytest.skip("RabbitMQ is not installed (Debian: apt-get install rabbitmq-server)")
+    keys = [
+        key
+        for file in files
+        for key in re.findall(r'^\{mapping,\s*"([^"]+)"', file.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert len(keys) > 500
+    assert [key for key in keys if not row_of(key)] == []
+
+
+def test_the_page_says_what_the_tables_say() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "gen_rabbitmq_conf_doc.py"))
+    page = (ROOT / "docs" / "guide" / "rabbitmq-conf.md").read_text("utf-8")
+    assert page == tool["page"](), "run python tools/gen_rabbitmq_conf_doc.py"
+    for row in [*OBEYED, *GATHERED, *FIXED, *IGNORED, *SIMPLE, *IGNORED_VARIABLES]:
+        assert f"`{row}`" in page
+
+
+# -- variables -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, text, key, value",
+    [
+        ("RABBITMQ_DEFAULT_USER", "ann", "default_user", "ann"),
+        ("RABBITMQ_DEFAULT_VHOST", "v", "default_vhost", "v"),
+        ("RABBITMQ_NODENAME", "rabbit@here", "node_name", "rabbit@here"),
+        ("RABBITMQ_NODE_PORT", "5999", "amqp_port", 5999),
+        ("RABBITMQ_MNESIA_BASE", "/var/lib/rabbitmq/", "data_dir", "/var/lib/rabbitmq/penstock"),
+        ("RABBITMQ_LOG", "debug", "log_level", "debug"),
+        ("RABBITMQ_LOG", "connection=error", "log_connection_level", "error"),
+        ("RABBITMQ_VM_MEMORY_HIGH_WATERMARK", "40%", "vm_memory_high_watermark", "0.4"),
+        ("RABBITMQ_VM_MEMORY_HIGH_WATERMARK", "256MiB", "vm_memory_high_watermark", "256MiB"),
+    ],
+)
+def test_a_variable_is_a_setting(name: str, text: str, key: str, value: object) -> None:
+    settings = load("", **{name: text})
+    assert settings.value_of(key) == value
+    assert settings.source_of(key) == f"environment, {name}"
+    assert settings.warnings == ()
+
+
+def test_the_log_of_a_container() -> None:
+    assert load("", RABBITMQ_LOGS="-").log_console
+    settings = load("", RABBITMQ_LOGS="/var/log/r.log")
+    assert (settings.log_file, settings.log_console) == ("/var/log/r.log", False)
+
+
+def test_who_wins() -> None:
+    settings = load("default_user = file\nheartbeat = 7", RABBITMQ_DEFAULT_USER="variable")
+    assert (settings.default_user, settings.heartbeat_s) == ("variable", 7)
+    both = {"RABBITMQ_DEFAULT_USER": "theirs", "PENSTOCK_DEFAULT_USER": "ours"}
+    assert load("", **both).default_user == "ours"
+    assert load("", RABBITMQ_DEFAULT_USER="").default_user == "guest"
+
+
+def test_variables_without_effect_and_wrong_ones() -> None:
+    settings = load("", RABBITMQ_ERLANG_COOKIE="c", RABBITMQ_WHAT="x", RABBITMQ_SERVICE_HOST="h")
+    assert settings.warnings == (
+        (
+            "environment: RABBITMQ_ERLANG_COOKIE has no effect here: nodes and tools log in with"
+            " users and passwords"
+        ),
+        (
+            "environment: RABBITMQ_WHAT has no effect here: RabbitMQ's documentation does not know"
+            " it either"
+        ),
+    )
+    with pytest.raises(SettingInvalid, match="RABBITMQ_NODE_PORT = 'x'"):
+        load("", RABBITMQ_NODE_PORT="x")
+    with pytest.raises(SettingInvalid, match="set RABBITMQ_DEFAULT_PASS"):
+        load("", RABBITMQ_DEFAULT_PASS_FILE="/run/secrets/pass")
+    with pytest.raises(SettingInvalid, match="RABBITMQ_LOG = 'loud'"):
+        load("", RABBITMQ_LOG="loud")

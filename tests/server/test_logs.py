@@ -1,0 +1,130 @@
+"""Where log lines go, which of them, and that no log can hurt the broker."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import SettingInvalid
+from penstock.core.settings import Settings, load_settings
+from penstock.server.logs import RING_LINES, WAITING_MAX, Logs
+from penstock.server.state_lines import LINES, log_events
+
+
+def settings(tmp_path: Path, **given: str) -> Settings:
+    flags = {"data_dir": str(tmp_path), "log_console": "false", **given}
+    return load_settings(None, {}, flags)
+
+
+@pytest.fixture
+def logs() -> Iterator[Logs]:
+    root = logging.getLogger()
+    level, made = root.level, Logs()
+    yield made
+    for category in [category for category in made.levels() if category]:
+        made.set_level("", category)
+    for handler in [*root.handlers]:
+        if handler in made._handlers:
+            root.removeHandler(handler)
+            handler.close()
+    root.setLevel(level)
+
+
+def test_levels_of_all_and_of_a_category(logs: Logs, tmp_path: Path) -> None:
+    logs.apply(settings(tmp_path, log_level="warning", log_connection_level="debug"))
+    logging.getLogger("penstock.connection").debug("heard")
+    logging.getLogger("penstock.queue").info("not heard")
+    logs.set_level("debug", "queue")
+    logging.getLogger("penstock.queue").info("now heard")
+    logs.set_level("none")
+    logging.getLogger("penstock").critical("silence")
+    assert [line.partition("> ")[2] for line in logs.lines(10)] == ["heard", "now heard"]
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}\+00:00 \[debug\] <connection> heard",
+        logs.lines(2)[0],
+    )
+    assert logs.levels() == {"": "none", "connection": "debug", "queue": "debug"}
+
+
+def test_the_ring_is_bounded(logs: Logs, tmp_path: Path) -> None:
+    logs.apply(settings(tmp_path))
+    for number in range(RING_LINES + 5):
+        logging.getLogger("penstock").info("line %d", number)
+    assert len(logs.lines(10 * RING_LINES)) == RING_LINES
+    assert logs.lines(1)[0].endswith(f"line {RING_LINES + 4}")
+
+
+def test_a_file_is_put_aside_by_size(logs: Logs, tmp_path: Path) -> None:
+    logs.apply(
+        settings(
+            tmp_path,
+            log_file="p.log",
+            log_file_format="json",
+            log_file_size_bytes="2000",
+            log_file_count="2",
+        )
+    )
+    for number in range(60):
+        logging.getLogger("penstock.channel").warning("line %d", number)
+    names = sorted(path.name for path in (tmp_path / "log").iterdir())
+    assert names == ["p.log", "p.log.1", "p.log.2"]
+    row = json.loads((tmp_path / "log" / "p.log").read_text().splitlines()[-1])
+    assert (row["level"], row["category"], row["message"]) == ("warning", "channel", "line 59")
+
+
+def test_a_file_that_cannot_be_written_changes_nothing(logs: Logs, tmp_path: Path) -> None:
+    logs.apply(settings(tmp_path, log_level="debug"))
+    (tmp_path / "log").write_text("in the way")
+    with pytest.raises(SettingInvalid, match="log_file = "):
+        logs.apply(settings(tmp_path, log_level="error", log_file="p.log"))
+    assert logs.levels() == {"": "debug"}
+
+
+def test_what_waits_for_the_exchange_is_bounded(logs: Logs, tmp_path: Path) -> None:
+    logs.apply(settings(tmp_path, log_exchange="true", log_exchange_level="error"))
+    assert logs.outbox is not None
+    logging.getLogger("penstock").warning("not important enough")
+    for _ in range(WAITING_MAX + 3):
+        logging.getLogger("penstock").error("x")
+    assert (len(logs.outbox.waiting), logs.outbox.dropped) == (WAITING_MAX, 3)
+    line = logs.outbox.waiting[0]
+    assert (line.level, line.category) == ("error", "node")
+
+
+EVENTS: list[tuple[int, str, tuple[object, ...]]] = [
+    (1, "connection_opened", ("1.2.3.4:5 -> 6.7.8.9:10", "ann", "/", "AMQP 0-9-1")),
+    (1, "connection_closed", ("1.2.3.4:5 -> 6.7.8.9:10", 1500)),
+    (1, "channel_opened", ("c", 1)),
+    (1, "channel_closed", ("c", 1)),
+    (1, "connection_state", ("c", "flow", "running")),
+    (1, "channel_state", ("c", 1, "flow", "running")),
+    (1, "queue_declared", ("/", "q", True)),
+    (1, "queue_deleted", ("/", "q")),
+    (1, "queue_state", ("/", "q", "flow", "running")),
+    (1, "paging_begun", ("/", "q", 10, 5)),
+    (1, "paging_ended", ("/", "q", 5, 5, 20)),
+    (1, "queue_rates", ()),
+]
+
+
+def test_a_line_for_each_change_of_state(logs: Logs, tmp_path: Path) -> None:
+    assert {kind for _, kind, _ in EVENTS} - set(LINES) == {"queue_rates"}
+    logs.apply(settings(tmp_path, log_level="debug"))
+    log_events(EVENTS)
+    said = [line.partition("+00:00 ")[2] for line in logs.lines(100)]
+    assert said[:2] == [
+        (
+            "[info] <connection> accepting AMQP connection (1.2.3.4:5 -> 6.7.8.9:10): user 'ann'"
+            " authenticated and granted access to vhost '/'"
+        ),
+        "[info] <connection> closing connection (1.2.3.4:5 -> 6.7.8.9:10) after 1.5 s",
+    ]
+    assert len(said) == len(EVENTS) - 1
+    logs.set_level("info")
+    log_events(EVENTS)
+    assert len(logs.lines(100)) == len(said) + 4
