@@ -1,4 +1,4 @@
-"""What goes on in the broker while somebody looks: clients, queues that grow, one that is drained."""
+"""What goes on in the broker while somebody looks: clients, growing queues, one drained."""
 
 from __future__ import annotations
 

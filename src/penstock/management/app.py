@@ -31,50 +31,18 @@ from penstock import __version__
 from penstock.core.errors import AccessRefused, BrokerError, NotFound
 from penstock.management.access import Visitor, credentials, is_loopback
 from penstock.management.audit_lines import audit
-from penstock.management.clients_api import ClientsApi
 from penstock.management.control import NodeControl
-from penstock.management.definitions_api import DefinitionsApi
-from penstock.management.desk import Context, Desk, Endpoint, json_response
-from penstock.management.exchanges_api import ExchangesApi
-from penstock.management.limits_api import LimitsApi
+from penstock.management.desk import Context, Endpoint, json_response
+from penstock.management.desks import DESKS
 from penstock.management.listing import BadQuery
-from penstock.management.live_api import LiveApi
 from penstock.management.node_facts import NodeFacts
-from penstock.management.operating_api import OperatingApi
-from penstock.management.overview_api import OverviewApi
-from penstock.management.pipelines_api import PipelinesApi
-from penstock.management.queue_actions_api import QueueActionsApi
-from penstock.management.queues_api import QueuesApi
-from penstock.management.resources_api import ResourcesApi
-from penstock.management.search_api import SearchApi
 from penstock.management.ui_files import UiFiles
-from penstock.management.vhosts_api import VhostsApi
 from penstock.management.view import BrokerView
-from penstock.management.views_api import ViewsApi
-from penstock.management.what_if_api import WhatIfApi
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-DESKS: Final[tuple[type[Desk], ...]] = (
-    OverviewApi,
-    QueuesApi,
-    QueueActionsApi,
-    ExchangesApi,
-    ClientsApi,
-    VhostsApi,
-    LimitsApi,
-    ResourcesApi,
-    DefinitionsApi,
-    PipelinesApi,
-    LiveApi,
-    WhatIfApi,
-    ViewsApi,
-    SearchApi,
-    OperatingApi,
-)
-"""Who answers; a path belongs to the first that names it."""
 ANSWER_TIMEOUT_S: Final = 5.0
 """How long the data loop may keep a request waiting."""
 STOP_TIMEOUT_S: Final = 5.0

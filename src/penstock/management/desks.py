@@ -1,0 +1,38 @@
+"""Who answers what over HTTP, in this order: a path belongs to the first that names it."""
+
+from typing import Final
+
+from penstock.management.clients_api import ClientsApi
+from penstock.management.definitions_api import DefinitionsApi
+from penstock.management.desk import Desk
+from penstock.management.exchanges_api import ExchangesApi
+from penstock.management.limits_api import LimitsApi
+from penstock.management.live_api import LiveApi
+from penstock.management.operating_api import OperatingApi
+from penstock.management.overview_api import OverviewApi
+from penstock.management.pipelines_api import PipelinesApi
+from penstock.management.queue_actions_api import QueueActionsApi
+from penstock.management.queues_api import QueuesApi
+from penstock.management.resources_api import ResourcesApi
+from penstock.management.search_api import SearchApi
+from penstock.management.vhosts_api import VhostsApi
+from penstock.management.views_api import ViewsApi
+from penstock.management.what_if_api import WhatIfApi
+
+DESKS: Final[tuple[type[Desk], ...]] = (
+    OverviewApi,
+    QueuesApi,
+    QueueActionsApi,
+    ExchangesApi,
+    ClientsApi,
+    VhostsApi,
+    LimitsApi,
+    ResourcesApi,
+    DefinitionsApi,
+    PipelinesApi,
+    LiveApi,
+    WhatIfApi,
+    ViewsApi,
+    SearchApi,
+    OperatingApi,
+)
