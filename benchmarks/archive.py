@@ -8,7 +8,7 @@ Rows: ``archive`` lands a backlog of Penstock on Spark ``local[2]``; ``memory`` 
 many rows of the same columns that its workers hold in memory; ``pika`` reads the same backlog
 from RabbitMQ with pika and writes it with pyarrow; ``beside`` runs a publisher and a consumer on
 another queue, alone and while an archive runs.  Everything runs on 127.0.0.1, one row after the
-other, with random bodies and the same compression.
+other, with the same bodies and the same compression.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ def arguments() -> argparse.Namespace:
     add("--count", type=int, default=10_000_000, help="messages of the backlog (10,000,000)")
     add("--peer-count", type=int, default=1_000_000, help="those pika has to read (1,000,000)")
     add("--size", type=int, default=1024, help="body bytes (1024)")
+    add("--bodies", default="random", choices=("random", "json"), help="what they are (random)")
     add("--compression", default="zstd", help="zstd, snappy, lz4 or none (zstd)")
-    add("--max-messages", type=int, default=1_000_000, help="of a batch (1,000,000)")
+    add("--max-messages", type=int, default=4_000_000, help="of a batch (4,000,000)")
+    add("--max-batch-mb", type=int, default=4096, help="of a batch (4096)")
     add("--beside-rate", type=int, default=5000, help="messages a second on the other queue (5000)")
     add("--beside-seconds", type=float, default=20.0, help="for so long (20)")
     add("--memory-limit", default="", help="Penstock's limit in bytes; empty = its default")
@@ -100,7 +102,7 @@ def penstock_of(given: argparse.Namespace) -> LiveBroker:
 
 def archive_row(given: argparse.Namespace, scratch: Path) -> Result:
     with penstock_of(given) as broker:
-        filled_s = fill(broker.url, QUEUE, given.count, given.size)
+        filled_s = fill(broker.url, QUEUE, given.count, given.size, given.bodies)
         with Watched(broker.pid) as watched:
             told = run_archive(given, broker.url, scratch / "lake")
         return told | {
@@ -133,18 +135,20 @@ def archive_words(given: argparse.Namespace, url: str, lake: Path) -> list[str]:
         *(sys.executable, "-m", "penstock", "pipeline", "archive"),
         *("--url", url, "--queue", QUEUE, "--to", str(lake), "-o", "json"),
         *("--compression", given.compression, "--max-messages", str(given.max_messages)),
+        *("--max-batch-mb", str(given.max_batch_mb)),
     ]
 
 
 def memory_row(given: argparse.Namespace, scratch: Path) -> Result:
-    words = ("memory", str(given.count), str(given.size), given.compression, str(scratch))
+    size = str(given.size)
+    words = ("memory", str(given.count), size, given.bodies, given.compression, str(scratch))
     return rated(given.count, side_seconds(*words))
 
 
 def pika_row(given: argparse.Namespace, scratch: Path) -> Result:
     count = min(given.peer_count, given.count)
     with RabbitServer() as broker:
-        fill(broker.url, QUEUE, count, given.size)
+        fill(broker.url, QUEUE, count, given.size, given.bodies)
         words = ("pika", broker.url, QUEUE, str(count), given.compression, str(scratch / "lake"))
         result = rated(count, side_seconds(*words))
         broker.kill()
@@ -159,7 +163,7 @@ def side_seconds(*words: str) -> float:
 
 def beside_row(given: argparse.Namespace, scratch: Path) -> Result:
     with penstock_of(given) as broker:
-        fill(broker.url, QUEUE, given.count, given.size)
+        fill(broker.url, QUEUE, given.count, given.size, given.bodies)
         alone = neighbours(given, broker.url)
         lake = scratch / "lake"
         archive = subprocess.Popen(
@@ -247,6 +251,7 @@ def describe(given: argparse.Namespace) -> Result:
         "commit": commit.stdout.strip(),
         "count": given.count,
         "size": given.size,
+        "bodies": given.bodies,
         "compression": given.compression,
     }
 
@@ -275,7 +280,8 @@ def page(report: Result) -> str:
         (
             f"{report['date']}, {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB, "
             f"{about['kernel']}, {about['python']}; "
-            f"Penstock {report['build']}, {report['commit']}; compression {report['compression']}."
+            f"Penstock {report['build']}, {report['commit']}; {report['bodies']} bodies, "
+            f"compression {report['compression']}."
         ),
         "",
         f"    {report['command']}",
@@ -318,7 +324,7 @@ def page(report: Result) -> str:
 
 def write(report: Result, given: argparse.Namespace) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
-    name = f"{report['date']}-archive-{report['build']}"
+    name = f"{report['date']}-archive-{report['bodies']}-{report['build']}"
     (given.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
     (given.out / f"{name}.md").write_text(page(report))
 

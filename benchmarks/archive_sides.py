@@ -30,8 +30,28 @@ PROPERTIES = {"content_type": "application/octet-stream", "app_id": "bench", "de
 # -- publishing ------------------------------------------------------------------------------
 
 
-def fill(url: str, queue: str, count: int, size: int) -> float:
-    """A durable queue with so many persistent messages of random bytes; returns the seconds."""
+def body_of(kind: str, size: int, chance: random.Random) -> bytes:
+    """``random`` bytes, which nothing makes smaller, or an order as ``json``."""
+    if kind == "random":
+        return chance.randbytes(size)
+    words: list[bytes] = []
+    left = size
+    while left > 0:
+        words.append(
+            b'{"order":%d,"customer":"%08x-%04x","article":"%s","price":%d.%02d,"paid":%s},'
+            % (
+                *(chance.randrange(10**8), chance.getrandbits(32), chance.getrandbits(16)),
+                chance.choice((b"lamp", b"chair", b"table", b"shelf", b"carpet")),
+                *(chance.randrange(1000), chance.randrange(100)),
+                chance.choice((b"true", b"false")),
+            )
+        )
+        left -= len(words[-1])
+    return b"".join(words)[:size]
+
+
+def fill(url: str, queue: str, count: int, size: int, bodies: str) -> float:
+    """A durable queue with so many persistent messages; returns the seconds."""
     from penstock.client.amqp import Connection, Endpoint
     from penstock.wire.amqp import methods as m
     from penstock.wire.amqp.methods import encode_method
@@ -48,7 +68,7 @@ def fill(url: str, queue: str, count: int, size: int) -> float:
         messages = [
             head
             + encode_content(
-                properties, chance.randbytes(size), channel.number, connection.frame_max
+                properties, body_of(bodies, size, chance), channel.number, connection.frame_max
             )
             for _ in range(BLOCK_MESSAGES)
         ]
@@ -72,7 +92,7 @@ class Share(InputPartition):
 
 
 class MemorySource(DataSource):
-    """Options ``count``, ``size`` and ``shares``."""
+    """Options ``count``, ``size``, ``bodies`` and ``shares``."""
 
     @classmethod
     def name(cls) -> str:
@@ -93,29 +113,30 @@ class MemoryReader(DataSourceReader):
 
     def __init__(self, options: Any) -> None:
         self._count, self._size = int(options["count"]), int(options["size"])
-        self._shares = int(options["shares"])
+        self._shares, self._bodies = int(options["shares"]), options["bodies"]
 
     def partitions(self) -> list[InputPartition]:
         return [Share(self._count // self._shares) for _ in range(self._shares)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Share)
-        batch = message_batch(8192, self._size)
+        batch = message_batch(8192, self._size, self._bodies)
         for at in range(0, partition.count, batch.num_rows):
             yield batch.slice(0, min(batch.num_rows, partition.count - at))
 
 
-def message_batch(rows: int, size: int) -> Any:
-    """Like a block of the broker's, of random bytes."""
+def message_batch(rows: int, size: int, bodies: str) -> Any:
+    """Like a block of the broker's."""
     import pyarrow as pa
 
     from pyspark_penstock.columns import arrow_schema
     from pyspark_penstock.options import DEFAULT_COLUMNS
 
+    chance = random.Random(1)
     columns: dict[str, list[Any]] = {name: [None] * rows for name in DEFAULT_COLUMNS}
     columns |= {
         "seq_id": list(range(rows)),
-        "body": [os.urandom(size) for _ in range(rows)],
+        "body": [body_of(bodies, size, chance) for _ in range(rows)],
         "queue": ["bench"] * rows,
         "exchange": [""] * rows,
         "routing_key": ["bench"] * rows,
@@ -128,7 +149,7 @@ def message_batch(rows: int, size: int) -> Any:
     return pa.RecordBatch.from_pydict(columns, schema=arrow_schema(DEFAULT_COLUMNS))
 
 
-def spark_from_memory(count: int, size: int, compression: str, target: Path) -> float:
+def spark_from_memory(count: int, size: int, bodies: str, compression: str, target: Path) -> float:
     """Seconds for Spark to write so many rows into Parquet; a small run before warms it up."""
     from penstock.spark.session import local_session
 
@@ -138,7 +159,7 @@ def spark_from_memory(count: int, size: int, compression: str, target: Path) -> 
         spark.dataSource.register(MemorySource)
         seconds = 0.0
         for number, rows in enumerate((min(count, 100_000), count)):
-            options = {"count": str(rows), "size": str(size), "shares": "2"}
+            options = {"count": str(rows), "size": str(size), "bodies": bodies, "shares": "2"}
             began_s = time.monotonic()
             frame = spark.read.format("penstock_memory").options(**options).load()
             frame.write.parquet(str(target / f"memory-{number}"))
@@ -206,6 +227,6 @@ def land(rows: list[tuple[Any, ...]], queue: str, compression: str, path: Path) 
 if __name__ == "__main__":  # the sides that get a process of their own
     side, *words = sys.argv[1:]
     if side == "memory":
-        print(spark_from_memory(int(words[0]), int(words[1]), words[2], Path(words[3])))
+        print(spark_from_memory(int(words[0]), int(words[1]), *words[2:4], Path(words[4])))
     else:
         print(consume_into_parquet(words[0], words[1], int(words[2]), words[3], Path(words[4])))
