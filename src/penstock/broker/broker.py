@@ -110,6 +110,7 @@ class Broker:
         )
         self._wakeups: list[Queue] = []
         self._refills: list[Queue] = []
+        self.header_reader = header_reader
         self._letter_writer = letter_writer
         self._make_backing = make_backing
         self._new_incarnation = new_incarnation
@@ -256,7 +257,7 @@ class Broker:
 
     def vhost(self, name: str) -> Vhost:
         vhost = self.vhosts.get(name)
-        if vhost is None:
+        if vhost is None or vhost.closing:
             raise NotFound(f"vhost {name} not found")
         return vhost
 

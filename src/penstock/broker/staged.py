@@ -44,6 +44,10 @@ class StagedSet:
     def name(self) -> str:
         return self.record.name
 
+    def is_droppable(self) -> bool:
+        """Nobody has decided about it."""
+        return self.state in (OPEN, ENDING, FINISHED)
+
     def is_of(self, vhost: Vhost, producer: str) -> bool:
         return self.vhost is vhost and self.record.producer == producer
 

@@ -255,8 +255,12 @@ class Staging:
 
     def drop(self, staged: StagedSet) -> None:
         """Nobody will commit it, as far as that is not decided."""
-        if staged.state in (OPEN, ENDING, FINISHED):
+        if staged.is_droppable():
             self._drop(staged)
+
+    def holds(self, vhost: Vhost) -> bool:
+        """Is something of it staged?"""
+        return any(staged.vhost is vhost for staged in self.sets.values())
 
     def _require(self, staged: StagedSet, state: int) -> None:
         if staged.state != state:

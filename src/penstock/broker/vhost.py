@@ -88,6 +88,7 @@ class Vhost:
         self.policies = PolicyBook()
         self.description = ""
         self.tags: list[str] = []
+        self.closing: bool = False  # it is being removed: nobody enters
         self.tracing: bool = False  # since it was switched on, until the process ends
         self.connection_count: i64 = 0
         self.max_connections: i64 = NO_LIMIT

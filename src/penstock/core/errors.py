@@ -49,6 +49,10 @@ class NotImplementedYet(ConnectionError_):
     """A feature RabbitMQ has and this release refuses (AMQP 540)."""
 
 
+class Blocked(BrokerError):
+    """Nobody may publish for now: memory, disk or a budget is used up."""
+
+
 class NotInFlight(BrokerError):
     """No delivery of that id waits to be settled."""
 

@@ -28,11 +28,11 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 from aiohttp import web
 
 from penstock import __version__
-from penstock.core.errors import AccessRefused, BrokerError, NotFound
+from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound
 from penstock.management.access import Visitor, credentials, is_loopback
 from penstock.management.audit_lines import audit
 from penstock.management.control import NodeControl
-from penstock.management.desk import Context, Endpoint, json_response
+from penstock.management.desk import Context, Endpoint, NotThere, json_response
 from penstock.management.desks import DESKS
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
@@ -273,11 +273,15 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
     except LoginFailed as error:
         return _login_failed(error)
     except BadQuery as error:
-        return _error(400, error.error, str(error))
+        return _error(400, error.error, error.reason)
+    except NotThere as error:
+        return _error(404, "not_found", str(error))
     except NotFound:
         return _not_found()
     except AccessRefused as error:
         return _error(401, "not_authorised", str(error))
+    except Blocked as error:
+        return _error(503, "unavailable", f"publishing is blocked: {error}")
     except BrokerError as error:
         return _error(400, "bad_request", str(error))
     except TimeoutError:
@@ -287,7 +291,7 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
         return _error(500, "internal_server_error", "the log of the broker says more")
 
 
-def _error(status: int, error: str, reason: str) -> web.Response:
+def _error(status: int, error: str, reason: object) -> web.Response:
     return json_response({"error": error, "reason": reason}, status)
 
 

@@ -52,6 +52,18 @@ class ClientRows(Rows):
                 )
         return rows
 
+    def channel_rows_of(self, name: str) -> list[Row]:
+        """Channels of one connection; raises NotFound."""
+        return self.channel_rows([self._named(name)])
+
+    def channel_row(self, name: str) -> Row:
+        """``name`` is its connection's with the number in brackets; raises NotFound."""
+        connection, _, number = name.removesuffix(")").rpartition(" (")
+        for row in self.channel_rows_of(connection):
+            if str(row["number"]) == number:
+                return row
+        raise NotFound(f"no channel '{name}'")
+
     def _connection_row(self, facts: ConnectionFacts) -> Row:
         row: Row = {
             "name": facts.name,

@@ -1,4 +1,12 @@
-"""Connections, channels and consumers over HTTP."""
+"""Connections, channels and consumers over HTTP.
+
+GET         /api/connections   /api/vhosts/{vhost}/connections   /api/connections/username/{user}
+GET DELETE  /api/connections/{name}             X-Reason says what the client is told
+DELETE      /api/connections/username/{user}    all of that user's
+GET         /api/channels   /api/vhosts/{vhost}/channels   /api/connections/{name}/channels
+GET         /api/channels/{name}                with its consumers
+GET         /api/consumers   /api/consumers/{vhost}
+"""
 
 from typing import Final
 
@@ -8,7 +16,7 @@ from penstock.core.errors import AccessRefused
 from penstock.management.access import Visitor
 from penstock.management.desk import Route, json_response
 from penstock.management.listing import ListQuery
-from penstock.management.lists import ListDesk, runs
+from penstock.management.lists import ListDesk, runs, slices
 from penstock.management.rows import Row
 
 CLOSED_HERE: Final = "Closed via management plugin"
@@ -19,13 +27,16 @@ class ClientsApi(ListDesk):
     """See the head of this file."""
 
     def routes(self) -> list[Route]:
+        one, of_user = "/api/connections/{name}", "/api/connections/username/{user}"
         return [
             Route("/api/connections", {"GET": self.connections}),
-            Route(
-                "/api/connections/{name}",
-                {"GET": self.connection, "DELETE": self.close_connection},
-            ),
+            Route(of_user, {"GET": self.connections, "DELETE": self.close_all_of}),
+            Route(one, {"GET": self.connection, "DELETE": self.close_connection}),
+            Route(one + "/channels", {"GET": self.channels_of}),
+            Route("/api/vhosts/{vhost}/connections", {"GET": self.connections}),
+            Route("/api/vhosts/{vhost}/channels", {"GET": self.channels}),
             Route("/api/channels", {"GET": self.channels}),
+            Route("/api/channels/{name}", {"GET": self.channel}),
             Route("/api/consumers", {"GET": self.consumers}),
             Route("/api/consumers/{vhost}", {"GET": self.consumers}),
         ]
@@ -39,10 +50,18 @@ class ClientsApi(ListDesk):
             rows += await self._on_loop(self._view.consumer_rows, vhost, names)
         return await self.answer_rows(query, rows, pageable=False)
 
+    # -- connections -----------------------------------------------------------------------
+
     async def connections(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
+        await self._check_path(request, visitor)
         rows = await self.session_rows(self._view.connection_rows, visitor)
-        return await self.answer_rows(query, rows, pageable=True)
+        return await self.answer_rows(query, _of_path(request, rows), pageable=True)
+
+    async def _check_path(self, request: web.Request, visitor: Visitor) -> None:
+        vhost = request.match_info.get("vhost")
+        if vhost is not None:
+            await self.must_be_there(vhost, visitor)
 
     async def connection(self, request: web.Request, visitor: Visitor) -> web.Response:
         row = await self._known_connection(request, visitor, visitor.may_monitor)
@@ -50,10 +69,22 @@ class ClientsApi(ListDesk):
 
     async def close_connection(self, request: web.Request, visitor: Visitor) -> web.Response:
         row = await self._known_connection(request, visitor, visitor.is_administrator)
+        await self._close(row, request)
+        return web.Response(status=204)
+
+    async def close_all_of(self, request: web.Request, visitor: Visitor) -> web.Response:
+        if not visitor.is_administrator and request.match_info["user"] != visitor.name:
+            raise AccessRefused("User not authorised to access object")
+        await self._check_path(request, visitor)
+        rows = await self.session_rows(self._view.connection_rows, visitor)
+        for row in _of_path(request, rows):
+            await self._close(row, request)
+        return web.Response(status=204)
+
+    async def _close(self, row: Row, request: web.Request) -> None:
         given = request.headers.get("X-Reason", CLOSED_HERE)
         reason = given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         await self._on_loop(self._view.close_connection, str(row["name"]), reason)
-        return web.Response(status=204)
 
     async def _known_connection(
         self, request: web.Request, visitor: Visitor, others_too: bool
@@ -64,7 +95,39 @@ class ClientsApi(ListDesk):
             raise AccessRefused("User not authorised to access object")
         return row
 
+    # -- channels --------------------------------------------------------------------------
+
     async def channels(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
+        await self._check_path(request, visitor)
         rows = await self.session_rows(self._view.channel_rows, visitor)
+        return await self.answer_rows(query, _of_path(request, rows), pageable=True)
+
+    async def channels_of(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        row = await self._known_connection(request, visitor, visitor.may_monitor)
+        rows = await self._on_loop(self._view.channel_rows_of, str(row["name"]))
         return await self.answer_rows(query, rows, pageable=True)
+
+    async def channel(self, request: web.Request, visitor: Visitor) -> web.Response:
+        row = await self._on_loop(self._view.channel_row, request.match_info["name"])
+        if not visitor.may_monitor and row["user"] != visitor.name:
+            raise AccessRefused("User not authorised to access object")
+        row["consumer_details"] = await self._consumers_on(str(row["vhost"]), str(row["name"]))
+        return json_response(ListQuery(request.query).project(row))
+
+    async def _consumers_on(self, vhost: str, channel: str) -> list[Row]:
+        names = await self._on_loop(self._view.queue_names, vhost)
+        rows: list[Row] = []
+        for some in slices(names):
+            rows += await self._on_loop(self._view.consumer_rows_of, vhost, some, channel)
+        return rows
+
+
+def _of_path(request: web.Request, rows: list[Row]) -> list[Row]:
+    """Those of the virtual host or user that the path names."""
+    for key in ("vhost", "user"):
+        wanted = request.match_info.get(key)
+        if wanted is not None:
+            rows = [row for row in rows if row[key] == wanted]
+    return rows

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
+from penstock.broker.rights import Rights
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.management.access import Visitor
 from penstock.management.control import NodeControl
@@ -32,6 +33,9 @@ AnswerGet = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
 DIALECT: Final = "3.10.8"
 """The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
 BODY_MAX_BYTES: Final = 256 * 1024 * 1024
+DIGITS_MAX: Final = 19
+ERLANG_COLUMNS: Final = 80
+"""What is longer Erlang prints in several lines."""
 SPELT: Final = {"true": True, "false": False}
 
 
@@ -40,6 +44,10 @@ class Route(NamedTuple):
 
     path: str
     endpoints: dict[str, Endpoint]
+
+
+class NotThere(NotFound):
+    """Something a request needs is missing; its answer says what."""
 
 
 class OnLoop(Protocol):
@@ -106,6 +114,13 @@ class Desk:
     def admin(self) -> Administration:
         return self._context.administration()
 
+    def rights(self, visitor: Visitor, vhost: str) -> Rights:
+        """What they may there, as of now; for use on the data loop."""
+        user = self._broker.users.users.get(visitor.name)
+        if user is None or vhost not in user.vhosts:
+            raise AccessRefused("User not authorised to access virtual host")
+        return Rights(user, vhost)
+
     async def must_be_there(self, vhost: str, visitor: Visitor) -> None:
         """Raises NotFound without that virtual host, AccessRefused when it is closed to them."""
         if not await self._on_loop(self._view.has_vhost, vhost):
@@ -150,8 +165,44 @@ def flag(value: object) -> bool:
     """A truth, or its name, which is how ``rabbitmqadmin`` sends it."""
     found = SPELT.get(value) if isinstance(value, str) else value
     if not isinstance(found, bool):
-        raise BadQuery("bad_request", f"not_boolean: {value}")
+        raise BadQuery("bad_request", ["not_boolean", str(value)])
     return found
+
+
+def number(value: object) -> int:
+    """A whole number, or its digits."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS_MAX:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadQuery("bad_request", ["not_integer", str(value)])
+    return value
+
+
+def text(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise BadQuery("bad_request", f"{key} is no text: {value}")
+    return value
+
+
+def arguments_in(asked: dict[str, Any]) -> dict[str, object]:
+    """Of what is declared; some clients spell an empty table as an empty list."""
+    arguments = asked.get("arguments")
+    if arguments in (None, [], ""):
+        return {}
+    if not isinstance(arguments, dict):
+        raise BadQuery("bad_request", f"arguments are no object: {arguments}")
+    return arguments
+
+
+def required(asked: dict[str, Any], *keys: str) -> list[Any]:
+    """The values of these; RabbitMQ's words when some are missing."""
+    missing = [f"{{key_missing,{key}}}" for key in keys if key not in asked]
+    if missing:
+        told = f"[{','.join(missing)}]"
+        if len(told) >= ERLANG_COLUMNS:
+            told = told.replace("},", "},\n ")
+        raise BadQuery("bad_request", told)
+    return [asked[key] for key in keys]
 
 
 def now_ms() -> int:

@@ -2,12 +2,14 @@
 
 from typing import Final
 
+from penstock.management.bindings_api import BindingsApi
 from penstock.management.clients_api import ClientsApi
 from penstock.management.definitions_api import DefinitionsApi
 from penstock.management.desk import Desk
 from penstock.management.exchanges_api import ExchangesApi
 from penstock.management.limits_api import LimitsApi
 from penstock.management.live_api import LiveApi
+from penstock.management.messages_api import MessagesApi
 from penstock.management.operating_api import OperatingApi
 from penstock.management.overview_api import OverviewApi
 from penstock.management.pipelines_api import PipelinesApi
@@ -24,6 +26,8 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     QueuesApi,
     QueueActionsApi,
     ExchangesApi,
+    BindingsApi,
+    MessagesApi,
     ClientsApi,
     VhostsApi,
     LimitsApi,

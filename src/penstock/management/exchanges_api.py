@@ -1,24 +1,42 @@
-"""Exchanges and bindings over HTTP."""
+"""Exchanges over HTTP: lists, one of them, declaring and deleting.
+
+    GET         /api/exchanges    /api/exchanges/{vhost}
+    GET         /api/exchanges/{vhost}/{name}
+    PUT         ...               type, durable, auto_delete, internal, arguments; as AMQP declares
+    DELETE      ...               ?if-unused=true
+
+``amq.default`` is the default exchange.  What the body leaves out is ``direct``, and false.
+"""
+
+from typing import Any
 
 from aiohttp import web
 
+from penstock.broker import declaring
+from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
-from penstock.management.desk import Route, json_response
+from penstock.management.desk import (
+    Route,
+    arguments_in,
+    flag,
+    json_body,
+    json_response,
+    text,
+)
 from penstock.management.listing import ListQuery
-from penstock.management.lists import ListDesk, slices
-from penstock.management.rows import Row
+from penstock.management.lists import ListDesk
+from penstock.management.rows import DEFAULT_EXCHANGE_IN_PATHS
 
 
 class ExchangesApi(ListDesk):
     """See the head of this file."""
 
     def routes(self) -> list[Route]:
+        one = "/api/exchanges/{vhost}/{name}"
         return [
             Route("/api/exchanges", {"GET": self.exchanges}),
             Route("/api/exchanges/{vhost}", {"GET": self.exchanges}),
-            Route("/api/exchanges/{vhost}/{name}", {"GET": self.exchange}),
-            Route("/api/bindings", {"GET": self.bindings}),
-            Route("/api/bindings/{vhost}", {"GET": self.bindings}),
+            Route(one, {"GET": self.exchange, "PUT": self.put, "DELETE": self.delete}),
         ]
 
     async def exchanges(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -33,17 +51,41 @@ class ExchangesApi(ListDesk):
         row = await self._on_loop(self._view.exchange_row, vhost, name)
         return json_response(ListQuery(request.query).project(row))
 
-    async def bindings(self, request: web.Request, visitor: Visitor) -> web.Response:
-        query = ListQuery(request.query)
-        view = self._view
-        rows: list[Row] = []
-        for vhost in await self.asked_vhosts(request, visitor):
-            queues = await self._on_loop(view.queue_names, vhost)
-            for part in slices(sorted(queues)):
-                rows += await self._on_loop(view.default_binding_rows, vhost, part)
-            exchanges = await self._on_loop(view.exchange_names, vhost)
-            for exchange in sorted(exchanges):
-                tokens = await self._on_loop(view.bindings_from, vhost, exchange)
-                for some in slices(tokens):
-                    rows += await self._on_loop(view.binding_rows, some)
-        return await self.answer_rows(query, rows, pageable=False)
+    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        asked = await json_body(request)
+        is_new = await self.change(self._declare, vhost, exchange_asked(request), asked, visitor)
+        return web.Response(status=201 if is_new else 204)
+
+    def _declare(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
+        found = self._broker.vhost(vhost)
+        is_new = name != "" and name not in found.exchanges
+        declaring.declare_exchange(
+            found,
+            self.rights(visitor, vhost),
+            name,
+            text("type", asked.get("type", "direct")),
+            flag(asked.get("durable", False)),
+            flag(asked.get("auto_delete", False)),
+            flag(asked.get("internal", False)),
+            arguments_in(asked),
+        )
+        return is_new
+
+    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        if_unused = flag(request.query.get("if-unused", False))
+        await self.change(self._delete, vhost, exchange_asked(request), visitor, if_unused)
+        return web.Response(status=204)
+
+    def _delete(self, vhost: str, name: str, visitor: Visitor, if_unused: bool) -> None:
+        found = self._broker.vhost(vhost)
+        if name != "" and name not in found.exchanges:
+            raise NotFound(f"no {found.exchange_text(name)}")
+        declaring.delete_exchange(found, self.rights(visitor, vhost), name, if_unused)
+
+
+def exchange_asked(request: web.Request) -> str:
+    """The name in the path, as the broker knows it."""
+    name = request.match_info["name"]
+    return "" if name == DEFAULT_EXCHANGE_IN_PATHS else name

@@ -3,8 +3,10 @@
 The server fills these in on the data loop (``server/watch``); ``view`` makes rows of them.
 """
 
+from concurrent.futures import Future
 from typing import NamedTuple
 
+from penstock.core.errors import BrokerError
 from penstock.core.message import Message
 from penstock.management.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
@@ -96,6 +98,77 @@ class OpenDelivery(NamedTuple):
     due_ms: int
 
 
+class AgentRefused(BrokerError):
+    """What an agent asked for ended its channel: AMQP's code, and what a client would be told."""
+
+    def __init__(self, code: int, told: str) -> None:
+        super().__init__(f"{code} {told}")
+        self.code = code
+        self.told = told
+
+
+class Got:
+    """A message that ``Agent.get`` took from a queue."""
+
+    def __init__(
+        self,
+        tag: int,
+        exchange: str,
+        routing_key: str,
+        redelivered: bool,
+        message_count: int,
+        properties: dict[str, object],
+        body: bytes,
+    ) -> None:
+        self.tag = tag
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.redelivered = redelivered
+        self.message_count = message_count
+        self.properties = properties
+        self.body = body
+
+
+class Agent:
+    """Publishes and gets for a user in a virtual host, by all rules that hold for clients.
+
+    Every method is called on the data loop and may raise ``AgentRefused``.
+    """
+
+    def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        properties: dict[str, object],
+        body: bytes,
+        now_ms: int,
+    ) -> "Future[bool]":
+        """Done when the message is safe; False = it led to no queue.
+
+        Raises Blocked, or PreconditionFailed when a queue has no room for it.
+        """
+        raise NotImplementedError
+
+    def get(self, queue: str, now_ms: int) -> Got | None:
+        """The first message, unsettled; None when there is none.
+
+        Raises HeadAway while it is on its way from the disk: ask again.
+        """
+        raise NotImplementedError
+
+    def accept(self, now_ms: int) -> None:
+        """Everything got so far is done with."""
+        raise NotImplementedError
+
+    def refuse(self, requeue: bool, now_ms: int) -> None:
+        """Everything got so far goes back, or dies."""
+        raise NotImplementedError
+
+    def leave(self, now_ms: int) -> None:
+        """That was all; what is unsettled goes back."""
+        raise NotImplementedError
+
+
 class Watch:
     """What the server tells about its sessions; it implements this, on the data loop.
 
@@ -129,6 +202,22 @@ class Watch:
 
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         """A message's properties that are set, and its body."""
+        raise NotImplementedError
+
+    def enter(self, user: str, vhost: str, now_ms: int) -> Agent:
+        """Somebody who publishes and gets for that user; raises AgentRefused."""
+        raise NotImplementedError
+
+    def close_some(self, vhost: str, at_most: int) -> bool:
+        """End connections to a virtual host that is being deleted; False when there are none."""
+        raise NotImplementedError
+
+    def cancelled(self, consumers: list[Consumer]) -> None:
+        """Tell them that their queue is gone."""
+        raise NotImplementedError
+
+    def when_safe(self, position: int) -> "Future[None]":
+        """Done when the journal is on disk up to there."""
         raise NotImplementedError
 
     def flow(self) -> dict[str, object]:

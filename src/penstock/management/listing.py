@@ -24,9 +24,9 @@ SortKey = tuple[int, float, str]
 
 
 class BadQuery(Exception):
-    """A query string that asks for nonsense; ``error`` and ``reason`` go into the answer."""
+    """A request that asks for nonsense; ``error`` and ``reason`` go into the answer."""
 
-    def __init__(self, error: str, reason: str) -> None:
+    def __init__(self, error: str, reason: str | list[str]) -> None:
         super().__init__(reason)
         self.error = error
         self.reason = reason

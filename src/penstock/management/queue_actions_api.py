@@ -1,11 +1,14 @@
 """What people do with one queue over HTTP: pause and resume it, look at messages where they lie.
 
     POST /api/queues/{vhost}/{name}/actions    {"action": "pause"} or {"action": "resume"}
+    POST /api/rebalance/queues                 nothing to do: all queues are on this node
     GET  /api/queues/{vhost}/{name}/messages   ?from=SEQ_ID&count=N&truncate=BYTES&encoding=auto
                                                &priority=P
 
 A paused queue takes messages and gives none, to consumers and to ``basic.get`` alike; a durable
-one stays paused over a restart.  Pausing wants the right to configure the queue.
+one stays paused over a restart.  Pausing wants the right to configure the queue.  The actions
+``sync`` and ``cancel_sync`` of RabbitMQ are about mirrors; a queue without them has nothing to
+synchronise, and they answer so, as RabbitMQ does.
 
 Looking takes nothing from the queue, marks nothing as redelivered, and wants the right to
 read.  ``from`` is a position (``seq_id``); without it the head of the queue.  A queue with
@@ -23,7 +26,15 @@ from penstock.backing.interface import BackingQueue
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import REDELIVERED, Message
 from penstock.management.access import Visitor
-from penstock.management.desk import Desk, Route, json_body, json_response, now_ms
+from penstock.management.desk import (
+    Desk,
+    Route,
+    json_body,
+    json_response,
+    must_administrate,
+    now_ms,
+    required,
+)
 from penstock.management.listing import BadQuery
 from penstock.management.rows import Row, jsonable
 
@@ -44,17 +55,28 @@ class QueueActionsApi(Desk):
         return [
             Route(queue + "/actions", {"POST": self.act}),
             Route(queue + "/messages", {"GET": self.messages}),
+            Route("/api/rebalance/queues", {"POST": self.rebalance}),
         ]
 
     async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost, name = _queue_asked(request, visitor)
         if not visitor.may_configure(vhost, name):
             raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
-        action = (await json_body(request)).get("action")
+        (action,) = required(await json_body(request), "action")
+        if action in ("sync", "cancel_sync"):
+            await self._on_loop(self._queue_there, vhost, name)
+            return web.Response(status=204)
         if action not in ("pause", "resume"):
-            raise BadQuery("bad_request", f"unknown_action: {action}; known: pause, resume")
+            raise BadQuery("bad_request", ["unknown", str(action)])
         await self.change(self._pause, vhost, name, action == "pause")
         return web.Response(status=204)
+
+    async def rebalance(self, _request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        return web.Response(status=204)
+
+    def _queue_there(self, vhost: str, name: str) -> None:
+        self._broker.vhost(vhost).queue(name)
 
     def _pause(self, vhost: str, name: str, paused: bool) -> None:
         self.admin().pause_queue(vhost, name, paused, now_ms())

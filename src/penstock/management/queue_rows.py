@@ -93,6 +93,15 @@ class QueueRows(Rows):
                 rows.extend(self._consumer_rows(queue))
         return rows
 
+    def consumer_rows_of(self, vhost: str, names: Sequence[str], channel: str) -> list[Row]:
+        """Those of a channel, as far as they are on these queues."""
+        found: list[Row] = []
+        for row in self.consumer_rows(vhost, names):
+            details = row["channel_details"]
+            if isinstance(details, dict) and details.get("name") == channel:
+                found.append(row)
+        return found
+
     def _consumer_rows(self, queue: Queue) -> list[Row]:
         return [
             {

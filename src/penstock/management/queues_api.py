@@ -1,12 +1,28 @@
-"""Queues over HTTP: lists, one of them, purging."""
+"""Queues over HTTP: lists, one of them, declaring, deleting, purging.
 
-from typing import Final
+    GET         /api/queues    /api/queues/{vhost}    /api/queues/detailed
+    GET         /api/queues/{vhost}/{name}
+    PUT         ...            durable, auto_delete, arguments; as AMQP declares
+    DELETE      ...            ?if-empty=true  ?if-unused=true
+    DELETE      /api/queues/{vhost}/{name}/contents
+
+Nobody's connection is behind a request, so ``exclusive`` has no meaning here.
+"""
+
+from typing import Any, Final
 
 from aiohttp import web
 
-from penstock.core.errors import AccessRefused
+from penstock.broker import declaring
 from penstock.management.access import Visitor
-from penstock.management.desk import Route, json_response
+from penstock.management.desk import (
+    Route,
+    arguments_in,
+    flag,
+    json_body,
+    json_response,
+    now_ms,
+)
 from penstock.management.listing import ListQuery
 from penstock.management.lists import ListDesk
 
@@ -28,11 +44,13 @@ class QueuesApi(ListDesk):
     """See the head of this file."""
 
     def routes(self) -> list[Route]:
+        one = "/api/queues/{vhost}/{name}"
         return [
             Route("/api/queues", {"GET": self.queues}),
+            Route("/api/queues/detailed", {"GET": self.queues}),
             Route("/api/queues/{vhost}", {"GET": self.queues}),
-            Route("/api/queues/{vhost}/{name}", {"GET": self.queue}),
-            Route("/api/queues/{vhost}/{name}/contents", {"DELETE": self.purge}),
+            Route(one, {"GET": self.queue, "PUT": self.put, "DELETE": self.delete}),
+            Route(one + "/contents", {"DELETE": self.purge}),
         ]
 
     async def queues(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -51,10 +69,50 @@ class QueuesApi(ListDesk):
         row = await self._on_loop(self._view.queue_row, vhost, name)
         return json_response(ListQuery(request.query).project(row))
 
+    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        asked = await json_body(request)
+        name = request.match_info["name"]
+        is_new = await self.change(self._declare, vhost, name, asked, visitor)
+        return web.Response(status=201 if is_new else 204)
+
+    def _declare(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
+        found = self._broker.vhost(vhost)
+        is_new = name not in found.queues
+        declaring.declare_queue(
+            found,
+            self.rights(visitor, vhost),
+            name,
+            flag(asked.get("durable", False)),
+            None,
+            flag(asked.get("auto_delete", False)),
+            arguments_in(asked),
+            now_ms(),
+        )
+        return is_new
+
+    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        if_empty = flag(request.query.get("if-empty", False))
+        if_unused = flag(request.query.get("if-unused", False))
+        name = request.match_info["name"]
+        await self.change(self._delete, vhost, name, visitor, if_unused, if_empty)
+        return web.Response(status=204)
+
+    def _delete(
+        self, vhost: str, name: str, visitor: Visitor, if_unused: bool, if_empty: bool
+    ) -> None:
+        found = self._broker.vhost(vhost)
+        found.queue(name)
+        rights = self.rights(visitor, vhost)
+        _, lost = declaring.delete_queue(found, rights, name, None, if_unused, if_empty)
+        self._view.watch.cancelled(lost)
+
     async def purge(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
-        name = request.match_info["name"]
-        if not visitor.may_read(vhost, name):
-            raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
-        await self._on_loop(self._view.purge_queue, vhost, name)
+        await self.change(self._purge, vhost, request.match_info["name"], visitor)
         return web.Response(status=204)
+
+    def _purge(self, vhost: str, name: str, visitor: Visitor) -> None:
+        self.rights(visitor, vhost).read("queue", name)
+        self._view.purge_queue(vhost, name)

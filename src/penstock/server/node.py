@@ -164,9 +164,9 @@ class Node:
         )
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
-        sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
-        sessions.recovered(time.time_ns() // 1_000_000)
-        self.loop = Loop(self.turn, sessions, settings.handshake_timeout_ms)
+        self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
+        self.sessions.recovered(time.time_ns() // 1_000_000)
+        self.loop = Loop(self.turn, self.sessions, settings.handshake_timeout_ms)
         self.events = self._event_collector()
         self.doors = Doors(self.loop, settings, self.tls)
         self.ending = Ending(self.loop, settings.stop_timeout_s)
@@ -260,7 +260,7 @@ class Node:
 
         settings = self.settings
         listeners = self.doors.open()
-        watch = NodeWatch(self.loop)
+        watch = NodeWatch(self.loop, self.sessions)
         view = BrokerView(self.broker, watch, self.name, self.opening)
         self.broker.node_name = self.name
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms)

@@ -10,47 +10,21 @@ import time
 from concurrent.futures import Future
 from typing import Final, cast
 
-from mypy_extensions import i64
-
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.rights import Rights
 from penstock.broker.topics import Channel, Topic, exchange_name, is_name, queue_name
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import PERSISTENT, Message
+from penstock.server.disk_waiters import DiskWaiters
 from penstock.server.nsq_answers import Refused
 from penstock.server.nsq_shared import NsqShared
-from penstock.server.session import Session
 from penstock.server.turn import Turn
 from penstock.wire.nsq.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
 from penstock.wire.nsq.ids import SUFFIXES
 
 EVERYTHING: Final = ".*"
 """The pattern of a user who may configure whatever there is."""
-
-
-class DiskWaiters(Session):
-    """Answers that wait for the journal; to the turn it is a session that has confirms to come."""
-
-    def __init__(self, turn: Turn) -> None:
-        super().__init__(turn.flow.book)
-        self._turn = turn
-        self._waiting: list[tuple[i64, Future[None]]] = []  # positions ascend
-
-    def wait(self, position: i64) -> Future[None]:
-        """Done when the journal is on disk up to there."""
-        future: Future[None] = Future()
-        self._waiting.append((position, future))
-        self.awaiting_disk = True
-        self._turn.fed(self)
-        return future
-
-    def confirm(self, durable_position: i64) -> None:
-        done = [one for one in self._waiting if one[0] <= durable_position]
-        self._waiting = self._waiting[len(done) :]
-        self.awaiting_disk = len(self._waiting) > 0
-        for _, future in done:
-            future.set_result(None)
 
 
 class Desk:

@@ -138,6 +138,11 @@ class RangeSession(Session):
         entered(self._broker.events, self, user, vhost, "ranges")
         return self._peer
 
+    @property
+    def vhost_name(self) -> str:
+        """Empty before it has logged in."""
+        return "" if self._peer is None else self._peer[1].name
+
     def peer(self) -> tuple[User, Vhost]:
         if self._peer is None:
             raise MalformedFrame("OPEN or LOGIN comes first")

@@ -89,6 +89,13 @@ class Sessions:
         name = f"{peer[0]}:{peer[1]}"
         if login:
             logger.info("connection %s: its certificate names user '%s'", name, login)
+        return self._amqp(name, is_loopback, now_ms, login)
+
+    def inside(self, user: str, now_ms: int) -> AmqpSession:
+        """One without a socket, for somebody who has logged in elsewhere already."""
+        return self._amqp(f"of '{user}' over HTTP", True, now_ms, user)
+
+    def _amqp(self, name: str, is_loopback: bool, now_ms: int, login: str | None) -> AmqpSession:
         return AmqpSession(
             self._broker,
             self._limits,

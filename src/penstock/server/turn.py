@@ -173,6 +173,10 @@ class Turn:
         stalled = self._committer.stalled
         return stalled if stalled != "" else self._worker.stalled
 
+    def durable_position(self) -> i64:
+        """As far as the journal is on disk."""
+        return self._engine.journal.durable_position
+
     def _commit(self, now_ms: i64) -> None:
         """Pass on what was journalled: at once while nothing is under way, else in full groups."""
         engine = self._engine

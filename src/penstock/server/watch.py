@@ -4,10 +4,12 @@ Runs on the data loop, for management's requests only.  The tokens are the loop'
 connections; one that has closed since is described as None.
 """
 
+from concurrent.futures import Future
 from typing import Final, cast
 
 from penstock.core.message import Message
 from penstock.management.facts import (
+    Agent,
     ChannelFacts,
     ConnectionFacts,
     ListenerFacts,
@@ -19,15 +21,20 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.server import nsq_watch
 from penstock.server.amqp_channel import AmqpChannel
+from penstock.server.amqp_opening import RUNNING
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.amqp_watch import open_deliveries
 from penstock.server.connection import Connection
+from penstock.server.disk_waiters import DiskWaiters
 from penstock.server.flow_chain import chain_row
 from penstock.server.flow_view import flow_row
+from penstock.server.insider import Insider
 from penstock.server.loop import Loop
 from penstock.server.nsq_session import NsqSession
+from penstock.server.range_session import RangeSession
 from penstock.server.secure_socket import SecureSocket
-from penstock.server.session import Subscriber
+from penstock.server.session import Session, Subscriber
+from penstock.server.sessions import Sessions
 from penstock.wire.amqp.properties import body_of, decode_properties
 
 PROTOCOL: Final = "AMQP 0-9-1"
@@ -36,8 +43,10 @@ PROTOCOL: Final = "AMQP 0-9-1"
 class NodeWatch(Watch):
     """The connections of one loop."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, sessions: Sessions) -> None:
         self._loop = loop
+        self._sessions = sessions
+        self._waiters = DiskWaiters(loop.turn)
 
     def sessions(self) -> list[object]:
         return list(self._loop.connections.values())
@@ -123,6 +132,37 @@ class NodeWatch(Watch):
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         return decode_properties(message.content).as_dict(), body_of(message.content)
 
+    def enter(self, user: str, vhost: str, now_ms: int) -> Agent:
+        session = self._sessions.inside(user, now_ms)
+        return Insider(session, self._loop.turn, vhost, now_ms)
+
+    def close_some(self, vhost: str, at_most: int) -> bool:
+        found = False
+        for connection in self._loop.connections.values():
+            session = connection.session
+            if session is None or session.closed or _vhost_name(session) != vhost:
+                continue
+            found = True
+            if isinstance(session, AmqpSession):
+                session.force_close(f"vhost '{vhost}' is deleted")
+            else:
+                session.shut_down()
+            self._loop.turn.touch(session)
+            at_most -= 1
+            if at_most == 0:
+                break
+        return found
+
+    def cancelled(self, consumers: list[Consumer]) -> None:
+        self._loop.turn.cancelled(consumers)
+
+    def when_safe(self, position: int) -> Future[None]:
+        if position <= self._loop.turn.durable_position():
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        return self._waiters.wait(position)
+
     def flow(self) -> dict[str, object]:
         return flow_row(self._loop)
 
@@ -139,6 +179,15 @@ class NodeWatch(Watch):
             publishers_wait=turn.publishers_wait(),
             reason=turn.blocked_reason(),
         )
+
+
+def _vhost_name(session: Session) -> str | None:
+    """Where somebody is at work; None = nowhere, not yet or not any more."""
+    if isinstance(session, AmqpSession):
+        return session.link.vhost.name if session.state == RUNNING else None
+    if isinstance(session, NsqSession | RangeSession):
+        return session.vhost_name or None
+    return None
 
 
 def _is_entered(connection: Connection) -> bool:

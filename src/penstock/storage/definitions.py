@@ -385,6 +385,10 @@ class Definitions:
             break
         return len(self._departures.below) > 0
 
+    def is_sweeping(self, vhost: str) -> bool:
+        """Has it bindings of what was deleted?"""
+        return any(departure[1] == vhost for departure in self._departures.below)
+
     def put_binding(self, binding: BindingRecord) -> None:
         assert binding.destination_type in ("queue", "exchange")
         self._change(

@@ -1,0 +1,218 @@
+"""Publishing and getting over HTTP, by an agent for whom all rules of AMQP hold.
+
+    POST /api/exchanges/{vhost}/{name}/publish   properties, routing_key, payload, payload_encoding
+    POST /api/queues/{vhost}/{name}/get          count, ackmode, encoding, truncate
+
+A publish is answered when the message is as safe as a confirm promises, with ``{"routed": …}``:
+whether some queue took it.  While publishers are blocked it is refused with 503.
+
+``payload_encoding`` is ``string`` or ``base64``, ``encoding`` ``auto`` or ``base64``.  ``ackmode``
+says what becomes of what was got: ``ack_requeue_false`` (gone), ``ack_requeue_true`` and
+``reject_requeue_true`` (back to its place), ``reject_requeue_false`` (rejected: a dead letter).
+"""
+
+import asyncio
+import base64
+import binascii
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from aiohttp import web
+
+from penstock.core.errors import AccessRefused
+from penstock.management.access import Visitor
+from penstock.management.desk import (
+    Desk,
+    NotThere,
+    Route,
+    flag,
+    json_body,
+    json_response,
+    now_ms,
+    number,
+    required,
+    text,
+)
+from penstock.management.exchanges_api import exchange_asked
+from penstock.management.facts import Agent, AgentRefused, Got
+from penstock.management.listing import BadQuery
+from penstock.management.rows import Row, jsonable
+from penstock.queues.queue import HeadAway
+
+DURABLE_S: Final = 30.0
+"""How long a publish may wait for the disk."""
+HEAD_S: Final = 5.0
+"""And a get for a message that is on its way from there."""
+HEAD_WAIT_S: Final = 0.002
+GOT_AT_ONCE: Final = 64
+GOT_BYTES_AT_ONCE: Final = 1024 * 1024
+"""Messages of one visit to the data loop."""
+COUNT_MAX: Final = 100_000
+NOT_FOUND: Final = 404
+ACCESS_REFUSED: Final = 403
+"""As AMQP says them."""
+NUMBERS: Final = ("delivery_mode", "priority", "timestamp")
+TEXTS: Final = (
+    *("content_type", "content_encoding", "correlation_id", "reply_to", "expiration"),
+    *("message_id", "type", "user_id", "app_id", "cluster_id"),
+)
+ACKMODES: Final = (
+    "ack_requeue_false",
+    "ack_requeue_true",
+    "reject_requeue_false",
+    "reject_requeue_true",
+)
+
+
+class MessagesApi(Desk):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/exchanges/{vhost}/{name}/publish", {"POST": self.publish}),
+            Route("/api/queues/{vhost}/{name}/get", {"POST": self.get}),
+        ]
+
+    @contextlib.asynccontextmanager
+    async def _agent(self, visitor: Visitor, vhost: str) -> AsyncIterator[Agent]:
+        agent = await self._on_loop(self._view.watch.enter, visitor.name, vhost, now_ms())
+        try:
+            yield agent
+        finally:
+            await self._on_loop(agent.leave, now_ms())
+
+    # -- publishing --------------------------------------------------------------------------
+
+    async def publish(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost, exchange = request.match_info["vhost"], exchange_asked(request)
+        await self.must_be_there(vhost, visitor)
+        asked = await json_body(request)
+        key, properties, payload, encoding = required(
+            asked, "routing_key", "properties", "payload", "payload_encoding"
+        )
+        properties = _properties(properties)
+        body = _body(payload, encoding)
+        async with self._agent(visitor, vhost) as agent, asyncio.timeout(DURABLE_S):
+            routed = await self._on_loop(
+                agent.publish, exchange, text("routing_key", key), properties, body, now_ms()
+            )
+            answer = await asyncio.wrap_future(routed)
+        return json_response({"routed": answer})
+
+    # -- getting -----------------------------------------------------------------------------
+
+    async def get(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost, name = request.match_info["vhost"], request.match_info["name"]
+        await self.must_be_there(vhost, visitor)
+        asked = await json_body(request)
+        if "ackmode" not in asked and "requeue" in asked:  # as it was asked before 3.7
+            asked["ackmode"] = f"ack_requeue_{str(flag(asked['requeue'])).lower()}"
+        ackmode, count, encoding = required(asked, "ackmode", "count", "encoding")
+        if ackmode not in ACKMODES:
+            raise BadQuery("bad_request", f"unknown ackmode {ackmode}; {', '.join(ACKMODES)}")
+        if encoding not in ("auto", "base64"):
+            raise BadQuery("bad_request", "Unsupported encoding. Please use auto or base64.")
+        cut = number(asked["truncate"]) if "truncate" in asked else None
+        rest = min(number(count), COUNT_MAX)
+        rows: list[Row] = []
+        async with self._agent(visitor, vhost) as agent, _told():
+            while rest > 0:
+                some = await self._get_some(agent, name, rest)
+                rest -= len(some)
+                rows += [_row(one, encoding, cut) for one in some]
+                if not some:
+                    break
+            if ackmode == "ack_requeue_false":
+                await self._on_loop(agent.accept, now_ms())
+            else:
+                await self._on_loop(agent.refuse, ackmode.endswith("true"), now_ms())
+        return json_response(rows)
+
+    async def _get_some(self, agent: Agent, queue: str, count: int) -> list[Got]:
+        """At least one, unless the queue is empty."""
+        async with asyncio.timeout(HEAD_S):
+            while True:
+                found = await self._on_loop(_get_at_once, agent, queue, count)
+                if found is not None:
+                    return found
+                await asyncio.sleep(HEAD_WAIT_S)
+
+
+@contextlib.asynccontextmanager
+async def _told() -> AsyncIterator[None]:
+    """Answers as RabbitMQ's to what an agent was told while getting."""
+    try:
+        yield
+    except AgentRefused as error:
+        if error.code == NOT_FOUND:
+            raise NotThere(error.told) from error
+        if error.code == ACCESS_REFUSED:
+            raise AccessRefused(error.told) from error
+        raise
+
+
+def _get_at_once(agent: Agent, queue: str, count: int) -> list[Got] | None:
+    """None: there are some, but on their way from the disk."""
+    found: list[Got] = []
+    size = 0
+    while len(found) < min(count, GOT_AT_ONCE) and size < GOT_BYTES_AT_ONCE:
+        try:
+            got = agent.get(queue, now_ms())
+        except HeadAway:
+            return found or None
+        if got is None:
+            break
+        size += len(got.body)
+        found.append(got)
+    return found
+
+
+def _properties(given: Any) -> dict[str, Any]:
+    """Of the right types; an empty table may be spelt as an empty list."""
+    if given in ([], ""):
+        return {}
+    if not isinstance(given, dict):
+        raise BadQuery("bad_request", f"properties are no object: {given}")
+    for name, value in given.items():
+        if name in NUMBERS and (isinstance(value, bool) or not isinstance(value, int)):
+            raise BadQuery("bad_request", ["not_int", name])
+        if name == "headers" and not isinstance(value, dict):
+            raise BadQuery("bad_request", ["not_table", name])
+        if name in TEXTS and not isinstance(value, str):
+            raise BadQuery("bad_request", ["not_string", name])
+    return given
+
+
+def _body(payload: Any, encoding: Any) -> bytes:
+    if encoding not in ("string", "base64"):
+        raise BadQuery("bad_request", ["unsupported_encoding", str(encoding)])
+    if encoding == "string":
+        return text("payload", payload).encode("utf-8", "surrogateescape")
+    try:
+        return base64.b64decode(text("payload", payload), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadQuery("bad_request", ["not_base64", str(payload)]) from error
+
+
+def _row(got: Got, encoding: str, cut: int | None) -> Row:
+    payload, used = spelt(got.body if cut is None else got.body[:cut], encoding)
+    return {
+        "payload_bytes": len(got.body),
+        "redelivered": got.redelivered,
+        "exchange": got.exchange,
+        "routing_key": got.routing_key,
+        "message_count": got.message_count,
+        # An empty table is an empty list here, as everywhere in Erlang.
+        "properties": jsonable(got.properties) if got.properties else [],
+        "payload": payload,
+        "payload_encoding": used,
+    }
+
+
+def spelt(body: bytes, encoding: str) -> tuple[str, str]:
+    """A payload as JSON can hold it, and how: what is no text is base64."""
+    if encoding == "auto":
+        with contextlib.suppress(UnicodeDecodeError):
+            return body.decode(), "string"
+    return base64.b64encode(body).decode(), "base64"
