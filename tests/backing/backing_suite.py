@@ -383,6 +383,18 @@ class BackingMachine(RuleBasedStateMachine):
         seq_ids = sorted(data.draw(some, "seq_ids"))
         assert queue.backing.drop_some(seq_ids) == queue.model.drop_some(seq_ids)
 
+    @rule(at=QUEUES, data=st.data())
+    def take_chosen(self, at: int, data: st.DataObject) -> None:
+        queue = self.queues[at]
+        known = [entry.seq_id for entry in queue.model.everything()]
+        if not known:
+            return
+        seq_ids = sorted(data.draw(st.lists(st.sampled_from(known), unique=True), "seq_ids"))
+        in_delta = queue.backing.delta_count
+        found = queue.backing.take_chosen(0, seq_ids)
+        self.note("taken from delta", in_delta - queue.backing.delta_count)
+        queue.took_chosen(seq_ids, found)
+
     def seq_ids(self, queue: Judged, least: int) -> st.SearchStrategy[int]:
         """From below the first that there is up to behind the last."""
         first = min((entry.seq_id for entry in queue.model.everything()), default=0)

@@ -85,6 +85,13 @@ class Judged:
             assert entry.agrees_with(self.backing.whole(one))
             self.dying[int(one.seq_id)] = one
 
+    def took_chosen(self, seq_ids: list[int], found: list[Message]) -> None:
+        expected = self.model.take_chosen(seq_ids)
+        assert [int(one.seq_id) for one in found] == [entry.seq_id for entry in expected]
+        for one, entry in zip(found, expected, strict=True):
+            assert entry.agrees_with(self.backing.whole(one))
+            self.dying[int(one.seq_id)] = one
+
     def bury(self, seq_ids: list[int]) -> None:
         messages = [self.dying.pop(seq_id) for seq_id in seq_ids]
         self.backing.ack(messages)

@@ -211,6 +211,12 @@ class ModelQueue:
         self.dying[seq_id] = entry
         return entry
 
+    def take_chosen(self, seq_ids: list[int]) -> list[Entry]:
+        """Taken out from anywhere, never to be ready again in this life."""
+        found = [self.ready.pop(seq_id) for seq_id in seq_ids if seq_id in self.ready]
+        self.dying.update({entry.seq_id: entry for entry in found})
+        return found
+
     def bury(self, seq_ids: list[int]) -> None:
         for seq_id in seq_ids:
             self.taken_until_ms.pop(seq_id, None)

@@ -192,6 +192,9 @@ class DeduplicatingBacking(BackingQueue):
                 self._forget(place)
         return count
 
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        return self._handed_out(self._within.take_chosen(priority, seq_ids))
+
     def _forget_ready(self, below: i64) -> None:
         for place in list(self._places):
             if place >> 8 < below and place not in self._out:

@@ -25,7 +25,7 @@ from mypy_extensions import i64
 from penstock.backing.deferrals import Deferred
 from penstock.backing.delaying import DelayedMessages
 from penstock.backing.ending import expired_at_head
-from penstock.backing.runs import Run
+from penstock.backing.runs import Run, ascending
 from penstock.core.message import INDEXED, Message
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.queue_index import QueueIndex
@@ -274,17 +274,21 @@ class ExpiringMessages(DelayedMessages):
 
     def _take_from_read(self, messages: list[Message], now_ms: i64, found: list[Message]) -> None:
         taken: list[Message] = []
-        ram_bytes: i64 = 0
-        size: i64 = 0
         for message in messages:
             if self._is_over(message, now_ms):
                 taken.append(message)
-                size += message.size
-                ram_bytes += len(message.content)
             elif 0 < message.expires_at_ms < self._segment_soonest_ms:
                 self._segment_soonest_ms = message.expires_at_ms
-        if not taken:
-            return
+        if taken:
+            self._take_out_of_delta(taken, found)
+
+    def _take_out_of_delta(self, taken: list[Message], found: list[Message]) -> None:
+        """These were just read from its segments."""
+        ram_bytes: i64 = 0
+        size: i64 = 0
+        for message in taken:
+            size += message.size
+            ram_bytes += len(message.content)
         self._read = None  # what is under way would bring them again
         self.delta_count -= len(taken)
         self.delta_bytes -= size
@@ -299,6 +303,10 @@ class ExpiringMessages(DelayedMessages):
             return left
         taken: list[Message] = []
         left = self._filter(self.tail, now_ms, max_messages - len(found), left, taken)
+        self._take_out_of_tail(taken, found)
+        return left
+
+    def _take_out_of_tail(self, taken: list[Message], found: list[Message]) -> None:
         size: i64 = 0
         for message in taken:
             size += message.size
@@ -311,7 +319,6 @@ class ExpiringMessages(DelayedMessages):
             self.delta_end = self.tail.last().seq_id + 1
         self._hold_dying(taken)
         found.extend(taken)
-        return left
 
     def _close_ranks(self) -> None:
         """A sweep may empty what otherwise empties last."""
@@ -320,6 +327,48 @@ class ExpiringMessages(DelayedMessages):
             self.q3.append_all(self.q2.take_all())
         if self.q3.count() == 0 and self.delta_count == 0 and self.q4.count() > 0:
             self.q4.append_all(self.q1.take_all())
+
+    # -- chosen ones -------------------------------------------------------------------------
+
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        """Held as what is dying: of delta the blocks that hold them are read, here and now."""
+        found: list[Message] = []
+        if len(seq_ids) == 0:
+            return found
+        for run in [self.q4, self.q3, self.q2, self.q1]:
+            taken = run.take_chosen(seq_ids)
+            if taken:
+                self._leave_ready(taken)
+                self._hold_dying(taken)
+                found.extend(taken)
+        if self.delta_count > 0:
+            self._take_out_of_tail(self.tail.take_chosen(seq_ids), found)
+            self._take_chosen_delta(seq_ids, found)
+        self._close_ranks()
+        self.look_ahead()
+        return ascending(found)
+
+    def _take_chosen_delta(self, seq_ids: list[int], found: list[Message]) -> None:
+        index = self.index
+        if index is None:
+            return
+        chosen = set(seq_ids)
+        end = self.delta_end
+        upto = self.delta_start
+        for seq_id in seq_ids:
+            if seq_id < upto or seq_id >= end:
+                continue  # of a block that has been read, or not in delta
+            job = index.plan_read(seq_id, end, 1)
+            if job is None:
+                return
+            upto = job.upto
+            run_job(job, self._engine.files)
+            self.looked_bytes += job.size
+            if self._failed(job):
+                return
+            taken = [one for one in self._decode(job) if int(one.seq_id) in chosen]
+            if taken:
+                self._take_out_of_delta(taken, found)
 
     # -- the end -----------------------------------------------------------------------------
 

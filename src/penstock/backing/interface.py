@@ -174,6 +174,14 @@ class BackingQueue:
         """Acknowledge those that are ready of ascending ``seq_ids``; returns how many."""
         raise NotImplementedError
 
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        """Those that are ready of ascending ``seq_ids``, where that priority is numbered.
+
+        Each wants an ``ack``; its content may rest on disk (``whole``).  None of them comes back
+        but by a crash.
+        """
+        raise NotImplementedError
+
     def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
         """How many of these, at least one, ``drop_some`` takes with so many reads of the disk."""
         return len(seq_ids)

@@ -281,6 +281,12 @@ class PriorityBacking(BackingQueue):
     def drop_some(self, seq_ids: list[int]) -> i64:
         raise _no_positions()
 
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        taken = self._parts[priority].take_chosen(0, seq_ids)
+        for message in taken:  # the disk does not know it, and ``ack`` asks
+            message.flags = (message.flags & ~PRIORITY_MASK) | (priority << PRIORITY_SHIFT)
+        return taken
+
     def check(self) -> None:
         """Assert R1, and what every part promises."""
         assert self._used == sorted(set(self._used), reverse=True), "R1"

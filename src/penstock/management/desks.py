@@ -9,6 +9,7 @@ from penstock.management.desk import Desk
 from penstock.management.exchanges_api import ExchangesApi
 from penstock.management.limits_api import LimitsApi
 from penstock.management.live_api import LiveApi
+from penstock.management.message_actions_api import MessageActionsApi
 from penstock.management.messages_api import MessagesApi
 from penstock.management.operating_api import OperatingApi
 from penstock.management.overview_api import OverviewApi
@@ -39,4 +40,5 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     ViewsApi,
     SearchApi,
     OperatingApi,
+    MessageActionsApi,
 )

@@ -3,23 +3,28 @@
     GET  /api/vhosts/{vhost}
     PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],
                                  "tracing": true or false}
+    DELETE                       with everything in it; its connections are closed
 
 ``PUT`` makes a virtual host that is not there (201) and changes one that is (204); what the body
 does not name stays as it is.  Only administrators may.  Nobody has permissions in a new one.
 ``tracing`` switches the firehose, until the node ends or is told otherwise.
 """
 
+import asyncio
 from typing import Final
 
 from aiohttp import web
 
 from penstock.broker.definitions_json import tags_in
+from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.errors import AccessRefused, PreconditionFailed
 from penstock.management.access import Visitor
 from penstock.management.desk import Route, flag, json_body, json_response, must_administrate
 from penstock.management.listing import BadQuery, ListQuery
 from penstock.management.lists import ListDesk
 
+STEP_PAUSE_S: Final = 0.001
+"""Between two slices of a removal others have the data loop for so long."""
 KNOWN: Final = ("description", "tags", "tracing", "default_queue_type")
 
 
@@ -29,7 +34,7 @@ class VhostsApi(ListDesk):
     def routes(self) -> list[Route]:
         return [
             Route("/api/vhosts", {"GET": self.vhosts}),
-            Route("/api/vhosts/{vhost}", {"GET": self.get, "PUT": self.put}),
+            Route("/api/vhosts/{vhost}", {"GET": self.get, "PUT": self.put, "DELETE": self.delete}),
         ]
 
     async def vhosts(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -60,6 +65,26 @@ class VhostsApi(ListDesk):
         _check(asked)
         is_new = await self.change(self._put, request.match_info["vhost"], asked)
         return web.Response(status=201 if is_new else 204)
+
+    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+        """Returns when it is gone, with everything in it."""
+        must_administrate(visitor)
+        removal = await self._on_loop(self._remove, request.match_info["vhost"])
+        while True:
+            if await self._on_loop(self._step, removal):
+                break
+            await asyncio.sleep(STEP_PAUSE_S)
+        await self.change(len, "")
+        return web.Response(status=204)
+
+    def _remove(self, name: str) -> VhostRemoval:
+        watch = self._view.watch
+        return VhostRemoval(self._broker, self._broker.vhost(name), watch.close_some)
+
+    def _step(self, removal: VhostRemoval) -> bool:
+        done, lost = removal.step()
+        self._view.watch.cancelled(lost)
+        return done
 
     def _put(self, name: str, asked: dict[str, object]) -> bool:
         admin = self.admin()

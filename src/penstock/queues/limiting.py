@@ -19,7 +19,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN
+from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from penstock.core.message import (
     ATTEMPTS_MAX,
     ONE_ATTEMPT,
@@ -157,6 +157,19 @@ class LimitedMessages:
         if limits.max_length_bytes >= 0:
             self._count_bodies(fetched, -1)
         return fetched
+
+    # -- chosen ones -----------------------------------------------------------------------
+
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        """Ready ones, out of the queue for good: who has taken them acknowledges, or buries."""
+        taken = self.backing.take_chosen(priority, seq_ids)
+        if self._counts_bodies():
+            self._count_bodies(taken, -1)
+        return taken
+
+    def bury(self, taken: list[Message]) -> None:
+        """Somebody has rejected what was taken."""
+        self._die(taken, REJECTED)
 
     # -- time ------------------------------------------------------------------------------
 

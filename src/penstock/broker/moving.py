@@ -1,0 +1,223 @@
+"""Chosen messages of a queue go elsewhere: moved, copied, retried, rejected or deleted by a person.
+
+In: places (``seq_id``) of messages that lie ready in a queue, and what is to become of them.
+Out: it has become of them, slice by slice, and ``Tally`` says of how many and what of the others,
+which stay where they are and as they are.
+
+    copy, move, retry   published where they are to go; ``Pouring`` knows how
+    move, retry         then they are out of the queue, held, and acknowledged when the publishes
+                        are on disk: a crash may double a message, never lose one
+    dead_letter         they die as if a consumer had rejected them
+    delete              acknowledged at once
+
+A slice does all of that within one turn, so no consumer gets what was chosen in between.  A
+message goes only if it leads somewhere: what would have no queue, or has no ``x-death`` to say
+where it came from (retry), or finds a queue full that refuses publishes, stays.
+"""
+
+from typing import Final, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.rights import Rights
+from penstock.broker.vhost import Vhost
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.message import STORED, Address, Message
+from penstock.queues.queue import Queue
+from penstock.queues.refusals import leased
+
+COPY, MOVE, RETRY = "copy", "move", "retry"
+DEAD_LETTER, DELETE = "dead_letter", "delete"
+ACTIONS: Final = (MOVE, COPY, DELETE, RETRY, DEAD_LETTER)
+
+SLICE_MESSAGES: Final = 256
+SLICE_BYTES: Final = 1024 * 1024
+SLICE_READS: Final = 8
+"""Chosen messages may lie far apart on disk: so many reads in one turn."""
+NAME_BYTES_MAX: Final = 255
+
+
+@final
+class Tally:
+    """What became of the chosen ones."""
+
+    def __init__(self) -> None:
+        self.done: int = 0
+        self.gone: int = 0  # not ready here: delivered, expired, deleted
+        self.unroutable: int = 0
+        self.without_death: int = 0  # never died, so there is nowhere to retry
+        self.full: int = 0
+        self.trouble: str = ""  # why those in ``full`` found no room
+        self.position: int = 0  # of the journal that makes it safe
+
+
+@final
+class Errand:
+    """What one user wants done with messages of one queue; raises a ``BrokerError`` if not his."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        rights: Rights,
+        vhost: Vhost,
+        queue: Queue,
+        priority: int,
+        action: str,
+        target: tuple[str, str] | None,
+    ) -> None:
+        """``target``: exchange and routing key, for copy and move."""
+        assert action in ACTIONS
+        assert (target is not None) == (action in (COPY, MOVE))
+        self.tally = Tally()
+        self._broker = broker
+        self._rights = rights
+        self._vhost = vhost
+        self._queue = queue
+        self._priority = priority
+        self._action = action
+        self._target = target
+        rights.read("queue", queue.name)
+        queue.check_owner(None)
+        if queue.is_leased and action != COPY:
+            raise leased(queue.name, queue.vhost)
+        if priority >= len(queue.backing.parts()):
+            raise PreconditionFailed(f"{vhost.queue_text(queue.name)} has no priority {priority}")
+        if action == DEAD_LETTER and not queue.limits.buries:
+            raise PreconditionFailed(
+                f"{vhost.queue_text(queue.name)} has no dead letter exchange: its messages have"
+                " nowhere to go when they are rejected"
+            )
+        if target is not None:
+            self._may_publish(*target)
+
+    def _may_publish(self, exchange: str, key: str) -> None:
+        """Raises NotFound or AccessRefused."""
+        found = None if exchange == "" else self._vhost.exchange(exchange)
+        if found is not None and found.internal:
+            text = self._vhost.exchange_text(exchange)
+            raise AccessRefused(f"cannot publish to internal {text}")
+        self._rights.publish(found, exchange, key)
+
+    # -- a slice -----------------------------------------------------------------------------
+
+    def step(self, seq_ids: list[int], now_ms: int) -> list[int]:
+        """Do it with the first of these, which ascend; returns the others."""
+        if self._queue.deleted:
+            raise NotFound(f"no {self._vhost.queue_text(self._queue.name)}")
+        part = self._queue.backing.parts()[self._priority]
+        few = seq_ids[:SLICE_MESSAGES]
+        few = few[: int(part.few_reads(few, SLICE_READS))]
+        journal = self._broker.engine.journal
+        if self._action in (DELETE, DEAD_LETTER):
+            self._take_away(few)
+        else:
+            few = self._publish(few, now_ms)
+        self.tally.position = int(journal.position)
+        return seq_ids[len(few) :]
+
+    def _take_away(self, seq_ids: list[int]) -> None:
+        queue = self._queue
+        taken = queue.take_chosen(self._priority, seq_ids)
+        self.tally.done += len(taken)
+        self.tally.gone += len(seq_ids) - len(taken)
+        if self._action == DELETE:
+            queue.backing.ack(taken)
+        else:
+            queue.bury(taken)
+            queue.wake()  # so that they are buried in this turn
+
+    def _publish(self, seq_ids: list[int], now_ms: int) -> list[int]:
+        """Returns those of them that were looked at."""
+        messages, seq_ids = self._read(seq_ids)
+        self.tally.gone += len(seq_ids) - len(messages)
+        letters = [(one, self._address_of(one)) for one in messages]  # judged before any goes
+        poured = [
+            int(message.seq_id)
+            for message, address in letters
+            if address is not None and self._pour(message, address, now_ms)
+        ]
+        self.tally.done += len(poured)
+        if self._action != COPY and poured:
+            taken = self._queue.take_chosen(self._priority, poured)
+            position = self._broker.engine.journal.position
+            self._broker.dead_letters.settle_later(position, self._queue, taken)
+        return seq_ids
+
+    def _read(self, seq_ids: list[int]) -> tuple[list[Message], list[int]]:
+        """Those that are here, with their contents, and how far that went."""
+        part = self._queue.backing.parts()[self._priority]
+        found: list[Message] = []
+        size = 0
+        looked_at = 0
+        for start, end in _runs(seq_ids):
+            at = start
+            while at < end and size < SLICE_BYTES:
+                some = part.read_range(at, end, end - at, SLICE_BYTES - size)
+                found += some
+                size += sum(int(one.size) for one in some)
+                at = int(some[-1].seq_id) + 1 if some else end
+            looked_at += at - start
+            if at < end:
+                break
+        return found, seq_ids[:looked_at]
+
+    def _pour(self, message: Message, address: Address, now_ms: int) -> bool:
+        """Publish a copy of it; False when it stays."""
+        tally, pouring = self.tally, self._broker.staging.pouring
+        # Without the mark of the store: the copy's content is stored anew, if it is large.
+        copy = Message(message.content, address.wire, message.flags & ~STORED, 0)
+        if not self._leads_somewhere(address, copy):
+            tally.unroutable += 1
+            return False
+        if pouring.pour(self._vhost, [copy], now_ms, False) == 0:
+            tally.full += 1
+            tally.trouble = pouring.trouble()
+            return False
+        return True
+
+    def _leads_somewhere(self, address: Address, copy: Message) -> bool:
+        try:
+            return self._broker.staging.pouring.leads_somewhere(self._vhost, address, [copy])
+        except (NotFound, AccessRefused):
+            return False  # the exchange is gone, or internal
+
+    def _address_of(self, message: Message) -> Address | None:
+        """Where it is to go; raises AccessRefused when the user may not publish there."""
+        target = self._target or self._origin(message)
+        if target is None:
+            self.tally.without_death += 1
+            return None
+        if self._action == RETRY:
+            exchange, key = target
+            self._rights.publish(self._vhost.exchanges.get(exchange), exchange, key)
+        wire = _short(target[0]) + _short(target[1])
+        return self._broker.staging.pouring.address(self._vhost, wire)
+
+    def _origin(self, message: Message) -> tuple[str, str] | None:
+        """Where it was published before it died last."""
+        deaths = self._broker.header_reader.read(message, "x-death")
+        death = deaths[0] if isinstance(deaths, list) and deaths else None
+        if not isinstance(death, dict):
+            return None
+        exchange, keys = death.get("exchange"), death.get("routing-keys")
+        key = keys[0] if isinstance(keys, list) and keys else None
+        if not isinstance(exchange, str) or not isinstance(key, str):
+            return None
+        return exchange, key
+
+
+def _runs(seq_ids: list[int]) -> list[tuple[int, int]]:
+    """First place, and the one behind the last, of each run without a hole."""
+    runs: list[tuple[int, int]] = []
+    for seq_id in seq_ids:
+        if runs and runs[-1][1] == seq_id:
+            runs[-1] = (runs[-1][0], seq_id + 1)
+        else:
+            runs.append((seq_id, seq_id + 1))
+    return runs
+
+
+def _short(name: str) -> bytes:
+    data = name.encode("utf-8", "surrogateescape")
+    if len(data) > NAME_BYTES_MAX:
+        raise PreconditionFailed(f"'{name}' has {len(data)} bytes, at most 255 are possible")
+    return bytes([len(data)]) + data

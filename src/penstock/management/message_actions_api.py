@@ -1,0 +1,130 @@
+"""What people do with messages they have chosen in a queue; the others stay where they are.
+
+    POST /api/queues/{vhost}/{name}/messages/actions
+         {"action": "move", "seq_ids": [4, 7], "queue": "other"}
+
+    move, copy   to ``queue``, or to ``exchange`` with ``routing_key``
+    delete
+    retry        to the exchange and with the routing key of the newest death in ``x-death``
+    dead_letter  as if a consumer had rejected it
+
+``seq_ids`` are places as ``…/messages`` shows them; in a queue with priorities ``priority`` says
+which of them is meant (0 without it).  Answered when all of it is on disk, with how many are
+``done`` and why others stayed: ``gone`` (not ready there any more), ``unroutable``,
+``without_death`` (nowhere to retry), ``full`` (a queue that refuses publishes, see ``trouble``).
+
+Wants the right to read the queue, and what publishing there would want.
+"""
+
+import asyncio
+from concurrent.futures import Future
+from typing import Any, Final
+
+from aiohttp import web
+
+from penstock.broker.moving import ACTIONS, COPY, MOVE, RETRY, Errand
+from penstock.core.errors import Blocked
+from penstock.management.access import Visitor
+from penstock.management.desk import (
+    Desk,
+    Route,
+    json_body,
+    json_response,
+    now_ms,
+    number,
+    required,
+    text,
+)
+from penstock.management.listing import BadQuery
+from penstock.management.rows import DEFAULT_EXCHANGE_IN_PATHS, Row
+
+CHOSEN_MAX: Final = 20_000
+SEQ_ID_MAX: Final = 1 << 62
+DURABLE_S: Final = 30.0
+"""How long the disk may take."""
+
+
+class MessageActionsApi(Desk):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        path = "/api/queues/{vhost}/{name}/messages/actions"
+        return [Route(path, {"POST": self.act})]
+
+    async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost, name = request.match_info["vhost"], request.match_info["name"]
+        await self.must_be_there(vhost, visitor)
+        asked = await json_body(request)
+        action, chosen = required(asked, "action", "seq_ids")
+        if action not in ACTIONS:
+            raise BadQuery("bad_request", f"unknown action {action}; known: {', '.join(ACTIONS)}")
+        left = _places(chosen)
+        priority = number(asked.get("priority", 0))
+        target = _target(asked) if action in (COPY, MOVE) else None
+        errand = await self._on_loop(
+            self._begin, visitor, vhost, name, max(priority, 0), action, target
+        )
+        while left:
+            left = await self._on_loop(errand.step, left, now_ms())
+        await self._on_disk(errand)
+        return json_response(_row(errand))
+
+    def _begin(
+        self,
+        visitor: Visitor,
+        vhost: str,
+        name: str,
+        priority: int,
+        action: str,
+        target: tuple[str, str] | None,
+    ) -> Errand:
+        found = self._broker.vhost(vhost)
+        blocked = self._broker.admission.reason(vhost)
+        if blocked and action in (MOVE, COPY, RETRY):
+            raise Blocked(blocked)
+        queue = found.queue(name)
+        rights = self.rights(visitor, vhost)
+        return Errand(self._broker, rights, found, queue, priority, action, target)
+
+    async def _on_disk(self, errand: Errand) -> None:
+        """What was published, and then that the originals are gone."""
+        async with asyncio.timeout(DURABLE_S):
+            await asyncio.wrap_future(await self._on_loop(self._when_safe, errand))
+            await asyncio.wrap_future(await self._on_loop(self._when_safe, None))
+
+    def _when_safe(self, errand: Errand | None) -> "Future[None]":
+        journal = self._broker.engine.journal
+        position = int(journal.position) if errand is None else errand.tally.position
+        return self._view.watch.when_safe(position)
+
+
+def _places(chosen: Any) -> list[int]:
+    if not isinstance(chosen, list) or not 1 <= len(chosen) <= CHOSEN_MAX:
+        raise BadQuery("bad_request", f"seq_ids: a list of 1 to {CHOSEN_MAX} numbers")
+    places = {number(one) for one in chosen}
+    if min(places) < 0 or max(places) > SEQ_ID_MAX:
+        raise BadQuery("bad_request", f"seq_ids: numbers from 0 to {SEQ_ID_MAX}")
+    return sorted(places)
+
+
+def _target(asked: dict[str, Any]) -> tuple[str, str]:
+    """Exchange and routing key."""
+    if ("queue" in asked) == ("exchange" in asked):
+        raise BadQuery("bad_request", "say where to: a queue, or an exchange and a routing_key")
+    if "queue" in asked:
+        return "", text("queue", asked["queue"])
+    exchange = text("exchange", asked["exchange"])
+    key = text("routing_key", asked.get("routing_key", ""))
+    return "" if exchange == DEFAULT_EXCHANGE_IN_PATHS else exchange, key
+
+
+def _row(errand: Errand) -> Row:
+    tally = errand.tally
+    return {
+        "done": tally.done,
+        "gone": tally.gone,
+        "unroutable": tally.unroutable,
+        "without_death": tally.without_death,
+        "full": tally.full,
+        "trouble": tally.trouble,
+    }

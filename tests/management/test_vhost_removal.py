@@ -1,0 +1,110 @@
+"""A virtual host is deleted over HTTP with everything in it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.exceptions import ConnectionClosedByBroker, ProbableAccessDeniedError
+
+from penstock.broker.administration import Administration
+from penstock.broker.policies import Policy
+from penstock.core.settings import load_settings
+from penstock.server.node import Node
+from tests.management.conftest import Served
+
+V = "/api/vhosts/gone"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Served]:
+    running = Served(tmp_path)
+    assert running.request("PUT", V, b"{}").status == 201
+    administrator = running.node.broker.users.users["guest"]
+    everything = (".*", ".*", ".*")
+    running.on_loop(lambda: administrator.vhosts.__setitem__("gone", everything))
+    yield running
+    if not running.node.loop.stopping:
+        running.stop()
+
+
+def connect(served: Served, vhost: str) -> Any:
+    parameters = pika.ConnectionParameters("127.0.0.1", served.amqp_port, vhost, heartbeat=0)
+    return pika.BlockingConnection(parameters)
+
+
+def told(connection: Any) -> tuple[int, str]:
+    """How the broker ended it."""
+    with pytest.raises(ConnectionClosedByBroker) as closed:
+        while True:
+            connection.process_data_events(10)
+    return closed.value.reply_code, closed.value.reply_text
+
+
+def delete(served: Served) -> int:
+    return served.request("DELETE", V).status
+
+
+def fill(served: Served) -> Any:
+    """Some of everything; returns the connection that made it."""
+    connection = connect(served, "gone")
+    channel = connection.channel()
+    channel.confirm_delivery()
+    for number in range(120):
+        name = f"q{number}"
+        channel.queue_declare(name, durable=number % 2 == 0)
+        channel.exchange_declare(f"x{number}", "topic", durable=number % 3 == 0)
+        channel.queue_bind(name, f"x{number}", "#")
+        channel.basic_publish(f"x{number}", "k", b"m", pika.BasicProperties(delivery_mode=2))
+    channel.basic_consume("q1", lambda *_: None)
+    policy = Policy("p", ".*", "all", 0, {"max-length": 9})
+    served.on_loop(lambda: Administration(served.node.broker, 16).put_policy("gone", policy, 0))
+    return connection
+
+
+def test_everything_in_it_goes_and_nothing_else(node: Served, tmp_path: Path) -> None:
+    stays = connect(node, "/")
+    stays.channel().queue_declare("stays", durable=True)
+    goes = fill(node)
+    assert delete(node) == 204
+    assert told(goes) == (320, "CONNECTION_FORCED - vhost 'gone' is deleted")
+    assert node.request("GET", V).status == 404
+    assert delete(node) == 404
+    assert [row["name"] for row in node.get("/api/queues")] == ["stays"]
+    stays.channel().queue_declare("stays", passive=True)
+    stays.close()
+    kept = node.node.definitions.load()
+    assert {one.name for one in kept.vhosts} == {"/"}
+    for records in (kept.queues, kept.exchanges, kept.bindings, kept.permissions, kept.policies):
+        assert {one.vhost for one in records} <= {"/"}  # type: ignore[attr-defined]
+
+
+def test_nobody_comes_in_any_more(node: Served) -> None:
+    assert delete(node) == 204
+    with pytest.raises((ProbableAccessDeniedError, ConnectionClosedByBroker)):
+        connect(node, "gone")
+
+
+def test_a_new_one_of_that_name_is_empty(node: Served) -> None:
+    goes = fill(node)
+    assert delete(node) == 204
+    told(goes)
+    assert node.request("PUT", V, b"{}").status == 201
+    everything = (".*", ".*", ".*")
+    user = node.node.broker.users.users["guest"]
+    node.on_loop(lambda: user.vhosts.__setitem__("gone", everything))
+    assert node.get("/api/queues/gone") == []
+    assert len(node.get("/api/exchanges/gone")) == 7
+
+
+def test_it_is_gone_after_a_start(node: Served, tmp_path: Path) -> None:
+    goes = fill(node)
+    assert delete(node) == 204
+    told(goes)
+    node.stop()
+    again = Node(load_settings(None, {}, {"data_dir": str(tmp_path)}))
+    assert set(again.broker.vhosts) == {"/"}
+    again._close()
