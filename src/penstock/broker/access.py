@@ -68,24 +68,30 @@ class UserRegistry:
 
     def __init__(self, loopback_users: list[str]) -> None:
         self.users: dict[str, User] = {}
+        self.attempt_count: i64 = 0  # log-ins, those that failed among them
+        self.failed_count: i64 = 0
         self._loopback_users = loopback_users
+
+    def forget_attempts(self) -> None:
+        self.attempt_count = 0
+        self.failed_count = 0
 
     def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
         """Raises AccessRefused; the text never says which of name and password was wrong."""
         user = self.users.get(name)
-        if user is None or not user.has_password(password):
-            raise AccessRefused("Login was refused")
-        self._check_place(name, peer_is_loopback)
-        return user
+        known = user is not None and user.has_password(password)
+        return self._judged(user if known else None, peer_is_loopback)
 
     def trust(self, name: str, peer_is_loopback: bool) -> User:
         """Somebody else has made sure who it is; raises AccessRefused all the same."""
-        user = self.users.get(name)
+        return self._judged(self.users.get(name), peer_is_loopback)
+
+    def _judged(self, user: User | None, peer_is_loopback: bool) -> User:
+        """None = it is nobody whom we know."""
+        self.attempt_count += 1
+        if user is not None and (peer_is_loopback or user.name not in self._loopback_users):
+            return user
+        self.failed_count += 1
         if user is None:
             raise AccessRefused("Login was refused")
-        self._check_place(name, peer_is_loopback)
-        return user
-
-    def _check_place(self, name: str, peer_is_loopback: bool) -> None:
-        if name in self._loopback_users and not peer_is_loopback:
-            raise AccessRefused(f"user '{name}' can only log in via localhost")
+        raise AccessRefused(f"user '{user.name}' can only log in via localhost")

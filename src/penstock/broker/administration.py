@@ -1,4 +1,4 @@
-"""Changes an administrator makes: users, permissions, virtual hosts, limits, policies.
+"""Changes an administrator makes: users, permissions, virtual hosts, limits, policies, parameters.
 
 In: what somebody with the right to do so asks for.  Out: the broker goes by it from now on, and the
 definitions keep it; or a refusal (NotFound, PreconditionFailed, NotImplementedYet) and nothing has
@@ -19,6 +19,7 @@ from penstock.broker.budget import BUDGET_LIMITS
 from penstock.broker.policies import Policy, check_policy
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.storage.definition_parameters import delete_global_parameter, put_global_parameter
 from penstock.storage.definition_records import (
     PermissionRecord,
     PolicyRecord,
@@ -27,6 +28,9 @@ from penstock.storage.definition_records import (
     VhostRecord,
 )
 
+CLUSTER_NAME: Final = "cluster_name"
+CLUSTER_ID: Final = "internal_cluster_id"
+"""Global parameters that the node itself goes by; the second is made once and stays."""
 VHOST_LIMITS: Final = ("max-connections", "max-queues", *BUDGET_LIMITS)
 USER_LIMITS: Final = ("max-connections", "max-channels")
 LIMIT_MAX: Final = 2**31 - 1
@@ -38,6 +42,12 @@ def limits_of(vhost: Vhost) -> dict[str, int]:
     limits = {"max-connections": int(vhost.max_connections), "max-queues": int(vhost.max_queues)}
     limits.update(vhost.budget.limits())
     return {name: value for name, value in limits.items() if value > NO_LIMIT}
+
+
+def user_limits_of(user: User) -> dict[str, int]:
+    """Those that are set."""
+    values = (int(user.max_connections), int(user.max_channels))
+    return {name: n for name, n in zip(USER_LIMITS, values, strict=True) if n > int(NO_LIMIT)}
 
 
 def check_pattern(pattern: str) -> None:
@@ -93,6 +103,17 @@ class Administration:
             user.tags = tags
         self._broker.definitions.put_user(UserRecord(name, password_hash, hashing, tags))
 
+    def delete_user(self, name: str) -> None:
+        """With the user's rights: sessions that are there may do nothing more."""
+        user = self.user(name)
+        del self._broker.users.users[name]
+        user.vhosts.clear()
+        user.topics.clear()
+        user.tags = []
+        for vhost in self._broker.vhosts.values():
+            vhost.epoch += 1
+        self._broker.definitions.delete_user(name)
+
     def put_permission(
         self, user_name: str, vhost_name: str, configure: str, write: str, read: str
     ) -> None:
@@ -105,6 +126,14 @@ class Administration:
         self._broker.definitions.put_permission(
             PermissionRecord(user_name, vhost_name, configure, write, read)
         )
+
+    def delete_permission(self, user_name: str, vhost_name: str) -> None:
+        """Whether there was one or not."""
+        user = self.user(user_name)
+        vhost = self._broker.vhost(vhost_name)
+        user.vhosts.pop(vhost_name, None)
+        vhost.epoch += 1
+        self._broker.definitions.delete_permission(user_name, vhost_name)
 
     def put_topic_permission(
         self, user_name: str, vhost_name: str, exchange: str, write: str, read: str
@@ -119,6 +148,15 @@ class Administration:
         self._broker.definitions.put_topic_permission(
             TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
         )
+
+    def delete_topic_permissions(self, user_name: str, vhost_name: str) -> None:
+        """For all exchanges of the virtual host, whether there were some or not."""
+        user = self.user(user_name)
+        vhost = self._broker.vhost(vhost_name)
+        for place in [place for place in user.topics if place[0] == vhost_name]:
+            del user.topics[place]
+        vhost.epoch += 1
+        self._broker.definitions.delete_topic_permissions(user_name, vhost_name)
 
     # -- virtual hosts ---------------------------------------------------------------------
 
@@ -201,6 +239,25 @@ class Administration:
         del policies[name]
         vhost.policies_changed(now_ms)
         self._broker.definitions.delete_policy(vhost_name, _kind(operator), name)
+
+    # -- the node ------------------------------------------------------------------------
+
+    def put_global_parameter(self, name: str, value: object) -> None:
+        """Anything may be kept; of these values the node goes by its cluster's name only."""
+        if name == CLUSTER_ID and name in self._broker.global_parameters:
+            raise PreconditionFailed(f"{CLUSTER_ID} stays what it is")
+        if name == CLUSTER_NAME and not (isinstance(value, str) and value):
+            raise PreconditionFailed(f"{CLUSTER_NAME} should be a text, actually was {value!r}")
+        self._broker.global_parameters[name] = value
+        put_global_parameter(self._broker.definitions.change, name, value)
+
+    def delete_global_parameter(self, name: str) -> None:
+        if name not in self._broker.global_parameters:
+            raise NotFound(f"no global parameter '{name}'")
+        if name == CLUSTER_ID:
+            raise PreconditionFailed(f"{CLUSTER_ID} stays what it is")
+        del self._broker.global_parameters[name]
+        delete_global_parameter(self._broker.definitions.change, name)
 
 
 def _kind(operator: bool) -> str:

@@ -84,6 +84,7 @@ class Broker:
         engine.events = self.events
         self.pipelines = PipelineRegistry()
         self.node_name: str = ""
+        self.global_parameters: dict[str, object] = {}
         self.schedule = Schedule()
         self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries
         self.sweep = Sweep(definitions)
@@ -123,6 +124,8 @@ class Broker:
             vhost = self.add_vhost(vhost_record.name, vhost_record.segment_entries)
             vhost.description = vhost_record.description
             vhost.tags = vhost_record.tags
+        for parameter in topology.global_parameters:
+            self.global_parameters[parameter.name] = parameter.value
         for user_record in topology.users:
             self.users.users[user_record.name] = User(
                 user_record.name,

@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any, Final
 
 from penstock.broker.access import HASHING, NO_LIMIT, User, hash_password
-from penstock.broker.administration import Administration, limits_of
+from penstock.broker.administration import CLUSTER_ID, Administration, limits_of
 from penstock.broker.broker import Broker
 from penstock.broker.policies import Policy, check_key
 from penstock.broker.vhost import Vhost
@@ -67,7 +67,9 @@ def export_definitions(broker: Broker, dialect: str, version: str, vhost_name: s
         }
         exported |= _users(list(broker.users.users.values()))
         exported["vhosts"] = [_vhost(vhost) for vhost in vhosts]
-        exported["global_parameters"] = []
+        exported["global_parameters"] = [
+            {"name": name, "value": value} for name, value in broker.global_parameters.items()
+        ]
     changed: list[str] = []
     for section in OF_A_VHOST:
         exported[section] = []
@@ -273,7 +275,7 @@ class DefinitionsImport:
             elif section == "bindings":
                 self._binding(row)
             else:
-                raise NotImplementedYet("global parameters have no use here")
+                self._global_parameter(row)
         except BrokerError as error:
             self._leave_out(section, row, str(error))
 
@@ -329,6 +331,12 @@ class DefinitionsImport:
             self._admin.set_vhost_limits(self._vhost(row).name, limits)
         else:
             raise NotImplementedYet(f"component '{component}' has no use here")
+
+    def _global_parameter(self, row: Json) -> None:
+        name = _text(row, "name")
+        # A cluster keeps its identity, whatever definitions it takes.
+        if name != CLUSTER_ID:
+            self._admin.put_global_parameter(name, row.get("value"))
 
     def _put_policy(self, row: Json, rule: Json, now_ms: int, *, operator: bool) -> None:
         """``rule``: where pattern and definition stand."""

@@ -294,7 +294,7 @@ def check_key(key: str, value: object, operator: bool) -> None:
         raise NotImplementedYet(f"policy setting '{key}'")
     if key not in known:
         raise PreconditionFailed(
-            f'[{{<<"{key}">>,{_term(value)}}}] are not recognised policy settings'
+            f'[{{<<"{key}">>,{term(value)}}}] are not recognised policy settings'
         )
     _check_value(key, value)
 
@@ -309,10 +309,10 @@ def _check_value(key: str, value: object) -> None:
         words = _WORDS.get(key)
         good = isinstance(value, str) and (words is None or value in words)
     if not good:
-        raise PreconditionFailed(f"{_term(value)} is not a valid {_WHAT[key]}")
+        raise PreconditionFailed(f"{term(value)} is not a valid {_WHAT[key]}")
 
 
-def _term(value: object) -> str:
+def term(value: object) -> str:
     """As Erlang writes it, for the values JSON has."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -81,12 +81,23 @@ class ChannelFacts:
 
 
 class ListenerFacts:
-    """A socket that accepts clients."""
+    """A socket that accepts clients.
 
-    def __init__(self, protocol: str, host: str, port: int) -> None:
+    ``expiry_dates``: until when the certificates of a listener with TLS hold, in seconds since
+    1970, by the setting that names their file.
+    """
+
+    def __init__(
+        self,
+        protocol: str,
+        host: str,
+        port: int,
+        expiry_dates: dict[str, list[int]] | None = None,
+    ) -> None:
         self.protocol = protocol
         self.host = host
         self.port = port
+        self.expiry_dates = expiry_dates or {}
 
 
 class OpenDelivery(NamedTuple):

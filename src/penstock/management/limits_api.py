@@ -12,8 +12,7 @@ hosts they may enter, and their own.
 
 from aiohttp import web
 
-from penstock.broker.access import NO_LIMIT
-from penstock.broker.administration import USER_LIMITS, limits_of
+from penstock.broker.administration import limits_of, user_limits_of
 from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
 from penstock.management.desk import (
@@ -23,8 +22,8 @@ from penstock.management.desk import (
     json_body,
     json_response,
     must_administrate,
+    must_have,
 )
-from penstock.management.listing import BadQuery
 from penstock.management.rows import Row
 
 
@@ -71,15 +70,14 @@ class LimitsApi(Desk):
         user = self._broker.users.users.get(name)
         if user is None:
             raise NotFound(f"no user '{name}'")
-        return _set_ones(USER_LIMITS, (int(user.max_connections), int(user.max_channels)))
+        return user_limits_of(user)
 
     # -- changing ------------------------------------------------------------------------
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
         asked = await json_body(request)
-        if "value" not in asked:
-            raise BadQuery("bad_request", "[{key_missing,value}]")
+        must_have(asked, "value")
         return await self._change(request, asked["value"])
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -105,7 +103,3 @@ class LimitsApi(Desk):
             administration.set_vhost_limits(name, limits)
         else:
             administration.set_user_limits(name, limits)
-
-
-def _set_ones(names: tuple[str, ...], values: tuple[int, ...]) -> dict[str, int]:
-    return {name: value for name, value in zip(names, values, strict=True) if value > int(NO_LIMIT)}

@@ -3,7 +3,8 @@
 node.py            boot and shutdown in order
 loop.py            the event loop             turn.py       what happens between read and write
 listener.py        where clients come in      connection.py  a socket and its session
-secure_socket.py   TLS                        proxy_protocol.py, certificate.py
+secure_socket.py   TLS                        proxy_protocol.py, certificate.py,
+                                             certificate_dates.py
 committer.py       group commit in a thread   session.py    what the loop knows of a session
 sessions.py        who comes, and what they speak
 amqp_session.py    one connection             amqp_handshake.py, amqp_link.py

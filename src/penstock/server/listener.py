@@ -47,6 +47,7 @@ class Listener:
         self.sock = sock
         self.protocol = protocol or (AMQP if tls is None else AMQP_SSL)
         self._options = tls
+        self.expiry_dates = {} if tls is None else tls.expiry_dates
         self._proxied = proxied
         self._is_unix = sock.family == socket.AF_UNIX
         self._numbers = itertools.count(1)

@@ -28,6 +28,7 @@ from penstock import __version__
 from penstock.backing.factory import BackingMaker
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import HASHING, NO_LIMIT, hash_password
+from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.alarms import NO_PAGING
 from penstock.broker.broker import Broker
 from penstock.core import message
@@ -207,6 +208,7 @@ class Node:
         with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
             opening.run(progress.run, progress.say)
         self.broker.open(topology, now_ms, now_ms)
+        self._name_cluster()
         if self.settings.load_definitions:
             load_definitions(
                 self.settings.load_definitions,
@@ -222,6 +224,14 @@ class Node:
         cut = int(opening.bytes_cut)
         text += f", after a stop that was not clean ({int(opening.bytes_read) >> 20} MiB read)"
         return text + (f" ({cut} bytes of an unfinished write dropped)" if cut else "")
+
+    def _name_cluster(self) -> None:
+        """What tells this node's data from any other's is made once."""
+        if CLUSTER_ID not in self.broker.global_parameters:
+            identity = f"penstock-cluster-id-{secrets.token_urlsafe(16)}"
+            entries = self.settings.queue_index_segment_entries
+            Administration(self.broker, entries).put_global_parameter(CLUSTER_ID, identity)
+            self.definitions.commit()
 
     def _create_defaults(self) -> None:
         settings = self.settings
@@ -260,7 +270,9 @@ class Node:
 
         settings = self.settings
         listeners = self.doors.open()
+        nsq = self.nsq_services()
         watch = NodeWatch(self.loop, self.sessions)
+        watch.elsewhere = nsq.listeners
         view = BrokerView(self.broker, watch, self.name, self.opening)
         self.broker.node_name = self.name
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms)
@@ -274,7 +286,6 @@ class Node:
             Control(self.loop, self.doors, self.ending, self._logs),
         )
         http_port = management.start()
-        nsq = self.nsq_services()
         nsq.start()
         self._settle_memory()
         self.monitor.begin(_now_ms(), int(self.engine.ram.used_bytes()))

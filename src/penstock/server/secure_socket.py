@@ -25,6 +25,7 @@ from typing import Any, Final
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings
 from penstock.server.certificate import Subject, common_name, distinguished_name
+from penstock.server.certificate_dates import expiry_dates
 
 RECORD_BYTES: Final = 16 * 1024
 """What TLS encrypts in one go; larger pieces would only make its buffers grow."""
@@ -45,8 +46,11 @@ class TlsOptions:
         context: ssl.SSLContext,
         login_from: str,
         clock: Callable[[], float] = time.monotonic,
+        expiry_dates: dict[str, list[int]] | None = None,
     ) -> None:
+        """``expiry_dates``: of the certificates that were loaded, by their setting."""
         self.context = context
+        self.expiry_dates = expiry_dates or {}
         self.login_from = login_from
         self.clock = clock
         self._round_over_s = 0.0
@@ -236,7 +240,12 @@ def tls_options(settings: Settings) -> TlsOptions | None:
         for key in ("ssl_fail_if_no_peer_cert", "ssl_cert_login_from"):
             if settings.value_of(key):
                 raise SettingInvalid(f"{key} needs ssl_verify = 'verify_peer'")
-    return TlsOptions(context, settings.ssl_cert_login_from)
+    dates = {
+        key: expiry_dates(str(settings.value_of(f"ssl_{key}")))
+        for key in ("cacertfile", "certfile")
+        if settings.value_of(f"ssl_{key}")
+    }
+    return TlsOptions(context, settings.ssl_cert_login_from, expiry_dates=dates)
 
 
 def _refuse_half_of_it(settings: Settings) -> None:

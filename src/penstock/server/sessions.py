@@ -11,6 +11,7 @@ from base64 import urlsafe_b64encode
 from typing import Final
 
 from penstock import __version__
+from penstock.broker.administration import CLUSTER_NAME
 from penstock.broker.broker import Broker
 from penstock.core.settings import Settings
 from penstock.server.amqp_handshake import Limits
@@ -64,6 +65,7 @@ class Sessions:
             settings.max_message_size_bytes,
         )
         self._properties = server_properties()
+        self._unnamed = self._properties["cluster_name"]
 
     def recovered(self, now_ms: int) -> None:
         """The broker has its queues again, and nobody is there yet."""
@@ -96,6 +98,8 @@ class Sessions:
         return self._amqp(f"of '{user}' over HTTP", True, now_ms, user)
 
     def _amqp(self, name: str, is_loopback: bool, now_ms: int, login: str | None) -> AmqpSession:
+        named = self._broker.global_parameters.get(CLUSTER_NAME, self._unnamed)
+        self._properties["cluster_name"] = named
         return AmqpSession(
             self._broker,
             self._limits,

@@ -4,6 +4,7 @@ Runs on the data loop, for management's requests only.  The tokens are the loop'
 connections; one that has closed since is described as None.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, cast
 
@@ -42,6 +43,9 @@ PROTOCOL: Final = "AMQP 0-9-1"
 
 class NodeWatch(Watch):
     """The connections of one loop."""
+
+    elsewhere: Callable[[], list[tuple[str, str, int]]] = list
+    """Listeners that are not the loop's: protocol, host and port."""
 
     def __init__(self, loop: Loop, sessions: Sessions) -> None:
         self._loop = loop
@@ -125,9 +129,11 @@ class NodeWatch(Watch):
         return None if carrier is None else (carrier, int(subscriber.number))
 
     def listeners(self) -> list[ListenerFacts]:
-        return [
-            ListenerFacts(one.protocol, one.host, one.port) for one in self._loop.listeners.values()
+        own = [
+            ListenerFacts(one.protocol, one.host, one.port, one.expiry_dates)
+            for one in self._loop.listeners.values()
         ]
+        return own + [ListenerFacts(*one) for one in self.elsewhere()]
 
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         return decode_properties(message.content).as_dict(), body_of(message.content)

@@ -33,6 +33,7 @@ everything back.
     terms.py             how everything stood at a clean stop
     recovery.py          opens the engine on a data directory, and closes it
     definition_schema.py the tables of the entities, and upgrades of older ones
+    definition_parameters.py  named values of the whole node
     definition_staging.py  what is staged for batches, and what was decided about it
     definition_sweep.py  which bindings are dead, and how they go some at a time
     definition_values.py names and arguments in them

@@ -5,6 +5,7 @@ They carry values and decide nothing; who declares writes them, who starts reads
 
 from typing import Final
 
+from penstock.storage.definition_parameters import GlobalParameterRecord
 from penstock.storage.definition_staging import ProducerRecord, StagedSetRecord
 
 
@@ -196,6 +197,7 @@ class Topology:
     __slots__ = (
         "bindings",
         "exchanges",
+        "global_parameters",
         "limits",
         "permissions",
         "policies",
@@ -219,3 +221,4 @@ class Topology:
         self.bindings: list[BindingRecord] = []
         self.staged_sets: list[StagedSetRecord] = []
         self.staged_producers: list[ProducerRecord] = []
+        self.global_parameters: list[GlobalParameterRecord] = []

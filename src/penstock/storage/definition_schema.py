@@ -6,9 +6,10 @@ the old version, which is upgraded at the next start.
 
 from typing import Final
 
+from penstock.storage.definition_parameters import PARAMETERS
 from penstock.storage.definition_staging import STAGING
 
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 
 _LEAVING: Final = """
 CREATE TABLE leaving (
@@ -68,6 +69,7 @@ CREATE INDEX bindings_by_destination ON bindings (vhost, destination_type, desti
     + _LEAVING
     + _RANGE_READERS
     + STAGING
+    + PARAMETERS
 )
 
 UPGRADES: Final = {
@@ -79,5 +81,6 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
     3: "ALTER TABLE queues ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
     4: "ALTER TABLE bindings ADD COLUMN number INTEGER NOT NULL DEFAULT 0;" + _LEAVING,
     5: _RANGE_READERS + STAGING,
+    6: PARAMETERS,
 }
 """Version to the statements that make the next one of it."""

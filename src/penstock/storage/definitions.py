@@ -27,6 +27,7 @@ import sqlite3
 from typing import Final, final
 
 from penstock.core.errors import Corrupt
+from penstock.storage.definition_parameters import load_global_parameters
 from penstock.storage.definition_records import (
     BindingRecord,
     ExchangeRecord,
@@ -471,6 +472,7 @@ class Definitions:
             )
         topology.staged_sets = self.staging.load_sets()
         topology.staged_producers = self.staging.load_producers()
+        topology.global_parameters = load_global_parameters(self.rows)
         return topology
 
     def _load_rules(self, topology: Topology) -> None:
