@@ -247,10 +247,12 @@ def test_overview_adds_up(served: Served, client: pika.BlockingConnection) -> No
     assert after["listeners"] == [
         {
             "node": "penstock@test",
-            "protocol": "amqp",
+            "protocol": protocol,
             "ip_address": "127.0.0.1",
-            "port": served.amqp_port,
+            "port": port,
+            "socket_opts": {},
         }
+        for protocol, port in (("amqp", served.amqp_port), ("http", served.port))
     ]
     assert after["contexts"][0]["port"] == str(served.port)
     vhost = served.get("/api/vhosts")[0]

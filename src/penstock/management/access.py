@@ -16,6 +16,7 @@ from penstock.broker.access import User
 from penstock.broker.rights import covers
 
 MONITOR_TAGS: Final = frozenset({"administrator", "monitoring"})
+POLICY_TAGS: Final = frozenset({"administrator", "policymaker"})
 API_TAGS: Final = MONITOR_TAGS | {"management", "policymaker"}
 
 
@@ -34,6 +35,10 @@ class Visitor:
     @property
     def may_monitor(self) -> bool:
         return not MONITOR_TAGS.isdisjoint(self.tags)
+
+    @property
+    def may_make_policies(self) -> bool:
+        return not POLICY_TAGS.isdisjoint(self.tags)
 
     @property
     def is_administrator(self) -> bool:

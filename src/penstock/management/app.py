@@ -19,7 +19,7 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -28,11 +28,12 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 from aiohttp import web
 
 from penstock import __version__
+from penstock.broker.access import User
 from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound
 from penstock.management.access import Visitor, credentials, is_loopback
 from penstock.management.audit_lines import audit
 from penstock.management.control import NodeControl
-from penstock.management.desk import Context, Endpoint, NotThere, json_response
+from penstock.management.desk import Context, Endpoint, NotThere, Route, json_response
 from penstock.management.desks import DESKS
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
@@ -113,6 +114,7 @@ class ManagementServer:
     def set_ready(self, ready: bool) -> None:
         """What ``/healthz/ready`` says: may clients come?  Yes, until the broker drains."""
         self._ready = ready
+        self._context.is_serving = ready
 
     def stop(self) -> None:
         """Stop listening and wait for the thread; may be called twice, from any thread."""
@@ -147,6 +149,7 @@ class ManagementServer:
             {
                 "node": self._view.node_name,
                 "description": "Penstock Management",
+                "ssl_opts": [],
                 "path": "/",
                 "ip": self._bind,
                 "port": str(port),
@@ -167,23 +170,21 @@ class ManagementServer:
         application = web.Application(middlewares=[_errors_as_answers])
         application.on_response_prepare.append(_finish_headers)
         application.on_shutdown.append(self._close_desks)
-        for desk in self._desks:
-            for path, endpoints in desk.routes():
-                self._route(application, path, endpoints)
+        self._context.routes = [route for desk in self._desks for route in desk.routes()]
+        for route in self._context.routes:
+            self._route(application, route)
         UiFiles().add_routes(application.router)
         application.router.add_get("/healthz/live", self._live)
         application.router.add_get("/healthz/ready", self._is_ready)
         application.router.add_get("/healthz/startup", self._live)
         return application
 
-    def _route(
-        self, application: web.Application, path: str, endpoints: dict[str, Endpoint]
-    ) -> None:
+    def _route(self, application: web.Application, route: Route) -> None:
         """One path with and without a slash at its end, every method answered."""
-        handler = self._for_methods(endpoints)
-        application.router.add_route("*", path, handler)
-        if path != "/":
-            application.router.add_route("*", path + "/", handler)
+        handler = self._for_methods(route.endpoints, _nobody if route.is_open else self._visitor)
+        application.router.add_route("*", route.path, handler)
+        if route.path != "/":
+            application.router.add_route("*", route.path + "/", handler)
 
     async def _close_desks(self, _application: web.Application) -> None:
         for desk in self._desks:
@@ -198,7 +199,11 @@ class ManagementServer:
         asked._match_info = found  # noqa: SLF001 - as the dispatcher of aiohttp does
         return await _errors_as_answers(asked, found.handler)
 
-    def _for_methods(self, endpoints: dict[str, Endpoint]) -> Handler:
+    def _for_methods(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        who_asks: Callable[[web.Request], Awaitable[Visitor]],
+    ) -> Handler:
         reading = ["HEAD", "GET"] if "GET" in endpoints else []
         others = [method for method in endpoints if method != "GET"]
         allow = {"Allow": ", ".join([*reading, *others, "OPTIONS"])}
@@ -210,7 +215,7 @@ class ManagementServer:
             endpoint = endpoints.get(method)
             if endpoint is None:
                 return web.Response(status=405, headers=allow)
-            visitor = await self._visitor(request)
+            visitor = await who_asks(request)
             response = await endpoint(request, visitor)
             if method != "GET":
                 audit(request, visitor.name, response.status)
@@ -252,7 +257,16 @@ class ManagementServer:
         return visitor
 
     def _log_in(self, name: str, password: str, peer_is_loopback: bool) -> Visitor:
-        return Visitor(self._view.authenticate(name, password, peer_is_loopback))
+        counts = self._context.log_ins
+        counts.total += 1
+        counts.failed += 1
+        visitor = Visitor(self._view.authenticate(name, password, peer_is_loopback))
+        counts.failed -= 1
+        return visitor
+
+
+async def _nobody(_request: web.Request) -> Visitor:
+    return Visitor(User("", "", []))
 
 
 def _nothing() -> None:
@@ -273,7 +287,7 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
     except LoginFailed as error:
         return _login_failed(error)
     except BadQuery as error:
-        return _error(400, error.error, error.reason)
+        return _error(error.status, error.error, error.reason)
     except NotThere as error:
         return _error(404, "not_found", str(error))
     except NotFound:

@@ -1,5 +1,7 @@
 """``/api/definitions``: everything declared, as RabbitMQ's JSON, out and in; administrators only.
 
+The body of a POST is the JSON itself, or a form with a field ``file``, as browsers send it.
+
 An import is done on the data loop in slices, between which clients are served.  It answers 204
 when all was taken, as RabbitMQ does, and else 200 with ``{"left_out": [...]}``: what was not, and
 why.  It adds and changes; it removes nothing.
@@ -9,7 +11,7 @@ import json
 import secrets
 from typing import Final
 
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 from penstock.broker.access import SALT_BYTES
 from penstock.broker.definitions_json import DefinitionsImport, export_definitions
@@ -27,6 +29,8 @@ from penstock.management.desk import (
 )
 from penstock.management.listing import BadQuery
 
+TAG: Final = "definitions"
+FORM: Final = "multipart/form-data"
 STEPS: Final = 50
 """Rows per slice: a declared queue costs some tens of microseconds."""
 
@@ -37,8 +41,9 @@ class DefinitionsApi(Desk):
     def routes(self) -> list[Route]:
         endpoints: dict[str, Endpoint] = {"GET": self.export, "POST": self.take}
         return [
-            Route("/api/definitions", endpoints),
-            Route("/api/definitions/{vhost}", endpoints),
+            Route("/api/definitions", endpoints, "All that is declared, out and in", TAG),
+            Route("/api/definitions/{vhost}", endpoints, "Of one virtual host", TAG),
+            Route("/api/all-configuration", endpoints, "As definitions, by an old name", TAG),
         ]
 
     async def export(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -50,7 +55,7 @@ class DefinitionsApi(Desk):
 
     async def take(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor)
-        body = await request.clone(client_max_size=BODY_MAX_BYTES).read()
+        body = await _sent(request)
         try:
             definitions = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -74,6 +79,20 @@ class DefinitionsApi(Desk):
         if name and not await self._on_loop(self._broker.vhosts.__contains__, name):
             raise NotFound(f"vhost {name} not found")
         return name
+
+
+async def _sent(request: web.Request) -> bytes:
+    """The body, or the part ``file`` of a form, as a browser sends it."""
+    whole = request.clone(client_max_size=BODY_MAX_BYTES)
+    if request.content_type != FORM:
+        return await whole.read()
+    try:
+        async for part in await whole.multipart():
+            if isinstance(part, BodyPartReader) and part.name == "file":
+                return bytes(await part.read(decode=True))
+    except (ValueError, AssertionError) as error:
+        raise BadQuery("bad_request", "not_multipart") from error
+    raise BadQuery("bad_request", "the form has no field 'file'")
 
 
 def _salt() -> bytes:

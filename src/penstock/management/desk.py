@@ -10,7 +10,7 @@ when the change is on disk.
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
@@ -21,6 +21,7 @@ from penstock.broker.rights import Rights
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.management.access import Visitor
 from penstock.management.control import NodeControl
+from penstock.management.facts import ListenerFacts
 from penstock.management.listing import BadQuery
 from penstock.management.node_facts import NodeFacts
 from penstock.management.view import BrokerView
@@ -43,7 +44,13 @@ class Route(NamedTuple):
     """A path of the API, and who answers which method; HEAD and OPTIONS come by themselves."""
 
     path: str
-    endpoints: dict[str, Endpoint]
+    endpoints: Mapping[str, Endpoint]
+    summary: str = ""
+    """One line for the document of the API (``openapi``)."""
+    tag: str = ""
+    """Under what heading it stands there."""
+    is_open: bool = False
+    """Nobody is asked who they are: the visitor has no name and no rights."""
 
 
 class NotThere(NotFound):
@@ -56,6 +63,18 @@ class OnLoop(Protocol):
     def __call__(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]: ...
+
+
+class LogIns:
+    """How often somebody showed a name and a password, and was not let in."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.failed = 0
+
+    def forget(self) -> None:
+        self.total = 0
+        self.failed = 0
 
 
 class Context:
@@ -79,10 +98,29 @@ class Context:
         self.segment_entries = segment_entries
         self.contexts: list[dict[str, object]] = []  # set when the port is known
         self.answer_get: AnswerGet  # set by the server: what a GET would be answered
+        self.routes: list[Route] = []  # of all desks
+        self.is_serving = True  # until the broker drains
+        self.log_ins = LogIns()  # over HTTP; changed on the data loop
 
     @property
     def broker(self) -> Broker:
         return self.view.broker
+
+    def own_listeners(self) -> list[ListenerFacts]:
+        """Of this API; the port is known when it listens."""
+        return [
+            ListenerFacts("http", str(context["ip"]), int(str(context["port"])))
+            for context in self.contexts
+        ]
+
+    def must_be_us(self, node: str) -> None:
+        """Raises NotFound for the name of any other node.
+
+        Checks written for RabbitMQ spell the name themselves: rabbit@ and the host.
+        """
+        own = self.view.node_name
+        if node not in (own, "rabbit@" + own.partition("@")[2]):
+            raise NotFound(f"no node '{node}'")
 
     def administration(self) -> Administration:
         """For use on the data loop."""
@@ -137,6 +175,11 @@ def must_administrate(visitor: Visitor) -> None:
         raise AccessRefused("Not administrator user")
 
 
+def must_make_policies(visitor: Visitor) -> None:
+    if not visitor.may_make_policies:
+        raise AccessRefused("User not authorised to access object")
+
+
 def must_monitor(visitor: Visitor) -> None:
     if not visitor.may_monitor:
         raise AccessRefused("Not monitor user")
@@ -159,6 +202,13 @@ async def json_body(request: web.Request) -> dict[str, Any]:
     if not isinstance(asked, dict):
         raise BadQuery("bad_request", "not_json")
     return asked
+
+
+def must_have(asked: dict[str, Any], *keys: str) -> None:
+    """Raises BadQuery with RabbitMQ's words for the keys that are missing."""
+    missing = [f"{{key_missing,{key}}}" for key in keys if key not in asked]
+    if missing:
+        raise BadQuery("bad_request", f"[{','.join(missing)}]")
 
 
 def flag(value: object) -> bool:

@@ -17,7 +17,14 @@ from aiohttp import web
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.management.access import Visitor
 from penstock.management.desk import Desk, to_json
-from penstock.management.listing import ListQuery, SortKey, dig, sort_key, sorted_in_chunks
+from penstock.management.listing import (
+    BadQuery,
+    ListQuery,
+    SortKey,
+    dig,
+    sort_key,
+    sorted_in_chunks,
+)
 from penstock.management.rows import Row
 
 T = TypeVar("T")
@@ -43,6 +50,14 @@ class ListDesk(Desk):
         if not visitor.may_enter(name):
             raise AccessRefused("User not authorised to access virtual host")
         return [name]
+
+    async def changed_vhost(self, request: web.Request, visitor: Visitor) -> str:
+        """The one in the path, for what is put into it; RabbitMQ has other words for this."""
+        name = request.match_info["vhost"]
+        if not await self._on_loop(self._view.has_vhost, name):
+            raise BadQuery("not_found", "vhost_not_found", status=404)
+        await self.asked_vhosts(request, visitor)
+        return name
 
     async def pairs_of(
         self, vhosts: Sequence[str], names_of: Callable[[str], list[str]]

@@ -1,18 +1,17 @@
-"""The node over HTTP: who asks, the totals, the node, its storage and flow."""
+"""The node over HTTP: who asks, the totals, its storage and flow."""
 
-from typing import Final
+import platform
 
 from aiohttp import web
 
-from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
 from penstock.management.desk import DIALECT, Route, json_response, must_monitor
 from penstock.management.listing import ListQuery
 from penstock.management.lists import ListDesk, in_order
+from penstock.management.node_facts import RETENTION_S, exchange_type_rows, runtime_version
 from penstock.management.page import MAX_QUEUES, POLICY, status_page
 from penstock.management.rows import Row
-
-EXCHANGE_TYPES: Final = ("direct", "fanout", "headers", "topic", "x-consistent-hash")
+from penstock.management.view import listener_row
 
 
 class OverviewApi(ListDesk):
@@ -22,8 +21,6 @@ class OverviewApi(ListDesk):
         return [
             Route("/api/whoami", {"GET": self.whoami}),
             Route("/api/overview", {"GET": self.overview}),
-            Route("/api/nodes", {"GET": self.nodes}),
-            Route("/api/nodes/{node}", {"GET": self.node}),
             Route("/api/penstock/storage", {"GET": self.storage}),
             Route("/api/penstock/flow", {"GET": self.flow}),
             Route("/status", {"GET": self.page}),
@@ -52,9 +49,9 @@ class OverviewApi(ListDesk):
             "product_name": "Penstock",
             "product_version": self._context.version,
             "node": self._view.node_name,
-            "cluster_name": self._view.node_name,
+            "cluster_name": self._view.cluster_name(),
             "rates_mode": "none",
-            "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
+            **_about(),
             "queue_totals": {
                 "messages": ready + unacked,
                 "messages_ready": ready,
@@ -65,23 +62,10 @@ class OverviewApi(ListDesk):
             "message_stats": {},
         }
         if visitor.may_monitor:
-            row["listeners"] = await self._on_loop(self._view.listener_rows)
+            own = [listener_row(one, self._view.node_name) for one in self._context.own_listeners()]
+            row["listeners"] = await self._on_loop(self._view.listener_rows) + own
             row["contexts"] = self._context.contexts
         return json_response(query.project(row))
-
-    async def nodes(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
-        query = ListQuery(request.query)
-        return json_response([query.project(self._context.node.row())])
-
-    async def node(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
-        asked = request.match_info["node"]
-        # Checks written for RabbitMQ spell the name themselves: rabbit@ and the host.
-        alias = "rabbit@" + self._view.node_name.partition("@")[2]
-        if asked not in (self._view.node_name, alias):
-            raise NotFound(f"no node '{asked}'")
-        return json_response(ListQuery(request.query).project(self._context.node.row()))
 
     async def flow(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
@@ -103,3 +87,17 @@ class OverviewApi(ListDesk):
             content_type="text/html",
             headers={"Content-Security-Policy": POLICY},
         )
+
+
+def _about() -> Row:
+    """What does not change while the node runs; keys that tools look for are RabbitMQ's."""
+    return {
+        "erlang_version": platform.python_version(),
+        "erlang_full_version": runtime_version(),
+        "release_series_support_status": "supported",
+        "exchange_types": exchange_type_rows(),
+        "sample_retention_policies": RETENTION_S,
+        "statistics_db_event_queue": 0,
+        "disable_stats": False,
+        "enable_queue_totals": False,
+    }

@@ -6,7 +6,7 @@
     DELETE                       with everything in it; its connections are closed
 
 ``PUT`` makes a virtual host that is not there (201) and changes one that is (204); what the body
-does not name stays as it is.  Only administrators may.  Nobody has permissions in a new one.
+does not name stays as it is.  Only administrators may; who makes one may do everything in it.
 ``tracing`` switches the firehose, until the node ends or is told otherwise.
 """
 
@@ -25,7 +25,8 @@ from penstock.management.lists import ListDesk
 
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""
-KNOWN: Final = ("description", "tags", "tracing", "default_queue_type")
+KNOWN: Final = ("name", "description", "tags", "tracing", "default_queue_type")
+"""``name`` is in the path already; some clients say it twice."""
 
 
 class VhostsApi(ListDesk):
@@ -33,8 +34,13 @@ class VhostsApi(ListDesk):
 
     def routes(self) -> list[Route]:
         return [
-            Route("/api/vhosts", {"GET": self.vhosts}),
-            Route("/api/vhosts/{vhost}", {"GET": self.get, "PUT": self.put, "DELETE": self.delete}),
+            Route("/api/vhosts", {"GET": self.vhosts}, "All virtual hosts", "virtual hosts"),
+            Route(
+                "/api/vhosts/{vhost}",
+                {"GET": self.get, "PUT": self.put, "DELETE": self.delete},
+                "One virtual host",
+                "virtual hosts",
+            ),
         ]
 
     async def vhosts(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -57,13 +63,16 @@ class VhostsApi(ListDesk):
         row = await self._on_loop(self._view.vhost_row, name)
         if not (visitor.may_monitor or visitor.may_enter(name)):
             raise AccessRefused("User not authorised to access virtual host")
-        return json_response(row)
+        return json_response(ListQuery(request.query).project(row))
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
         asked = await json_body(request)
         _check(asked)
-        is_new = await self.change(self._put, request.match_info["vhost"], asked)
+        name = request.match_info["vhost"]
+        is_new = await self.change(self._put, name, asked)
+        if is_new:
+            await self.change(self._let_in, name, visitor.name)
         return web.Response(status=201 if is_new else 204)
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -101,6 +110,11 @@ class VhostsApi(ListDesk):
         if "tracing" in asked:
             admin.trace(name, on=flag(asked["tracing"]))
         return known is None
+
+    def _let_in(self, vhost: str, user: str) -> None:
+        """Not everybody who administrates is a user here."""
+        if user in self._broker.users.users:
+            self.admin().put_permission(user, vhost, ".*", ".*", ".*")
 
 
 def _check(asked: dict[str, object]) -> None:

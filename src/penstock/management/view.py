@@ -13,9 +13,11 @@ Sessions are the server's; ``facts`` has what it tells about them.
 from collections.abc import Sequence
 
 from penstock.broker.access import User
+from penstock.broker.administration import CLUSTER_NAME
 from penstock.management.alarms_view import alarms_row
 from penstock.management.client_rows import ClientRows
 from penstock.management.exchange_rows import ExchangeRows
+from penstock.management.facts import ListenerFacts
 from penstock.management.queue_rows import QueueRows
 from penstock.management.rows import Row
 from penstock.management.storage_view import files_row, storage_row
@@ -39,16 +41,15 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows):
         exchanges = sum(len(vhost.exchanges) + 1 for vhost in found)
         return exchanges, sum(len(vhost.queues) for vhost in found)
 
+    def listeners(self) -> list[ListenerFacts]:
+        """All but this API's own."""
+        return self._watch.listeners()
+
     def listener_rows(self) -> list[Row]:
-        return [
-            {
-                "node": self.node_name,
-                "protocol": listener.protocol,
-                "ip_address": listener.host,
-                "port": listener.port,
-            }
-            for listener in self._watch.listeners()
-        ]
+        return [listener_row(listener, self.node_name) for listener in self._watch.listeners()]
+
+    def cluster_name(self) -> str:
+        return str(self._broker.global_parameters.get(CLUSTER_NAME, self.node_name))
 
     def add_message_counts(self, vhost_name: str, names: Sequence[str], totals: list[int]) -> None:
         """Add ready, unacknowledged and consumers of these queues to the three ``totals``."""
@@ -94,4 +95,15 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows):
             "metadata": {"description": vhost.description, "tags": vhost.tags},
             "cluster_state": {self.node_name: "running"},
             "tracing": vhost.tracing,
+            "default_queue_type": "undefined",
         }
+
+
+def listener_row(listener: ListenerFacts, node_name: str) -> Row:
+    return {
+        "node": node_name,
+        "protocol": listener.protocol,
+        "ip_address": listener.host,
+        "port": listener.port,
+        "socket_opts": {},
+    }

@@ -1,0 +1,70 @@
+"""Nodes over HTTP, of which there is one so far; for the tags monitoring and administrator.
+
+    GET  /api/nodes
+    GET  /api/nodes/{node}            ?memory=true and ?binary=true add where its memory is
+    GET  /api/nodes/{node}/memory
+
+``rabbit@HOST`` is understood as the node's name.
+"""
+
+from typing import Final
+
+from aiohttp import web
+
+from penstock.broker.broker import Broker
+from penstock.management.access import Visitor
+from penstock.management.desk import Route, json_response, must_monitor
+from penstock.management.listing import ListQuery
+from penstock.management.lists import ListDesk
+from penstock.management.node_memory import binary_row, counted_bytes, memory_row
+from penstock.management.rows import Row
+
+TAG: Final = "nodes"
+
+
+class NodesApi(ListDesk):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/nodes", {"GET": self.nodes}, "All nodes", TAG),
+            Route("/api/nodes/{node}", {"GET": self.node}, "Process and machine of one node", TAG),
+            Route("/api/nodes/{node}/memory", {"GET": self.memory}, "Where its memory is", TAG),
+        ]
+
+    async def nodes(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        return json_response([ListQuery(request.query).project(await self._row())])
+
+    async def node(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        self._context.must_be_us(request.match_info["node"])
+        row = await self._row()
+        counted = await self._on_loop(counted_bytes, self._broker)
+        if request.query.get("memory") == "true":
+            row["memory"] = memory_row(counted, self._context.node.resident_bytes())
+        if request.query.get("binary") == "true":
+            row["binary"] = binary_row(counted)
+        return json_response(ListQuery(request.query).project(row))
+
+    async def memory(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        self._context.must_be_us(request.match_info["node"])
+        counted = await self._on_loop(counted_bytes, self._broker)
+        row: Row = {"memory": memory_row(counted, self._context.node.resident_bytes())}
+        return json_response(ListQuery(request.query).project(row))
+
+    async def _row(self) -> Row:
+        row = self._context.node.row()
+        row["contexts"] = self._context.contexts
+        row.update(await self._on_loop(_from_broker, self._broker))
+        return row
+
+
+def _from_broker(broker: Broker) -> Row:
+    """For use on the data loop."""
+    stores = (broker.engine.store, broker.engine.transient_store)
+    return {
+        "sockets_used": int(broker.connection_count),
+        "msg_store_write_count": sum(one.statistics()["messages_written"] for one in stores),
+    }
