@@ -1,4 +1,4 @@
-"""What goes on in the broker while somebody looks: clients, growing queues, one drained."""
+"""What goes on in the broker while somebody looks: two clients, queues that grow."""
 
 from __future__ import annotations
 

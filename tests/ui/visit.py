@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page
 
 WAIT_MS = 8000
 VIOLATIONS = """
@@ -22,6 +22,7 @@ class Visit:
     def __init__(self, browser: Browser, url: str, shots: Path | None = None) -> None:
         self.url = url
         self.shots = shots
+        self._browser = browser
         self.faults: list[str] = []
         context = browser.new_context(
             viewport={"width": 1360, "height": 900}, reduced_motion="reduce", accept_downloads=True
@@ -79,6 +80,21 @@ class Visit:
             folder = self.shots / theme
             folder.mkdir(parents=True, exist_ok=True)
             self.page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+    def shoot_now(self, name: str) -> None:
+        """As the window is."""
+        if self.shots is not None:
+            self.shots.mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=self.shots / f"{name}.png")
+
+    def plain(self) -> BrowserContext:
+        """Another browser, without script, that knows who it is."""
+        login = {"username": "guest", "password": "guest"}
+        return self._browser.new_context(java_script_enabled=False, http_credentials=login)
+
+    def settle(self) -> None:
+        """Until the server was heard, and nothing is drawn for the first time any more."""
+        self.page.wait_for_function("() => document.documentElement.dataset.heard === 'all'")
 
     # -- reading -----------------------------------------------------------------------------
 

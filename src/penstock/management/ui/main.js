@@ -70,6 +70,17 @@ function Menu({ here }) {
       ${sections.map((section) => html`
         <${Section} key=${section} title=${section} first=${first}
           entries=${pages.filter((page) => page.menu === section && allowed(page))} />`)}
+      <div class="preferences">
+        <label>Refresh
+          <select value=${interval.value} onChange=${(event) => setInterval_(Number(event.target.value))}>
+            <option value="1000">1 s</option><option value="2000">2 s</option><option value="5000">5 s</option>
+            <option value="30000">30 s</option><option value="0">paused</option>
+          </select></label>
+        <label>Theme
+          <select value=${chosen.value} onChange=${(event) => choose(event.target.value)}>
+            ${THEMES.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+          </select></label>
+      </div>
     </nav>`;
 }
 
@@ -99,15 +110,6 @@ function Header({ onMenu, open }) {
       <span class="space"></span>
       <span class=${cx("state", line.value === "live" ? "good" : line.value === "lost" ? "bad" : "warn")} role="status">
         ${LINE_TEXTS[line.value]}</span>
-      <label class="tight">Refresh
-        <select value=${interval.value} onChange=${(event) => setInterval_(Number(event.target.value))}>
-          <option value="1000">1 s</option><option value="2000">2 s</option><option value="5000">5 s</option>
-          <option value="30000">30 s</option><option value="0">paused</option>
-        </select></label>
-      <label class="tight">Theme
-        <select value=${chosen.value} onChange=${(event) => choose(event.target.value)}>
-          ${THEMES.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
-        </select></label>
       <span class="who" title=${user.value.tags.join(", ")}>${user.value.name}</span>
       <button type="button" onClick=${logOut}>Log out</button>
     </header>`;

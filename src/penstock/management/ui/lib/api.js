@@ -171,6 +171,7 @@ export function refresh() {
 }
 
 function reopenSoon() {
+  mark();
   clearTimeout(opening);
   opening = setTimeout(reopen, 20);
 }
@@ -246,6 +247,13 @@ function tell(path, data, error) {
   if (!entry) return;
   Object.assign(entry, { data, error, known: true });
   for (const callback of [...entry.callbacks]) callback(path, data, error);
+  mark();
+}
+
+/** For whoever waits until a page is complete: has everything on it been answered? */
+function mark() {
+  const all = watched.size > 0 && [...watched.values()].every(({ known }) => known);
+  document.documentElement.dataset.heard = all ? "all" : "some";
 }
 
 export function setInterval_(milliseconds) {

@@ -113,6 +113,8 @@ export function Chart({ title, times, series, format = short, height = 160 }) {
 }
 
 function data(times, series) {
+  // Of one point uPlot would make a day.
+  if (times.length === 1) return [[times[0] - SPAN_S, times[0]], ...series.map(({ values }) => [null, values[0]])];
   return [times, ...series.map(({ values }) => values)];
 }
 

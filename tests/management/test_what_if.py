@@ -1,0 +1,79 @@
+"""What would happen: the router's and the policies' own answers, and nothing changed by asking."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.broker.vhost import Vhost
+from tests.management.conftest import Served
+
+
+def bound(vhost: Vhost) -> None:
+    """orders (topic) → new, all; orders → more (headers) → big."""
+    vhost.declare_exchange("orders", "topic", True, False, False, {})
+    vhost.declare_exchange("more", "headers", True, False, False, {})
+    for name in ("new", "all", "big"):
+        vhost.declare_queue(name, True, None, False, {}, 0)
+    vhost.bind_queue(vhost.queues["new"], "orders", "order.new", {})
+    vhost.bind_queue(vhost.queues["all"], "orders", "order.#", {})
+    vhost.bind_exchange("more", "orders", "order.new", {})
+    vhost.bind_queue(vhost.queues["big"], "more", "", {"size": "big", "x-match": "all"})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _topology(served: Served) -> None:
+    def make() -> None:
+        broker: Broker = served.node.broker
+        bound(broker.vhosts["/"])
+
+    served.on_loop(make)
+
+
+def reached(served: Served, exchange: str, key: str, headers: str = "{}") -> set[str]:
+    path = f"/api/penstock/route/%2F/{exchange}?routing_key={quote(key)}&headers={quote(headers)}"
+    return set(served.get(path)["queues"])
+
+
+@pytest.mark.parametrize(
+    "exchange, key, headers, queues",
+    [
+        ("orders", "order.new", "{}", {"new", "all"}),
+        ("orders", "order.new", '{"size": "big"}', {"new", "all", "big"}),
+        ("orders", "order.old", '{"size": "big"}', {"all"}),
+        ("orders", "elsewhere", "{}", set()),
+        ("amq.default", "big", "{}", {"big"}),
+        ("amq.default", "nobody", "{}", set()),
+    ],
+)
+def test_where_it_would_go(
+    served: Served, exchange: str, key: str, headers: str, queues: set[str]
+) -> None:
+    assert reached(served, exchange, key, headers) == queues
+    assert served.get("/api/queues/%2F/all?columns=messages")["messages"] == 0
+
+
+def test_only_queues_one_may_read(served: Served) -> None:
+    served.add_user("mon", "m", ["management"], "/")
+    served.node.broker.users.users["mon"].vhosts["/"] = (".*", ".*", "^new$")
+    answer = served.ask("/api/penstock/route/%2F/orders?routing_key=order.new", "mon")
+    assert json.loads(answer.body) == {"queues": ["new"]}
+
+
+def test_nonsense(served: Served) -> None:
+    assert served.ask("/api/penstock/route/%2F/nosuch").status == 404
+    assert served.ask("/api/penstock/route/nosuch/orders").status == 404
+    assert served.ask("/api/penstock/route/%2F/orders?headers=%5B%5D").status == 400
+    assert served.ask("/api/penstock/covered/%2F?pattern=(").status == 400
+    assert served.ask("/api/penstock/covered/%2F?apply_to=users").status == 400
+
+
+def test_what_a_pattern_reaches(served: Served) -> None:
+    found = served.get(f"/api/penstock/covered/%2F?pattern={quote('^(new|big)$')}")
+    assert (found["count"], found["names"]) == (2, ["big", "new"])
+    everything = served.get("/api/penstock/covered/%2F?pattern=or&apply_to=all")
+    assert everything["names"] == ["more", "orders"]
+    assert served.get("/api/penstock/covered/%2F?pattern=NEW")["count"] == 0

@@ -1,0 +1,284 @@
+"""Every page of the web UI with a living broker behind it, in Chromium.
+
+No page may make the console complain or break the policy; numbers follow what happens in the
+broker; light and dark pictures are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+
+from tests.helpers.live_broker import LiveBroker
+from tests.ui.life import Life
+from tests.ui.visit import Visit
+
+ODD = "<b>odd/name & co</b>"
+QUEUE = "/queues/%2F/orders.audit"
+# name of the picture, address, heading
+PAGES = [
+    ("overview", "/", "Overview"),
+    ("connections", "/connections", "Connections"),
+    ("channels", "/channels", "Channels"),
+    ("exchanges", "/exchanges", "Exchanges"),
+    ("exchange", "/exchanges/%2F/orders", "orders"),
+    ("exchange-bindings", "/exchanges/%2F/orders?tab=bindings", "orders"),
+    ("exchange-default", "/exchanges/%2F/amq.default", "(default exchange)"),
+    ("queues", "/queues", "Queues"),
+    ("queue", QUEUE, "orders.audit"),
+    ("queue-consumers", "/queues/%2F/orders.new?tab=consumers", "orders.new"),
+    ("queue-bindings", f"{QUEUE}?tab=bindings", "orders.audit"),
+    ("queue-publish", f"{QUEUE}?tab=publish", "orders.audit"),
+    ("queue-settings", f"{QUEUE}?tab=settings", "orders.audit"),
+    ("queue-odd", f"/queues/%2F/{quote(ODD, safe='')}", ODD),
+    ("consumers", "/consumers", "Consumers"),
+    ("topics", "/topics", "NSQ topics"),
+    ("policies", "/policies", "Policies"),
+    ("users", "/users", "Users"),
+    ("user", "/users/guest", "guest"),
+    ("vhosts", "/vhosts", "Virtual hosts"),
+    ("vhost", "/vhosts/%2F", "/"),
+    ("limits", "/limits", "Limits"),
+    ("nodes", "/nodes", "Nodes"),
+    ("definitions", "/definitions", "Definitions"),
+    ("api", "/api", "HTTP API"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logged_in(visit: Visit, life: Life) -> None:
+    life.publish(30)
+    visit.page.goto(visit.url)
+    visit.page.get_by_label("User name").wait_for()
+    visit.shoot_now("login")
+    visit.log_in()
+    visit.heading("Overview")
+
+
+@pytest.mark.parametrize("name, address, heading", PAGES)
+def test_every_page(visit: Visit, life: Life, name: str, address: str, heading: str) -> None:
+    life.keep_alive()
+    visit.go(address)
+    visit.heading(heading)
+    visit.settle()
+    assert visit.page.title().endswith(" · Penstock")
+    visit.check()
+    visit.shoot(name)
+    visit.check()
+
+
+@pytest.mark.parametrize("name", ["connections", "channels"])
+def test_a_client_in_detail(visit: Visit, life: Life, name: str) -> None:
+    client = life.api(f"/api/{name}")[0]["name"]
+    visit.go(f"/{name}")
+    visit.page.get_by_role("table").get_by_role("link").first.click()
+    visit.page.get_by_text("Virtual host", exact=True).wait_for()
+    assert quote(client, safe="")[:20] in visit.page.url
+    visit.settle()
+    visit.check()
+    visit.shoot(name.removesuffix("s"))
+
+
+def test_numbers_follow_a_publish(visit: Visit, life: Life) -> None:
+    visit.go("/queues")
+    ready = visit.row("Queues", "orders.audit").get_by_role("cell").nth(4)
+    before = life.api("/api/queues/%2F/orders.audit")["messages_ready"]
+    visit.wait_for_text(ready, str(before))
+    life.publish(7)
+    visit.wait_for_text(ready, str(before + 7))
+    visit.go(QUEUE)
+    visit.wait_for_text(visit.figure("ready"), str(before + 7))
+    life.publish(5)
+    visit.wait_for_text(visit.figure("ready"), str(before + 12))
+    visit.go("/")
+    total = life.api("/api/overview")["queue_totals"]["messages_ready"]
+    visit.wait_for_text(visit.figure("ready"), str(total))
+    visit.check()
+
+
+def test_the_chart_says_in_words_what_it_draws(visit: Visit, life: Life) -> None:
+    visit.go(QUEUE)
+    ready = life.api("/api/queues/%2F/orders.audit")["messages_ready"]
+    words = re.compile(rf"Queued messages: ready {ready}, unacknowledged 0, total {ready}")
+    chart = visit.page.get_by_role("img", name=words)
+    chart.wait_for()
+    assert chart.locator("canvas").count() == 1
+
+
+def test_lists_sort_filter_and_choose_columns_on_the_server(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/queues")
+    names = page.get_by_role("table", name="Queues").locator("tbody td:first-child")
+    page.get_by_role("button", name="Total", exact=True).click()
+    # Numbers begin with the largest.
+    head = page.get_by_role("columnheader", name="Total")
+    assert head.get_attribute("aria-sort") == "descending"
+    page.wait_for_function("() => location.hash.includes('sort=messages&reverse=1')")
+    visit.wait_for_text(names.first, "orders.audit")
+    page.get_by_label("Filter Queues by name").fill("^D.*d$")
+    page.get_by_text("Nothing of that name.").wait_for()
+    page.get_by_label("regex").check()
+    visit.wait_for_text(names, "dead")
+    assert "regex=1" in page.url
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("Message bytes").check()
+    page.get_by_role("columnheader", name="Message bytes").wait_for()
+    page.reload()
+    page.get_by_role("columnheader", name="Message bytes").wait_for()
+    visit.wait_for_text(names, "dead")
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("Message bytes").uncheck()
+    visit.check()
+
+
+def test_pages_of_a_long_list(visit: Visit, life: Life) -> None:
+    for number in range(30):
+        life.channel.queue_declare(f"many.{number:02d}", auto_delete=True)
+    visit.go("/queues?name=many&size=25")
+    page = visit.page
+    page.get_by_text("page 1 of 2").wait_for()
+    page.get_by_role("button", name="Next →").click()
+    page.get_by_text("page 2 of 2").wait_for()
+    page.get_by_role("link", name="many.29").wait_for()
+    # A filter that leaves fewer pages than one stands on leads back to the first.
+    page.get_by_label("Filter Queues by name").fill("many.0")
+    page.get_by_role("link", name="many.00").wait_for()
+    for number in range(30):
+        life.channel.queue_delete(f"many.{number:02d}")
+    visit.check()
+
+
+def test_where_would_it_go(visit: Visit) -> None:
+    page = visit.page
+    visit.go("/exchanges/%2F/orders?tab=route")
+    page.get_by_label("Routing key").fill("order.new")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("To 2 queues:").wait_for()
+    page.get_by_label("Routing key").fill("nowhere")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("Nowhere: it would be dropped").wait_for()
+    visit.check()
+
+
+def test_a_policy_shows_what_it_would_reach(visit: Visit) -> None:
+    page = visit.page
+    visit.go("/policies")
+    page.get_by_label("Pattern").fill("^orders")
+    page.get_by_text("2 of 4 queues in /").wait_for()
+    page.get_by_label("Pattern").fill("(")
+    page.get_by_text("pattern: missing )").wait_for()
+    page.get_by_label("Pattern").fill("audit$")
+    page.get_by_text("1 of 4 queues in /").wait_for()
+    visit.shoot("policy-preview")
+    visit.faults.clear()  # the refused pattern is a 400, and browsers say so
+
+
+def test_pause_purge_and_questions(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/queues/%2F/dead?tab=settings")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_text("dead: paused.").wait_for()
+    page.get_by_role("button", name="Resume").wait_for()
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    life.channel.basic_publish("dead", "", b"gone soon")
+    visit.wait_for_text(visit.figure("ready"), "1")
+    page.get_by_role("button", name="Purge…").click()
+    page.get_by_role("dialog").get_by_text("1 ready messages are dropped").wait_for()
+    page.keyboard.press("Escape")
+    assert life.api("/api/queues/%2F/dead")["messages"] == 1
+    page.get_by_role("button", name="Purge…").click()
+    visit.shoot("question")
+    page.get_by_role("dialog").get_by_role("button", name="Purge", exact=True).click()
+    visit.wait_for_text(visit.figure("ready"), "0")
+    visit.check()
+
+
+def test_by_keyboard_alone(visit: Visit) -> None:
+    page = visit.page
+    page.goto(visit.url)
+    visit.heading("Overview")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.get_by_role("navigation").get_by_role("link", name="Queues").focus()
+    page.keyboard.press("Enter")
+    visit.heading("Queues")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.get_by_role("link", name="orders.audit").focus()
+    page.keyboard.press("Enter")
+    tab = page.get_by_role("tab", name="Overview")
+    tab.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
+    assert "tab=" in page.url
+    # What has the focus shows it.
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid"
+    visit.check()
+
+
+def test_a_narrow_window_has_a_menu_behind_a_button(visit: Visit) -> None:
+    page = visit.page
+    size = page.viewport_size
+    page.set_viewport_size({"width": 420, "height": 800})
+    visit.go("/")
+    visit.heading("Overview")
+    assert not page.get_by_role("navigation").is_visible()
+    page.get_by_role("button", name="Menu").click()
+    visit.menu("Queues")
+    visit.heading("Queues")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    visit.shoot_now("narrow")
+    assert size is not None
+    page.set_viewport_size(size)
+    visit.check()
+
+
+def test_the_line_comes_back(visit: Visit, life: Life) -> None:
+    """The browser is cut off and let in again: it says so, and numbers go on."""
+    page = visit.page
+    visit.go(QUEUE)
+    visit.figure("ready").wait_for()
+    page.context.set_offline(True)
+    page.get_by_label("Refresh").select_option("2000")
+    page.get_by_text("connection lost, trying again").wait_for()
+    page.context.set_offline(False)
+    page.get_by_text("live", exact=True).wait_for()
+    life.publish(3)
+    ready = life.api("/api/queues/%2F/orders.audit")["messages_ready"]
+    visit.wait_for_text(visit.figure("ready"), str(ready))
+    page.get_by_label("Refresh").select_option("1000")
+    visit.faults.clear()  # "net::ERR_INTERNET_DISCONNECTED" is meant
+
+
+def test_log_in_and_out(visit: Visit, node: LiveBroker) -> None:
+    page = visit.page
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Password").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
+    page.get_by_label("User name").fill("guest")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("alert").filter(has_text="Login failed").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
+    visit.faults.clear()  # the refused login is a 401, and browsers say so
+    page.get_by_label("Password").fill("guest")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Log out").wait_for()
+    page.reload()
+    page.get_by_role("button", name="Log out").wait_for()
+    assert page.context.cookies() == []
+    visit.check()
+
+
+def test_without_javascript(visit: Visit) -> None:
+    context = visit.plain()
+    page = context.new_page()
+    page.goto(visit.url)
+    page.get_by_role("link", name="status page").click()
+    page.get_by_role("cell", name="orders.audit").wait_for()
+    context.close()
