@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 import time
 from http.client import HTTPConnection, HTTPResponse
@@ -18,6 +19,10 @@ from tests.management.conftest import Served
 
 LOGIN = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
 WAIT_S = 5.0
+REQUEST = (
+    b"GET /api/penstock/live?path=/api/whoami HTTP/1.1\r\nHost: a\r\n"
+    b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n"
+)
 
 
 class Stream:
@@ -171,11 +176,22 @@ def test_a_stop_ends_the_streams_at_once(tmp_path: Path) -> None:
         served.stop()
 
 
+def test_whoever_does_not_wait_is_no_fault(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(30):
+        raw = socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        raw.sendall(REQUEST)
+        raw.close()
+    served.get("/api/whoami")
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_whoever_goes_away_is_noticed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_api, "STREAMS_MAX", 1)
     raw = socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S)
-    head = b"GET /api/penstock/live?path=/api/whoami HTTP/1.1\r\nHost: a\r\n"
-    raw.sendall(head + b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n")
+    raw.sendall(REQUEST)
     raw.recv(4096)
     raw.close()
     give_up = time.monotonic() + WAIT_S

@@ -60,9 +60,9 @@ class LiveApi(Desk):
         response.headers["X-Accel-Buffering"] = "no"  # nginx would collect the events
         self._streams += 1
         try:
-            await response.prepare(request)
-            if request.method != "HEAD":
-                with suppress(ConnectionResetError):
+            with suppress(ConnectionResetError):  # whoever watched went away
+                await response.prepare(request)
+                if request.method != "HEAD":
                     await self._stream(request, response, paths, interval_s)
         finally:
             self._streams -= 1

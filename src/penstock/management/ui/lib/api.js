@@ -120,7 +120,9 @@ export async function send(method, path, body, headers = {}) {
     options.body = JSON.stringify(body);
     options.headers = { "Content-Type": "application/json", ...headers };
   }
-  return answer(await reach(path, options));
+  const found = await answer(await reach(path, options));
+  refresh();
+  return found;
 }
 
 // -- live -----------------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ export function useLive(path) {
   return state.path === path ? state : { data: undefined, error: undefined };
 }
 
-/** Asks anew at once: after a change one wants to see it. */
+/** Asks anew at once: after a change one wants to see it; every change of ours does this. */
 export function refresh() {
   reopenSoon();
 }
