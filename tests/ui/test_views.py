@@ -1,0 +1,261 @@
+"""The views of the engine in a browser: each has live data, says the same as the API, and makes the
+console complain of nothing.
+
+The broker pages early, so that a few megabytes are enough to see a queue under pressure.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from pyspark_penstock.report_client import Reporter
+
+from tests.helpers.nsq_live import NsqLiveBroker, RawClient
+from tests.helpers.raw_nsq import dpub, mpub
+from tests.ui.conftest import SHOTS
+from tests.ui.life import Life
+from tests.ui.visit import WAIT_MS, Visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator
+
+PAGED = "orders.audit"
+STATES = ("q1", "q2", "delta", "q3", "q4")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[NsqLiveBroker]:
+    with NsqLiveBroker(vm_memory_high_watermark_paging_ratio=0.000005) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def life(node: NsqLiveBroker) -> Iterator[Life]:
+    with Life(node) as life:
+        unconfirmed = life.connect("filler")
+        properties = pika.BasicProperties(delivery_mode=2)
+        for number in range(1500):
+            body = json.dumps({"order": number}).encode() + b" " * 1000
+            unconfirmed.basic_publish("orders", "order.audit", body, properties)
+        yield life
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Browser, node: NsqLiveBroker, life: Life) -> Iterator[Visit]:
+    visit = Visit(browser, node.http_url, SHOTS)
+    visit.log_in()
+    visit.heading("Overview")
+    yield visit
+    visit.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_complaints(visit: Visit) -> Iterator[None]:
+    visit.page.on("dialog", lambda dialog: dialog.dismiss())
+    yield
+    visit.check()
+
+
+def eventually(ask: Callable[[], Any]) -> Any:
+    until = time.monotonic() + WAIT_MS / 1000
+    while not (found := ask()):
+        assert time.monotonic() < until, f"still {found!r}"
+        time.sleep(0.05)
+    return found
+
+
+def drawn(visit: Visit, state: str) -> int:
+    text = visit.page.locator(f".flow [data-state={state}]").text_content() or ""
+    return int(text.replace(",", ""))
+
+
+def cells(row: Locator) -> list[str]:
+    return row.locator("th, td").all_inner_texts()
+
+
+def open_panel(visit: Visit, queue: str, tab: str) -> None:
+    visit.go(f"/queues/%2F/{queue}?tab={tab}")
+    visit.heading(queue)
+
+
+# -- one queue ---------------------------------------------------------------------------------------
+
+
+def test_the_flow_page_of_a_queue_under_paging_shows_what_the_api_says(
+    visit: Visit, life: Life
+) -> None:
+    path = f"/api/penstock/queues/%2F/{PAGED}/flow"
+
+    def paged() -> Any:
+        found = life.api(path)
+        return found["messages"] == 1500 and found["states"]["delta"]["messages"] > 1300
+
+    eventually(paged)
+    open_panel(visit, PAGED, "flow")
+    visit.page.get_by_role("img", name=f"Flow of queue {PAGED}").wait_for()
+
+    def same() -> bool:
+        said = life.api(path)["states"]
+        return all(drawn(visit, name) == said[name]["messages"] for name in STATES)
+
+    eventually(same)
+    said = life.api(path)
+    assert sum(drawn(visit, name) for name in STATES) == said["messages"] == 1500
+    assert said["memory"]["target_ram_bytes"] is not None
+    line = visit.page.locator(".flow .target-text").text_content() or ""
+    assert line.startswith("RAM target ")
+    assert "RAM target" in visit.page.locator(".sentence").inner_text()
+    table = visit.page.get_by_role("table", name="Messages and bytes of each state")
+    delta = cells(table.get_by_role("row").filter(has_text="delta"))
+    assert delta[1] == f"{said['states']['delta']['messages']:,}"
+    moved = visit.row("Messages that went from one state to the next", "q3 to delta")
+    assert cells(moved)[2] == f"{said['moves']['q3_to_delta']['count']:,}"
+    visit.shoot("queue-flow")
+
+
+def test_the_flow_page_moves_when_a_message_comes(visit: Visit, life: Life) -> None:
+    open_panel(visit, "dead", "flow")
+    eventually(lambda: visit.page.locator(".flow [data-state=q4]").count())
+    before = drawn(visit, "q4")
+    life.channel.basic_publish("dead", "", b"one more")
+    eventually(lambda: drawn(visit, "q4") == before + 1)
+
+
+def test_the_storage_strip_has_the_segments_of_the_index(visit: Visit, life: Life) -> None:
+    open_panel(visit, PAGED, "storage")
+    visit.page.locator(".segment").first.wait_for()
+    (part,) = life.api(f"/api/penstock/queues/%2F/{PAGED}/storage")["parts"]
+    assert visit.page.locator(".segment").count() == len(part["segments"])
+    row = cells(visit.row("Index segments", part["segments"][0]["name"]))
+    assert row[1] == f"{part['segments'][0]['published']:,}"
+    assert "of 32,768 records" in visit.page.locator(".meter").inner_text()
+    visit.shoot("queue-storage")
+
+
+def test_the_deadlines_of_a_consumer_are_drawn(visit: Visit, life: Life) -> None:
+    life.publish(30)
+    open_panel(visit, "orders.new", "heaps")
+    visit.wait_for_text(visit.figure("in flight"), "20")
+    rows = visit.page.get_by_role("table", name="In flight: the ten soonest").get_by_role("row")
+    assert rows.count() == 1 + 10
+    assert "packer" in rows.nth(1).inner_text()
+    assert "Nothing is scanned" in visit.page.get_by_role("main").inner_text()
+    visit.shoot("queue-deadlines")
+
+
+def test_a_queue_without_mirrors_is_said_to_be_alone(visit: Visit, life: Life) -> None:
+    open_panel(visit, PAGED, "mirrors")
+    visit.page.locator(".member.master").wait_for()
+    words = visit.page.locator(".sentence").inner_text()
+    assert words.startswith("This queue has no mirrors: it is on ")
+    assert visit.page.locator(".member").count() == 1
+    visit.shoot("queue-mirrors")
+
+
+def test_the_heaps_of_an_nsq_channel(visit: Visit, node: NsqLiveBroker) -> None:
+    with RawClient(node) as client:
+        client.send(b"SUB clicks archive\nRDY 5\n")
+        client.send(mpub("clicks", [b"click"] * 12) + dpub("clicks", 60_000, b"later"))
+        client.read(7)
+        visit.go("/topics/clicks/archive")
+        visit.heading("archive")
+        visit.wait_for_text(visit.figure("in flight"), "5")
+        visit.wait_for_text(visit.figure("deferred"), "1")
+        table = visit.page.get_by_role("table", name="Deferred: the ten soonest")
+        assert table.get_by_role("row").count() == 2
+        visit.shoot("nsq-channel")
+
+
+# -- the node ----------------------------------------------------------------------------------------
+
+
+def test_the_credit_chain_links_the_publisher_to_the_store(visit: Visit, life: Life) -> None:
+    visit.go("/flow")
+    visit.heading("Flow")
+    visit.page.locator(".link").first.wait_for()
+    chain = life.api("/api/penstock/flow/chain")
+    assert visit.page.locator(".verdict p").first.inner_text() == chain["sentence"]
+    channel = next(one for one in chain["nodes"] if one["kind"] == "channel")
+    assert visit.page.locator(f'[data-node="{channel["id"]}"] title').count() == 1
+    links = visit.page.get_by_role("table", name="Links").get_by_role("row")
+    eventually(lambda: links.count() == 1 + len(life.api("/api/penstock/flow/chain")["links"]))
+    visit.shoot("flow")
+
+
+def test_the_storage_of_the_node(visit: Visit, life: Life) -> None:
+    visit.go("/storage")
+    visit.heading("Storage")
+    row = life.api("/api/penstock/storage")
+    table = visit.page.get_by_role("table", name="Journal files").get_by_role("row")
+    eventually(lambda: table.count() == 1 + len(row["files"]["journal"]))
+    assert "No compaction is running." in visit.page.get_by_role("main").inner_text()
+    visit.shoot("storage")
+
+
+def test_the_forecast_has_both_bars(visit: Visit) -> None:
+    visit.go("/forecast")
+    visit.heading("Alarm forecast")
+    visit.page.locator(".level").nth(1).wait_for()
+    assert visit.page.locator(".mark.paging").count() == 1
+    assert visit.page.locator(".mark.limit").count() == 2
+    sentence = visit.page.locator(".sentence").inner_text()
+    assert "page" in sentence
+    visit.shoot("forecast")
+
+
+def test_a_pipeline_that_reports_is_drawn(visit: Visit, node: NsqLiveBroker) -> None:
+    visit.go("/pipelines")
+    visit.heading("Pipelines")
+    visit.page.get_by_text("No pipeline reports to this node.").wait_for()
+    url = f"amqp://guest:guest@127.0.0.1:{node.amqp_port}/%2f"
+    reporter = Reporter(url, name="to the lake", kind="spark", queues=[PAGED])
+    for number in range(5):
+        reporter.tell(state="running", run="r1", batch=number, rows=100 * number, duration_ms=50)
+    reporter.close()
+    visit.heading("to the lake", level=2)
+    batches = visit.page.get_by_role("table", name="The last batches of to the lake")
+    eventually(lambda: batches.get_by_role("row").count() == 1 + 5)
+    assert cells(batches.get_by_role("row").nth(1))[:2] == ["4", "400"]
+    assert visit.page.locator(".spark").count() == 2
+    visit.shoot("pipelines")
+
+
+# -- messages ----------------------------------------------------------------------------------------
+
+
+def test_messages_are_paged_and_opened_without_being_taken(visit: Visit, life: Life) -> None:
+    open_panel(visit, PAGED, "messages")
+    rows = visit.page.locator("table.messages tbody tr[data-seq-id]")
+    rows.first.wait_for()
+    assert rows.count() == 20
+    first = int(rows.first.get_attribute("data-seq-id") or -1)
+    visit.page.get_by_role("button", name="Next").click()
+    eventually(lambda: rows.first.get_attribute("data-seq-id") == str(first + 20))
+    visit.page.get_by_role("button", name="Back").click()
+    eventually(lambda: rows.first.get_attribute("data-seq-id") == str(first))
+    visit.page.get_by_role("button", name=f"Message {first}: ").click()
+    body = visit.page.get_by_label("Body", exact=True)
+    assert body.inner_text() == '{\n  "order": 0\n}'
+    visit.page.get_by_role("button", name="hex").click()
+    assert body.inner_text().startswith("000000  7b 22 6f 72 64 65 72 22 3a 20 30 7d")
+    visit.shoot("queue-messages")
+    row = life.api(f"/api/queues/%2F/{PAGED}")
+    assert row["messages_unacknowledged"] == 0
+
+
+def test_a_search_finds_the_one_message_among_many(visit: Visit, life: Life) -> None:
+    open_panel(visit, PAGED, "messages")
+    rows = visit.page.locator("table.messages tbody tr[data-seq-id]")
+    visit.page.get_by_role("searchbox").fill('"order": 1234}')
+    visit.page.get_by_role("button", name="Search").click()
+    eventually(lambda: rows.count() == 1)
+    assert rows.first.get_attribute("data-seq-id") == "1234"
+    status = visit.page.locator(".listbar [role=status]")
+    eventually(lambda: status.inner_text().startswith("1 found in 1,5"))
+    visit.page.get_by_role("button", name="Show all").click()
+    eventually(lambda: rows.count() == 20)
