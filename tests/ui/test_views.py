@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from pyspark_penstock.report_client import Reporter
 
+from pyspark_penstock.report_client import Reporter
 from tests.helpers.nsq_live import NsqLiveBroker, RawClient
 from tests.helpers.raw_nsq import dpub, mpub
 from tests.ui.conftest import SHOTS
@@ -83,7 +83,7 @@ def open_panel(visit: Visit, queue: str, tab: str) -> None:
     visit.heading(queue)
 
 
-# -- one queue ---------------------------------------------------------------------------------------
+# -- one queue -------------------------------------------------------------------------------------
 
 
 def test_the_flow_page_of_a_queue_under_paging_shows_what_the_api_says(
@@ -171,7 +171,7 @@ def test_the_heaps_of_an_nsq_channel(visit: Visit, node: NsqLiveBroker) -> None:
         visit.shoot("nsq-channel")
 
 
-# -- the node ----------------------------------------------------------------------------------------
+# -- the node --------------------------------------------------------------------------------------
 
 
 def test_the_credit_chain_links_the_publisher_to_the_store(visit: Visit, life: Life) -> None:
@@ -225,7 +225,7 @@ def test_a_pipeline_that_reports_is_drawn(visit: Visit, node: NsqLiveBroker) -> 
     visit.shoot("pipelines")
 
 
-# -- messages ----------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 
 
 def test_messages_are_paged_and_opened_without_being_taken(visit: Visit, life: Life) -> None:

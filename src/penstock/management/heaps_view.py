@@ -17,7 +17,7 @@ from penstock.broker.broker import Broker
 from penstock.core.message import Message, attempts_of
 from penstock.management.facts import OpenDelivery
 from penstock.management.rows import Row
-from penstock.queues.leases import Lease
+from penstock.queues.leases import Lease, Leases
 from penstock.queues.queue import Queue
 
 SAMPLED: Final = 500
@@ -41,8 +41,8 @@ def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: i
     soonest = [one for one in some if one.due_ms]
     leases = queue.leases
     if leases is not None:
-        some += [_lease(one) for one in leases.sample(SAMPLED)]
-        soonest += [_lease(one) for one in leases.soonest(SOONEST)]
+        some += [_lease(leases, one) for one in leases.sample(SAMPLED)]
+        soonest += [_lease(leases, one) for one in leases.soonest(SOONEST)]
     soonest.sort(key=lambda one: one.due_ms)
     in_flight = _heap_row(int(queue.unacked_count), some, soonest[:SOONEST], now_ms)
     return {
@@ -56,8 +56,9 @@ def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: i
     }
 
 
-def _lease(lease: Lease) -> Waiting:
-    return Waiting(lease.message, int(lease.due_ms), int(lease.delivered_ms), "")
+def _lease(leases: Leases, lease: Lease) -> Waiting:
+    tag = leases.consumer(lease).tag
+    return Waiting(lease.message, int(lease.due_ms), int(lease.delivered_ms), tag)
 
 
 def _delivery(one: OpenDelivery) -> Waiting:

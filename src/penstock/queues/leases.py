@@ -85,6 +85,10 @@ class Leases:
         """Those whose deadlines come first."""
         return [cast(Lease, due) for due in self._heap.soonest(at_most)]
 
+    def consumer(self, lease: Lease) -> Consumer:
+        """Who has it, or had it when its connection broke."""
+        return self._holders[int(lease.owner)].consumer
+
     def sample(self, at_most: i64) -> list[Lease]:
         """All, or so many of them from all over."""
         return [cast(Lease, due) for due in self._heap.sample(at_most)]

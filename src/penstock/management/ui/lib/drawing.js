@@ -27,7 +27,7 @@ export function speed(perSecond) {
 /** A line with a head. d: path; end: [x, y, angle in degrees]; label at [x, y]. */
 export function Arrow({ id, d, end, at, perSecond, label, tone, anchor = "middle" }) {
   const pace = speed(perSecond);
-  const text = label ?? (perSecond === undefined || perSecond === null ? "" : rate(perSecond));
+  const text = label ?? (pace === "still" ? "" : rate(perSecond));
   return html`
     <g class=${cx("arrow", pace, tone)} data-arrow=${id}>
       <path class="way" d=${d} />

@@ -5,9 +5,10 @@ import { Card, Facts, Figure, Table } from "./parts.js";
 import { Bars } from "./drawing.js";
 import { bytes, count, duration, missing, percent, rate } from "./format.js";
 
-const dueLabel = (within) => (within === null ? "later" : within === 0 ? "overdue" : `≤ ${duration(within)}`);
+const DUE = { 0: "overdue", 1000: "≤ 1 s", 5000: "≤ 5 s", 15_000: "≤ 15 s", 30_000: "≤ 30 s", 60_000: "≤ 1 min", 300_000: "≤ 5 min", 900_000: "≤ 15 min", 3_600_000: "≤ 1 h" };
+const dueLabel = (within) => (within === null ? "later" : DUE[within] ?? `≤ ${duration(within)}`);
 const triedLabel = (most, before) =>
-  most === null ? `> ${before}` : most === before + 1 ? String(most) : `${before + 1}–${most}`;
+  most === null ? `> ${before}` : before === 0 ? `≤ ${most}` : most === before + 1 ? String(most) : `${before + 1}–${most}`;
 
 /** heaps: what /api/penstock/queues/…/heaps answers. */
 export function Heaps({ heaps }) {

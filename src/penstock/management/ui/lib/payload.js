@@ -71,7 +71,7 @@ export function Payload({ message, onWhole }) {
         ${loaded.length < message.payload_bytes && html`<span class="quiet">the first ${bytes(loaded.length)} are shown</span>
           <button type="button" class="small" onClick=${onWhole}>Load more</button>`}
       </div>
-      <pre class="body" tabindex="0" aria-label="Body">${shown}</pre>
+      <pre class="content" tabindex="0" aria-label="Body">${shown}</pre>
       <${Facts} facts=${Object.entries(message.properties).filter(([name]) => name !== "headers").map(([name, value]) => [name, plain(value)])} />
       <${Headers} headers=${message.properties.headers} />
     </div>`;

@@ -84,6 +84,9 @@ function Chain({ chain }) {
       ${COLUMNS.map((column, index) => html`<${Column} key=${column.kind} ...${column} x=${index * STEP} bottleneck=${chain.bottleneck} />`)}
       ${drawn.map((one) => html`<${Link} key=${`${one.from} ${one.to}`} ...${one} a=${places.get(one.from)} b=${places.get(one.to)} />`)}
       ${[...places.values()].map(({ node, x, y }) => html`<${Node} key=${node.id} node=${node} x=${x} y=${y} />`)}
+      ${places.size > 1 && !chain.nodes.some(({ kind }) => kind === "queue") && html`
+        <text class="quiet" x=${2 * STEP + NODE.width / 2} y=${HEAD + 22} text-anchor="middle">no queue is behind: what</text>
+        <text class="quiet" x=${2 * STEP + NODE.width / 2} y=${HEAD + 38} text-anchor="middle">is done at once costs no credit</text>`}
       ${places.size <= 1 && html`<text class="quiet" x=${WIDTH / 2 - NODE.width / 2} y=${HEAD + 26} text-anchor="middle">nobody publishes just now</text>`}
     <//>
     ${left > 0 && html`<p class="quiet">${count(left)} more are not drawn; those that wait longest are.</p>`}`;
@@ -102,7 +105,7 @@ function Node({ node, x, y }) {
   const body = html`
     <rect class="back" x=${x} y=${y} width=${NODE.width} height=${NODE.height} rx="7" />
     <rect class="share" x=${x} y=${y + NODE.height - 5} width=${node.share * NODE.width} height="5" rx="2.5" />
-    <text class="name" x=${x + 9} y=${y + 18}>${cut(node.name, 31)}</text>
+    <text class="name" x=${x + 9} y=${y + 18}>${cut(node.name, 29)}</text>
     <text class="quiet" x=${x + 9} y=${y + 35}>${node.in_flow ? "in flow" : "not in flow"}, ${percent(node.share)} of 10 s</text>
     <title>${node.name}${node.because ? `: waits for ${node.waits_for}, ${node.because}` : ""}</title>`;
   const href = node.queue && link(["queues", node.vhost, node.queue], { tab: "flow" });

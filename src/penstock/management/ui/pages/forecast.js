@@ -77,6 +77,8 @@ function Disk({ disk }) {
     <//>`;
 }
 
+const anchor = (x) => (x > WIDTH * 0.75 ? "end" : x < WIDTH * 0.25 ? "start" : "middle");
+
 function Bar({ title, used, most, marks, text, bad, warn }) {
   const at = (size) => Math.max(0, Math.min(1, size / most)) * WIDTH;
   const desc = [text, ...marks.map((mark) => mark.text)].join(", ");
@@ -88,8 +90,7 @@ function Bar({ title, used, most, marks, text, bad, warn }) {
       ${marks.map((mark, index) => html`
         <g class=${cx("mark", mark.tone)} key=${mark.tone}>
           <line x1=${at(mark.at)} x2=${at(mark.at)} y1=${BAR.y - 8} y2=${BAR.y + BAR.height + 8} />
-          <text x=${Math.min(at(mark.at), WIDTH - 4)} y=${index % 2 ? 20 : 80}
-            text-anchor=${at(mark.at) > WIDTH * 0.75 ? "end" : "middle"}>${mark.text}</text>
+          <text x=${at(mark.at)} y=${index % 2 ? 20 : 80} text-anchor=${anchor(at(mark.at))}>${mark.text}</text>
         </g>`)}
     <//>`;
 }

@@ -56,7 +56,7 @@ export default function FlowPanel({ vhost, name }) {
           rows=${rowsOf(flow)} /><//>
       <${Card} title="What moves">
         <${Numbers} caption="Messages that went from one state to the next"
-          columns=${["Move", "A second", "Since the queue was opened"]}
+          columns=${["Move", "A second", "In all"]}
           rows=${MOVES.map(([key, text]) => [text, rate(flow.moves[key].rate), count(flow.moves[key].count)])} /><//>
     </div>`;
 }
