@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from penstock import __version__
-from penstock.cli.inspect import table
 from penstock.cli.main import ALIASES, COMMANDS, LazyGroup, cli
 from penstock.cli.pipelines.group import PIPELINES, Pipelines
+from penstock.cli.tables import table
 from tests.cli.conftest import Answers
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"

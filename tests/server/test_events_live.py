@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pika
 import pytest
 
-from penstock.cli.inspect import Management
+from penstock.cli.management import Management
 from penstock.core.event_kinds import read_line
 from penstock.server.event_log import event_files
 from pyspark_penstock.client import Refused

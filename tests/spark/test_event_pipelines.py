@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from penstock.cli.inspect import Management
+from penstock.cli.management import Management
 from penstock.spark.event_frames import NoEvents, fetch_events
 from penstock.spark.flow import FlowJob, flow_report
 from penstock.spark.latency import LatencyJob, latency_report

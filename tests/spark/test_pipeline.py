@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.inspect import Management
+from penstock.cli.management import Management
 from tests.helpers.broker_process import BrokerProcess, free_port
 from tests.helpers.live_broker import LiveBroker
 from tests.spark.spark_tools import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli.inspect import Management
+from penstock.cli.management import Management
 from penstock.spark.progress import lag_of, report_progress, told_of
 from penstock.wire.reports import decode_report
 from tests.helpers.live_broker import LiveBroker

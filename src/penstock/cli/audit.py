@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 import click
 
 from penstock.cli.failure import USAGE, Failure
-from penstock.cli.inspect import table
+from penstock.cli.tables import table
 from penstock.core.errors import Corrupt
 from penstock.storage.audit import DataAudit, QueueFacts
 from penstock.storage.audit_files import (

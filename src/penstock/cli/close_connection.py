@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.inspect import DEFAULT_URL, Management
+from penstock.cli.management import Management, asking
 
 
 @click.command(
@@ -16,13 +16,11 @@ from penstock.cli.inspect import DEFAULT_URL, Management
 )
 @click.argument("name")
 @click.argument("reason", required=False)
-@click.option("--url", envvar="PENSTOCK_HTTP_URL", default=DEFAULT_URL, show_default=True)
-@click.option("--user", envvar="PENSTOCK_USER", default="guest", show_default=True)
-@click.option("--password", envvar="PENSTOCK_PASSWORD", default="guest")
-def close_connection(name: str, reason: str | None, url: str, user: str, password: str) -> None:
+@asking
+def close_connection(name: str, reason: str | None, management: Management) -> None:
     """Close a client's connection.
 
     NAME is what `penstock connections` shows, REASON what the client is told.
     """
     headers = {} if reason is None else {"X-Reason": " ".join(reason.split())}
-    Management(url, user, password).delete(f"/api/connections/{quote(name, safe='')}", headers)
+    management.delete(f"/api/connections/{quote(name, safe='')}", headers)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.inspect import DEFAULT_URL, Management
+from penstock.cli.management import Management, asking
 
 PATH: Final = "/api/definitions"
 
@@ -26,33 +26,26 @@ def definitions() -> None:
     """Export and import everything declared."""
 
 
-_URL = click.option("--url", envvar="PENSTOCK_HTTP_URL", default=DEFAULT_URL, show_default=True)
-_USER = click.option("--user", envvar="PENSTOCK_USER", default="guest", show_default=True)
-_PASSWORD = click.option("--password", envvar="PENSTOCK_PASSWORD", default="guest")
 _VHOST = click.option("--vhost", help="Only this virtual host.")
 
 
 @definitions.command("export")
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 @_VHOST
-@_URL
-@_USER
-@_PASSWORD
-def export_file(file: IO[str], vhost: str | None, url: str, user: str, password: str) -> None:
+@asking
+def export_file(file: IO[str], vhost: str | None, management: Management) -> None:
     """Write definitions to FILE, or to standard output."""
-    found = Management(url, user, password).get(_where(vhost))
+    found = management.get(_where(vhost))
     file.write(json.dumps(found, indent=2) + "\n")
 
 
 @definitions.command("import")
 @click.argument("file", type=click.File("rb"), default="-")
 @_VHOST
-@_URL
-@_USER
-@_PASSWORD
-def import_file(file: IO[bytes], vhost: str | None, url: str, user: str, password: str) -> None:
+@asking
+def import_file(file: IO[bytes], vhost: str | None, management: Management) -> None:
     """Declare what FILE, or standard input, has."""
-    answer = Management(url, user, password).post(_where(vhost), file.read())
+    answer = management.post(_where(vhost), file.read())
     left_out = answer.get("left_out", []) if isinstance(answer, dict) else []
     for line in left_out:
         sys.stderr.write(f"left out: {line}\n")

@@ -11,7 +11,8 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.inspect import Management, connecting, table
+from penstock.cli.management import Management, connecting
+from penstock.cli.tables import table
 
 PATH: Final = "/api/penstock/flow"
 WAITS_SHOWN: Final = 10
@@ -21,11 +22,13 @@ WAITS_SHOWN: Final = 10
     short_help="Say who blocks whom, and why.", epilog="\b\nExample:\n  penstock flow -o json"
 )
 @connecting
-def flow(url: str, user: str, password: str, output: str) -> None:
+def flow(management: Management, output: str) -> None:
     """Say who blocks whom, and why: the chain of credit over the last ten seconds."""
-    found = Management(url, user, password).get(PATH, absent=(404,))
+    found = management.get(PATH, absent=(404,))
     if found is None:
-        raise Failure(f"{url} does not say who waits for whom", "credit is shown for Penstock only")
+        raise Failure(
+            f"{management.url} does not say who waits for whom", "credit is shown for Penstock only"
+        )
     click.echo(json.dumps(found, indent=2) if output == "json" else flow_text(found))
 
 

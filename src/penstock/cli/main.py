@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from penstock import __version__
 from penstock.cli.failure import Failure, WrongSetting
@@ -29,41 +30,63 @@ COMMANDS: Final[dict[str, Entry]] = {
     "serve": Entry("penstock.cli.serve:serve", "Broker", "Run a broker in the foreground."),
     "config": Entry("penstock.cli.config:config", "Broker", "Check, show and explain settings."),
     "version": Entry("penstock.cli.inspect:version", "Broker", "Say which build this is."),
+    "audit": Entry("penstock.cli.audit:audit", "Broker", "Check a data directory offline."),
+    "completion": Entry(
+        "penstock.cli.completion:completion", "Broker", "Print a shell's completion script."
+    ),
     "ping": Entry("penstock.cli.inspect:ping", "Look", "Ask a broker whether it is alive."),
     "status": Entry("penstock.cli.storage:status", "Look", "Show how a broker fares."),
     "flow": Entry("penstock.cli.flow:flow", "Look", "Say who blocks whom, and why."),
     "overview": Entry("penstock.cli.inspect:overview", "Look", "Show a broker's totals."),
-    "queues": Entry("penstock.cli.inspect:queues", "Look", "List queues."),
-    "queue": Entry("penstock.cli.queue_actions:queue", "Look", "Look into one queue, pause it."),
-    "exchanges": Entry("penstock.cli.inspect:exchanges", "Look", "List exchanges."),
-    "connections": Entry("penstock.cli.inspect:connections", "Look", "List connections."),
-    "close-connection": Entry(
-        "penstock.cli.close_connection:close_connection",
-        "Work",
-        "Close a client's connection.",
-    ),
+    "queues": Entry("penstock.cli.lists:queues", "Look", "List queues."),
+    "exchanges": Entry("penstock.cli.lists:exchanges", "Look", "List exchanges."),
+    "bindings": Entry("penstock.cli.lists:bindings", "Look", "List bindings."),
+    "connections": Entry("penstock.cli.lists:connections", "Look", "List connections."),
+    "channels": Entry("penstock.cli.lists:channels", "Look", "List channels."),
+    "consumers": Entry("penstock.cli.lists:consumers", "Look", "List consumers."),
+    "vhosts": Entry("penstock.cli.lists:vhosts", "Look", "List virtual hosts."),
+    "users": Entry("penstock.cli.lists:users", "Look", "List users."),
+    "permissions": Entry("penstock.cli.lists:permissions", "Look", "List permissions."),
+    "policies": Entry("penstock.cli.lists:policies", "Look", "List policies."),
+    "queue": Entry("penstock.cli.one_queue:queue", "Declare", "Work on one queue."),
+    "exchange": Entry("penstock.cli.entities:exchange", "Declare", "Make or delete an exchange."),
+    "bind": Entry("penstock.cli.entities:bind", "Declare", "Bind a queue to an exchange."),
+    "unbind": Entry("penstock.cli.entities:unbind", "Declare", "Take a binding away."),
+    "vhost": Entry("penstock.cli.entities:vhost", "Declare", "Make or delete a virtual host."),
     "definitions": Entry(
-        "penstock.cli.definitions:definitions", "Work", "Export and import everything declared."
+        "penstock.cli.definitions:definitions",
+        "Declare",
+        "Export and import everything declared.",
     ),
-    "drain": Entry("penstock.cli.maintenance:drain", "Work", "Let no new clients in."),
-    "revive": Entry("penstock.cli.maintenance:revive", "Work", "Let clients in again."),
-    "trace_on": Entry(
-        "penstock.cli.tracing:trace_on", "Work", "Copy all messages to amq.rabbitmq.trace."
-    ),
-    "trace_off": Entry("penstock.cli.tracing:trace_off", "Work", "End what trace_on began."),
+    "user": Entry("penstock.cli.people:user", "Rule", "Add and change users."),
+    "policy": Entry("penstock.cli.people:policy", "Rule", "Set and take away policies."),
+    "drain": Entry("penstock.cli.maintenance:drain", "Rule", "Let no new clients in."),
+    "revive": Entry("penstock.cli.maintenance:revive", "Rule", "Let clients in again."),
     "set_vm_memory_high_watermark": Entry(
         "penstock.cli.resources:set_vm_memory_high_watermark",
-        "Work",
+        "Rule",
         "Set how much memory a broker may use.",
     ),
     "set_disk_free_limit": Entry(
         "penstock.cli.resources:set_disk_free_limit",
-        "Work",
+        "Rule",
         "Set how much disk is to stay free.",
     ),
-    "audit": Entry("penstock.cli.audit:audit", "Look", "Check a data directory offline."),
-    "bench": Entry("penstock.cli.bench:bench", "Work", "Drive any AMQP broker and measure it."),
-    "pipeline": Entry("penstock.cli.pipelines.group:pipeline", "Work", "Run pipelines on Spark."),
+    "close-connection": Entry(
+        "penstock.cli.close_connection:close_connection",
+        "Rule",
+        "Close a client's connection.",
+    ),
+    "publish": Entry("penstock.cli.messages:publish", "Messages", "Publish one message."),
+    "get": Entry("penstock.cli.messages:get", "Messages", "Get messages of a queue."),
+    "trace_on": Entry(
+        "penstock.cli.tracing:trace_on", "Messages", "Copy all messages to amq.rabbitmq.trace."
+    ),
+    "trace_off": Entry("penstock.cli.tracing:trace_off", "Messages", "End what trace_on began."),
+    "bench": Entry("penstock.cli.bench:bench", "Messages", "Drive any AMQP broker and measure it."),
+    "pipeline": Entry(
+        "penstock.cli.pipelines.group:pipeline", "Messages", "Run pipelines on Spark."
+    ),
 }
 ALIASES: Final[dict[str, str]] = {
     "list-queues": "queues",
@@ -113,6 +136,15 @@ class LazyGroup(click.Group):
             advice = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"No such command {name!r}.{advice}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table: importing every command to complete one would be slow."""
+        found = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

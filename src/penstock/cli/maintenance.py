@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.inspect import Management, connecting
+from penstock.cli.management import Management, connecting
 
 DRAIN: Final = "/api/penstock/drain"
 REVIVE: Final = "/api/penstock/revive"
@@ -25,13 +25,12 @@ SAY_EVERY_S: Final = 1.0
 @click.option("--wait", is_flag=True, help="Until the last client has left.")
 @click.option("--timeout", "timeout_s", default=300, show_default=True, help="Seconds to wait.")
 @connecting
-def drain(wait: bool, timeout_s: int, url: str, user: str, password: str, output: str) -> None:
+def drain(wait: bool, timeout_s: int, management: Management, output: str) -> None:
     """Let no new clients in; those that are connected go on.
 
     `penstock revive` takes it back. With --wait the exit code is 1 when clients are left.
     """
-    management = Management(url, user, password)
-    state = management.post(DRAIN, b"{}")
+    state = management.post(DRAIN, {})
     until_s = time.monotonic() + timeout_s
     said_s = 0.0
     while wait and state["connections"] and time.monotonic() < until_s:
@@ -51,9 +50,9 @@ def drain(wait: bool, timeout_s: int, url: str, user: str, password: str, output
 
 @click.command(short_help="Let clients in again.", epilog="\b\nExample:\n  penstock revive")
 @connecting
-def revive(url: str, user: str, password: str, output: str) -> None:
+def revive(management: Management, output: str) -> None:
     """Let clients in again, after `penstock drain`."""
-    _tell(Management(url, user, password).post(REVIVE, b"{}"), output)
+    _tell(management.post(REVIVE, {}), output)
 
 
 def _tell(state: dict[str, object], output: str) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from penstock.cli.inspect import Management, connecting
+from penstock.cli.management import Management, connecting
 from penstock.cli.storage import many, queue
 
 VHOST = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
@@ -18,7 +18,7 @@ def _path(vhost: str, name: str, rest: str) -> str:
 
 
 def _act(action: str, name: str, vhost: str, management: Management, output: str) -> None:
-    management.post(_path(vhost, name, "actions"), json.dumps({"action": action}).encode())
+    management.post(_path(vhost, name, "actions"), {"action": action})
     if output == "json":
         click.echo(json.dumps({"queue": name, "vhost": vhost, "action": action}))
 
@@ -30,9 +30,9 @@ def _act(action: str, name: str, vhost: str, management: Management, output: str
 @click.argument("name")
 @VHOST
 @connecting
-def pause(name: str, vhost: str, url: str, user: str, password: str, output: str) -> None:
+def pause(name: str, vhost: str, management: Management, output: str) -> None:
     """Let a queue take messages and give none, until it is resumed; over restarts too."""
-    _act("pause", name, vhost, Management(url, user, password), output)
+    _act("pause", name, vhost, management, output)
 
 
 @queue.command(
@@ -42,9 +42,9 @@ def pause(name: str, vhost: str, url: str, user: str, password: str, output: str
 @click.argument("name")
 @VHOST
 @connecting
-def resume(name: str, vhost: str, url: str, user: str, password: str, output: str) -> None:
+def resume(name: str, vhost: str, management: Management, output: str) -> None:
     """Let a paused queue give messages again."""
-    _act("resume", name, vhost, Management(url, user, password), output)
+    _act("resume", name, vhost, management, output)
 
 
 @queue.command(
@@ -63,9 +63,7 @@ def peek(
     start: int | None,
     count: int,
     priority: int | None,
-    url: str,
-    user: str,
-    password: str,
+    management: Management,
     output: str,
 ) -> None:
     """Look at messages where they lie: nothing is taken, and nothing marked as redelivered."""
@@ -74,9 +72,7 @@ def peek(
         asked["from"] = start
     if priority is not None:
         asked["priority"] = priority
-    found = Management(url, user, password).get(
-        _path(vhost, name, "messages") + "?" + urlencode(asked)
-    )
+    found = management.get(_path(vhost, name, "messages") + "?" + urlencode(asked))
     if output == "json":
         click.echo(json.dumps(found, indent=2))
         return

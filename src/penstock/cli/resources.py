@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.inspect import Management, connecting
+from penstock.cli.management import Management, connecting
 from penstock.core.capacity import MEM_RELATIVE, parse_number, parse_size
 
 ABSOLUTE: Final = "absolute"
@@ -29,7 +29,7 @@ Examples:
 @click.argument("limit", nargs=-1, metavar="FRACTION | absolute LIMIT")
 @connecting
 def set_vm_memory_high_watermark(
-    limit: tuple[str, ...], url: str, user: str, password: str, output: str
+    limit: tuple[str, ...], management: Management, output: str
 ) -> None:
     """Set how much memory a broker may use, until it is restarted.
 
@@ -47,7 +47,7 @@ def set_vm_memory_high_watermark(
         if fraction > 1 or text.startswith("-"):
             raise click.UsageError(f"{BAD}: The threshold should be a fraction between 0.0 and 1.0")
         to = text
-    _put("memory threshold", MEMORY_PATH, {kind: text}, to, Management(url, user, password), output)
+    _put("memory threshold", MEMORY_PATH, {kind: text}, to, management, output)
 
 
 @click.command(
@@ -59,9 +59,7 @@ Examples:
 )
 @click.argument("limit", nargs=-1, metavar="LIMIT | mem_relative FRACTION")
 @connecting
-def set_disk_free_limit(
-    limit: tuple[str, ...], url: str, user: str, password: str, output: str
-) -> None:
+def set_disk_free_limit(limit: tuple[str, ...], management: Management, output: str) -> None:
     """Set how much of a broker's disk is to stay free, until it is restarted.
 
     Bytes, with a unit or without, or a multiple of the machine's memory. With less free disk
@@ -76,7 +74,7 @@ def set_disk_free_limit(
         if parse_size(text) is None:
             raise click.UsageError(f"{BAD}.")
         to = f"{text} bytes"
-    _put("disk free limit", DISK_PATH, {kind: text}, to, Management(url, user, password), output)
+    _put("disk free limit", DISK_PATH, {kind: text}, to, management, output)
 
 
 def _arguments(given: tuple[str, ...], word: str, without: str) -> tuple[str, str]:
@@ -103,7 +101,7 @@ def _check_threshold(text: str) -> None:
 def _put(
     what: str, path: str, body: dict[str, str], to: str, management: Management, output: str
 ) -> None:
-    answer = management.put(path, json.dumps(body).encode())
+    answer = management.put(path, body)
     if not isinstance(answer, dict) or "node" not in answer:
         raise Failure(f"{management.url} does not say that it did", "is that a Penstock?")
     if output == "json":

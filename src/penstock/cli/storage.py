@@ -13,7 +13,8 @@ from urllib.parse import quote
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.inspect import Management, connecting, shown, table
+from penstock.cli.management import Management, connecting
+from penstock.cli.tables import shown, table
 
 ROWS_SHOWN: Final = 20
 STORAGE_PATH: Final = "/api/penstock/storage"
@@ -30,11 +31,11 @@ SUB_QUEUES: Final = (
 
 
 @click.group(
-    short_help="Look into one queue, pause it.",
+    short_help="Work on one queue.",
     epilog="\b\nExample:\n  penstock queue show orders --vhost /",
 )
 def queue() -> None:
-    """Look into one queue, pause it."""
+    """Work on one queue: look, pause, declare, delete, purge."""
 
 
 @queue.command(
@@ -44,9 +45,8 @@ def queue() -> None:
 @click.argument("name")
 @click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
 @connecting
-def show(name: str, vhost: str, url: str, user: str, password: str, output: str) -> None:
+def show(name: str, vhost: str, management: Management, output: str) -> None:
     """Show where a queue's messages are: sub-queues, memory, rates, and the files on disk."""
-    management = Management(url, user, password)
     path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
     found = management.get(path, absent=(404,))
     if found is None:
@@ -55,7 +55,7 @@ def show(name: str, vhost: str, url: str, user: str, password: str, output: str)
             "`penstock queues` lists them; --vhost names another virtual host",
         )
     if "penstock" not in found:
-        raise Failure(f"{url} does not say where messages rest", NO_PENSTOCK)
+        raise Failure(f"{management.url} does not say where messages rest", NO_PENSTOCK)
     storage = management.get(STORAGE_PATH, absent=(401, 404))
     if output == "json":
         click.echo(json.dumps({"queue": found, "storage": storage}, indent=2))
@@ -67,13 +67,12 @@ def show(name: str, vhost: str, url: str, user: str, password: str, output: str)
     short_help="Show how a broker fares.", epilog="\b\nExample:\n  penstock status -o json"
 )
 @connecting
-def status(url: str, user: str, password: str, output: str) -> None:
+def status(management: Management, output: str) -> None:
     """Show how a broker fares: memory, disk, journal, stores, the last start."""
-    management = Management(url, user, password)
     overview = management.get("/api/overview")
     storage = management.get(STORAGE_PATH, absent=(404,))
     if storage is None:
-        raise Failure(f"{url} does not say how its storage fares", NO_PENSTOCK)
+        raise Failure(f"{management.url} does not say how its storage fares", NO_PENSTOCK)
     if output == "json":
         click.echo(json.dumps({"overview": overview, "storage": storage}, indent=2))
     else:

@@ -4,19 +4,15 @@ Names, option and output are rabbitmqctl's, which scripts know.  As there, a res
 switches it off.
 """
 
-import json
 from urllib.parse import quote
 
 import click
 
-from penstock.cli.inspect import DEFAULT_URL, Management
+from penstock.cli.management import Management, asking
 
 VHOST = click.option(
     "-p", "--vhost", default="/", show_default=True, help="The virtual host whose messages."
 )
-URL = click.option("--url", envvar="PENSTOCK_HTTP_URL", default=DEFAULT_URL, show_default=True)
-USER = click.option("--user", envvar="PENSTOCK_USER", default="guest", show_default=True)
-PASSWORD = click.option("--password", envvar="PENSTOCK_PASSWORD", default="guest")
 
 
 @click.command(
@@ -25,10 +21,8 @@ PASSWORD = click.option("--password", envvar="PENSTOCK_PASSWORD", default="guest
     epilog="\b\nExample:\n  penstock trace_on -p shop",
 )
 @VHOST
-@URL
-@USER
-@PASSWORD
-def trace_on(vhost: str, url: str, user: str, password: str) -> None:
+@asking
+def trace_on(vhost: str, management: Management) -> None:
     """Copy all messages to amq.rabbitmq.trace.
 
     Until trace_off or the end of the broker.  Bind a queue to that exchange with `publish.#`,
@@ -36,7 +30,7 @@ def trace_on(vhost: str, url: str, user: str, password: str) -> None:
     delivered comes there too, with headers that say from whom and to whom.
     """
     click.echo(f'Starting tracing for vhost "{vhost}" ...')
-    _switch(Management(url, user, password), vhost, on=True)
+    _switch(management, vhost, on=True)
     click.echo(f"Trace enabled for vhost {vhost}")
 
 
@@ -46,17 +40,15 @@ def trace_on(vhost: str, url: str, user: str, password: str) -> None:
     epilog="\b\nExample:\n  penstock trace_off -p shop",
 )
 @VHOST
-@URL
-@USER
-@PASSWORD
-def trace_off(vhost: str, url: str, user: str, password: str) -> None:
+@asking
+def trace_off(vhost: str, management: Management) -> None:
     """End what trace_on began."""
     click.echo(f'Stopping tracing for vhost "{vhost}" ...')
-    _switch(Management(url, user, password), vhost, on=False)
+    _switch(management, vhost, on=False)
     click.echo(f"Trace disabled for vhost {vhost}")
 
 
 def _switch(management: Management, vhost: str, *, on: bool) -> None:
     path = f"/api/vhosts/{quote(vhost, safe='')}"
     management.get(path)  # else a slip in the name would make a new one
-    management.put(path, json.dumps({"tracing": on}).encode())
+    management.put(path, {"tracing": on})

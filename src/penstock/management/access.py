@@ -5,10 +5,13 @@
     (none of these)             may not use the API
 
 Nobody sees into a virtual host without a permission on it, whatever the tags.
+
+One visitor is no user: the *operator*, who shows the token of the node's control file
+(``core.control``) from the node's own machine, and may do everything in every virtual host.
 """
 
 import base64
-import binascii
+import hmac
 import ipaddress
 from typing import Final
 
@@ -17,6 +20,8 @@ from penstock.broker.rights import covers
 
 MONITOR_TAGS: Final = frozenset({"administrator", "monitoring"})
 POLICY_TAGS: Final = frozenset({"administrator", "policymaker"})
+OPERATOR: Final = "penstockctl"
+"""The name of who comes with the control file's token; no user needs to be called so."""
 API_TAGS: Final = MONITOR_TAGS | {"management", "policymaker"}
 
 
@@ -58,6 +63,35 @@ class Visitor:
         return covers(read, name)
 
 
+class _Everywhere(dict[str, tuple[str, str, str]]):
+    """Permissions in whatever virtual host is asked for."""
+
+    def __contains__(self, _vhost: object) -> bool:
+        return True
+
+    def __missing__(self, _vhost: str) -> tuple[str, str, str]:
+        return ".*", ".*", ".*"
+
+
+class Operator(Visitor):
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        super().__init__(User(OPERATOR, "", ["administrator"]))
+        self.permissions = _Everywhere()
+
+
+def shows_token(header: str, token: str, remote: str, local: str) -> bool:
+    """Is it the operator?  ``remote`` and ``local`` are the two addresses of the connection."""
+    scheme, _, shown = header.partition(" ")
+    if not token or scheme.lower() != "bearer":
+        return False
+    on_this_machine = is_loopback(remote) or (remote != "" and remote == local)
+    return on_this_machine and hmac.compare_digest(
+        shown.strip().encode("utf-8", "surrogateescape"), token.encode()
+    )
+
+
 def credentials(header: str) -> tuple[str, str] | None:
     """User and password of an ``Authorization`` header; None = it is none we understand."""
     scheme, _, encoded = header.partition(" ")
@@ -65,7 +99,7 @@ def credentials(header: str) -> tuple[str, str] | None:
         return None
     try:
         user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, not ASCII, or not UTF-8 inside
         return None
     return (user, password) if colon else None
 

@@ -30,7 +30,13 @@ from aiohttp import web
 from penstock import __version__
 from penstock.broker.access import User
 from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound
-from penstock.management.access import Visitor, credentials, is_loopback
+from penstock.management.access import (
+    Operator,
+    Visitor,
+    credentials,
+    is_loopback,
+    shows_token,
+)
 from penstock.management.audit_lines import audit
 from penstock.management.control import NodeControl
 from penstock.management.desk import Context, Endpoint, NotThere, Route, json_response
@@ -80,12 +86,14 @@ class ManagementServer:
         node: NodeFacts,
         segment_entries: int = 16_384,
         control: NodeControl | None = None,
+        token: str = "",
     ) -> None:
-        """``segment_entries``: of virtual hosts that an import makes."""
+        """``segment_entries``: of virtual hosts that an import makes; ``token``: the operator's."""
         self._bind = bind
         self._port = port
         self._call_on_loop = call_on_loop
         self._view = view
+        self._token = token
         self._context = Context(view, self._on_loop, node, __version__, segment_entries, control)
         self._context.answer_get = self._answer_get
         self._desks = [desk(self._context) for desk in DESKS]
@@ -241,6 +249,8 @@ class ManagementServer:
         header = request.headers.get("Authorization")
         if header is None:
             raise LoginFailed("")
+        if shows_token(header, self._token, request.remote or "", _own_address(request)):
+            return Operator()
         given = credentials(header)
         if given is None:
             raise LoginFailed("Login failed")
@@ -267,6 +277,12 @@ class ManagementServer:
 
 async def _nobody(_request: web.Request) -> Visitor:
     return Visitor(User("", "", []))
+
+
+def _own_address(request: web.Request) -> str:
+    """Where this connection arrived; "" when it is gone."""
+    name = request.transport.get_extra_info("sockname") if request.transport else None
+    return str(name[0]) if isinstance(name, tuple) else ""
 
 
 def _nothing() -> None:

@@ -37,6 +37,7 @@ from penstock.core.settings import Settings
 from penstock.server.amqp_stamping import STAMPINGS
 from penstock.server.boot_definitions import load_definitions
 from penstock.server.committer import Committer
+from penstock.server.control_file import new_token, remove_control, write_control
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.doors import Doors
 from penstock.server.ending import Ending
@@ -276,6 +277,7 @@ class Node:
         view = BrokerView(self.broker, watch, self.name, self.opening)
         self.broker.node_name = self.name
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms)
+        token = new_token()
         management = ManagementServer(
             http_bind(settings),
             settings.http_port,
@@ -284,8 +286,10 @@ class Node:
             facts,
             settings.queue_index_segment_entries,
             Control(self.loop, self.doors, self.ending, self._logs),
+            token,
         )
         http_port = management.start()
+        write_control(settings.data_dir, http_bind(settings), http_port, self.name, token)
         nsq.start()
         self._settle_memory()
         self.monitor.begin(_now_ms(), int(self.engine.ram.used_bytes()))
@@ -316,6 +320,7 @@ class Node:
             nsq.stop()
             self._drain()
         finally:
+            remove_control(settings.data_dir)
             nsq.stop()
             management.stop()
         return self._close()

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.inspect import table
 from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options
 from penstock.cli.pipelines.event_source import (
     EventJob,
@@ -16,6 +15,7 @@ from penstock.cli.pipelines.event_source import (
     moment,
     run_event_job,
 )
+from penstock.cli.tables import table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

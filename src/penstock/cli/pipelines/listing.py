@@ -11,7 +11,8 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.inspect import Management, connecting, table
+from penstock.cli.management import Management, connecting
+from penstock.cli.tables import table
 
 PATH: Final = "/api/penstock/pipelines"
 COLUMNS: Final = ("name", "kind", "state", "queues", "batch", "rows", "rows/s", "lag", "to drain")
@@ -23,14 +24,16 @@ COLUMNS: Final = ("name", "kind", "state", "queues", "batch", "rows", "rows/s", 
     epilog="\b\nExample:\n  penstock pipeline list -o json",
 )
 @connecting
-def listing(url: str, user: str, password: str, output: str) -> None:
+def listing(management: Management, output: str) -> None:
     """Pipelines that report to a broker: batches, rates, lag, and when they will be through.
 
     Those of the virtual hosts the user may enter; a pipeline that ended is shown for an hour.
     """
-    found = Management(url, user, password).get(PATH, absent=(404,))
+    found = management.get(PATH, absent=(404,))
     if found is None:
-        raise Failure(f"{url} does not list pipelines", "pipelines report to Penstock only")
+        raise Failure(
+            f"{management.url} does not list pipelines", "pipelines report to Penstock only"
+        )
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     elif not found:

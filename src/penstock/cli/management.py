@@ -1,0 +1,128 @@
+"""How the commands ask a management API: the options that say where and who, and what goes wrong.
+
+``client.management`` speaks HTTP; here its failures get cause and fix.  Without ``--url``,
+``--user`` and ``--password`` (or their variables) a command looks for the broker of this machine
+by its control file (``core.control``), else it tries guest at the usual port.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from penstock.cli.failure import Failure, Unavailable
+from penstock.client.local_node import Place, choose_place
+from penstock.client.management import (
+    DEFAULT_URL,
+    Answer,
+    BadAddress,
+    ManagementClient,
+    NobodyAnswers,
+    NotJson,
+)
+
+LOG_IN: Final = "give --user and --password (or PENSTOCK_USER and PENSTOCK_PASSWORD)"
+
+
+class Management:
+    """One management API: where it is and who asks."""
+
+    def __init__(self, url: str | None, user: str | None, password: str | None) -> None:
+        place: Place = choose_place(os.environ, url, user, password)
+        try:
+            self._client = ManagementClient(place.url, place.who)
+        except BadAddress as error:
+            raise click.UsageError(f"--url {error}") from error
+        self.url = self._client.url
+        self.user = self._client.who.user
+
+    def get(self, path: str, absent: Sequence[int] = ()) -> Any:
+        """The JSON at ``path``, None when the answer is one of the statuses ``absent``.
+
+        Every other way of not getting it is a ``Failure``.
+        """
+        return self._answer(path, absent, self._request("GET", path))
+
+    def post(self, path: str, body: object) -> Any:
+        """The JSON that answers, None when there is none."""
+        return self._answer(path, [201, 204], self._request("POST", path, body))
+
+    def put(self, path: str, body: object) -> Any:
+        """The JSON that answers, None when there is none."""
+        return self._answer(path, [201, 204], self._request("PUT", path, body))
+
+    def delete(self, path: str, headers: dict[str, str] | None = None) -> Any:
+        return self._answer(path, [204], self._request("DELETE", path, None, headers))
+
+    def _answer(self, path: str, absent: Sequence[int], answer: Answer) -> Any:
+        if answer.status == 200:
+            try:
+                return answer.json()
+            except NotJson as error:
+                raise Failure(
+                    f"{self.url} answers, but not with JSON", "is that a management API?"
+                ) from error
+        if answer.status in absent:
+            return None
+        reason = answer.reason() or "no reason given"
+        if answer.status == 401:
+            who = f"user {self.user!r}" if self.user else "the control file's token"
+            raise Failure(f"{self.url} refuses {who}: {reason}", LOG_IN)
+        if answer.status == 503:
+            raise Unavailable(f"{self.url} is not ready: {reason}", "try again")
+        raise Failure(f"{self.url}{path} answers {answer.status}: {reason}")
+
+    def _request(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        try:
+            return self._client.request(method, path, body, headers)
+        except NobodyAnswers as error:
+            raise Unavailable(
+                f"no management API answers at {self.url}: {error}",
+                "start one with `penstock serve`, or give --url (or PENSTOCK_HTTP_URL)",
+            ) from error
+
+
+def asking(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where and who; the command gets a ``management`` for them."""
+
+    @wraps(command)
+    def asked(
+        *given: Any, url: str | None, user: str | None, password: str | None, **options: Any
+    ) -> None:
+        command(*given, management=Management(url, user, password), **options)
+
+    decorated: Callable[..., None] = asked
+    for option in reversed(
+        (
+            click.option(
+                "--url",
+                envvar="PENSTOCK_HTTP_URL",
+                help=f"Management API; default: the broker of this machine, else {DEFAULT_URL}.",
+            ),
+            click.option(
+                "--user",
+                envvar="PENSTOCK_USER",
+                help="Default: the control file of this machine's broker, else guest.",
+            ),
+            click.option("--password", envvar="PENSTOCK_PASSWORD", help="Default: guest."),
+        )
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def connecting(command: Callable[..., None]) -> Callable[..., None]:
+    """The options every look needs: where, who, and which form of output."""
+    form = click.option(
+        "-o",
+        "output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="Form of the output.",
+    )
+    return asking(form(command))

@@ -1,0 +1,68 @@
+"""Which broker a command means: the one it was told, else the one of this machine.
+
+The broker of this machine is found by the control file in its data directory.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock.client.management import DEFAULT_URL, Credentials
+from penstock.core.control import CONTROL_FILE, Control, read
+
+SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
+
+
+GUEST: Final = "guest"
+
+
+class Place(NamedTuple):
+    """Where to ask, as whom, and what the control file said, if it was it that decided."""
+
+    url: str
+    who: Credentials
+    control: Control | None = None
+
+
+def choose_place(
+    environment: Mapping[str, str], url: str | None, user: str | None, password: str | None
+) -> Place:
+    """What is given counts; who gives no name and no password is found by the control file.
+
+    A token never goes to an address that was given: it is this machine's secret.
+    """
+    if url is None and user is None and password is None:
+        control = find_control(environment)
+        if control is not None:
+            return Place(control.url, Credentials(token=control.token), control)
+    who = Credentials(GUEST if user is None else user, GUEST if password is None else password)
+    return Place(url or DEFAULT_URL, who)
+
+
+def data_dirs(environment: Mapping[str, str]) -> Iterator[str]:
+    """Where ``penstock serve`` would keep its data, the likeliest first; one if it is named."""
+    named = environment.get("PENSTOCK_DATA_DIR", "")
+    if named:
+        yield os.path.expanduser(named)
+        return
+    given_by_systemd = environment.get("STATE_DIRECTORY", "").split(":")[0]
+    if given_by_systemd:
+        yield given_by_systemd
+    yield SYSTEM_DATA_DIR
+    home = environment.get("HOME", "")
+    if home:
+        yield os.path.join(home, ".local", "share", "penstock")
+
+
+def find_control(environment: Mapping[str, str]) -> Control | None:
+    """Of the first data directory whose control file we may read."""
+    for directory in data_dirs(environment):
+        try:
+            text = Path(directory, CONTROL_FILE).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        control = read(text)
+        if control is not None:
+            return control
+    return None

@@ -1,0 +1,135 @@
+"""A management API as the commands use it: one address, who asks, and requests one by one.
+
+The standard library only, since a command must start in a tenth of a second.  Both programs,
+``penstock`` and ``penstockctl``, stand on this file; each has its own words for what goes wrong.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+DEFAULT_URL: Final = "http://127.0.0.1:15672"
+TIMEOUT_S: Final = 10.0
+
+
+class BadAddress(ValueError):
+    """That is no address of a management API."""
+
+
+class NobodyAnswers(Exception):
+    """The text says why, in the words of the operating system."""
+
+
+class NotJson(Exception):
+    """Something answers there, but no management API."""
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        """None for an empty body; raises NotJson."""
+        if not self.body:
+            return None
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise NotJson from error
+
+    def reason(self) -> str:
+        """Why not, as the API says it; "" when it does not."""
+        try:
+            said = json.loads(self.body)
+        except ValueError:
+            return ""
+        found = said.get("reason") if isinstance(said, dict) else None
+        return "" if found is None else str(found)
+
+
+class Credentials(NamedTuple):
+    """A user and a password, or the token of a control file."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+
+    def header(self) -> str:
+        if self.token:
+            return f"Bearer {self.token}"
+        return "Basic " + b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+class ManagementClient:
+    """See the head of this file."""
+
+    def __init__(self, url: str, who: Credentials, timeout_s: float = TIMEOUT_S) -> None:
+        """Raises BadAddress."""
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadAddress(f"{url!r} is no address like {DEFAULT_URL}")
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError as error:
+            raise BadAddress(f"{url!r}: {error}") from error
+        if parts.username is not None:
+            who = Credentials(unquote(parts.username), unquote(parts.password or ""))
+            url = url.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
+        self.url = url
+        self.who = who
+        self._prefix = parts.path.rstrip("/")
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._connection = kind(parts.hostname, port, timeout=timeout_s)
+
+    def request(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """``body``: bytes as they are, anything else as JSON; raises NobodyAnswers."""
+        try:
+            answer = self._ask(method, path, body, headers)
+            return Answer(answer.status, answer.read())
+        except (OSError, HTTPException) as error:
+            raise NobodyAnswers(str(error) or type(error).__name__) from error
+        finally:
+            self.close()  # the next request opens it again
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """The lines of an answer that does not end by itself; raises NobodyAnswers."""
+        try:
+            answer = self._ask("GET", path, None, None)
+            while line := answer.readline():
+                yield line
+        except (OSError, HTTPException) as error:
+            raise NobodyAnswers(str(error) or type(error).__name__) from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _ask(
+        self, method: str, path: str, body: object, headers: dict[str, str] | None
+    ) -> HTTPResponse:
+        sent = {"Authorization": self.who.header(), "Accept": "application/json"}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        sent |= headers or {}
+        # As bytes: the library would take no character beyond Latin-1.
+        encoded = {name: value.encode() for name, value in sent.items()}
+        carried = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        self._connection.request(method, self._prefix + path, carried, encoded)
+        return self._connection.getresponse()
+
+
+def path_of(*parts: str) -> str:
+    """``path_of("queues", "/", "q")`` is ``/api/queues/%2F/q``."""
+    return "/api/" + "/".join(quote(part, safe="") for part in parts)

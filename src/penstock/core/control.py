@@ -1,0 +1,40 @@
+"""The control file: how a command on the broker's own machine finds the broker and is believed.
+
+``penstock serve`` writes it into its data directory when it listens, readable by nobody but its
+own user, and removes it when it ends.  Whoever can read it could read every message in that
+directory too, so its token opens the management API as an administrator; from this machine only.
+It takes the place of RabbitMQ's cookie: who may read one file needs no password.
+"""
+
+import json
+from typing import Final, NamedTuple
+
+CONTROL_FILE: Final = "control.json"
+
+
+class Control(NamedTuple):
+    """What the file says."""
+
+    url: str
+    """Of the management API."""
+    node: str
+    pid: int
+    token: str
+    """Goes into ``Authorization: Bearer``; another one at each start."""
+
+
+def written(control: Control) -> str:
+    return json.dumps(control._asdict()) + "\n"
+
+
+def read(text: str) -> Control | None:
+    """What ``written`` made; None for anything else."""
+    try:
+        found = json.loads(text)
+        control = Control(found["url"], found["node"], found["pid"], found["token"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    texts = (control.url, control.node, control.token)
+    if all(isinstance(one, str) for one in texts) and isinstance(control.pid, int):
+        return control
+    return None

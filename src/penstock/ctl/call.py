@@ -1,0 +1,238 @@
+"""What a verb's function gets: the words and options of the command line, and the node to ask.
+
+A function checks its words first, then says what it is about to do (``say``: the status line,
+which ``--quiet`` and machine-readable formats drop), asks the node, and returns what is to be
+printed: None, a text, or a ``Table`` or ``Facts`` of ``output``.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, TextIO
+
+from penstock.client.local_node import Place, choose_place
+from penstock.client.management import (
+    Answer,
+    BadAddress,
+    ManagementClient,
+    NobodyAnswers,
+    path_of,
+)
+from penstock.ctl.faults import SOFTWARE, UNAVAILABLE, USAGE, Fault, Invalid
+from penstock.ctl.options import Value
+
+MACHINE_READABLE: Final = ("json", "csv", "erlang")
+LONG_S: Final = 3600.0
+"""How long a node may take that was given no time limit."""
+NODE_DOWN: Final = """\
+Error: unable to perform an operation on node '{node}'. Please see diagnostics information and \
+suggestions below.
+
+Most common reasons for this are:
+
+ * Target node is unreachable (e.g. due to hostname resolution, TCP connection or firewall issues)
+ * CLI tool fails to authenticate with the server (e.g. no control file of it can be read, or a \
+wrong --user or --password)
+ * Target node is not running
+
+In addition to the diagnostics info below:
+
+ * Consult server logs on node {node}
+ * If a node is running, penstockctl finds it by the control file in its data directory: give \
+--data-dir or PENSTOCK_DATA_DIR, or else --url with --user and --password
+
+DIAGNOSTICS
+===========
+
+{why}"""
+
+
+class Node:
+    """A running node, by its management API."""
+
+    def __init__(self, place: Place, wanted: str, timeout_s: float) -> None:
+        """``wanted``: the name given with ``-n``, "" for none.  Raises Fault."""
+        try:
+            self._client = ManagementClient(place.url, place.who, timeout_s)
+        except BadAddress as error:
+            raise Fault(USAGE, f"Error (argument validation): --url {error}") from error
+        self._control = place.control
+        self._name = place.control.node if place.control else ""
+        self._wanted = wanted
+        if wanted and self._name:
+            self._must_be(self._name)
+
+    @property
+    def name(self) -> str:
+        """As it calls itself."""
+        if not self._name:
+            self._name = str(self.get("/api/nodes?columns=name")[0]["name"])
+        return self._name
+
+    @property
+    def url(self) -> str:
+        return self._client.url
+
+    @property
+    def pid(self) -> int:
+        """Of the process, if it is on this machine; else 0."""
+        return self._control.pid if self._control else 0
+
+    def check_name(self) -> None:
+        """Nobody shall act upon a node that is not the one named with ``-n``; raises Fault."""
+        if self._wanted:
+            self._must_be(self.name)
+
+    def _must_be(self, name: str) -> None:
+        wanted, _, host = self._wanted.partition("@")
+        mine, _, my_host = name.partition("@")
+        if wanted not in (mine, "rabbit") or (host and host not in (my_host, "localhost")):
+            raise self.down(f"{self.url} is node {name}")
+
+    def down(self, why: str) -> Fault:
+        node = self._wanted or self._name or self.url
+        return Fault(UNAVAILABLE, NODE_DOWN.format(node=node, why=why))
+
+    # -- asking -----------------------------------------------------------------------------
+
+    def ask(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """Whatever it answers, but for refusals of a log-in; raises Fault."""
+        try:
+            answer = self._client.request(method, path, body, headers)
+        except NobodyAnswers as error:
+            raise self.down(f"{self.url}: {error}") from error
+        if answer.status == 401:
+            raise self.down(f"{self.url} refuses the log-in: {answer.reason() or 'no reason'}")
+        if answer.status == 503 and answer.body.startswith(b'{"error": "starting"'):
+            raise Fault(
+                USAGE,
+                "Error: this command requires the 'rabbit' app to be running on the target node."
+                f" It is not ready yet: {answer.reason()}",
+            )
+        return answer
+
+    def get(self, path: str) -> Any:
+        """The JSON there; raises Fault for any other answer than 200."""
+        return self.must(self.ask("GET", path)).json()
+
+    def found(self, path: str) -> Any:
+        """The JSON there, None when there is no such thing."""
+        answer = self.ask("GET", path)
+        return None if answer.status == 404 else self.must(answer).json()
+
+    def put(self, path: str, body: object) -> Any:
+        return self.must(self.ask("PUT", path, body)).json()
+
+    def post(self, path: str, body: object) -> Any:
+        return self.must(self.ask("POST", path, body)).json()
+
+    def delete(self, path: str, headers: dict[str, str] | None = None) -> bool:
+        """False when there was nothing to delete."""
+        answer = self.ask("DELETE", path, None, headers)
+        if answer.status == 404:
+            return False
+        self.must(answer)
+        return True
+
+    def must(self, answer: Answer) -> Answer:
+        if answer.ok:
+            return answer
+        raise Fault(SOFTWARE, f"Error:\n{answer.reason() or f'HTTP status {answer.status}'}")
+
+    def has_vhost(self, vhost: str) -> bool:
+        return self.found(path_of("vhosts", vhost) + "?columns=name") is not None
+
+
+class Call:
+    """One command line."""
+
+    def __init__(
+        self,
+        words: list[str],
+        options: Mapping[str, Value],
+        environment: Mapping[str, str],
+        out: TextIO,
+        own: Collection[str] = (),
+    ) -> None:
+        """``own``: options of the verb itself, which are not about where to ask and who asks."""
+        self._own = own
+        self.words = words
+        self.options = options
+        self.environment = environment
+        self.out = out
+        self._node: Node | None = None
+
+    # -- options ------------------------------------------------------------------------------
+
+    def text(self, name: str, default: str = "") -> str:
+        return str(self.options.get(name, default))
+
+    def is_set(self, name: str) -> bool:
+        return bool(self.options.get(name, False))
+
+    @property
+    def vhost(self) -> str:
+        return self.text("vhost", "/")
+
+    @property
+    def formatter(self) -> str:
+        return self.text("formatter")
+
+    @property
+    def is_silent(self) -> bool:
+        return self.is_set("silent")
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.is_silent or self.is_set("quiet")
+
+    def number(self, name: str, default: int) -> int:
+        found = self.options.get(name)
+        return default if found is None else int(found)
+
+    # -- words --------------------------------------------------------------------------------
+
+    def take(self, least: int, most: int | None = None) -> list[str]:
+        """The words after the verb; raises Invalid when they are too few or too many."""
+        if len(self.words) < least:
+            raise Invalid("not enough arguments.")
+        if len(self.words) > (least if most is None else most):
+            raise Invalid("too many arguments.")
+        return self.words
+
+    # -- the node -----------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Node:
+        """Raises Fault when there is none by that name."""
+        if self._node is None:
+            environment = dict(self.environment)
+            if "data-dir" in self.options:
+                environment["PENSTOCK_DATA_DIR"] = self.text("data-dir")
+            place = choose_place(
+                environment,
+                self._given("url", "PENSTOCK_HTTP_URL"),
+                self._given("user", "PENSTOCK_USER"),
+                self._given("password", "PENSTOCK_PASSWORD"),
+            )
+            timeout_s = float(self.number("timeout", 0)) or LONG_S
+            self._node = Node(place, self.text("node"), timeout_s)
+            self._node.check_name()
+        return self._node
+
+    def forget_node(self) -> None:
+        """The next question looks for it again."""
+        self._node = None
+
+    def _given(self, option: str, variable: str) -> str | None:
+        if option in self.options and option not in self._own:
+            return self.text(option)
+        return self.environment.get(variable)
+
+    # -- saying -------------------------------------------------------------------------------
+
+    def say(self, status_line: str) -> None:
+        """What is about to be done."""
+        if not self.is_quiet and self.formatter not in MACHINE_READABLE:
+            self.out.write(status_line + "\n")
+            self.out.flush()

@@ -1,0 +1,336 @@
+"""Health checks and what they look at: alarms, listeners, virtual hosts, memory."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from penstock.client.management import path_of
+from penstock.ctl.call import Call
+from penstock.ctl.faults import DATA, UNAVAILABLE, USAGE, Fault, Invalid, Refused
+from penstock.ctl.output import Facts, Table, as_json
+from penstock.ctl.words import columns_of
+
+PURPOSES: Final[Mapping[str, str]] = {
+    "amqp": "AMQP 0-9-1",
+    "amqp/ssl": "AMQP 0-9-1 over TLS",
+    "http": "HTTP API",
+    "http/prometheus": "Prometheus exporter API over HTTP",
+    "nsq": "NSQ",
+}
+UNITS: Final[Mapping[str, int]] = {"bytes": 1, "mb": 1_000_000, "gb": 1_000_000_000}
+RESOURCES: Final[Mapping[str, str]] = {
+    "memory": "Memory alarm",
+    "disk space": "Free disk space alarm",
+}
+ANY: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+CONNECT_TIMEOUT_S: Final = 5.0
+SINGLE: Final = "seems to be the only one in a single node cluster, the check does not apply"
+
+
+# -- alarms ----------------------------------------------------------------------------------
+
+
+def alarms_of(call: Call) -> list[str]:
+    """In words, one for each."""
+    answer = call.node.ask("GET", "/api/health/checks/local-alarms")
+    if answer.status != 503:
+        call.node.must(answer)
+        return []
+    found = answer.json()["alarms"]
+    return [f"{RESOURCES[one['resource']]} on node {one['node']}" for one in found]
+
+
+def alarms(call: Call) -> object:
+    call.take(0)
+    node = call.node.name
+    call.say(f"Asking node {node} to report any known resource alarms ...")
+    found = alarms_of(call)
+    if not found:
+        value: object = {"result": "ok", "node": node, "alarms": []}
+        return Facts(f"Node {node} reported no alarms, local or clusterwide", value)
+    return Facts("\n".join(found), _alarmed(node, found, "ok"))
+
+
+def _alarmed(node: str, found: Sequence[str], result: str) -> dict[str, object]:
+    return {
+        "result": result,
+        "local": list(found),
+        "global": [],
+        "message": f"Node {node} reported alarms",
+    }
+
+
+def check_alarms(call: Call) -> object:
+    node, found = _asked(call)
+    if found:
+        if call.formatter == "json":
+            raise Fault(UNAVAILABLE, as_json(_alarmed(node, found, "error")))
+        raise Fault(UNAVAILABLE, "\n".join(found))
+    return Facts(f"Node {node} reported no alarms, local or clusterwide", {"result": "ok"})
+
+
+def check_local_alarms(call: Call) -> object:
+    node, found = _asked(call)
+    if found:
+        if call.formatter == "json":
+            raise Fault(UNAVAILABLE, as_json(_alarmed(node, found, "error")))
+        raise Refused("\n".join(found), UNAVAILABLE)
+    return Facts(f"Node {node} reported no local alarms", {"result": "ok"})
+
+
+def _asked(call: Call) -> tuple[str, list[str]]:
+    call.take(0)
+    call.say(f"Asking node {call.node.name} to report any local resource alarms ...")
+    return call.node.name, alarms_of(call)
+
+
+# -- does it run -----------------------------------------------------------------------------
+
+
+def check_running(call: Call) -> object:
+    call.take(0)
+    call.say(f"Checking if RabbitMQ is running on node {call.node.name} ...")
+    call.node.get("/healthz/live")
+    text = f"RabbitMQ on node {call.node.name} is fully booted and running"
+    return Facts(text, {"message": text})
+
+
+def is_running(call: Call) -> object:
+    call.take(0)
+    call.say(f"Asking node {call.node.name} for its status ...")
+    call.node.get("/healthz/live")
+    text = f"RabbitMQ on node {call.node.name} is fully booted and running"
+    return Facts(text, {"message": text, "result": True})
+
+
+def is_booting(call: Call) -> object:
+    call.take(0)
+    call.say(f"Asking node {call.node.name} for its boot status ...")
+    call.node.get("/healthz/live")
+    text = (
+        f"RabbitMQ on node {call.node.name} is fully booted (check with is_running), stopped or has"
+        " not started booting yet"
+    )
+    return Facts(text, {"message": text, "result": False})
+
+
+def node_health_check(call: Call) -> str:
+    call.take(0)
+    call.say("This command is DEPRECATED: use check_running, check_local_alarms and their like.")
+    call.say(f"Checking health of node {call.node.name} ...")
+    found = alarms_of(call)
+    if found:
+        raise Refused("\n".join(found), UNAVAILABLE)
+    return "Health check passed"
+
+
+def check_virtual_hosts(call: Call) -> object:
+    call.take(0)
+    call.say(f"Checking if all vhosts are running on node {call.node.name} ...")
+    answer = call.node.ask("GET", "/api/health/checks/virtual-hosts")
+    if answer.status == 503:
+        raise Refused(answer.reason(), UNAVAILABLE)
+    call.node.must(answer)
+    return Facts(f"Node {call.node.name} reported all vhosts as running", {"result": "ok"})
+
+
+def check_if_node_is_mirror_sync_critical(call: Call) -> str:
+    call.take(0)
+    node = call.node.name
+    call.say(
+        f"Checking if node {node} is critical for data safety of any classic mirrored queues ..."
+    )
+    return f"Node {node} {SINGLE}"
+
+
+def check_if_node_is_quorum_critical(call: Call) -> str:
+    call.take(0)
+    call.say(f"Checking if node {call.node.name} is critical for quorum of any quorum queues ...")
+    return f"Node {call.node.name} {SINGLE}"
+
+
+def check_certificate_expiration(call: Call) -> str:
+    call.take(0)
+    within, unit = call.number("within", 4), call.text("unit", "weeks")
+    call.say(f"Checking certificate expiration on node {call.node.name} ...")
+    answer = call.node.ask(
+        "GET", path_of("health", "checks", "certificate-expiration", str(within), unit)
+    )
+    if answer.status == 503:
+        raise Fault(UNAVAILABLE, answer.reason())
+    call.node.must(answer)
+    return f"No certificates are expiring within {within} {unit}."
+
+
+# -- listeners -------------------------------------------------------------------------------
+
+
+def listeners_of(call: Call) -> list[dict[str, Any]]:
+    """As RabbitMQ's programs show one each."""
+    node = call.node.name
+    found = call.node.get("/api/overview?columns=listeners").get("listeners", [])
+    return [
+        {
+            "node": node,
+            "interface": _interface(str(one.get("ip_address", ""))),
+            "port": one["port"],
+            "protocol": one["protocol"],
+            "purpose": PURPOSES.get(one["protocol"], one["protocol"]),
+        }
+        for one in found
+    ]
+
+
+def _interface(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def listener_line(one: Mapping[str, Any]) -> str:
+    return (
+        f"Interface: {one['interface']}, port: {one['port']}, protocol: {one['protocol']},"
+        f" purpose: {one['purpose']}"
+    )
+
+
+def listeners(call: Call) -> object:
+    call.take(0)
+    call.say(f"Asking node {call.node.name} to report its protocol listeners ...")
+    found = listeners_of(call)
+    value = {"result": "ok", "node": call.node.name, "listeners": found}
+    return Facts("\n".join(map(listener_line, found)), value)
+
+
+def check_port_listener(call: Call) -> object:
+    (text,) = call.take(1)
+    if not text.isdecimal():
+        raise Invalid("Bad argument: Argument must be a positive integer", DATA)
+    call.say(f"Asking node {call.node.name} if there's an active listener on port {text} ...")
+    ports = [one["port"] for one in listeners_of(call)]
+    if int(text) not in ports:
+        raise Fault(
+            UNAVAILABLE,
+            f"No listener for port {text} is active on node {call.node.name}. Found listeners that"
+            f" use the following ports: {', '.join(map(str, ports))}",
+        )
+    return Facts(
+        f"A listener for port {text} is running on node {call.node.name}.",
+        {"result": "ok", "node": call.node.name, "port": int(text)},
+    )
+
+
+def check_protocol_listener(call: Call) -> object:
+    (protocol,) = call.take(1)
+    node = call.node.name
+    call.say(f"Asking node {node} if there's an active listener for protocol {protocol} ...")
+    found = list(dict.fromkeys(one["protocol"] for one in listeners_of(call)))
+    if protocol not in found:
+        raise Refused(
+            f"No listener for protocol {protocol} is active on node {node}. Found listeners for the"
+            f" following protocols: {', '.join(found)}",
+            UNAVAILABLE,
+        )
+    return Facts(
+        f"A listener for protocol {protocol} is running on node {node}.",
+        {"result": "ok", "node": node, "protocol": protocol},
+    )
+
+
+def check_port_connectivity(call: Call) -> object:
+    call.take(0)
+    node = call.node.name
+    call.say(f"Testing TCP connections to all active listeners on node {node} ...")
+    found = [one for one in listeners_of(call) if one["port"]]
+    failed = [one["port"] for one in found if not _connects(one)]
+    if failed:
+        shown = ", ".join(map(str, failed))
+        raise Fault(UNAVAILABLE, f"Failed to connect to ports {shown} on node {node}.")
+    ports = ", ".join(str(one["port"]) for one in found)
+    return Facts(f"Successfully connected to ports {ports} on node {node}.", {"result": "ok"})
+
+
+def _connects(listener: Mapping[str, Any]) -> bool:
+    address = listener["interface"].strip("[]")
+    try:
+        with socket.create_connection(
+            (ANY.get(address, address), listener["port"]), CONNECT_TIMEOUT_S
+        ):
+            return True
+    except OSError:
+        return False
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+
+def memory_of(call: Call) -> dict[str, int]:
+    """Bytes by what they are for, the largest first; without totals."""
+    found = call.node.get(path_of("nodes", call.node.name, "memory"))["memory"]
+    parts = {name: size for name, size in found.items() if isinstance(size, int)}
+    return dict(sorted(parts.items(), key=lambda part: -part[1]))
+
+
+def memory_breakdown(call: Call) -> object:
+    call.take(0)
+    unit = call.text("unit", "gb")
+    if unit not in UNITS:
+        units = ", ".join(UNITS)
+        raise Invalid(f"\"unit '{unit}' is not supported. Please use one of: {units}\"", USAGE)
+    call.say(f"Reporting memory breakdown on node {call.node.name}...")
+    parts = memory_of(call)
+    total = sum(parts.values()) or 1
+    lines = [
+        f"{name}: {in_unit(size, unit)} ({round(100 * size / total, 2)}%)"
+        for name, size in parts.items()
+    ]
+    value = {
+        name: {"bytes": size, "percentage": round(100 * size / total, 2)}
+        for name, size in parts.items()
+    }
+    return Facts("\n".join([*lines, ""]), value)
+
+
+def in_unit(size: int, unit: str) -> str:
+    return f"{size if unit == 'bytes' else round(size / UNITS[unit], 4)} {unit}"
+
+
+# -- versions and flags ----------------------------------------------------------------------
+
+
+def server_version(call: Call) -> str:
+    call.take(0)
+    call.say(f"Asking node {call.node.name} for its RabbitMQ version...")
+    return str(call.node.get("/api/overview?columns=product_version")["product_version"])
+
+
+def list_feature_flags(call: Call) -> Table:
+    known = ("name", "state", "stability", "provided_by", "desc", "doc_url")
+    columns = columns_of(call, known, ("name", "state"))
+    call.say("Listing feature flags ...")
+    found = call.node.get("/api/feature-flags")
+    return Table(columns, [[flag[column] for column in columns] for flag in found])
+
+
+def enable_feature_flag(call: Call) -> None:
+    (flag,) = call.take(1)
+    call.say(
+        "Enabling all feature flags ..." if flag == "all" else f'Enabling feature flag "{flag}" ...'
+    )
+    known = [one["name"] for one in call.node.get("/api/feature-flags")]
+    if flag != "all" and flag not in known:
+        raise Refused(f"This feature flag is not supported by node {call.node.name}", USAGE)
+
+
+def list_node_auth_attempt_stats(call: Call) -> Table:
+    call.take(0)
+    call.say(f"Listing authentication attempts for node {call.node.name} ...")
+    path = path_of("auth", "attempts", call.node.name)
+    columns: tuple[str, ...] = (
+        "protocol",
+        "auth_attempts",
+        "auth_attempts_failed",
+        "auth_attempts_succeeded",
+    )
+    if call.is_set("by-source"):
+        path += "/source"
+        columns = ("remote_address", "username", *columns)
+    return Table(columns, [[one.get(column) for column in columns] for one in call.node.get(path)])

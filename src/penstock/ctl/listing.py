@@ -1,0 +1,218 @@
+"""Lists of queues, exchanges, bindings, connections, channels and consumers: columns and defaults.
+
+A column of RabbitMQ's that does not exist here (Erlang's process ids, mirrors) is an empty cell.
+``pid`` of a connection or channel is its name, which ``close_connection`` takes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from penstock.client.management import path_of
+from penstock.ctl.call import Call
+from penstock.ctl.faults import NOT_YET, Fault
+from penstock.ctl.output import Arguments, Table, Term
+from penstock.ctl.words import columns_of
+
+Row = Mapping[str, Any]
+Cell = Callable[[Row], object]
+
+QUEUE_COLUMNS: Final = (
+    *("arguments", "auto_delete", "consumer_capacity", "consumer_utilisation", "consumers"),
+    *("disk_reads", "disk_writes", "durable", "exclusive", "exclusive_consumer_pid"),
+    *("exclusive_consumer_tag", "head_message_timestamp", "leader", "members", "memory"),
+    *("message_bytes", "message_bytes_persistent", "message_bytes_ram", "message_bytes_ready"),
+    *("message_bytes_unacknowledged", "messages", "messages_persistent", "messages_ram"),
+    *("messages_ready", "messages_ready_ram", "messages_unacknowledged"),
+    *("messages_unacknowledged_ram", "name", "online", "owner_pid", "pid", "policy"),
+    *("slave_pids", "state", "synchronised_slave_pids", "type"),
+    "backing_queue_status",
+)
+"""The last one is ours: RabbitMQ 3.10 shows it over HTTP only."""
+EXCHANGE_COLUMNS: Final = (
+    *("arguments", "auto_delete", "durable", "internal", "name", "policy", "type"),
+)
+BINDING_COLUMNS: Final = (
+    *("source_name", "source_kind", "destination_name", "destination_kind", "routing_key"),
+    "arguments",
+)
+CONNECTION_COLUMNS: Final = (
+    *("auth_mechanism", "channel_max", "channels", "client_properties", "connected_at"),
+    *("frame_max", "host", "name", "peer_cert_issuer", "peer_cert_subject"),
+    *("peer_cert_validity", "peer_host", "peer_port", "pid", "port", "protocol", "recv_cnt"),
+    *("recv_oct", "send_cnt", "send_oct", "send_pend", "ssl", "ssl_cipher", "ssl_hash"),
+    *("ssl_key_exchange", "ssl_protocol", "state", "timeout", "user", "vhost"),
+)
+CHANNEL_COLUMNS: Final = (
+    *("acks_uncommitted", "confirm", "connection", "consumer_count", "global_prefetch_count"),
+    *("messages_unacknowledged", "messages_uncommitted", "messages_unconfirmed", "name"),
+    *("number", "pid", "prefetch_count", "transactional", "user", "vhost"),
+)
+CONSUMER_COLUMNS: Final = (
+    *("ack_required", "active", "activity_status", "arguments", "channel_pid", "consumer_tag"),
+    *("prefetch_count", "queue_name"),
+)
+UNRESPONSIVE_COLUMNS: Final = (*QUEUE_COLUMNS, "recoverable_slaves")
+QUEUE_TIMEOUT_S: Final = 60
+
+
+def _plain(column: str) -> Cell:
+    return lambda row: row.get(column)
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Row], cells: Mapping[str, Cell] | None = None
+) -> Table:
+    made = [(cells or {}).get(column) or _plain(column) for column in columns]
+    return Table(columns, [[cell(row) for cell in made] for row in rows])
+
+
+def _rows(call: Call, *parts: str) -> list[Row]:
+    """An unknown virtual host has nothing in it, as there."""
+    return list(call.node.found(path_of(*parts)) or [])
+
+
+def _arguments(row: Row) -> object:
+    return Arguments(row.get("arguments") or {})
+
+
+# -- queues ----------------------------------------------------------------------------------
+
+
+def _kind_of(row: Row) -> object:
+    return row.get("type")
+
+
+def _policy(row: Row) -> object:
+    return row.get("policy") or ""
+
+
+def _state(row: Row) -> object:
+    return row.get("state", "running")
+
+
+def _owner(row: Row) -> object:
+    return row.get("owner_pid_details", {}).get("name")
+
+
+def _none(_row: Row) -> object:
+    return None
+
+
+QUEUE_CELLS: Final[Mapping[str, Cell]] = {
+    "arguments": _arguments,
+    "policy": _policy,
+    "state": _state,
+    "type": _kind_of,
+    "owner_pid": _owner,
+    "pid": _plain("node"),
+    "leader": _plain("node"),
+    "exclusive_consumer_pid": _none,
+    "members": _none,
+    "online": _none,
+    "slave_pids": _none,
+    "synchronised_slave_pids": _none,
+}
+
+
+def list_queues(call: Call) -> Table:
+    columns = columns_of(call, QUEUE_COLUMNS, ("name", "messages"))
+    timeout_s = call.number("timeout", QUEUE_TIMEOUT_S)
+    if timeout_s == 0:
+        raise Fault(
+            NOT_YET,
+            f"Error: operation list_queues on node {call.node.name} timed out."
+            " Timeout value used: 0",
+        )
+    call.say(f"Timeout: {timeout_s:.1f} seconds ...")
+    call.say(f"Listing queues for vhost {call.vhost} ...")
+    if call.is_set("offline") and not (call.is_set("online") or call.is_set("local")):
+        return _table(columns, [])  # a queue of a single node is where the node is
+    return _table(columns, _rows(call, "queues", call.vhost), QUEUE_CELLS)
+
+
+def list_unresponsive_queues(call: Call) -> Table:
+    """Queues do not answer one by one: all are in one loop, which has just answered."""
+    columns = columns_of(call, UNRESPONSIVE_COLUMNS, ("name",))
+    call.say(f"Listing unresponsive queues for vhost {call.vhost} ...")
+    stopped = [row for row in _rows(call, "queues", call.vhost) if row["state"] == "stopped"]
+    return _table(columns, stopped, QUEUE_CELLS)
+
+
+# -- exchanges and bindings --------------------------------------------------------------------
+
+
+def list_exchanges(call: Call) -> Table:
+    columns = columns_of(call, EXCHANGE_COLUMNS, ("name", "type"))
+    call.say(f"Listing exchanges for vhost {call.vhost} ...")
+    cells = {"arguments": _arguments, "policy": _policy}
+    return _table(columns, _rows(call, "exchanges", call.vhost), cells)
+
+
+def list_bindings(call: Call) -> Table:
+    columns = columns_of(call, BINDING_COLUMNS, BINDING_COLUMNS)
+    call.say(f"Listing bindings for vhost {call.vhost}...")
+    cells: dict[str, Cell] = {
+        "source_name": _plain("source"),
+        "source_kind": lambda _row: "exchange",
+        "destination_name": _plain("destination"),
+        "destination_kind": _plain("destination_type"),
+        "arguments": _arguments,
+    }
+    return _table(columns, _rows(call, "bindings", call.vhost), cells)
+
+
+# -- clients -----------------------------------------------------------------------------------
+
+
+def _protocol(row: Row) -> object:
+    """``AMQP 0-9-1`` is ``{0,9,1}`` there."""
+    name, _, version = str(row.get("protocol", "")).partition(" ")
+    if name != "AMQP" or not version:
+        return row.get("protocol")
+    return tuple(int(part) for part in version.split("-"))
+
+
+def _client_properties(row: Row) -> object:
+    return Arguments(row.get("client_properties") or {})
+
+
+def list_connections(call: Call) -> Table:
+    columns = columns_of(call, CONNECTION_COLUMNS, ("user", "peer_host", "peer_port", "state"))
+    call.say("Listing connections ...")
+    cells: dict[str, Cell] = {
+        "pid": _plain("name"),
+        "protocol": _protocol,
+        "client_properties": _client_properties,
+    }
+    return _table(columns, _rows(call, "connections"), cells)
+
+
+def list_channels(call: Call) -> Table:
+    columns = columns_of(
+        call, CHANNEL_COLUMNS, ("pid", "user", "consumer_count", "messages_unacknowledged")
+    )
+    call.say("Listing channels ...")
+    cells: dict[str, Cell] = {
+        "pid": _plain("name"),
+        "connection": lambda row: row["connection_details"].get("name"),
+    }
+    return _table(columns, _rows(call, "channels"), cells)
+
+
+def list_consumers(call: Call) -> Table:
+    columns = columns_of(
+        call,
+        CONSUMER_COLUMNS,
+        (
+            *("queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count"),
+            *("active", "arguments"),
+        ),
+    )
+    call.say(f"Listing consumers in vhost {call.vhost} ...")
+    cells: dict[str, Cell] = {
+        "queue_name": lambda row: row["queue"]["name"],
+        "channel_pid": lambda row: row["channel_details"].get("name"),
+        "activity_status": lambda row: Term(str(row.get("activity_status", "up"))),
+        "arguments": _arguments,
+    }
+    return _table(columns, _rows(call, "consumers", call.vhost), cells)

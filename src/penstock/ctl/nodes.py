@@ -1,0 +1,232 @@
+"""A node as a process: is it there, wait for it, drain it, stop it."""
+
+import os
+import socket
+import time
+from typing import Final
+
+from penstock.ctl.call import Call
+from penstock.ctl.faults import DATA, NOT_YET, SOFTWARE, UNAVAILABLE, Fault, Invalid, Refused
+from penstock.ctl.logs import tail
+from penstock.ctl.output import printed
+from penstock.ctl.status import cluster_status, status
+
+PING_TIMEOUT_S: Final = 60
+WAIT_S: Final = 300
+STARTUP_S: Final = 300
+LOOK_EVERY_S: Final = 0.05
+ALONE: Final = (
+    "Target node seems to be the only one in a single node cluster, the command does not apply"
+)
+DRAIN_PATH: Final = "/api/penstock/drain"
+
+
+def ping(call: Call) -> str:
+    call.take(0)
+    timeout_ms = call.number("timeout", PING_TIMEOUT_S) * 1000
+    call.say(
+        f"Will ping {call.node.name}. This only checks if the OS process is running and answers."
+        f" Timeout: {timeout_ms} ms."
+    )
+    call.node.get("/healthz/live")
+    return "Ping succeeded"
+
+
+def _is_up(call: Call) -> bool:
+    try:
+        call.node.get("/healthz/ready")
+    except Fault:
+        call.forget_node()  # another start may be another address
+        return False
+    return True
+
+
+def _wait(call: Call, timeout_s: float) -> bool:
+    until = time.monotonic() + timeout_s
+    while not _is_up(call):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
+
+
+def await_startup(call: Call) -> None:
+    call.take(0)
+    if not _wait(call, call.number("timeout", STARTUP_S)):
+        raise Fault(NOT_YET, "Error: the node has not started in time")
+
+
+def wait(call: Call) -> None:
+    """For the process whose number is in a file, or given with ``--pid``."""
+    words = call.take(0, 1)
+    timeout_s = call.number("timeout", 10)
+    pid = call.number("pid", 0)
+    if words and pid:
+        raise Invalid("Cannot specify both pid and pidfile", DATA)
+    if words:
+        call.say(f"Waiting for pid file '{words[0]}' to appear")
+        pid = _pid_in(words[0], time.monotonic() + timeout_s)
+    if pid:
+        call.say(f"pid is {pid}")
+        _must_run(pid)
+    call.say(f"Waiting for applications 'rabbit_and_plugins' to start on node {call.text('node')}")
+    if not _wait(call, timeout_s):
+        raise Fault(NOT_YET, "Error: the node has not started in time")
+
+
+def _pid_in(path: str, until: float) -> int:
+    while True:
+        try:
+            with open(path, encoding="ascii") as file:
+                return int(file.read().split()[0])
+        except (OSError, ValueError, IndexError) as error:
+            if time.monotonic() >= until:
+                raise Fault(NOT_YET, f"Error: no process number in {path}: {error}") from error
+        time.sleep(LOOK_EVERY_S)
+
+
+def _must_run(pid: int) -> None:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError as error:
+        raise Fault(SOFTWARE, f"Error:\nprocess {pid} is not running") from error
+    except PermissionError:
+        return
+
+
+def await_online_nodes(call: Call) -> None:
+    (text,) = call.take(1)
+    if not text.isdecimal() or int(text) == 0:
+        raise Invalid("Bad argument: Argument must be a positive integer", DATA)
+    timeout_s = call.number("timeout", WAIT_S)
+    call.say(
+        f"Will wait for at least {text} nodes to join the cluster of {call.node.name}."
+        f" Timeout: {timeout_s} seconds."
+    )
+    if int(text) > 1:
+        # Nobody can join, so waiting would be for show.
+        raise Refused(
+            f"Error: timed out while waiting. Not enough nodes joined {call.node.name}'s cluster."
+        )
+    call.node.get("/healthz/live")
+
+
+def await_online_quorum_plus_one(call: Call) -> str:
+    call.take(0)
+    timeout_s = call.number("timeout", 120)
+    call.say(
+        "Will wait for a quorum + 1 of nodes to be online for all quorum queues for"
+        f" {timeout_s} seconds..."
+    )
+    call.node.get("/healthz/live")
+    return ALONE
+
+
+def post_upgrade(call: Call) -> str:
+    call.take(0)
+    call.say("Executing post upgrade tasks...")
+    call.say("Rebalancing queue masters...")
+    call.node.get("/healthz/live")
+    return "\n"
+
+
+def start_app(call: Call) -> None:
+    """A node that answers has started."""
+    call.take(0)
+    call.say(f"Starting node {call.node.name} ...")
+    call.node.get("/healthz/live")
+
+
+# -- maintenance, and the end ------------------------------------------------------------------
+
+
+def drain(call: Call) -> None:
+    call.take(0)
+    call.say(
+        f"Will put node {call.node.name} into maintenance mode. The node will no longer serve any"
+        " client traffic!"
+    )
+    call.node.post(DRAIN_PATH, {})
+
+
+def revive(call: Call) -> None:
+    call.take(0)
+    call.say(
+        f"Will put node {call.node.name} back into regular operating mode. The node will again"
+        " serve client traffic and host primary queue replicas."
+    )
+    call.node.post("/api/penstock/revive", {})
+
+
+def shutdown(call: Call) -> None:
+    call.take(0)
+    call.say(f"Shutting down node {call.node.name} running at PID {call.node.pid or 'unknown'}")
+    _end(call)
+
+
+def stop(call: Call) -> None:
+    """With a file of the process number it waits until that process is gone."""
+    words = call.take(0, 1)
+    try:
+        name = call.node.name
+    except Fault:
+        if call.is_set("idempotent"):
+            return
+        raise
+    call.say(f"Stopping and halting node {name} ...")
+    _end(call, words[0] if words else "")
+
+
+def _end(call: Call, pid_file: str = "") -> None:
+    pid = _pid_in(pid_file, 0.0) if pid_file else call.node.pid
+    call.node.post("/api/penstock/stop", {})
+    until = time.monotonic() + (call.number("timeout", 0) or WAIT_S)
+    while _is_running(pid):
+        if time.monotonic() > until:
+            raise Fault(NOT_YET, f"Error: process {pid} still runs")
+        time.sleep(LOOK_EVERY_S)
+
+
+def _is_running(pid: int) -> bool:
+    """A process that only waits to be buried by its parent has ended."""
+    if not pid:
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# -- odds and ends -----------------------------------------------------------------------------
+
+
+def report(call: Call) -> str:
+    """What support wants to see: status, cluster, and the last lines of the log."""
+    call.take(0)
+    call.say(f"Reporting server status of node {call.node.name} ...")
+    parts = [printed(verb(call), call) or "" for verb in (status, cluster_status)]
+    return "\n\n".join([*parts, "Last lines of the log\n", *tail(call, 100)])
+
+
+def resolve_hostname(call: Call) -> str:
+    (host,) = call.take(1)
+    is_v6 = call.text("address-family").lower() in ("ipv6", "inet6")
+    family = "IPv6" if is_v6 else "IPv4"
+    call.say(f"Asking node {call.node.name} to resolve hostname {host} to {family} addresses...")
+    try:
+        found = socket.getaddrinfo(
+            host, None, socket.AF_INET6 if is_v6 else socket.AF_INET, socket.SOCK_STREAM
+        )
+    except OSError as error:
+        raise Refused(f"{error.strerror or error}", UNAVAILABLE) from error
+    return "\n".join(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def tls_versions(call: Call) -> str:
+    import ssl
+
+    call.take(0)
+    call.say("Listing all TLS versions supported by the runtime...")
+    names = {"TLSv1_3": "tlsv1.3", "TLSv1_2": "tlsv1.2"}
+    return "\n".join(name for flag, name in names.items() if getattr(ssl, f"HAS_{flag}"))

@@ -1,0 +1,39 @@
+"""Purging and deleting queues."""
+
+from penstock.client.management import path_of
+from penstock.ctl.call import Call
+from penstock.ctl.faults import UNAVAILABLE, USAGE, Refused
+
+
+def must_be_there(call: Call, queue: str) -> None:
+    if call.node.found(path_of("queues", call.vhost, queue) + "?columns=name") is None:
+        raise Refused("not_found", UNAVAILABLE)
+
+
+def purge_queue(call: Call) -> None:
+    (queue,) = call.take(1)
+    call.say(f"Purging queue '{queue}' in vhost '{call.vhost}' ...")
+    if not call.node.delete(path_of("queues", call.vhost, queue) + "/contents"):
+        raise Refused("not_found", UNAVAILABLE)
+
+
+def delete_queue(call: Call) -> str:
+    (queue,) = call.take(1)
+    if_empty, if_unused = call.is_set("if-empty"), call.is_set("if-unused")
+    conditions = [
+        *(["if queue is empty "] if if_empty else []),
+        *(["if queue is unused "] if if_unused else []),
+    ]
+    call.say(f"Deleting queue '{queue}' on vhost '{call.vhost}' {'and '.join(conditions)}...")
+    path = path_of("queues", call.vhost, queue)
+    found = call.node.found(path)
+    if found is None:
+        raise Refused("Queue not found", USAGE)
+    if if_unused and found["consumers"]:
+        raise Refused("Queue is in use", USAGE)
+    if if_empty and found["messages"]:
+        raise Refused("Queue is not empty", USAGE)
+    # Asked again of the node, which alone can look and delete in one breath.
+    asked = [*(["if-empty=true"] if if_empty else []), *(["if-unused=true"] if if_unused else [])]
+    call.node.delete(path + ("?" + "&".join(asked) if asked else ""))
+    return f"Queue was successfully deleted with {found['messages_ready']} ready messages"

@@ -1,0 +1,215 @@
+"""``status`` and ``cluster_status``: a page in sections, or all of it as JSON.
+
+Headings, order and wording are RabbitMQ's; what has no meaning here (Erlang, Raft, plugins) is
+left out of the page.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from penstock.ctl.call import Call
+from penstock.ctl.faults import USAGE, Invalid
+from penstock.ctl.health import (
+    UNITS,
+    alarms_of,
+    in_unit,
+    listener_line,
+    listeners_of,
+    memory_of,
+)
+from penstock.ctl.output import BOLD, PLAIN, Facts
+
+NONE: Final = "(none)"
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    return [f"{BOLD}{title}{PLAIN}", "", *(list(lines) or [NONE]), ""]
+
+
+def _is_draining(call: Call) -> bool:
+    found = call.node.found("/api/penstock/drain")
+    return bool(found and found["draining"])
+
+
+def status(call: Call) -> object:
+    call.take(0)
+    unit = call.text("unit", "gb")
+    if unit not in UNITS:
+        units = ", ".join(UNITS)
+        raise Invalid(f"\"unit '{unit}' is not supported. Please use one of: {units}\"", USAGE)
+    call.say(f"Status of node {call.node.name} ...")
+    facts = _facts(call)
+    return Facts("\n".join(_page(facts, unit)), facts)
+
+
+def _facts(call: Call) -> dict[str, Any]:
+    """All that the page shows, under the names of RabbitMQ's JSON."""
+    node = call.node.get("/api/nodes")[0]
+    overview = call.node.get("/api/overview")
+    totals = overview["object_totals"]
+    return {
+        "os": "Linux",
+        "pid": int(node["os_pid"]),
+        "uptime": node["uptime"] // 1000,
+        "is_under_maintenance": _is_draining(call),
+        "product_name": overview["product_name"],
+        "product_version": overview["product_version"],
+        "rabbitmq_version": overview["rabbitmq_version"],
+        "node": node["name"],
+        "data_directory": node["db_dir"],
+        "config_files": node["config_files"],
+        "log_files": node.get("log_files") or ["<stderr>"],
+        "alarms": alarms_of(call),
+        "memory": {
+            **memory_of(call),
+            "strategy": node.get("mem_calculation_strategy", "rss"),
+            "total": {"rss": node.get("mem_used", 0)},
+        },
+        "vm_memory_high_watermark_limit": node["mem_limit"],
+        "vm_memory_calculation_strategy": node.get("mem_calculation_strategy", "rss"),
+        "file_descriptors": {
+            "total_used": node.get("fd_used", 0),
+            "total_limit": node["fd_total"],
+            "sockets_used": node.get("sockets_used", totals["connections"]),
+            "sockets_limit": node.get("sockets_total", node["fd_total"]),
+        },
+        "disk_free": node["disk_free"],
+        "disk_free_limit": node["disk_free_limit"],
+        "totals": {
+            "connection_count": totals["connections"],
+            "queue_count": totals["queues"],
+            "virtual_host_count": len(call.node.get("/api/vhosts?columns=name")),
+        },
+        "listeners": listeners_of(call),
+    }
+
+
+def _page(facts: Mapping[str, Any], unit: str) -> list[str]:
+    lines = [
+        *_section("Runtime", _runtime(facts)),
+        *_section("Data directory", [f"Node data directory: {facts['data_directory']}"]),
+        *_section("Config files", [f" * {name}" for name in facts["config_files"]]),
+        *_section("Log file(s)", [f" * {name}" for name in facts["log_files"]]),
+        *_section("Alarms", facts["alarms"]),
+        *_section("Memory", _memory(facts, unit)),
+        *_section("File Descriptors", _descriptors(facts["file_descriptors"])),
+        *_section("Free Disk Space", _disk(facts, unit)),
+        *_section("Totals", _totals(facts["totals"])),
+        *_section("Listeners", map(listener_line, facts["listeners"])),
+    ]
+    return lines[:-1]
+
+
+def _runtime(facts: Mapping[str, Any]) -> list[str]:
+    return [
+        f"OS PID: {facts['pid']}",
+        f"OS: {facts['os']}",
+        f"Uptime (seconds): {facts['uptime']}",
+        f"Is under maintenance?: {str(facts['is_under_maintenance']).lower()}",
+        f"{facts['product_name']} version: {facts['product_version']}",
+        f"RabbitMQ version: {facts['rabbitmq_version']}",
+        f"Node name: {facts['node']}",
+    ]
+
+
+def _memory(facts: Mapping[str, Any], unit: str) -> list[str]:
+    memory = facts["memory"]
+    used = memory["total"]["rss"]
+    limit = in_unit(facts["vm_memory_high_watermark_limit"], unit)
+    parts = {name: size for name, size in memory.items() if isinstance(size, int)}
+    total = sum(parts.values()) or 1
+    return [
+        f"Total memory used: {in_unit(used, unit)}",
+        f"Calculation strategy: {facts['vm_memory_calculation_strategy']}",
+        f"Memory high watermark setting: {limit}, computed to: {limit}",
+        "",
+        *(
+            f"{name}: {in_unit(size, unit)} ({round(100 * size / total, 2)} %)"
+            for name, size in parts.items()
+        ),
+    ]
+
+
+def _descriptors(found: Mapping[str, int]) -> list[str]:
+    return [
+        f"Total: {found['total_used']}, limit: {found['total_limit']}",
+        f"Sockets: {found['sockets_used']}, limit: {found['sockets_limit']}",
+    ]
+
+
+def _disk(facts: Mapping[str, Any], unit: str) -> list[str]:
+    free = facts["disk_free"]
+    return [
+        f"Low free disk space watermark: {in_unit(facts['disk_free_limit'], unit)}",
+        f"Free disk space: {in_unit(free, unit) if isinstance(free, int) else free}",
+    ]
+
+
+def _totals(totals: Mapping[str, int]) -> list[str]:
+    return [
+        f"Connection count: {totals['connection_count']}",
+        f"Queue count: {totals['queue_count']}",
+        f"Virtual host count: {totals['virtual_host_count']}",
+    ]
+
+
+# -- the cluster, which is one node -----------------------------------------------------------
+
+
+def cluster_status(call: Call) -> object:
+    call.take(0)
+    node = call.node.name
+    call.say(f"Cluster status of node {node} ...")
+    overview = call.node.get("/api/overview")
+    flags = call.node.get("/api/feature-flags")
+    state = "marked for maintenance" if _is_draining(call) else "not under maintenance"
+    found = alarms_of(call)
+    versions = {
+        "rabbitmq_name": overview["product_name"],
+        "rabbitmq_version": overview["product_version"],
+        "erlang_version": overview.get("erlang_version", ""),
+    }
+    facts = {
+        "alarms": found,
+        "cluster_name": overview["cluster_name"],
+        "disk_nodes": [node],
+        "ram_nodes": [],
+        "running_nodes": [node],
+        "versions": {node: versions},
+        "maintenance_status": {node: state},
+        "partitions": {},
+        "listeners": {node: listeners_of(call)},
+        "feature_flags": flags,
+    }
+    return Facts("\n".join(_cluster_page(node, facts)), facts)
+
+
+def _cluster_page(node: str, facts: Mapping[str, Any]) -> list[str]:
+    versions = facts["versions"][node]
+    listeners = facts["listeners"][node]
+    lines = [
+        *_section("Basics", [f"Cluster name: {facts['cluster_name']}"]),
+        *_section("Disk Nodes", facts["disk_nodes"]),
+        *_section("Running Nodes", facts["running_nodes"]),
+        *_section(
+            "Versions",
+            [f"{node}: {versions['rabbitmq_name']} {versions['rabbitmq_version']}"],
+        ),
+        *_section(
+            "Maintenance status", [f"Node: {node}, status: {facts['maintenance_status'][node]}"]
+        ),
+        *_section("Alarms", facts["alarms"]),
+        *_section("Network Partitions", []),
+        *_section(
+            "Listeners",
+            [
+                f"Node: {node}, {line[0].lower()}{line[1:]}"
+                for line in map(listener_line, listeners)
+            ],
+        ),
+        *_section(
+            "Feature flags",
+            [f"Flag: {flag['name']}, state: {flag['state']}" for flag in facts["feature_flags"]],
+        ),
+    ]
+    return lines[:-1]

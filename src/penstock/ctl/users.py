@@ -1,0 +1,182 @@
+"""Users, their passwords, tags and limits."""
+
+import sys
+from typing import Any, Final
+
+from penstock.client.management import Credentials, ManagementClient, path_of
+from penstock.ctl.call import Call
+from penstock.ctl.faults import DATA, NO_USER, UNAVAILABLE, Invalid, Refused
+from penstock.ctl.output import Facts, Table, Term, as_json
+from penstock.ctl.words import object_of
+
+ADDED: Final = (
+    "Done. Don't forget to grant the user permissions to some virtual hosts! See 'penstockctl help"
+    " set_permissions' to learn more."
+)
+MISSING: Final = "Password is not provided via argument or stdin"
+USER_LIMITS: Final = ("max-connections", "max-channels")
+
+
+def user_of(call: Call, name: str) -> dict[str, Any]:
+    """Raises Refused when there is none."""
+    found = call.node.found(path_of("users", name))
+    if found is None:
+        raise Refused(f'User "{name}" does not exist', NO_USER)
+    return dict(found)
+
+
+def must_know(call: Call, name: str) -> None:
+    """As the verbs do that show Erlang's own error."""
+    if call.node.found(path_of("users", name)) is None:
+        raise Refused(f'{{:no_such_user, "{name}"}}', UNAVAILABLE)
+
+
+def _tags(user: dict[str, Any]) -> list[str]:
+    tags = user["tags"]
+    return [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else list(tags)
+
+
+def _name_and_password(call: Call) -> tuple[str, str]:
+    words = call.take(1, 2)
+    if not words[0]:
+        raise Invalid("Bad argument: user cannot be an empty string", DATA)
+    return words[0], words[1] if len(words) == 2 else ""
+
+
+def _password(call: Call, given: str) -> str:
+    """The argument, or else asked for: a person's is not shown, a program's is one line."""
+    if len(call.words) == 2:
+        return given
+    if sys.stdin is not None and sys.stdin.isatty():
+        from getpass import getpass
+
+        password = getpass("Password: ")
+    else:
+        if not call.is_quiet:
+            call.out.write("Password: \n")
+        password = sys.stdin.readline().rstrip("\n") if sys.stdin else ""
+    if not password:
+        raise Refused(MISSING, DATA)
+    return password
+
+
+def add_user(call: Call) -> object:
+    name, given = _name_and_password(call)
+    call.say(f'Adding user "{name}" ...')
+    path = path_of("users", name)
+    if call.node.found(path) is not None:
+        raise Refused(f'User "{name}" already exists')
+    password = _password(call, given)
+    if call.is_set("pre-hashed-password"):
+        call.node.put(path, {"password_hash": password, "tags": ""})
+    else:
+        call.node.put(path, {"password": password, "tags": ""})
+    return None if call.is_quiet else ADDED
+
+
+def change_password(call: Call) -> None:
+    name, given = _name_and_password(call)
+    call.say(f'Changing password for user "{name}" ...')
+    user = user_of(call, name)
+    password = _password(call, given)
+    call.node.put(path_of("users", name), {"password": password, "tags": ",".join(_tags(user))})
+
+
+def clear_password(call: Call) -> None:
+    (name,) = call.take(1)
+    call.say(f'Clearing password for user "{name}" ...')
+    must_know(call, name)
+    user = user_of(call, name)
+    call.node.put(path_of("users", name), {"password_hash": "", "tags": ",".join(_tags(user))})
+
+
+def authenticate_user(call: Call) -> object:
+    name, given = _name_and_password(call)
+    call.say(f'Authenticating user "{name}" ...')
+    password = _password(call, given)
+    answer = ManagementClient(call.node.url, Credentials(name, password)).request(
+        "GET", "/api/whoami"
+    )
+    # Who may not use the API has been recognized all the same.
+    if answer.status == 401 and answer.reason() == "Login failed":
+        raise Refused(
+            f"Error: failed to authenticate user \"{name}\"\nuser '{name}' - invalid credentials",
+            DATA,
+        )
+    return "Success"
+
+
+def set_user_tags(call: Call) -> None:
+    name, *tags = call.take(1, 1000)
+    call.say(f'Setting tags for user "{name}" to [{", ".join(tags)}] ...')
+    user = user_of(call, name)
+    call.node.put(
+        path_of("users", name),
+        {
+            "tags": ",".join(tags),
+            "password_hash": user["password_hash"],
+            "hashing_algorithm": user["hashing_algorithm"],
+        },
+    )
+
+
+def delete_user(call: Call) -> None:
+    (name,) = call.take(1)
+    call.say(f'Deleting user "{name}" ...')
+    if not call.node.delete(path_of("users", name)):
+        raise Refused(f'User "{name}" does not exist', NO_USER)
+
+
+def list_users(call: Call) -> Table:
+    call.take(0)
+    call.say("Listing users ...")
+    rows = [(user["name"], [Term(tag) for tag in _tags(user)]) for user in _all(call, "users")]
+    return Table(("user", "tags"), rows)
+
+
+def _all(call: Call, *parts: str) -> list[dict[str, Any]]:
+    return list(call.node.get(path_of(*parts)))
+
+
+# -- limits ----------------------------------------------------------------------------------
+
+
+def set_user_limits(call: Call) -> None:
+    name, definition = call.take(2)
+    call.say(f'Setting user limits to "{definition}" for user "{name}" ...')
+    limits = object_of(definition, UNAVAILABLE)
+    for limit, value in limits.items():
+        if limit not in USER_LIMITS:
+            shown = ",".join(f'{{<<"{key}">>,{one}}}' for key, one in limits.items())
+            raise Refused(f"Unrecognised terms [{shown}] in user-limits", UNAVAILABLE)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Refused(f"{limit} should be number, actually was {value}", UNAVAILABLE)
+    must_know(call, name)
+    for limit, value in limits.items():
+        call.node.put(path_of("user-limits", name, limit), {"value": value})
+
+
+def clear_user_limits(call: Call) -> None:
+    name, limit = call.take(2)
+    if limit == "all":
+        call.say(f'Clearing all limits for user "{name}" ...')
+    else:
+        call.say(f'Clearing "{limit}" limit for user "{name}" ...')
+    must_know(call, name)
+    for one in USER_LIMITS if limit == "all" else (limit,):
+        if one in USER_LIMITS:
+            call.node.delete(path_of("user-limits", name, one))
+
+
+def list_user_limits(call: Call) -> object:
+    call.take(0)
+    if call.is_set("global"):
+        call.say("Listing limits for all users ...")
+        rows = [(one["user"], as_json(one["value"])) for one in _all(call, "user-limits")]
+        return Table(("user", "limits"), rows)
+    name = call.text("user", "guest")
+    call.say(f'Listing limits for user "{name}" ...')
+    must_know(call, name)
+    found = _all(call, "user-limits", name)
+    text = as_json(dict(sorted(found[0]["value"].items())) if found else {})
+    return Facts(text, {"message": text})

@@ -1,0 +1,286 @@
+"""The table of verbs, the first part: nodes, clusters, users and what they may do.
+
+Words, usage and sections are those of rabbitmqctl, rabbitmq-diagnostics and rabbitmq-upgrade, which
+scripts and fingers know.
+"""
+
+from typing import Final
+
+from penstock.ctl.options import FLAG, NUMBER, TEXT
+from penstock.ctl.verb import Verb
+
+VERBS: Final[dict[str, Verb]] = {
+    "help": Verb(
+        "Help",
+        "helping:help_verb",
+        "(<command> | [--list-commands])",
+        "Displays usage information for a command",
+        {"list-commands": FLAG},
+    ),
+    "version": Verb(
+        "Help",
+        "helping:version",
+        "",
+        "Displays CLI tools version",
+    ),
+    "autocomplete": Verb(
+        "Help",
+        "helping:autocomplete",
+        "[prefix] [--timeout <timeout>]",
+        "Lists verbs that begin like that",
+    ),
+    "await_startup": Verb(
+        "Nodes",
+        "nodes:await_startup",
+        "",
+        "Waits until the node has started",
+    ),
+    "ping": Verb(
+        "Nodes",
+        "nodes:ping",
+        "[--timeout <timeout>]",
+        "Checks that the node answers",
+    ),
+    "status": Verb(
+        "Nodes",
+        "status:status",
+        "[--unit <unit>] [--timeout <timeout>]",
+        "Displays status of a node",
+        {"unit": TEXT},
+    ),
+    "shutdown": Verb(
+        "Nodes",
+        "nodes:shutdown",
+        "[--wait] [--timeout <timeout>]",
+        "Stops the node and waits until its process has ended",
+        {"wait": FLAG},
+    ),
+    "stop": Verb(
+        "Nodes",
+        "nodes:stop",
+        "[--idempotent] [<pidfile>]",
+        "Stops the node; with a file of its process number waits for its end",
+        {"idempotent": FLAG},
+    ),
+    "stop_app": Verb(
+        "Nodes",
+        "refused:stop_app",
+        "",
+        "Refused: use drain or stop",
+    ),
+    "start_app": Verb(
+        "Nodes",
+        "nodes:start_app",
+        "",
+        "Succeeds when the node runs",
+    ),
+    "reset": Verb(
+        "Nodes",
+        "cluster:reset",
+        "",
+        "Refused while the node runs",
+    ),
+    "force_reset": Verb(
+        "Nodes",
+        "cluster:reset",
+        "",
+        "Refused while the node runs",
+    ),
+    "force_boot": Verb(
+        "Nodes",
+        "cluster:reset",
+        "",
+        "Refused while the node runs",
+    ),
+    "wait": Verb(
+        "Nodes",
+        "nodes:wait",
+        "[<pidfile>] [--pid|-P <pid>] [--timeout <timeout>]",
+        "Waits until the node has started, by the file of its process number",
+        {"pid": NUMBER},
+    ),
+    "rotate_logs": Verb(
+        "Nodes",
+        "refused:rotate_logs",
+        "",
+        "Does nothing [deprecated]",
+    ),
+    "cluster_status": Verb(
+        "Cluster",
+        "status:cluster_status",
+        "[--timeout <timeout>]",
+        "Displays nodes, listeners, alarms, and maintenance",
+    ),
+    "await_online_nodes": Verb(
+        "Cluster",
+        "nodes:await_online_nodes",
+        "<count> [--timeout <timeout>]",
+        "Waits for so many nodes to be in the cluster",
+    ),
+    "join_cluster": Verb(
+        "Cluster",
+        "cluster:join_cluster",
+        "[--disc|--ram] <existing_cluster_member>",
+        "Refused: a Penstock is a single node",
+        {"disc": FLAG, "ram": FLAG},
+    ),
+    "forget_cluster_node": Verb(
+        "Cluster",
+        "cluster:forget_cluster_node",
+        "[--offline] <existing_cluster_member_node>",
+        "Removes a node from the cluster; there is none to remove",
+        {"offline": FLAG},
+    ),
+    "change_cluster_node_type": Verb(
+        "Cluster",
+        "cluster:change_cluster_node_type",
+        "<disc | ram>",
+        "Refused while the node runs",
+    ),
+    "rename_cluster_node": Verb(
+        "Cluster",
+        "cluster:rename_cluster_node",
+        "<oldnode1> <newnode1> [oldnode2] [newnode2] ...",
+        "Refused while the node runs",
+    ),
+    "update_cluster_nodes": Verb(
+        "Cluster",
+        "cluster:update_cluster_nodes",
+        "<seed_node>",
+        "Refused while the node runs",
+    ),
+    "sync_queue": Verb(
+        "Replication",
+        "cluster:sync_queue",
+        "[--vhost <vhost>] <queue>",
+        "Synchronises the mirrors of a mirrored queue; there are none",
+    ),
+    "cancel_sync_queue": Verb(
+        "Replication",
+        "cluster:cancel_sync_queue",
+        "[--vhost <vhost>] <queue>",
+        "Ends what sync_queue began",
+    ),
+    "add_user": Verb(
+        "Users",
+        "users:add_user",
+        "<username> <password>",
+        "Makes a user, without permissions at first",
+        {"pre-hashed-password": FLAG},
+    ),
+    "authenticate_user": Verb(
+        "Users",
+        "users:authenticate_user",
+        "<username> <password>",
+        "Tries a user's password",
+    ),
+    "change_password": Verb(
+        "Users",
+        "users:change_password",
+        "<username> <password>",
+        "Changes the password of a user",
+    ),
+    "clear_password": Verb(
+        "Users",
+        "users:clear_password",
+        "<username>",
+        "Takes the password of a user away: nobody can log in with it",
+    ),
+    "clear_user_limits": Verb(
+        "Users",
+        "users:clear_user_limits",
+        "<username> <limit_type> | all",
+        "Clears limits of a user",
+    ),
+    "delete_user": Verb(
+        "Users",
+        "users:delete_user",
+        "<username>",
+        "Deletes a user",
+    ),
+    "list_user_limits": Verb(
+        "Users",
+        "users:list_user_limits",
+        "[--user <username>] [--global]",
+        "Lists limits of a user, or of all",
+        {"user": TEXT, "global": FLAG},
+    ),
+    "list_users": Verb(
+        "Users",
+        "users:list_users",
+        "[--no-table-headers] [--timeout <timeout>]",
+        "Lists users and their tags",
+        {"no-table-headers": FLAG},
+    ),
+    "set_user_limits": Verb(
+        "Users",
+        "users:set_user_limits",
+        "<username> <definition>",
+        "Sets limits of a user: max-connections, max-channels",
+    ),
+    "set_user_tags": Verb(
+        "Users",
+        "users:set_user_tags",
+        "<username> <tag> [...]",
+        "Sets the tags of a user",
+    ),
+    "clear_permissions": Verb(
+        "Access Control",
+        "permissions:clear_permissions",
+        "[--vhost <vhost>] <username>",
+        "Revokes user permissions for a vhost",
+    ),
+    "clear_topic_permissions": Verb(
+        "Access Control",
+        "permissions:clear_topic_permissions",
+        "[--vhost <vhost>] <username> [<exchange>]",
+        "Clears user topic permissions for a vhost or exchange",
+    ),
+    "list_permissions": Verb(
+        "Access Control",
+        "permissions:list_permissions",
+        "[--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]",
+        "Lists user permissions in a virtual host",
+        {"no-table-headers": FLAG},
+    ),
+    "list_topic_permissions": Verb(
+        "Access Control",
+        "permissions:list_topic_permissions",
+        "[--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]",
+        "Lists topic permissions in a virtual host",
+        {"no-table-headers": FLAG},
+    ),
+    "list_user_permissions": Verb(
+        "Access Control",
+        "permissions:list_user_permissions",
+        "[--no-table-headers] <username> [--timeout <timeout>]",
+        "Lists permissions of a user across all virtual hosts",
+        {"no-table-headers": FLAG},
+    ),
+    "list_user_topic_permissions": Verb(
+        "Access Control",
+        "permissions:list_user_topic_permissions",
+        "[--no-table-headers] <username> [--timeout <timeout>]",
+        "Lists user topic permissions",
+        {"no-table-headers": FLAG},
+    ),
+    "set_permissions": Verb(
+        "Access Control",
+        "permissions:set_permissions",
+        "[--vhost <vhost>] <username> <conf> <write> <read>",
+        "Sets user permissions for a vhost",
+    ),
+    "set_topic_permissions": Verb(
+        "Access Control",
+        "permissions:set_topic_permissions",
+        "[--vhost <vhost>] <username> <exchange> <write> <read>",
+        "Sets user topic permissions for an exchange",
+    ),
+    "list_vhosts": Verb(
+        "Access Control",
+        "vhosts:list_vhosts",
+        "[--no-table-headers] [<column> ...] [--timeout <timeout>]",
+        "Lists virtual hosts",
+        {"no-table-headers": FLAG},
+    ),
+}
