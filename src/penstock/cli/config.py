@@ -12,7 +12,7 @@ import click
 
 from penstock.cli.config_files import settings_from
 from penstock.cli.failure import Failure
-from penstock.cli.inspect import table
+from penstock.cli.tables import table
 from penstock.core.rabbitmq_conf import row_of
 from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
 from penstock.core.rabbitmq_variables import SIMPLE

@@ -1,0 +1,79 @@
+"""Are two answers the same?  What is each node's own is made equal first."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tests.ctl.stage import Step
+
+OWN: tuple[tuple[str, str], ...] = (
+    (r"rabbitmqctl|rabbitmq-diagnostics|rabbitmq-upgrade", "penstockctl"),
+    (r"<@NODE@\.[0-9.]+>", "@PID@"),
+    (r"127\.0\.0\.1:[0-9]+ -> 127\.0\.0\.1:@AMQP@( \([0-9]+\))?", "@PID@"),
+    (r"(127\.0\.0\.1\t)[0-9]+", r"\1@PORT@"),
+    (r"running and registered with epmd", "running and answers"),
+    (r"'?internal_cluster_id'?\t[^\n]*\n", ""),
+    (r'\n?,?\{"name":"internal_cluster_id"[^\n]*\n?', "\n"),
+    (r"\n[0-9:.]+ \[warning\] [^\n]*", ""),
+    (r"\s+\Z", "\n"),
+)
+LISTS = re.compile(r"^(-\S+ |--formatter \S+ )*list_")
+
+
+def same_for_all(text: str) -> str:
+    for pattern, instead in OWN:
+        text = re.sub(pattern, instead, text)
+    return text
+
+
+def sorted_rows(text: str) -> str:
+    """Neither broker promises an order."""
+    lines = text.split("\n")
+    return "\n".join(sorted(line.removeprefix(",") for line in lines))
+
+
+def differences(step: Step, theirs: dict[str, Any], code: int, out: str, err: str) -> list[str]:
+    """In words; none: the same."""
+    found = []
+    if code != theirs["code"]:
+        found.append(f"exit code {code}, theirs {theirs['code']}")
+    compare = {"": _whole, "~": _beginning, "=": _columns}[step.mark]
+    for name, our_text, their_text in (("out", out, theirs["out"]), ("err", err, theirs["err"])):
+        ours, others = compare(step, same_for_all(our_text)), compare(
+            step, same_for_all(their_text)
+        )
+        if ours != others:
+            found.append(f"{name}:\n{ours}\ntheirs:\n{others}")
+    return found
+
+
+def _whole(step: Step, text: str) -> str:
+    if LISTS.match(step.line.lstrip("~=! ")):
+        return sorted_rows(text)
+    return text.split("Available commands:")[0]
+
+
+def _beginning(_step: Step, text: str) -> str:
+    lines = [line for line in text.split("\n") if line.strip()]
+    return "\n".join(lines[:2] if lines[:1] == ["\x1b[1mUsage\x1b[0m"] else lines[:1])
+
+
+def _columns(_step: Step, text: str) -> Any:
+    try:
+        return _shape(json.loads(text))
+    except ValueError:
+        return [line.count("\t") for line in text.split("\n")[:1]]
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, dict):
+        return sorted(value)
+    if isinstance(value, list):
+        return [_shape(one) for one in value[:1]]
+    return type(value).__name__
+
+
+Comparison = Callable[[Step, str], Any]
