@@ -1,0 +1,18 @@
+#!/bin/sh
+# Begins `penstock` in a container.  PENSTOCK_* and RABBITMQ_* variables are read by the broker
+# itself; only the address is decided here: inside a container everything must be reachable from
+# outside, or publishing a port would do nothing.  `guest` still logs in from inside only.
+set -eu
+
+[ $# -gt 0 ] || set -- serve
+
+if [ "$1" = "serve" ]; then
+    : "${PENSTOCK_BIND:=${RABBITMQ_NODE_IP_ADDRESS:-0.0.0.0}}"
+    export PENSTOCK_BIND
+fi
+
+# A command that is none of penstock's, such as sh, is run as it is.
+case "$1" in
+    sh | bash | /*) exec "$@" ;;
+    *) exec penstock "$@" ;;
+esac
