@@ -62,6 +62,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "policy": Entry("penstock.cli.people:policy", "Rule", "Set and take away policies."),
     "drain": Entry("penstock.cli.maintenance:drain", "Rule", "Let no new clients in."),
     "revive": Entry("penstock.cli.maintenance:revive", "Rule", "Let clients in again."),
+    "migrate": Entry("penstock.cli.migrate:migrate", "Rule", "Move from another broker, and back."),
     "set_vm_memory_high_watermark": Entry(
         "penstock.cli.resources:set_vm_memory_high_watermark",
         "Rule",

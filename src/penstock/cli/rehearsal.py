@@ -1,0 +1,81 @@
+"""What a new broker would make of definitions: their import, into one that is thrown away.
+
+In: definitions.  Out: the lines of what cannot be honoured.  The broker has a temporary directory,
+no sockets, and is gone when the answer is there.
+"""
+
+import os
+import secrets
+import tempfile
+import time
+from typing import Final
+
+from penstock.backing.factory import BackingMaker
+from penstock.broker.access import SALT_BYTES
+from penstock.broker.administration import Administration
+from penstock.broker.broker import Broker
+from penstock.broker.definitions_json import DefinitionsImport
+from penstock.cli.failure import Failure
+from penstock.core.errors import PreconditionFailed
+from penstock.storage.definition_records import VhostRecord
+from penstock.storage.definitions import Definitions
+from penstock.storage.disk_jobs import DiskJob, run_job
+from penstock.storage.engine import EngineLimits
+from penstock.storage.files import RealFileSystem
+from penstock.storage.recovery import Opening
+from penstock.wire.amqp.header_reader import AmqpHeaderReader
+from penstock.wire.amqp.letters import AmqpLetterWriter
+
+ENTRIES: Final = 16_384
+MEMORY_BYTES: Final = 1 << 28
+STEPS: Final = 1000
+
+
+def left_out_of(definitions: object) -> list[str]:
+    """Raises Failure when these are no definitions."""
+    with tempfile.TemporaryDirectory(prefix="penstock-rehearsal-") as directory:
+        stored = Definitions(os.path.join(directory, "definitions.db"))
+        try:
+            return _rehearse(definitions, stored, directory)
+        except PreconditionFailed as error:
+            raise Failure(str(error), "export them with /api/definitions") from error
+        finally:
+            stored.close()
+
+
+def _rehearse(definitions: object, stored: Definitions, directory: str) -> list[str]:
+    stored.put_vhost(VhostRecord("/", ENTRIES))
+    stored.commit()
+    broker = _broker(stored, directory)
+    now_ms = time.time_ns() // 1_000_000
+    broker.open(stored.load(), now_ms, now_ms)
+    work = DefinitionsImport(broker, Administration(broker, ENTRIES), definitions, _salt)
+    while not work.run(now_ms, STEPS):
+        pass
+    return work.left_out
+
+
+def _broker(stored: Definitions, directory: str) -> Broker:
+    files = RealFileSystem()
+    limits = EngineLimits(4096, 1 << 27, 32_768, MEMORY_BYTES, MEMORY_BYTES)
+    opening = Opening(files, directory, limits, {})
+
+    def run(jobs: list[DiskJob]) -> None:
+        for job in jobs:
+            run_job(job, files)
+
+    opening.run(run, _heard)
+    engine = opening.engine
+    reader = AmqpHeaderReader()
+    make = BackingMaker(engine, "lowest", reader).make
+    return Broker(
+        stored, engine, make, lambda: secrets.token_hex(16), [], AmqpLetterWriter(), reader
+    )
+
+
+def _heard(_text: str) -> None:
+    """Nobody waits long enough to be told."""
+
+
+def _salt() -> bytes:
+    return secrets.token_bytes(SALT_BYTES)

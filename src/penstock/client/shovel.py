@@ -1,0 +1,167 @@
+"""``Shovel``: messages of some queues from one broker to another, none lost, order kept.
+
+    source ─ deliver ─► publish, mandatory ─► target
+           ◄─ ack ────  ◄───── confirm ─────
+
+A message is acknowledged at the source only when the target has confirmed it.  Whatever ends the
+shovel, a kill included, leaves each message at the source, at the target or at both; run again it
+goes on.  At most ``window`` messages per queue are then at both.
+
+One thread, one connection to either side, one channel per queue on each.  A message goes to the
+queue of the same name through the default exchange, so its exchange and routing key become those;
+properties and headers stay, with two exceptions that would make the target refuse or multiply it:
+``user_id`` of somebody else is taken off, and the header ``CC`` is renamed ``x-migrated-cc``.
+"""
+
+import time
+from collections import deque
+from typing import Final
+
+from penstock.client.amqp import Connection
+from penstock.client.channel import Channel, Delivery
+from penstock.client.endpoint import ClientError, Endpoint
+from penstock.wire.amqp.properties import Properties
+
+WINDOW: Final = 500
+TIMEOUT_S: Final = 60.0
+"""A broker may make a publisher wait a while."""
+POLL_S: Final = 0.02
+QUIET_S: Final = 1.0
+"""A source that delivered nothing for so long is asked whether it is empty."""
+CC: Final = "CC"
+CC_AWAY: Final = "x-migrated-cc"
+
+
+class Refused(ClientError):
+    """The target did not take a message; it is still at the source."""
+
+
+class QueueMove:
+    """One queue on its way."""
+
+    def __init__(self, name: str, source: Channel, target: Channel, total: int) -> None:
+        self.name = name
+        self.source = source
+        self.target = target
+        self.total = total  # ready at the source when it began
+        self.moved = 0  # confirmed and acknowledged
+        self.renamed = 0  # header CC
+        self.unnamed = 0  # property user_id
+        self.waiting: deque[tuple[int, int]] = deque()  # confirm tag, delivery tag
+        self.empty = False
+        self.heard_s = time.monotonic()
+
+
+class Shovel:
+    """Opened by its constructor; ``step`` until it is ``empty`` or you have had enough."""
+
+    def __init__(
+        self, source: Endpoint, target: Endpoint, names: list[str], window: int = WINDOW
+    ) -> None:
+        """Raises ClientError; a queue that is missing at either side is named."""
+        self._user = target.user
+        self._from = Connection(source, timeout_s=TIMEOUT_S)
+        try:
+            self._to = Connection(target, timeout_s=TIMEOUT_S)
+        except ClientError:
+            self._from.close()
+            raise
+        try:
+            self.queues = [self._begin(name, window) for name in names]
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, name: str, window: int) -> QueueMove:
+        target = self._to.channel()
+        target.queue_declare(name, passive=True)
+        target.confirm_select()
+        source = self._from.channel()
+        total = source.queue_declare(name, passive=True).number("message_count")
+        source.qos(window)
+        source.consume(name)
+        return QueueMove(name, source, target, total)
+
+    def close(self) -> None:
+        """What was not confirmed goes back to the source."""
+        self._from.close()
+        self._to.close()
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the target takes nothing at present."""
+        return self._to.blocked
+
+    @property
+    def moved(self) -> int:
+        return sum(queue.moved for queue in self.queues)
+
+    def is_empty(self) -> bool:
+        """Has every source queue had nothing ready, and is everything confirmed?"""
+        now_s = time.monotonic()
+        for queue in self.queues:
+            if queue.waiting:
+                return False
+            if not queue.empty:
+                if now_s - queue.heard_s < QUIET_S:
+                    return False
+                found = queue.source.queue_declare(queue.name, passive=True)
+                queue.empty = found.number("message_count") == 0
+                if not queue.empty:
+                    return False
+        return True
+
+    def step(self) -> None:
+        """Take what has come from either side; waits a little when there is nothing."""
+        waits = any(queue.waiting for queue in self.queues)
+        _take_all(self._to, POLL_S if waits else 0.0)
+        self._settle()
+        if self._to.blocked is not None:
+            time.sleep(POLL_S)
+            return
+        _take_all(self._from, 0.0 if waits else POLL_S)
+        for queue in self.queues:
+            self._publish(queue)
+
+    def _publish(self, queue: QueueMove) -> None:
+        while (delivery := queue.source.next_delivery(0.0)) is not None:
+            properties = self._kept(queue, delivery)
+            tag = queue.target.publish(delivery.body, "", queue.name, properties, mandatory=True)
+            queue.waiting.append((tag, delivery.delivery_tag))
+            queue.heard_s = time.monotonic()
+            queue.empty = False
+
+    def _kept(self, queue: QueueMove, delivery: Delivery) -> Properties:
+        properties = delivery.properties
+        if properties.user_id is not None and properties.user_id != self._user:
+            properties.user_id = None
+            queue.unnamed += 1
+        headers = properties.headers
+        if headers is not None and CC in headers:
+            properties.headers = {
+                CC_AWAY if name == CC else name: value for name, value in headers.items()
+            }
+            queue.renamed += 1
+        return properties
+
+    def _settle(self) -> None:
+        """Acknowledge at the source what the target has confirmed, in order."""
+        for queue in self.queues:
+            target = queue.target
+            if target.returned:
+                raise Refused(f"queue '{queue.name}' is gone at the target")
+            if target.nacked:
+                raise Refused(f"the target refuses messages of queue '{queue.name}': is it full?")
+            last = 0
+            while queue.waiting and queue.waiting[0][0] not in target.unconfirmed:
+                _, last = queue.waiting.popleft()
+                queue.moved += 1
+            if last:
+                queue.source.ack(last, multiple=True)
+
+
+def _take_all(connection: Connection, timeout_s: float) -> None:
+    """All frames that are there, or that come within the time."""
+    if connection.process(timeout_s):
+        while connection.process(0.0):
+            pass

@@ -1,0 +1,261 @@
+"""``penstock migrate`` between the real RabbitMQ and Penstock, both ways, killed in the middle.
+
+The commands are those of docs/guide/migrate.md; only addresses differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.main import cli
+from penstock.client.amqp import Connection, Endpoint
+from penstock.client.shovel import Refused, Shovel
+from penstock.wire.amqp.properties import Properties
+from tests.helpers.broker_process import BrokerProcess, free_port
+from tests.helpers.live_broker import REPOSITORY, LiveBroker
+from tests.helpers.rabbit import RabbitServer, missing_reason
+
+GUIDE = (REPOSITORY / "docs" / "guide" / "migrate.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"<!-- migrate: (\w+) -->\n```console\n(.*?)```", re.DOTALL)
+COMMANDS = dict(BLOCK.findall(GUIDE))
+COUNT = 6000
+WINDOW = 500
+
+
+class Managed(RabbitServer):
+    """With its management API, whose counts are at most half a second old."""
+
+    def __init__(self, directory: Path) -> None:
+        self.http_port = free_port()
+        super().__init__(
+            directory,
+            config=f"management.tcp.port = {self.http_port}\nmanagement.tcp.ip = 127.0.0.1\n"
+            "collect_statistics_interval = 500\n",
+        )
+
+    def environment(self) -> dict[str, str]:
+        plugins = self.directory / "plugins"
+        plugins.write_text("[rabbitmq_management].\n")
+        return {**super().environment(), "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins)}
+
+
+@pytest.fixture(scope="module")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
+    reason = missing_reason()
+    if reason:
+        pytest.skip(reason)
+    server = Managed(tmp_path_factory.mktemp("rabbit"))
+    server.start()
+    yield server
+    server.kill()  # an orderly stop takes it six seconds
+
+
+@pytest.fixture(scope="module")
+def penstock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    with LiveBroker(tmp_path_factory.mktemp("penstock")) as broker:
+        yield broker
+
+
+Side = Managed | LiveBroker
+
+
+def arguments(name: str, old: Side, new: Side) -> list[str]:
+    """The guide's command, for these two."""
+    text = COMMANDS[name]
+    for word, side in (("old", old), ("new", new)):
+        text = text.replace(f"@{word}:5672/", f"@127.0.0.1:{side.amqp_port}/")
+        text = text.replace(f"@{word}:15672", f"@127.0.0.1:{side.http_port}")
+    words = shlex.split(text)
+    assert words[0] == "penstock"
+    return words[1:]
+
+
+def run(name: str, old: Side, new: Side) -> str:
+    result = CliRunner().invoke(cli, arguments(name, old, new))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def run_until_killed(old: Side, new: Side, queue: str) -> int:
+    """Begin the guide's move, and kill it when some of it has arrived; returns how many."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *arguments("queues", old, new)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+        stderr=subprocess.DEVNULL,
+    )
+    with Connection(Endpoint.parse(new.url)) as connection:
+        channel = connection.channel()
+        arrived = 0
+        while arrived < WINDOW:
+            assert process.poll() is None, "it was over before it could be killed"
+            arrived = channel.queue_declare(queue, passive=True).number("message_count")
+    process.send_signal(signal.SIGKILL)
+    process.wait(10)
+    return arrived
+
+
+def fill(broker: BrokerProcess, queue: str, count: int) -> None:
+    with Connection(Endpoint.parse(broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.confirm_select()
+        for number in range(count):
+            properties = Properties()
+            properties.delivery_mode = 2
+            properties.headers = {"number": number}
+            channel.publish(b"%06d" % number, routing_key=queue, properties=properties)
+        assert channel.wait_for_confirms() == []
+
+
+def take_all(broker: BrokerProcess, queue: str) -> list[int]:
+    """The numbers of all messages, in order; they stay there."""
+    numbers = []
+    with Connection(Endpoint.parse(broker.url)) as connection:
+        channel = connection.channel()
+        count = channel.queue_declare(queue, passive=True).number("message_count")
+        channel.consume(queue)
+        for _ in range(count):
+            delivery = channel.next_delivery()
+            assert delivery is not None
+            assert delivery.properties.headers == {"number": int(delivery.body)}
+            assert delivery.properties.delivery_mode == 2
+            numbers.append(int(delivery.body))
+    return numbers
+
+
+def firsts(numbers: list[int]) -> list[int]:
+    """Without those that came again."""
+    return list(dict.fromkeys(numbers))
+
+
+def verified(old: Side, new: Side) -> str:
+    """RabbitMQ's counts are late: ask until they have come."""
+    for _ in range(100):
+        result = CliRunner().invoke(cli, arguments("verify", old, new))
+        if result.exit_code == 0:
+            return result.output
+        time.sleep(0.1)
+    raise AssertionError(result.output)
+
+
+def test_there_and_back_with_a_kill_each_way(rabbit: Managed, penstock: LiveBroker) -> None:
+    fill(rabbit, "orders", COUNT)
+    fill(rabbit, "orders.late", 3)
+    fill(rabbit, "other", 1)
+    assert "left out: 0" in run("rehearse", rabbit, penstock)
+    with Connection(Endpoint.parse(penstock.url)) as connection:
+        assert not queue_is_there(connection, "orders")
+    assert "took 1 users, 1 vhosts" in run("definitions", rabbit, penstock)
+
+    first = run_until_killed(rabbit, penstock, "orders")
+    assert first < COUNT
+    output = run("queues", rabbit, penstock)
+    assert re.search(r"orders\.late +[03]\n", output)
+    arrived = take_all(penstock, "orders")
+    assert firsts(arrived) == list(range(COUNT)), "lost, or out of order"
+    assert len(arrived) <= COUNT + WINDOW
+    seen = verified(rabbit, penstock)
+    assert re.search(r"orders.late +0 +3 +moved", seen)
+    assert "other" not in seen
+
+    run_until_killed(penstock, rabbit, "orders")
+    run("queues", penstock, rabbit)
+    back = take_all(rabbit, "orders")
+    assert firsts(back) == list(range(COUNT))
+    assert len(back) <= COUNT + 2 * WINDOW
+    verified(penstock, rabbit)
+
+
+def queue_is_there(connection: Connection, name: str) -> bool:
+    try:
+        connection.channel().queue_declare(name, passive=True)
+    except Exception:
+        return False
+    return True
+
+
+# -- without RabbitMQ ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    with LiveBroker(tmp_path_factory.mktemp("other")) as broker:
+        yield broker
+
+
+def test_what_a_target_would_refuse_or_multiply(penstock: LiveBroker, other: LiveBroker) -> None:
+    here, there = Endpoint.parse(penstock.url), Endpoint.parse(other.url)
+    with Connection(here) as one, Connection(there) as two:
+        source, target = one.channel(), two.channel()
+        for channel in (source, target):
+            channel.queue_declare("marked", durable=True)
+            channel.queue_declare("copy", durable=True)
+        properties = Properties()
+        properties.headers = {"CC": ["nowhere"], "a": 1}
+        properties.user_id = "guest"
+        source.confirm_select()
+        source.publish(b"x", routing_key="marked", properties=properties)
+        source.wait_for_confirms()
+        shovel = Shovel(here, Endpoint(there.host, there.port, "guest", "guest", "/"), ["marked"])
+        while not shovel.is_empty():
+            shovel.step()
+        shovel.close()
+        assert (shovel.moved, shovel.queues[0].renamed) == (1, 1)
+        moved = target.get("marked")
+        assert moved is not None
+        assert moved.properties.headers == {"x-migrated-cc": ["nowhere"], "a": 1}
+        assert moved.properties.user_id == "guest"
+
+
+def test_a_full_target_loses_nothing(penstock: LiveBroker, other: LiveBroker) -> None:
+    fill(penstock, "tight", 20)
+    with Connection(Endpoint.parse(other.url)) as connection:
+        limits = {"x-max-length": 5, "x-overflow": "reject-publish"}
+        connection.channel().queue_declare("tight", durable=True, arguments=limits)
+    shovel = Shovel(Endpoint.parse(penstock.url), Endpoint.parse(other.url), ["tight"])
+    with pytest.raises(Refused, match="is it full"):
+        step_until_empty(shovel)
+    shovel.close()
+    left, arrived = take_all(penstock, "tight"), take_all(other, "tight")
+    assert arrived == list(range(5))
+    assert sorted({*left, *arrived}) == list(range(20))
+
+
+def step_until_empty(shovel: Shovel) -> None:
+    while not shovel.is_empty():
+        shovel.step()
+
+
+def test_words_of_failure(penstock: LiveBroker, other: LiveBroker, tmp_path: Path) -> None:
+    fill(penstock, "only-here", 1)
+    queues = ["migrate", "queues", "--from", penstock.url, "--to", other.url, "--queues"]
+    missing = CliRunner().invoke(cli, [*queues, "only-here"])
+    assert missing.exit_code == 1
+    assert "fix: declare it first: `penstock migrate definitions`" in missing.stderr
+    api = ["--from-http", f"http://guest:guest@127.0.0.1:{penstock.http_port}"]
+    assert "no queue of the source fits" in CliRunner().invoke(cli, [*queues, "^x", *api]).stderr
+    assert CliRunner().invoke(cli, [*queues, "("]).exit_code == 2
+    file = tmp_path / "d.json"
+    row = {"name": "s", "vhost": "/", "durable": True, "auto_delete": False}
+    row |= {"arguments": {"x-queue-type": "stream"}}
+    file.write_text(json.dumps({"queues": [row]}))
+    result = CliRunner().invoke(cli, ["migrate", "definitions", "--from", str(file), "--dry-run"])
+    assert result.exit_code == 1
+    assert "left out: queue" in result.stderr
+    verify = ["migrate", "verify", "--from", api[1], "--to"]
+    there = f"http://guest:guest@127.0.0.1:{other.http_port}"
+    result = CliRunner().invoke(cli, [*verify, there, "--queues", "only-here"])
+    assert result.exit_code == 1
+    assert re.search(r"only-here +1 +- +missing", result.stdout)
