@@ -42,8 +42,9 @@ def differences(step: Step, theirs: dict[str, Any], code: int, out: str, err: st
         found.append(f"exit code {code}, theirs {theirs['code']}")
     compare = {"": _whole, "~": _beginning, "=": _columns}[step.mark]
     for name, our_text, their_text in (("out", out, theirs["out"]), ("err", err, theirs["err"])):
-        ours, others = compare(step, same_for_all(our_text)), compare(
-            step, same_for_all(their_text)
+        ours, others = (
+            compare(step, same_for_all(our_text)),
+            compare(step, same_for_all(their_text)),
         )
         if ours != others:
             found.append(f"{name}:\n{ours}\ntheirs:\n{others}")
@@ -53,7 +54,7 @@ def differences(step: Step, theirs: dict[str, Any], code: int, out: str, err: st
 def _whole(step: Step, text: str) -> str:
     if LISTS.match(step.line.lstrip("~=! ")):
         return sorted_rows(text)
-    return text.split("Available commands:")[0]
+    return text.split("Available commands:", maxsplit=1)[0]
 
 
 def _beginning(_step: Step, text: str) -> str:

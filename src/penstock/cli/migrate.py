@@ -17,9 +17,11 @@ from urllib.parse import quote, urlsplit
 import click
 
 from penstock.cli.failure import Failure, Unavailable
-from penstock.cli.inspect import DEFAULT_URL, Management, table
+from penstock.cli.management import Management
+from penstock.cli.tables import table
 from penstock.client.amqp import ClientError, Endpoint
 from penstock.client.endpoint import ChannelClosed, ConnectionLost
+from penstock.client.management import DEFAULT_URL
 from penstock.client.shovel import Shovel
 
 HTTP_PORT: Final = 15672
