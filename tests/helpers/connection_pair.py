@@ -121,9 +121,11 @@ class QuietBroker:
         self.reports: list[str] = []
         self.clients: list[ClientEnd] = []
         self.limits = Limits(2047, 131_072, 60, 10_000, 1 << 27)
-        self._names = 0
         self._create()
         topology = self.definitions.load()
+        # Random in a broker: what an earlier life left must not be met again under its name.
+        kept = [record.incarnation for record in topology.queues]
+        self._names = max((int(one[4:]) for one in kept if one.startswith("life")), default=0)
         entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
         self.opening = Opening(
             self.files,
