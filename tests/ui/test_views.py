@@ -259,3 +259,78 @@ def test_a_search_finds_the_one_message_among_many(visit: Visit, life: Life) -> 
     eventually(lambda: status.inner_text().startswith("1 found in 1,5"))
     visit.page.get_by_role("button", name="Show all").click()
     eventually(lambda: rows.count() == 20)
+
+
+def select(visit: Visit, *seq_ids: int) -> None:
+    for seq_id in seq_ids:
+        visit.page.get_by_label(f"Select message {seq_id}", exact=True).check()
+
+
+def bodies(life: Life, queue: str) -> list[str]:
+    return [one["payload"] for one in life.api(f"/api/queues/%2F/{queue}/messages")["messages"]]
+
+
+@pytest.fixture
+def parcels(life: Life) -> Iterator[str]:
+    """Five messages whose dead letters go to ``dead``."""
+    arguments = {"x-dead-letter-exchange": "dead"}
+    life.channel.queue_declare("parcels", durable=True, arguments=arguments)
+    life.channel.queue_declare("aside", durable=True)
+    life.channel.queue_purge("dead")
+    for number in range(5):
+        life.channel.basic_publish("", "parcels", b"parcel %d" % number)
+    yield "parcels"
+    life.channel.queue_delete("parcels")
+    life.channel.queue_delete("aside")
+
+
+def test_what_is_selected_is_moved_and_the_rest_stays(
+    visit: Visit, life: Life, parcels: str
+) -> None:
+    open_panel(visit, parcels, "messages")
+    select(visit, 1, 3)
+    visit.page.get_by_text("2 selected").wait_for()
+    visit.page.get_by_role("button", name="Move…").click()
+    visit.page.get_by_label("To the queue").fill("aside")
+    visit.page.get_by_role("button", name="Move 2 messages").click()
+    visit.page.get_by_text("2 moved.").wait_for()
+    assert bodies(life, "aside") == ["parcel 1", "parcel 3"]
+    assert bodies(life, parcels) == ["parcel 0", "parcel 2", "parcel 4"]
+    visit.page.get_by_label("Select message 1", exact=True).wait_for(state="detached")
+    select(visit, 0)
+    visit.page.get_by_role("button", name="Copy…").click()
+    visit.page.get_by_label("To the queue").fill("aside")
+    visit.page.get_by_role("button", name="Copy 1 message").click()
+    visit.page.get_by_text("1 copied.").wait_for()
+    assert bodies(life, "aside") == ["parcel 1", "parcel 3", "parcel 0"]
+    assert bodies(life, parcels) == ["parcel 0", "parcel 2", "parcel 4"]
+
+
+def test_a_dead_message_is_retried_and_another_deleted(
+    visit: Visit, life: Life, parcels: str
+) -> None:
+    open_panel(visit, parcels, "messages")
+    select(visit, 2, 4)
+    visit.page.get_by_role("button", name="Dead-letter…").click()
+    visit.page.get_by_role("dialog").get_by_role("button", name="Dead-letter").click()
+    visit.page.get_by_text("2 dead-lettered.").wait_for()
+    assert bodies(life, "dead") == ["parcel 2", "parcel 4"]
+    open_panel(visit, "dead", "messages")
+    rows = visit.page.locator("table.messages tbody tr[data-seq-id]")
+    visit.page.get_by_role("searchbox").fill("parcel 4")
+    visit.page.get_by_role("button", name="Search").click()
+    eventually(lambda: rows.count() == 1)
+    rows.first.get_by_role("checkbox").check()
+    visit.page.get_by_role("button", name="Retry…").click()
+    visit.page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+    visit.page.get_by_text("1 sent back to where it was published.").wait_for()
+    assert bodies(life, parcels) == ["parcel 0", "parcel 1", "parcel 3", "parcel 4"]
+    assert bodies(life, "dead") == ["parcel 2"]
+    visit.page.get_by_role("button", name="Show all").click()
+    eventually(lambda: rows.count() == 1)
+    rows.first.get_by_role("checkbox").check()
+    visit.page.get_by_role("button", name="Delete…").click()
+    visit.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    visit.page.get_by_text("1 deleted.").wait_for()
+    assert bodies(life, "dead") == []
+    visit.page.get_by_text("No message is ready.").wait_for()
