@@ -306,6 +306,21 @@ def test_a_call_looks_at_so_many_messages_only(
     assert (found["looked_at"], found["next"], found["messages"]) == (100, 100, [])
 
 
+def test_a_search_stays_with_the_priority_it_began_with(served: Served, channel: Any) -> None:
+    """Each is numbered for itself; what says where to go on says of which."""
+    channel.queue_delete("q")
+    channel.queue_declare("q", durable=True, arguments={"x-max-priority": 5})
+    publish(channel, 3, b"urgent", priority=4)
+    publish(channel, 2, b"in no hurry", priority=0)
+    found = search(served, text="urgent", count=2)
+    assert (found["priority"], found["next"], len(found["messages"])) == (4, 2, 2)
+    rest = search(served, text="urgent", priority=4, **{"from": 2})
+    assert [one["seq_id"] for one in rest["messages"]] == [2]
+    assert search(served, text="hurry")["messages"] == []
+    low = search(served, text="hurry", priority=0)
+    assert [one["seq_id"] for one in low["messages"]] == [0, 1]
+
+
 @pytest.mark.parametrize(
     "query, reason",
     [

@@ -208,6 +208,23 @@ def test_the_forecast_has_both_bars(visit: Visit) -> None:
     visit.shoot("forecast")
 
 
+def test_an_alarm_is_the_bottleneck_and_is_named(visit: Visit, life: Life) -> None:
+    visit.go("/flow")
+    visit.page.locator('[data-bottleneck="nothing"]').wait_for()
+    watermark = "/api/penstock/vm-memory-high-watermark"
+    life.api(watermark, "PUT", {"absolute": "0"})
+    try:
+        visit.page.locator('[data-bottleneck="alarm"]').wait_for()
+        verdict = visit.page.locator(".verdict").inner_text()
+        assert "Publishers are blocked: low on memory." in verdict
+        assert "Let consumers take what waits" in verdict
+        visit.go("/forecast")
+        visit.page.get_by_text("The memory alarm is set: publishers").wait_for()
+    finally:
+        life.api(watermark, "PUT", {"fraction": 0.4})
+    visit.page.get_by_text("The memory alarm is set: publishers").wait_for(state="detached")
+
+
 def test_a_pipeline_that_reports_is_drawn(visit: Visit, node: NsqLiveBroker) -> None:
     visit.go("/pipelines")
     visit.heading("Pipelines")

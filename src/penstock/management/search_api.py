@@ -13,7 +13,7 @@ everybody else's turns in between.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -40,6 +40,16 @@ LARGEST: Final = 1 << 62
 Opened = Callable[[Message], tuple[dict[str, object], bytes]]
 
 
+class Slice(NamedTuple):
+    """Some messages, the first position there is, the one behind the last, and of what."""
+
+    messages: list[Message]
+    first: int
+    end: int
+    priority: int
+    priorities: int
+
+
 class SearchApi(QueueActionsApi):
     """Looks as its parent does, a slice at a time, and shows what fits."""
 
@@ -55,32 +65,34 @@ class SearchApi(QueueActionsApi):
             raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
         asked = _Asked(request)
         walk = _Walk(asked)
-        while not walk.over():
-            slice_ = await self._on_loop(self._slice, vhost, name, walk.start, asked.priority)
-            walk.take(*slice_, self._view.watch.opened)
+        while True:
+            part = await self._on_loop(self._slice, vhost, name, walk.start, walk.priority)
+            walk.take(part, self._view.watch.opened)
+            if walk.over():
+                break
         rows = [
             self._row(message, asked.truncate, asked.encoding) | {"matched": place}
             for message, place in walk.found
         ]
         return json_response(walk.row() | {"messages": rows})
 
-    def _slice(
-        self, vhost: str, name: str, start: int, priority: int
-    ) -> tuple[list[Message], int, int]:
-        """Some messages, the first position there is, and the one after the last."""
+    def _slice(self, vhost: str, name: str, start: int, priority: int) -> Slice:
         queue = self._broker.vhost(vhost).queue(name)
         queue.check_owner(None)
-        part = _part(queue.backing.parts(), priority)
+        parts = queue.backing.parts()
+        if priority >= len(parts):
+            raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
+        if priority < 0:
+            priority = _highest_with_messages(parts)
+        part = parts[priority]
         floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
-        return part.read_range(max(start, floor), end, SLICE, SLICE_BYTES), floor, end
+        messages = part.read_range(max(start, floor), end, SLICE, SLICE_BYTES)
+        return Slice(messages, floor, end, priority, len(parts))
 
 
-def _part(parts: list[BackingQueue], priority: int) -> BackingQueue:
-    if priority < 0:
-        return next((part for part in reversed(parts) if part.ready_count() > 0), parts[0])
-    if priority >= len(parts):
-        raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
-    return parts[priority]
+def _highest_with_messages(parts: list[BackingQueue]) -> int:
+    holding = [number for number, part in enumerate(parts) if part.ready_count() > 0]
+    return holding[-1] if holding else 0
 
 
 class _Asked:
@@ -94,7 +106,7 @@ class _Asked:
         if self.encoding not in ENCODINGS:
             raise BadQuery("bad_request", f"encoding: one of {', '.join(ENCODINGS)}")
         self.start = _number(request, "from", -1, LARGEST)
-        self.count = _number(request, "count", FOUND, FOUND_MAX)
+        self.count = max(_number(request, "count", FOUND, FOUND_MAX), 1)
         self.truncate = _number(request, "truncate", TRUNCATE, TRUNCATE_MAX)
         self.priority = _number(request, "priority", -1, 255)
 
@@ -104,13 +116,13 @@ class _Walk:
 
     def __init__(self, asked: _Asked) -> None:
         self.start = asked.start
+        self.priority = asked.priority
         self.found: list[tuple[Message, str]] = []
         self._wanted = asked.text.casefold()
         self._count = asked.count
         self._looked = 0
         self._looked_bytes = 0
-        self._first: int | None = None
-        self._end = 0
+        self._last: Slice | None = None
         self._at_end = False
 
     def over(self) -> bool:
@@ -121,12 +133,10 @@ class _Walk:
             or self._looked_bytes >= LOOKED_BYTES_MAX
         )
 
-    def take(self, messages: list[Message], first: int, end: int, opened: Opened) -> None:
-        self._first = first if self._first is None else self._first
-        self._end = end
-        if not messages:
-            self._at_end = True
-        for message in messages:
+    def take(self, part: Slice, opened: Opened) -> None:
+        self._last = part
+        self.priority = part.priority  # each is numbered for itself: the first one stays
+        for message in part.messages:
             self.start = int(message.seq_id) + 1
             self._looked += 1
             self._looked_bytes += int(message.size)
@@ -135,15 +145,19 @@ class _Walk:
                 self.found.append((message, place))
                 if len(self.found) >= self._count:
                     break
-        self._at_end = self._at_end or self.start >= end
+        self._at_end = not part.messages or self.start >= part.end
 
     def row(self) -> Row:
-        return {
+        assert self._last is not None, "at least one slice was read"
+        row: Row = {
             "looked_at": self._looked,
-            "first": self._first,
+            "first": self._last.first,
             "next": None if self._at_end else self.start,
-            "end": self._end,
+            "end": self._last.end,
         }
+        if self._last.priorities > 1:
+            row["priority"] = self.priority
+        return row
 
 
 def match(message: Message, wanted: str, properties: dict[str, object], body: bytes) -> str | None:

@@ -50,7 +50,7 @@ export function SegmentStrip({ title, segments }) {
     : `${count(segments.length)} segments; ` + segments.slice(0, 10).map((one) =>
       `${one.name} ${count(one.published)} published, ${count(one.delivered)} delivered, ${count(one.acked)} acknowledged of ${count(one.entries)}`).join("; ");
   return html`
-    <${Drawing} title=${title} desc=${desc} width=${width} height=${SEGMENT.height + 24} className="segments">
+    <${Drawing} title=${title} desc=${desc} width=${width} height=${SEGMENT.height + 24} className="segments" wide>
       ${segments.map((one, index) => html`<${Segment} key=${one.name} one=${one} x=${2 + index * (SEGMENT.width + 6)} />`)}
     <//>`;
 }

@@ -80,7 +80,7 @@ function Chain({ chain }) {
   const drawn = chain.links.filter(({ from, to }) => places.has(from) && places.has(to));
   const left = chain.nodes.length - places.size;
   return html`
-    <${Drawing} title="The credit chain" desc=${`${chain.sentence} ${chain.advice}`} width=${WIDTH} height=${height} className="chain">
+    <${Drawing} title="The credit chain" desc=${`${chain.sentence} ${chain.advice}`} width=${WIDTH} height=${height} className="chain" wide>
       ${COLUMNS.map((column, index) => html`<${Column} key=${column.kind} ...${column} x=${index * STEP} bottleneck=${chain.bottleneck} />`)}
       ${drawn.map((one) => html`<${Link} key=${`${one.from} ${one.to}`} ...${one} a=${places.get(one.from)} b=${places.get(one.to)} />`)}
       ${[...places.values()].map(({ node, x, y }) => html`<${Node} key=${node.id} node=${node} x=${x} y=${y} />`)}

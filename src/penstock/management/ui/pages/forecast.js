@@ -27,7 +27,7 @@ export default function ForecastPage() {
     <div class="head"><h1>Alarm forecast</h1></div>
     <${Problem} error=${error} />
     ${data && html`
-      <p class="sentence" aria-live="polite">${data.sentence}</p>
+      <p class="sentence">${data.sentence}</p>
       <${Memory} memory=${data.memory} />
       <${Disk} disk=${data.disk} />
       <${Card}><${Chart} title="Memory" times=${seen.times} series=${seen.series} format=${bytes} /><//>`}`;
@@ -83,7 +83,7 @@ function Bar({ title, used, most, marks, text, bad, warn }) {
   const at = (size) => Math.max(0, Math.min(1, size / most)) * WIDTH;
   const desc = [text, ...marks.map((mark) => mark.text)].join(", ");
   return html`
-    <${Drawing} title=${title} desc=${desc} width=${WIDTH} height="84" className="level">
+    <${Drawing} title=${title} desc=${desc} width=${WIDTH} height="84" className="level" wide>
       <rect class="track" y=${BAR.y} width=${WIDTH} height=${BAR.height} rx="5" />
       <rect class=${cx("used", bad ? "bad" : warn && "warn")} y=${BAR.y} width=${at(used)} height=${BAR.height} rx="5" />
       <text class="on-bar" x="10" y=${BAR.y + 18}>${text}</text>

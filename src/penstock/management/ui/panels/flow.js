@@ -44,7 +44,7 @@ export default function FlowPanel({ vhost, name }) {
   return html`
     <${Problem} error=${error} />
     <${Card}>
-      <p class="sentence" aria-live="polite">${flow.sentence}.</p>
+      <p class="sentence">${flow.sentence}.</p>
       <${Picture} flow=${flow} />
       <${Legend} />
     <//>
@@ -106,7 +106,7 @@ function inWords(flow) {
 function Picture({ flow }) {
   const most = Math.max(1, ...STATES.map(({ name }) => flow.states[name].messages));
   return html`
-    <${Drawing} title=${`Flow of queue ${flow.name}`} desc=${inWords(flow)} width=${WIDTH} height=${HEIGHT} className="flow">
+    <${Drawing} title=${`Flow of queue ${flow.name}`} desc=${inWords(flow)} width=${WIDTH} height=${HEIGHT} className="flow" wide>
       <${Ways} flow=${flow} />
       ${STATES.map((state) => html`<${Box} key=${state.name} ...${state} row=${flow.states[state.name]} most=${most} />`)}
       <${Pending} pending=${flow.pending} />

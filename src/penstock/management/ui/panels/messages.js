@@ -31,7 +31,7 @@ export default function MessagesPanel({ vhost, name, queue }) {
     setBusy(true);
     setError(null);
     try {
-      setPage(await (view.text ? search : look)(path, view, priority));
+      setPage(await (view.text ? search : look)(path, view, view.priority ?? priority));
     } catch (fault) {
       setError(fault);
       setPage(nothing);
@@ -67,7 +67,7 @@ export default function MessagesPanel({ vhost, name, queue }) {
       ${page && page.messages.length > 0 && html`
         <${Chosen} count=${chosen.size} act=${act} />
         <${Messages} messages=${page.messages} searched=${view.text !== ""} ...${{ chosen, setChosen, open, setOpen, path, priority: page.priority }} />`}
-      <${Pager} view=${view} page=${page} onMove=${(changes) => { setChosen(new Set()); setOpen(null); setView({ ...view, ...changes }); }} />
+      <${Pager} view=${view} page=${page} onMove=${(changes) => { setChosen(new Set()); setOpen(null); setView({ ...view, ...changes, priority: page.priority }); }} />
       <p class="quiet">Looking takes nothing from the queue and marks nothing as redelivered. What consumers hold is not shown.</p>
     <//>`;
 }
@@ -88,7 +88,8 @@ async function search(path, { from, text }, priority) {
   let looked = 0;
   let answer = nothing;
   for (let call = 0; call < SEARCHES_MAX; call += 1) {
-    const asked = query({ text, from: next, count: PAGE - found.length, truncate: SHOWN_BYTES, priority });
+    // Priorities are numbered apart: the one the first answer is of stays the one.
+    const asked = query({ text, from: next, count: PAGE - found.length, truncate: SHOWN_BYTES, priority: answer.priority ?? priority });
     answer = await get(`${path}/search?${asked}`);
     found.push(...answer.messages);
     looked += answer.looked_at;
