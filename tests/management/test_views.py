@@ -13,6 +13,7 @@ import pytest
 
 from penstock.management.forecast_view import forecast_row
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.scan_loop import ScanLoop
 from tests.management.conftest import Served
 
 V = "/api/penstock/queues/%2F/"
@@ -167,6 +168,28 @@ def test_the_heaps_of_an_nsq_channel(served: Served, channel: Any, clicks: Any) 
     assert served.get(V + quote("nsq.clicks:archive") + "/heaps")["rates"]["timed_out"] > 0
     assert served.ask("/api/penstock/heaps/clicks/nobody").status == 404
     assert served.ask("/api/penstock/heaps/clicks/archive?vhost=nowhere").status == 404
+
+
+def test_the_numbers_of_the_scan_loop_where_there_is_one(served: Served, clicks: Any) -> None:
+    broker = served.node.broker
+    scan = ScanLoop(lambda below, count: list(range(count)))
+
+    def switch_on() -> None:
+        scan.refresh([clicks], time.time_ns() // 1_000_000)
+        broker.scan = scan
+        clicks.scanned = True
+
+    def switch_off() -> None:
+        broker.scan = None
+        clicks.scanned = False
+
+    served.on_loop(switch_on)
+    try:
+        row = served.get("/api/penstock/heaps/clicks/archive")["scan"]
+    finally:
+        served.on_loop(switch_off)
+    assert (row["scanned"], row["channels"], row["workers"], row["workers_max"]) == (True, 1, 1, 4)
+    assert (row["selection_count"], row["interval_ms"], row["dirty_share"]) == (20, 100, 0.25)
 
 
 # -- the node --------------------------------------------------------------------------------------

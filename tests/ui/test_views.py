@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
 PAGED = "orders.audit"
+SILENT = """
+[...document.querySelectorAll("svg.drawing")].filter((picture) => ["title", "desc"].some(
+  (part) => !picture.querySelector(`:scope > ${part}`)?.textContent)).length
+"""
 STATES = ("q1", "q2", "delta", "q3", "q4")
 
 
@@ -56,9 +60,9 @@ def visit(browser: Browser, node: NsqLiveBroker, life: Life) -> Iterator[Visit]:
 
 @pytest.fixture(autouse=True)
 def _no_complaints(visit: Visit) -> Iterator[None]:
-    visit.page.on("dialog", lambda dialog: dialog.dismiss())
     yield
     visit.check()
+    assert visit.page.evaluate(SILENT) == 0, "a picture without a name or without words"
 
 
 def eventually(ask: Callable[[], Any]) -> Any:
@@ -126,6 +130,20 @@ def test_the_flow_page_moves_when_a_message_comes(visit: Visit, life: Life) -> N
     eventually(lambda: drawn(visit, "q4") == before + 1)
 
 
+MOVING = "document.getAnimations().filter((one) => one.animationName === 'along').length"
+
+
+def test_arrows_move_unless_somebody_wants_no_motion(visit: Visit, life: Life) -> None:
+    open_panel(visit, PAGED, "flow")
+    visit.page.locator(".flow").wait_for()
+    assert visit.page.evaluate(MOVING) == 0
+    visit.page.emulate_media(reduced_motion="no-preference")
+    life.publish(20, "order.audit")
+    eventually(lambda: visit.page.evaluate(MOVING) > 0)
+    visit.page.emulate_media(reduced_motion="reduce")
+    eventually(lambda: visit.page.evaluate(MOVING) == 0)
+
+
 def test_the_storage_strip_has_the_segments_of_the_index(visit: Visit, life: Life) -> None:
     open_panel(visit, PAGED, "storage")
     visit.page.locator(".segment").first.wait_for()
@@ -157,12 +175,20 @@ def test_a_queue_without_mirrors_is_said_to_be_alone(visit: Visit, life: Life) -
     visit.shoot("queue-mirrors")
 
 
-def test_the_heaps_of_an_nsq_channel(visit: Visit, node: NsqLiveBroker) -> None:
+def test_the_heaps_of_an_nsq_channel(visit: Visit, node: NsqLiveBroker, life: Life) -> None:
     with RawClient(node) as client:
         client.send(b"SUB clicks archive\nRDY 5\n")
         client.send(mpub("clicks", [b"click"] * 12) + dpub("clicks", 60_000, b"later"))
         client.read(7)
-        visit.go("/topics/clicks/archive")
+        chain = life.api("/api/penstock/flow/chain")
+        kinds = {one["id"]: one["kind"] for one in chain["nodes"]}
+        links = [(kinds[one["from"]], kinds[one["to"]]) for one in chain["links"]]
+        # Of the two AMQP channels that have published, and of this client.
+        assert links.count(("connection", "channel")) == 3
+        visit.go("/topics")
+        in_flight = visit.row("Channels of clicks", "archive").get_by_role("link").nth(1)
+        eventually(lambda: in_flight.inner_text() == "5")
+        in_flight.click()
         visit.heading("archive")
         visit.wait_for_text(visit.figure("in flight"), "5")
         visit.wait_for_text(visit.figure("deferred"), "1")
