@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from contextlib import suppress
 from typing import Any, Self
 from urllib.request import Request, urlopen
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import AMQPConnectionError
 
 from tests.helpers.live_broker import LiveBroker
 
@@ -42,6 +44,13 @@ class Life:
         connection = pika.BlockingConnection(parameters)
         self._connections.append(connection)
         return connection.channel()
+
+    def forget(self, channel: BlockingChannel) -> None:
+        """Its connection was closed by somebody else."""
+        connection = channel.connection
+        with suppress(AMQPConnectionError):
+            connection.process_data_events(1)
+        self._connections.remove(connection)
 
     def _declare(self) -> None:
         channel = self.channel

@@ -113,7 +113,11 @@ export function Chart({ title, times, series, format = short, height = 160 }) {
 }
 
 function data(times, series) {
-  // Of one point uPlot would make a day.
+  // Of one point uPlot would make a day, and of none the year 1970.
+  if (times.length === 0) {
+    const now = Date.now() / 1000;
+    return [[now - SPAN_S, now], ...series.map(() => [null, null])];
+  }
   if (times.length === 1) return [[times[0] - SPAN_S, times[0]], ...series.map(({ values }) => [null, values[0]])];
   return [times, ...series.map(({ values }) => values)];
 }
@@ -158,9 +162,10 @@ export function useHistory(key, seen, fields, pick = (object, field) => object?.
       remember(key, fields, latest.current, pick);
       redraw((n) => n + 1);
     };
+    look();
     const timer = setInterval(look, 1000);
     return () => clearInterval(timer);
-  }, [key]);
+  }, [key, seen === undefined]);
   const entry = kept.get(key) ?? { stamps: [], columns: fields.map(() => []) };
   return {
     times: entry.stamps.map((stamp) => stamp / 1000),

@@ -16,12 +16,12 @@ export function Card({ title, actions, children, wide, className }) {
     </section>`;
 }
 
-/** facts: [[name, value] …]; what is undefined is left out. */
+/** facts: [[name, value, "wide"?] …]; what is undefined is left out. */
 export function Facts({ facts }) {
   const known = facts.filter((fact) => fact && fact[1] !== undefined && fact[1] !== "");
   return html`
     <dl class="facts">
-      ${known.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value ?? missing}</dd></div>`)}
+      ${known.map(([name, value, size]) => html`<div key=${name} class=${size}><dt>${name}</dt><dd>${value ?? missing}</dd></div>`)}
     </dl>`;
 }
 

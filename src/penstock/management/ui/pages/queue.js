@@ -100,8 +100,6 @@ function factsOf(queue) {
     ["Node", queue.node],
     ["Policy", queue.policy ? html`<a href="#/policies">${queue.policy}</a>` : "none"],
     ["Operator policy", queue.operator_policy ?? undefined],
-    ["Arguments", html`<${ShownTable} table=${queue.arguments} />`],
-    ["Effective policy", isEmpty(queue.effective_policy_definition) ? undefined : html`<${ShownTable} table=${queue.effective_policy_definition} />`],
     ["Memory", bytes(queue.memory ?? queue.penstock?.memory_bytes)],
     ["Consumer capacity", queue.consumer_utilisation === undefined ? undefined : percent(queue.consumer_utilisation)],
     ["Exclusive consumer", queue.exclusive_consumer_tag ?? undefined],
@@ -109,7 +107,10 @@ function factsOf(queue) {
     ["Idle since", queue.idle_since],
     ["Oldest message", head ? when(head * 1000) : undefined],
     ["In flow since the start", queue.time_in_flow_s === undefined ? undefined : duration(queue.time_in_flow_s * 1000)],
-    ["Stopped because", queue.penstock?.fault || undefined],
+    ["Stopped because", queue.penstock?.fault || undefined, "wide"],
+    ["Arguments", isEmpty(queue.arguments) ? undefined : html`<${ShownTable} table=${queue.arguments} />`, "wide"],
+    ["Effective policy", isEmpty(queue.effective_policy_definition) ? undefined
+      : html`<${ShownTable} table=${queue.effective_policy_definition} />`, "wide"],
   ];
 }
 

@@ -1,0 +1,152 @@
+"""What people do in the web UI, from declaring to deleting; every step ends in the broker."""
+
+from __future__ import annotations
+
+import json
+from urllib.error import HTTPError
+
+import pytest
+
+from tests.ui.life import Life
+from tests.ui.visit import Visit
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logged_in(visit: Visit, life: Life) -> None:
+    visit.log_in()
+    visit.heading("Overview")
+
+
+@pytest.fixture(autouse=True)
+def _no_complaints(visit: Visit, life: Life) -> None:
+    life.keep_alive()
+    visit.faults.clear()
+
+
+def is_gone(life: Life, path: str) -> bool:
+    try:
+        life.api(path)
+    except HTTPError as error:
+        with error:
+            return error.code == 404
+    return False
+
+
+def test_from_declaring_to_deleting(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/exchanges")
+    page.get_by_text("Declare an exchange").click()
+    page.get_by_label("Name", exact=True).fill("by.hand")
+    page.locator("select[name=type]").select_option("topic")
+    page.get_by_role("button", name="Declare exchange").click()
+    visit.heading("by.hand")
+
+    visit.go("/queues")
+    page.get_by_text("Declare a queue").click()
+    page.get_by_label("Name", exact=True).fill("hand made")
+    page.get_by_role("button", name="x-max-length", exact=True).click()
+    page.get_by_role("button", name="x-dead-letter-exchange", exact=True).click()
+    page.get_by_role("button", name="Declare queue").click()
+    visit.heading("hand made")
+    queue = life.api("/api/queues/%2F/hand%20made")
+    assert queue["arguments"] == {"x-max-length": 10_000, "x-dead-letter-exchange": "dlx"}
+
+    visit.tab("Bindings")
+    page.get_by_label("From exchange").fill("by.hand")
+    page.get_by_label("Routing key").fill("a.#")
+    page.get_by_role("button", name="Bind", exact=True).click()
+    visit.row("Bindings", "by.hand").wait_for()
+    visit.shoot("doing-bindings")
+
+    visit.go("/exchanges/%2F/by.hand?tab=publish")
+    page.get_by_label("Routing key").fill("a.b")
+    page.get_by_label("Payload", exact=True).fill('{"by": "hand"}')
+    page.get_by_label("Headers").fill("colour = red\nnumber = 7")
+    page.get_by_role("button", name="content_type").click()
+    page.get_by_role("button", name="Publish message").click()
+    page.get_by_text("Published.").first.wait_for()
+    page.get_by_label("Routing key").fill("b")
+    page.get_by_role("button", name="Publish message").click()
+    page.get_by_text("Published, but routed nowhere").wait_for()
+
+    visit.go("/queues/%2F/hand%20made?tab=publish")
+    visit.wait_for_text(visit.figure("ready"), "1")
+    page.get_by_role("button", name="Get messages").click()
+    got = page.locator("article.message")
+    visit.wait_for_text(got.locator("pre"), '{"by": "hand"}')
+    for text in ("header colour", "red", "application/json", "a.b"):
+        got.get_by_text(text, exact=True).wait_for()
+    visit.wait_for_text(visit.figure("ready"), "1")
+    visit.shoot("doing-get")
+    page.get_by_label("What happens to them").select_option("ack_requeue_false")
+    page.get_by_role("button", name="Get messages").click()
+    page.get_by_role("dialog").get_by_role("button", name="Take out").click()
+    visit.wait_for_text(visit.figure("ready"), "0")
+
+    visit.tab("Bindings")
+    page.get_by_role("button", name="Unbind a.# of by.hand").click()
+    page.get_by_role("dialog").get_by_role("button", name="Unbind").click()
+    visit.row("Bindings", "by.hand").wait_for(state="detached")
+
+    visit.tab("Settings")
+    page.get_by_role("button", name="Delete…").click()
+    remove = page.get_by_role("dialog").get_by_role("button", name="Delete queue")
+    assert remove.is_disabled()
+    page.get_by_label("Type hand made to go on").fill("hand made")
+    remove.click()
+    visit.heading("Queues")
+    assert is_gone(life, "/api/queues/%2F/hand%20made")
+    visit.go("/exchanges/%2F/by.hand")
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_label("Type by.hand to go on").fill("by.hand")
+    page.get_by_role("dialog").get_by_role("button", name="Delete exchange").click()
+    visit.heading("Exchanges")
+    assert is_gone(life, "/api/exchanges/%2F/by.hand")
+    visit.check()
+
+
+def test_what_the_broker_refuses_is_said(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/queues")
+    page.get_by_text("Declare a queue").click()
+    page.get_by_label("Name", exact=True).fill("orders.new")
+    page.get_by_role("button", name="Declare queue").click()
+    alert = page.get_by_role("alert").filter(has_text="inequivalent arg")
+    alert.wait_for()
+    assert "for queue 'orders.new' in vhost '/'" in (alert.text_content() or "")
+    page.get_by_label("Arguments").fill("no sign of it")
+    page.get_by_role("button", name="Declare queue").click()
+    page.get_by_role("alert").filter(has_text="a line is a key, =, and a value").wait_for()
+
+
+def test_closing_a_connection(visit: Visit, life: Life) -> None:
+    page = visit.page
+    channel = life.connect("to be closed")
+    visit.go("/connections")
+    page.get_by_role("link", name="to be closed").click()
+    visit.heading("to be closed")
+    page.get_by_role("table", name="Channels").get_by_role("link").first.wait_for()
+    page.get_by_role("button", name="Close connection…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close connection").click()
+    visit.heading("Connections")
+    page.get_by_role("link", name="to be closed").wait_for(state="detached")
+    life.forget(channel)
+    visit.check()
+
+
+def test_definitions_go_out_and_in(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/definitions")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    found = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert "orders.new" in [queue["name"] for queue in found["queues"]]
+    found["queues"].append(dict(found["queues"][0], name="imported"))
+    content = json.dumps(found).encode()
+    file = {"name": "more.json", "mimeType": "application/json", "buffer": content}
+    page.get_by_label("File", exact=True).set_input_files(file)  # type: ignore[arg-type]
+    page.get_by_role("button", name="Import…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Import").click()
+    page.get_by_text("more.json is imported.").wait_for()
+    assert not is_gone(life, "/api/queues/%2F/imported")
+    visit.check()
