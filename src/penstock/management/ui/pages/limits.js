@@ -43,7 +43,7 @@ function NodeLimits() {
   const { data } = useLive("/api/nodes?columns=name,mem_limit,disk_free_limit");
   const node = data?.[0];
   const memory = async ({ fraction }) => {
-    await send("PUT", "/api/penstock/vm-memory-high-watermark", { relative: Number(fraction) });
+    await send("PUT", "/api/penstock/vm-memory-high-watermark", { fraction: Number(fraction) });
     say("The memory limit holds until the next start.");
   };
   const disk = async ({ free }) => {
