@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import struct
@@ -13,6 +14,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 import pytest
+from aiohttp import web
 
 from penstock.management import live_api
 from tests.management.conftest import Served
@@ -143,6 +145,35 @@ def test_what_is_too_long_is_not_sent(served: Served, monkeypatch: pytest.Monkey
         "error": "too_long",
         "reason": "the answer is longer than 10 bytes: ask for a page of it",
     }
+
+
+@pytest.mark.parametrize(
+    "took_s, pause_s", [(0.0, 1.0), (0.01, 1.0), (0.2, 1.0), (0.5, 2.5), (3.0, 15.0)]
+)
+def test_what_takes_long_is_asked_rarely(took_s: float, pause_s: float) -> None:
+    """Never more than a fifth of the time goes into one path."""
+    assert live_api.pause_s(1.0, took_s) == pytest.approx(pause_s)
+
+
+def test_a_slow_path_does_not_hold_up_the_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = served.management._context
+    answer, asked = context.answer_get, []
+
+    async def slowly(request: web.Request, path: str) -> web.StreamResponse:
+        asked.append(path)
+        await asyncio.sleep(0.5 if path == "/api/vhosts" else 0)
+        return await answer(request, path)
+
+    monkeypatch.setattr(context, "answer_get", slowly)
+    with Stream(served, "/api/vhosts", "/api/whoami") as stream:
+        assert [stream.next()[0], stream.next()[0]] == ["0", "1"]
+        give_up = time.monotonic() + WAIT_S
+        while asked.count("/api/whoami") < 3:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+    assert asked.count("/api/vhosts") == 1
 
 
 def test_only_so_many_streams(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
