@@ -129,8 +129,8 @@ def test_closing_a_connection(visit: Visit, life: Life) -> None:
     page.get_by_role("button", name="Close connection…").click()
     page.get_by_role("dialog").get_by_role("button", name="Close connection").click()
     visit.heading("Connections")
+    life.forget(channel)  # it was told, and agrees
     page.get_by_role("link", name="to be closed").wait_for(state="detached")
-    life.forget(channel)
     visit.check()
 
 
@@ -149,4 +149,105 @@ def test_definitions_go_out_and_in(visit: Visit, life: Life) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
     page.get_by_text("more.json is imported.").wait_for()
     assert not is_gone(life, "/api/queues/%2F/imported")
+    visit.check()
+
+
+def test_a_policy_is_set_changed_and_deleted(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/policies")
+    page.get_by_label("Name", exact=True).fill("short")
+    page.get_by_label("Pattern").fill("^orders")
+    page.get_by_label("Priority").fill("3")
+    page.get_by_role("button", name="message-ttl").click()
+    page.get_by_role("button", name="Set policy").click()
+    row = visit.row("policy", "short")
+    row.get_by_text("message-ttl:").wait_for()
+    kept = life.api("/api/policies/%2F/short")
+    assert (kept["pattern"], kept["priority"]) == ("^orders", 3)
+    assert kept["definition"] == {"message-ttl": 60_000}
+    visit.shoot("doing-policies")
+    page.get_by_role("button", name="Edit short").click()
+    page.get_by_label("Definition").fill("message-ttl = 5000\noverflow = reject-publish")
+    page.get_by_role("button", name="Set policy").click()
+    row.get_by_text("overflow:").wait_for()
+    assert life.api("/api/queues/%2F/orders.new")["policy"] == "short"
+    page.get_by_role("button", name="Delete short").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    row.wait_for(state="detached")
+    visit.tab("Operator policies")
+    page.get_by_label("Name", exact=True).fill("at most")
+    page.get_by_label("Pattern").fill(".*")
+    page.get_by_label("Definition").fill("max-length = 1000000")
+    page.get_by_role("button", name="Set operator policy").click()
+    visit.row("operator policy", "at most").wait_for()
+    page.get_by_role("button", name="Delete at most").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    visit.row("operator policy", "at most").wait_for(state="detached")
+    visit.check()
+
+
+def test_a_user_a_virtual_host_and_what_the_one_may_in_the_other(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/vhosts")
+    page.get_by_label("Name", exact=True).fill("a/b c")
+    page.get_by_label("Description").fill("made by hand")
+    page.get_by_role("button", name="Add virtual host").click()
+    page.get_by_role("link", name="a/b c").wait_for()
+    visit.go("/users")
+    page.get_by_label("Name", exact=True).fill("ann")
+    page.get_by_label("Password").fill("secret ü")
+    page.get_by_label("Tags").fill("monitoring")
+    page.get_by_role("button", name="Add user").click()
+    visit.row("Users", "ann").get_by_text("nowhere").wait_for()
+    page.get_by_role("link", name="ann", exact=True).click()
+    page.get_by_role("button", name="Set permission").wait_for()
+    form = page.locator("form").filter(has=page.get_by_role("button", name="Set permission"))
+    form.get_by_label("Virtual host").select_option("a/b c")
+    form.get_by_label("Write").fill("^orders")
+    form.get_by_role("button").click()
+    visit.row("Permissions", "a/b c").get_by_text("^orders").wait_for()
+    page.get_by_role("button", name="Set topic permission").click()
+    visit.row("Topic permissions", "amq.topic").wait_for()
+    limit = page.locator("form").filter(has=page.get_by_role("button", name="Set limit"))
+    limit.get_by_label("Value").fill("7")
+    limit.get_by_role("button").click()
+    visit.row("Limits", "max-connections").get_by_text("7", exact=True).wait_for()
+    visit.shoot("doing-user")
+    (kept,) = life.api("/api/users/ann/permissions")
+    assert (kept["vhost"], kept["write"]) == ("a/b c", "^orders")
+
+    # She may look, and not touch: her menu is shorter.
+    other = visit.another()
+    other.log_in("ann", "secret ü")
+    other.heading("Overview")
+    assert other.page.get_by_role("link", name="Users", exact=True).count() == 0
+    other.go("/users")
+    other.page.get_by_role("alert").filter(has_text="Not administrator user").wait_for()
+    other.close()
+
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_label("Type ann to go on").fill("ann")
+    page.get_by_role("dialog").get_by_role("button", name="Delete user").click()
+    visit.heading("Users")
+    visit.row("Users", "ann").wait_for(state="detached")
+    visit.go("/vhosts/a%2Fb%20c")
+    page.get_by_role("button", name="Start the firehose").click()
+    page.get_by_role("button", name="Stop the firehose").wait_for()
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_label("Type a/b c to go on").fill("a/b c")
+    page.get_by_role("dialog").get_by_role("button", name="Delete virtual host").click()
+    visit.heading("Virtual hosts")
+    assert is_gone(life, "/api/vhosts/a%2Fb%20c")
+    visit.check()
+
+
+def test_limits_of_the_node(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/limits")
+    page.get_by_label("Free space").fill("3GB")
+    page.get_by_role("button", name="Set disk limit").click()
+    page.get_by_text("free disk space below 2.79 GiB").wait_for()
+    page.get_by_label("Share of the machine").fill("0.5")
+    page.get_by_role("button", name="Set memory limit").click()
+    page.get_by_text("The memory limit holds until the next start.").wait_for()
     visit.check()

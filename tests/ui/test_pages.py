@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers.live_broker import LiveBroker
 from tests.ui.life import Life
-from tests.ui.visit import Visit
+from tests.ui.visit import AUDIT, Visit
 
 ODD = "<b>odd/name & co</b>"
 QUEUE = "/queues/%2F/orders.audit"
@@ -67,6 +67,28 @@ def test_every_page(visit: Visit, life: Life, name: str, address: str, heading: 
     visit.check()
     visit.shoot(name)
     visit.check()
+
+
+def test_the_audit_finds_what_is_wrong(visit: Visit) -> None:
+    visit.go("/")
+    visit.heading("Overview")
+    visit.dark(dark=False)
+    visit.page.evaluate(
+        """() => {
+          const wrong = document.createElement("div");
+          wrong.innerHTML = '<button></button><input><h1 id="main">pale</h1><svg></svg>'
+            + '<table><tr><td>1</td></tr></table>';
+          wrong.querySelector("h1").style.color = "silver";
+          document.body.append(wrong);
+        }"""
+    )
+    found = "\n".join(visit.page.evaluate(AUDIT))
+    for word in ("without a name", "without a label", "2 headings", "twice: id main"):
+        assert word in found
+    for word in ("a table without a name", "a picture without words", "contrast 1."):
+        assert word in found
+    visit.page.reload()
+    visit.heading("Overview")
 
 
 @pytest.mark.parametrize("name", ["connections", "channels"])

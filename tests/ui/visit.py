@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page
 
 WAIT_MS = 8000
+AUDIT = (Path(__file__).parent / "audit.js").read_text(encoding="utf-8")
 VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
@@ -76,10 +77,15 @@ class Visit:
             return
         for theme in ("light", "dark"):
             self.dark(dark=theme == "dark")
+            self.audit(theme)
             self.page.wait_for_timeout(60)  # charts are drawn anew
             folder = self.shots / theme
             folder.mkdir(parents=True, exist_ok=True)
             self.page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+    def audit(self, theme: str) -> None:
+        """Everything has a name, and can be read."""
+        assert self.page.evaluate(AUDIT) == [], f"{theme}: {self.page.url}"
 
     def shoot_now(self, name: str) -> None:
         """As the window is."""
@@ -91,6 +97,10 @@ class Visit:
         """Another browser, without script, that knows who it is."""
         login = {"username": "guest", "password": "guest"}
         return self._browser.new_context(java_script_enabled=False, http_credentials=login)
+
+    def another(self) -> Visit:
+        """Somebody else, in a browser of their own, who keeps no pictures."""
+        return Visit(self._browser, self.url)
 
     def settle(self) -> None:
         """Until the server was heard, and nothing is drawn for the first time any more."""
