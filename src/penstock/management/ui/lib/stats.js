@@ -10,9 +10,9 @@ import { rate, short } from "./format.js";
 export const SAMPLED = "msg_rates_age=300&msg_rates_incr=5&lengths_age=300&lengths_incr=5";
 
 export const QUEUED = [
-  { label: "ready", field: "messages_ready", color: "--c2" },
-  { label: "unacknowledged", field: "messages_unacknowledged", color: "--c1" },
   { label: "total", field: "messages", color: "--c6" },
+  { label: "unacknowledged", field: "messages_unacknowledged", color: "--c1" },
+  { label: "ready", field: "messages_ready", color: "--c2" },
 ];
 export const RATES = [
   { label: "publish", field: "publish", kind: "rate", color: "--c2" },
