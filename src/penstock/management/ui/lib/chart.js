@@ -44,6 +44,9 @@ function clock(seconds) {
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
+/** Room for the longest label. */
+const widest = (_, labels) => Math.max(40, ...(labels ?? []).map((label) => 14 + 6.6 * label.length));
+
 function options(width, height, series, format) {
   const grid = { stroke: resolved("--line"), width: 1 };
   const axis = { stroke: resolved("--quiet"), grid, ticks: { show: false }, font: "11px system-ui" };
@@ -56,7 +59,7 @@ function options(width, height, series, format) {
     scales: { x: { range: (_, first, last) => [Math.min(first, last - SPAN_S), last] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.08)] } },
     axes: [
       { ...axis, size: 26, space: 80, values: (_, ticks) => ticks.map(clock) },
-      { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => format(tick)) },
+      { ...axis, size: widest, values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
       {},
@@ -137,7 +140,13 @@ export function samples(object, fields) {
     const values = stamps.map((stamp) => known.get(stamp) ?? null);
     return { label, color, values: kind === "rate" ? differences(stamps, values) : values };
   });
-  return { times: stamps.map((stamp) => stamp / 1000), series };
+  const times = stamps.map((stamp) => stamp / 1000);
+  if (fields.some(({ kind }) => kind === "rate")) return { times, series };
+  // The newest sample is seconds old; what is so now stands at the end of its interval.
+  const step = times.at(-1) - times.at(-2);
+  times.push(Math.max(times.at(-1) + 0.001, Math.min(Date.now() / 1000, times.at(-1) + step)));
+  series.forEach(({ values }, index) => values.push(object[fields[index].field] ?? null));
+  return { times, series };
 }
 
 function differences(stamps, values) {

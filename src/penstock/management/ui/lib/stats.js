@@ -16,12 +16,12 @@ export const QUEUED = [
 ];
 export const RATES = [
   { label: "publish", field: "publish", kind: "rate", color: "--c2" },
-  { label: "confirm", field: "confirm", kind: "rate", color: "--c3" },
+  { label: "confirm", field: "confirm", kind: "rate", rare: true, color: "--c3" },
   { label: "deliver", field: "deliver", kind: "rate", color: "--c1" },
-  { label: "deliver (no ack)", field: "deliver_no_ack", kind: "rate", color: "--c7" },
+  { label: "deliver (no ack)", field: "deliver_no_ack", kind: "rate", rare: true, color: "--c7" },
   { label: "deliver / get", field: "deliver_get", kind: "rate", color: "--c1" },
   { label: "acknowledge", field: "ack", kind: "rate", color: "--c4" },
-  { label: "redeliver", field: "redeliver", kind: "rate", color: "--c5" },
+  { label: "redeliver", field: "redeliver", kind: "rate", rare: true, color: "--c5" },
   { label: "in", field: "publish_in", kind: "rate", color: "--c2" },
   { label: "out", field: "publish_out", kind: "rate", color: "--c1" },
 ];
@@ -50,13 +50,15 @@ export function QueuedChart({ id, object, title = "Queued messages" }) {
   return html`<${Chart} title=${title} times=${times} series=${series} format=${short} />`;
 }
 
-/** Lines of those counters the object has; `deliver / get` only where the parts are unknown. */
+/** Lines of those counters the object has: `deliver / get` only where the parts are unknown, rare
+ *  ones only when they happened. */
 export function RatesChart({ id, stats, title = "Message rates" }) {
   const own = useHistory(`rates ${id}`, stats, RATES);
   const found = samples(stats, RATES) ?? own;
   const has = (field) => stats?.[field] !== undefined;
-  const series = found.series.filter((_, index) => {
-    const { field } = RATES[index];
+  const series = found.series.filter(({ values }, index) => {
+    const { field, rare } = RATES[index];
+    if (rare && !values.some((value) => value > 0)) return false;
     return has(field) && (field !== "deliver_get" || !has("deliver"));
   });
   if (series.length === 0) return html`<${NoRates} title=${title} />`;
