@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from urllib.error import HTTPError
 
 import pytest
 
+from tests.helpers.nsq_live import NsqLiveBroker, RawClient
+from tests.helpers.raw_nsq import mpub
 from tests.ui.life import Life
 from tests.ui.visit import Visit
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[NsqLiveBroker]:
+    with NsqLiveBroker() as running:
+        yield running
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -250,4 +259,30 @@ def test_limits_of_the_node(visit: Visit, life: Life) -> None:
     page.get_by_label("Share of the machine").fill("0.5")
     page.get_by_role("button", name="Set memory limit").click()
     page.get_by_text("The memory limit holds until the next start.").wait_for()
+    visit.check()
+
+
+def test_topics_and_channels(visit: Visit, node: NsqLiveBroker) -> None:
+    page = visit.page
+    visit.go("/topics")
+    page.get_by_text("There are no topics.").wait_for()
+    with RawClient(node) as client:
+        client.send(b"SUB clicks archive\nRDY 2\n")
+        client.send(mpub("clicks", [b"click"] * 12))
+        client.read(4)
+        visit.heading("clicks", level=2)
+        row = visit.row("Channels of clicks", "archive")
+        cells = row.get_by_role("cell")
+        visit.wait_for_text(cells.nth(3), "2")  # in flight
+        visit.wait_for_text(cells.nth(2), "10")
+        visit.shoot("doing-topics")
+        page.get_by_role("button", name="pause nsq.clicks:archive").click()
+        row.get_by_text("paused", exact=True).wait_for()
+        page.get_by_role("button", name="resume nsq.clicks:archive").click()
+        row.get_by_text("paused", exact=True).wait_for(state="detached")
+    page.get_by_role("button", name="Empty nsq.clicks:archive").click()
+    page.get_by_role("dialog").get_by_role("button", name="Empty").click()
+    visit.wait_for_text(cells.nth(2), "0")
+    page.get_by_role("link", name="archive", exact=True).click()
+    visit.heading("archive")
     visit.check()

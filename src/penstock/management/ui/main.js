@@ -2,7 +2,7 @@
 
 import { html, render, signal, cx, useEffect, useRef, useState } from "./lib/ui.js";
 import {
-  comeBack, interval, isAdministrator, line, logIn, logOut, mayMonitor, setInterval_, useLive, user,
+  comeBack, interval, isAdministrator, line, logIn, logOut, mayMonitor, setInterval_, useLive, useOnce, user,
 } from "./lib/api.js";
 import { Guarded, Notices, Question } from "./lib/parts.js";
 import { match, route } from "./lib/router.js";
@@ -97,7 +97,7 @@ function Section({ title, entries, first }) {
 const LINE_TEXTS = { live: "live", paused: "paused", lost: "connection lost, trying again" };
 
 function Header({ onMenu, open }) {
-  const { data } = useLive("/api/overview?columns=node,product_version,cluster_name");
+  const { data } = useOnce("/api/overview?columns=node,product_version");
   useEffect(() => {
     if (data) document.documentElement.dataset.node = data.node;
   }, [data?.node]);

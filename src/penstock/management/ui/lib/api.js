@@ -4,6 +4,7 @@
 //   send(method, path, body)  → the JSON of the answer, or null; throws ApiError
 //   live(paths, onChange)     → stop();  onChange(path, data, error) at once and whenever it changed
 //   useLive(path)             → {data, error}; path may be null
+//   useOnce(path)             → {data, error}, asked once
 //
 // Who logged in is known to this tab alone: the name and password rest in sessionStorage and are
 // sent as basic authentication with each request. Cookies are neither set nor sent.
@@ -165,6 +166,22 @@ export function useLive(path) {
     });
   }, [path]);
   return state.path === path ? state : { data: undefined, error: undefined };
+}
+
+/** The answer of a GET that does not change while one looks. */
+export function useOnce(path) {
+  const [state, setState] = useState({ data: undefined, error: undefined });
+  useEffect(() => {
+    let wanted = true;
+    get(path).then(
+      (data) => wanted && setState({ data, error: undefined }),
+      (error) => wanted && setState({ data: undefined, error }),
+    );
+    return () => {
+      wanted = false;
+    };
+  }, [path]);
+  return state;
 }
 
 /** Asks anew at once: after a change one wants to see it; every change of ours does this. */

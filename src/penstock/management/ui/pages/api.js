@@ -1,19 +1,15 @@
 // The HTTP API, as the server describes it, to read and to try: every GET can be asked from here.
 
-import { html, useEffect, useState } from "../lib/ui.js";
-import { get } from "../lib/api.js";
+import { html, useState } from "../lib/ui.js";
+import { get, useOnce } from "../lib/api.js";
 import { Card, Empty, Problem, Tag } from "../lib/parts.js";
 
 const METHODS = ["get", "put", "post", "delete"];
 const TONES = { get: "accent", put: "warn", post: "warn", delete: "bad" };
 
 export default function Api() {
-  const [api, setApi] = useState(null);
-  const [error, setError] = useState(null);
+  const { data: api, error } = useOnce("/api/penstock/openapi.json");
   const [text, setText] = useState("");
-  useEffect(() => {
-    get("/api/penstock/openapi.json").then(setApi, setError);
-  }, []);
   const paths = Object.entries(api?.paths ?? {}).filter(([path]) => path.includes(text));
   const groups = Map.groupBy(paths, ([, item]) => METHODS.map((method) => item[method]).find(Boolean)?.tags?.[0] ?? "other");
   return html`

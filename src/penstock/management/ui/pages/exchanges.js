@@ -1,7 +1,7 @@
 // All exchanges, and a form that declares one.
 
 import { html } from "../lib/ui.js";
-import { at, send, useLive } from "../lib/api.js";
+import { at, send, useOnce } from "../lib/api.js";
 import { Field, Form, Tag, say } from "../lib/parts.js";
 import { Listing, useNames } from "../lib/listing.js";
 import { rate } from "../lib/format.js";
@@ -38,7 +38,7 @@ export default function Exchanges() {
 
 function Declare() {
   const vhosts = useNames("/api/vhosts?columns=name");
-  const { data } = useLive("/api/overview?columns=exchange_types");
+  const { data } = useOnce("/api/overview?columns=exchange_types");
   const types = (data?.exchange_types ?? [{ name: "direct" }]).map(({ name }) => name);
   const declare = async ({ vhost, name, type, arguments: text, ...flags }) => {
     await send("PUT", at("exchanges", vhost, name), { type, ...flags, arguments: parseTable(text) });
