@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
 
+from penstock.broker.access import User
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
@@ -153,10 +154,14 @@ class Desk:
         return self._context.administration()
 
     def rights(self, visitor: Visitor, vhost: str) -> Rights:
-        """What they may there, as of now; for use on the data loop."""
-        user = self._broker.users.users.get(visitor.name)
-        if user is None or vhost not in user.vhosts:
+        """What they may there; for use on the data loop."""
+        if not visitor.may_enter(vhost):
             raise AccessRefused("User not authorised to access virtual host")
+        user = self._broker.users.users.get(visitor.name)
+        patterns = visitor.permissions[vhost]
+        if user is None or user.vhosts.get(vhost) != patterns:  # not everybody is a user here
+            user = User(visitor.name, "", list(visitor.tags))
+            user.vhosts[vhost] = patterns
         return Rights(user, vhost)
 
     async def must_be_there(self, vhost: str, visitor: Visitor) -> None:

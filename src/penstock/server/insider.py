@@ -21,6 +21,7 @@ from penstock.server.amqp_session import AmqpSession
 from penstock.server.session import Session
 from penstock.server.turn import Turn
 from penstock.wire.amqp import methods as m
+from penstock.wire.amqp.errors import ACCESS_REFUSED
 from penstock.wire.amqp.methods import FRAME_METHOD, Method, decode_method, encode_method
 from penstock.wire.amqp.properties import (
     Properties,
@@ -57,6 +58,8 @@ class Insider(Session, Agent):
             encode_method(CHANNEL, m.CONFIRM_SELECT, [False]),
         ]
         self._say(PROTOCOL_HEADER + b"".join(greeting), now_ms)
+        if session.closed:  # silently, as it answers who is nobody
+            raise AgentRefused(ACCESS_REFUSED, "ACCESS_REFUSED - nobody of that name")
 
     # -- what management asks for ----------------------------------------------------------
 

@@ -1,0 +1,224 @@
+"""Publishing, getting and declaring over HTTP: what holds for AMQP clients holds there as well."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from tests.helpers.live_broker import LiveBroker
+from tests.management.conftest import Raw, Served
+from tests.management.write_cases import Step, ask
+
+GUEST = {"properties": {}, "payload": "x", "payload_encoding": "string"}
+
+
+@pytest.fixture
+def channel(served: Served) -> Iterator[Any]:
+    connection = pika.BlockingConnection(
+        pika.ConnectionParameters("127.0.0.1", served.amqp_port, heartbeat=0)
+    )
+    channel = connection.channel()
+    channel.queue_delete("q")
+    yield channel
+    connection.close()
+
+
+def post(served: Served, path: str, body: Any, headers: Any = None) -> Raw:
+    return served.request("POST", path, json.dumps(body).encode(), headers)
+
+
+def publish(served: Served, key: str, exchange: str = "amq.default", **more: Any) -> Any:
+    path = f"/api/exchanges/%2F/{exchange}/publish"
+    raw = post(served, path, GUEST | {"routing_key": key} | more)
+    return raw.status, json.loads(raw.body)
+
+
+def get(served: Served, queue: str, **more: Any) -> Any:
+    asked = {"count": 100, "ackmode": "ack_requeue_false", "encoding": "auto"} | more
+    raw = post(served, f"/api/queues/%2F/{queue}/get", asked)
+    assert raw.status == 200, raw.body
+    return json.loads(raw.body)
+
+
+def test_a_large_message_comes_back_as_it_was(served: Served, channel: Any) -> None:
+    channel.queue_declare("q")
+    payload = "ä" * 200_000
+    assert publish(served, "q", payload=payload) == (200, {"routed": True})
+    (got,) = get(served, "q")
+    assert got["payload"] == payload
+    assert got["payload_bytes"] == 400_000
+
+
+def test_more_than_one_visit_gets(served: Served, channel: Any) -> None:
+    channel.queue_declare("q", arguments={"x-queue-mode": "lazy"}, durable=True)
+    for number in range(150):
+        persistent = pika.BasicProperties(delivery_mode=2)
+        channel.basic_publish("", "q", b"%d" % number, persistent)
+    got = get(served, "q", ackmode="ack_requeue_true", count=140)
+    assert [one["payload"] for one in got] == [str(number) for number in range(140)]
+    got = get(served, "q", count=1000)
+    assert [one["payload"] for one in got] == [str(number) for number in range(150)]
+    assert [one["redelivered"] for one in got] == [True] * 140 + [False] * 10
+
+
+def test_who_rejects_makes_dead_letters(served: Served, channel: Any) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.queue_declare("dead", exclusive=False, auto_delete=True)
+    channel.queue_declare("q", arguments=arguments)
+    publish(served, "q")
+    assert len(get(served, "q", ackmode="reject_requeue_false")) == 1
+    (dead,) = get(served, "dead")
+    assert dead["properties"]["headers"]["x-death"][0]["reason"] == "rejected"
+    channel.queue_delete("dead")
+
+
+def test_what_was_got_and_not_settled_goes_back(served: Served, channel: Any) -> None:
+    """Of an agent that leaves in the middle."""
+    channel.queue_declare("q")
+    publish(served, "q")
+
+    def begin() -> None:
+        agent = served.view.watch.enter("guest", "/", 0)
+        assert agent.get("q", 0) is not None
+        agent.leave(0)
+
+    served.on_loop(begin)
+    assert len(get(served, "q")) == 1
+    assert served.on_loop(lambda: served.node.broker.vhosts["/"].connection_count) == 1
+
+
+def test_nobody_publishes_while_publishers_are_blocked(served: Served, channel: Any) -> None:
+    channel.queue_declare("q")
+    reasons = served.node.broker.admission.vhost_reasons
+    served.on_loop(lambda: reasons.__setitem__("/", "low on something"))
+    try:
+        status, told = publish(served, "q")
+    finally:
+        served.on_loop(lambda: reasons.pop("/", None))
+    assert status == 503
+    assert "low on something" in told["reason"]
+    assert get(served, "q") == []
+
+
+def test_the_queue_of_a_connection_is_its_own(served: Served, channel: Any) -> None:
+    channel.queue_declare("q", exclusive=True)
+    asked = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    locked = post(served, "/api/queues/%2F/q/get", asked)
+    assert locked.status == 400
+    assert b"405 RESOURCE_LOCKED" in locked.body
+    assert served.request("DELETE", "/api/queues/%2F/q").status == 400
+    assert served.request("PUT", "/api/queues/%2F/q", b"{}").status == 400
+    binding = "/api/bindings/%2F/e/amq.topic/q/q"
+    assert post(served, binding, {"routing_key": "k"}).status == 400
+
+
+def test_the_firehose_sees_it(served: Served, channel: Any) -> None:
+    channel.queue_declare("q")
+    channel.queue_declare("seen", exclusive=True)
+    channel.queue_bind("seen", "amq.rabbitmq.trace", "#")
+    vhost = served.node.broker.vhosts["/"]
+    served.on_loop(lambda: setattr(vhost, "tracing", True))
+    try:
+        publish(served, "q")
+        get(served, "q")
+    finally:
+        served.on_loop(lambda: setattr(vhost, "tracing", False))
+    keys = [channel.basic_get("seen", auto_ack=True)[0].routing_key for _ in range(2)]
+    assert keys == ["publish.", "deliver.q"]
+
+
+def test_topic_permissions_hold(served: Served, channel: Any) -> None:
+    channel.queue_declare("q")
+    channel.queue_bind("q", "amq.topic", "#")
+    user = served.node.broker.users.users["guest"]
+    served.on_loop(lambda: user.topics.__setitem__(("/", "amq.topic"), ("^a", "^a")))
+    try:
+        assert publish(served, "a.b", "amq.topic") == (200, {"routed": True})
+        status, told = publish(served, "b.b", "amq.topic")
+        binding = post(served, "/api/bindings/%2F/e/amq.topic/q/q", {"routing_key": "b"})
+    finally:
+        served.on_loop(user.topics.clear)
+    assert status == 400
+    assert "access to topic 'b.b'" in told["reason"]
+    assert binding.status == 401
+
+
+def test_who_lost_a_queue_is_told(served: Served, channel: Any) -> None:
+    channel.queue_declare("q")
+    told: list[Any] = []
+    channel.add_on_cancel_callback(told.append)
+    channel.basic_consume("q", lambda *_: None, consumer_tag="mine")
+    assert served.request("DELETE", "/api/queues/%2F/q?if-unused=true").status == 400
+    assert served.request("DELETE", "/api/queues/%2F/q").status == 204
+    channel.connection.process_data_events(5)
+    assert [one.method.consumer_tag for one in told] == ["mine"]
+
+
+def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+    """Declared, bound and published over HTTP; then the power goes."""
+    with LiveBroker(tmp_path) as broker:
+        steps = [
+            Step("PUT", "/api/queues/%2F/kept", {"durable": True}),
+            Step("PUT", "/api/exchanges/%2F/kept", {"type": "fanout", "durable": True}),
+            Step("POST", "/api/bindings/%2F/e/kept/q/kept", {}),
+            *(
+                Step(
+                    "POST",
+                    "/api/exchanges/%2F/kept/publish",
+                    GUEST | {"routing_key": "", "properties": {"delivery_mode": 2}},
+                )
+                for _ in range(20)
+            ),
+        ]
+        for step in steps:
+            assert ask("127.0.0.1", broker.http_port, step).status in (200, 201)
+        broker.kill()
+        broker.start()
+        asked = {"count": 100, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        step = Step("POST", "/api/queues/%2F/kept/get", asked)
+        assert len(json.loads(ask("127.0.0.1", broker.http_port, step).body)) == 20
+
+
+def test_a_kill_between_loses_no_moved_message(tmp_path: Path) -> None:
+    """Whenever it comes: each message is in one of the two queues, or in both."""
+    with LiveBroker(tmp_path) as broker:
+        parameters = pika.ConnectionParameters("127.0.0.1", broker.amqp_port, heartbeat=0)
+        connection = pika.BlockingConnection(parameters)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for name in ("from", "to"):
+            channel.queue_declare(name, durable=True, arguments={"x-queue-mode": "lazy"})
+        for number in range(600):
+            persistent = pika.BasicProperties(delivery_mode=2)
+            channel.basic_publish("", "from", b"%d" % number, persistent)
+        connection.close()
+        chosen = list(range(0, 600, 3))
+        path = "/api/queues/%2F/from/messages/actions"
+        step = Step("POST", path, {"action": "move", "queue": "to", "seq_ids": chosen[:100]})
+        told = ask("127.0.0.1", broker.http_port, step)
+        assert json.loads(told.body)["done"] == 100
+        killed_in = Step("POST", path, {"action": "move", "queue": "to", "seq_ids": chosen[100:]})
+        killer = threading.Timer(0.004, broker.kill)
+        killer.start()
+        with contextlib.suppress(OSError, HTTPException):
+            ask("127.0.0.1", broker.http_port, killed_in)
+        killer.join()
+        broker.start()
+        found = {}
+        for name in ("from", "to"):
+            asked = {"count": 1000, "ackmode": "ack_requeue_true", "encoding": "auto"}
+            step = Step("POST", f"/api/queues/%2F/{name}/get", asked)
+            rows = json.loads(ask("127.0.0.1", broker.http_port, step).body)
+            found[name] = [int(row["payload"]) for row in rows]
+        assert set(found["from"]) | set(found["to"]) == set(range(600))
+        assert found["from"] == sorted(set(found["from"]))
+        assert set(chosen[:100]) <= set(found["to"]) <= set(chosen)
+        assert set(found["from"]) & set(chosen[:100]) == set()
