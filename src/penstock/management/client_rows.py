@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from penstock.core.errors import NotFound
 from penstock.management.facts import ChannelFacts, ConnectionFacts
-from penstock.management.rows import Row, Rows, jsonable
+from penstock.management.rows import Row, Rows, activity, jsonable
 
 
 class ClientRows(Rows):
@@ -81,7 +81,7 @@ class ClientRows(Rows):
             "vhost": facts.vhost,
             "node": self.node_name,
             "type": "network",
-            "state": facts.state,
+            "state": "running" if facts.state == "idle" else facts.state,
             "time_in_flow_s": facts.flow_s,
             "protocol": facts.protocol,
             "auth_mechanism": facts.auth_mechanism,
@@ -112,7 +112,7 @@ class ClientRows(Rows):
             "user_who_performed_action": facts.user,
             "vhost": facts.vhost,
             "node": self.node_name,
-            "state": channel.state,
+            **activity(channel.state, channel.active_at_ms),
             "time_in_flow_s": channel.flow_s,
             "connection_details": {
                 "name": facts.name,
@@ -127,6 +127,7 @@ class ClientRows(Rows):
             "messages_uncommitted": channel.uncommitted_count,
             "acks_uncommitted": channel.uncommitted_ack_count,
             "messages_unacknowledged": channel.unacknowledged_count,
+            "pending_raft_commands": 0,  # of quorum queues, which are not here
             "messages_unconfirmed": channel.unconfirmed_count,
             "message_stats": {"publish": channel.published_count},
         }

@@ -53,6 +53,9 @@ class ExchangeRows(Rows):
             internal=exchange.internal,
             arguments=jsonable(exchange.arguments),
         )
+        policy = vhost.policies.exchange_policy(name)
+        if policy is not None:
+            row["policy"] = policy.name
         if exchange.delays:
             row["messages_delayed"] = self._delayed_count(cast(Queue, exchange.room))
         return row

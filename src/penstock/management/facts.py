@@ -53,7 +53,12 @@ class ConnectionFacts:
         self.tls_subject = ""  # of the client's certificate, if it was verified
 
     def tls_row(self) -> dict[str, object]:
-        return {
+        plain: dict[str, object] = {}
+        if self.tls_version == "":
+            plain = dict.fromkeys(
+                ("peer_cert_issuer", "peer_cert_validity", "ssl_hash", "ssl_key_exchange")
+            )
+        return plain | {
             "ssl": self.tls_version != "",
             "ssl_protocol": self.tls_version or None,
             "ssl_cipher": self.tls_cipher or None,
@@ -77,6 +82,7 @@ class ChannelFacts:
         self.unconfirmed_count = 0
         self.published_count = 0
         self.state = ""
+        self.active_at_ms = 0
         self.flow_s = 0
 
 

@@ -4,9 +4,11 @@ Called on the data loop; see ``view``.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
+from penstock.backing.variable_queue import VariableQueue
 from penstock.core.credit import QUEUE, Stage
-from penstock.management.rows import Row, Rows, jsonable
+from penstock.management.rows import Row, Rows, activity, jsonable
 from penstock.management.storage_view import listed_fields, shown_fields
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -30,7 +32,20 @@ class QueueRows(Rows):
         queue = self.vhost(vhost).queue(name)
         row = self._queue_row(queue) | shown_fields(queue.backing)
         row["consumer_details"] = self._consumer_rows(queue)
+        row["head_message_timestamp"] = self._head_timestamp(queue)
+        row["recoverable_slaves"] = None  # of a queue without mirrors
         return row
+
+    def _head_timestamp(self, queue: Queue) -> object:
+        """What its publisher gave the first message, if that is at hand."""
+        for part in reversed(queue.backing.parts()):
+            if part.ready_count() > 0:
+                first = part.floor_seq_id()
+                for message in part.peek_range(first, first + 1, 1, 1):
+                    if message.content:
+                        return self._watch.opened(message)[0].get("timestamp")
+                break
+        return None
 
     def flow_row(self) -> Row:
         return self._watch.flow()
@@ -46,16 +61,16 @@ class QueueRows(Rows):
         book = self._broker.flow.book
         stage = queue.flow if queue.flow is not None else Stage(book, QUEUE, queue)
         stopped = queue.backing.why_stopped() != ""
-        return {
-            "state": "stopped" if stopped else stage.state(queue.active_at_ms),
-            "time_in_flow_s": int(stage.flow_s),
-        }
+        active_at_ms = max(int(queue.active_at_ms), int(queue.last_used_ms))
+        state = "stopped" if stopped else stage.state(active_at_ms)
+        return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
 
     def _queue_row(self, queue: Queue) -> Row:
         ready = queue.backing.ready_count()
         unacked = queue.unacked_count
         consumers = queue.consumers
         alone = len(consumers) == 1 and consumers[0].exclusive
+        parts = queue.backing.parts()
         return {
             "name": queue.name,
             "vhost": queue.vhost,
@@ -73,7 +88,8 @@ class QueueRows(Rows):
             "messages_unacknowledged": unacked,
             "consumers": len(consumers),
             "exclusive_consumer_tag": consumers[0].tag if alone else None,
-            "single_active_consumer_tag": None,
+            "single_active_consumer_tag": None if queue.active is None else queue.active.tag,
+            "memory": sum(int(cast(VariableQueue, part).ram_bytes()) for part in parts),
             "message_stats": {
                 "publish": queue.published_count,
                 "deliver_get": queue.delivered_count,
@@ -113,8 +129,8 @@ class QueueRows(Rows):
                     consumer.prefetch if consumer.window < 0 else consumer.window
                 ),
                 "exclusive": consumer.exclusive,
-                "active": True,
-                "activity_status": "up",
+                "active": queue.active in (None, consumer),
+                "activity_status": _activity_status(queue, consumer),
                 "arguments": jsonable(consumer.arguments),
             }
             for consumer in queue.consumers
@@ -134,3 +150,9 @@ class QueueRows(Rows):
             "peer_port": facts.peer_port,
             "node": self.node_name,
         }
+
+
+def _activity_status(queue: Queue, consumer: Consumer) -> str:
+    if queue.active is None:
+        return "up"
+    return "single_active" if queue.active is consumer else "waiting"

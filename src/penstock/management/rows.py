@@ -3,6 +3,7 @@
 import base64
 import platform
 import zlib
+from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
 from typing import Final
@@ -56,6 +57,21 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
     canonical = repr(sorted(arguments.items())).encode("utf-8", "replace")
     digest = base64.urlsafe_b64encode(zlib.crc32(canonical).to_bytes(4, "big"))
     return f"{spelt}~{digest.decode().rstrip('=')}"
+
+
+def activity(state: str, active_at_ms: int) -> Row:
+    """In RabbitMQ's form: what is idle runs, and says since when it has been idle."""
+    if state != "idle":
+        return {"state": state}
+    if active_at_ms <= 0:
+        return {"state": "running"}
+    return {"state": "running", "idle_since": time_text(active_at_ms)}
+
+
+def time_text(at_ms: int) -> str:
+    """As RabbitMQ spells times."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds")
 
 
 def jsonable(value: object) -> object:

@@ -25,8 +25,8 @@ from penstock.management.lists import ListDesk
 
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""
-KNOWN: Final = ("name", "description", "tags", "tracing", "default_queue_type")
-"""``name`` is in the path already; some clients say it twice."""
+KNOWN: Final = ("name", "vhost", "description", "tags", "tracing", "default_queue_type")
+"""The name is in the path already; some clients say it twice, under one of two names."""
 
 
 class VhostsApi(ListDesk):

@@ -208,6 +208,7 @@ def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
     facts = ChannelFacts(number)
     stage = channel.intake.stage
     facts.state = "closing" if channel.closing else stage.state(channel.active_at_ms)
+    facts.active_at_ms = int(channel.active_at_ms)
     facts.flow_s = int(stage.flow_s)
     facts.consumer_count = len(channel.consumers)
     facts.prefetch = int(channel.prefetch)
