@@ -21,7 +21,7 @@ def channel(served: Served) -> Iterator[Any]:
         pika.ConnectionParameters("127.0.0.1", served.amqp_port, heartbeat=0)
     )
     channel = connection.channel()
-    channel.confirm_delivery()
+    channel.tx_select()
     for name in ("from", "to"):
         channel.queue_delete(name)
     channel.queue_declare("to", durable=True)
@@ -34,6 +34,7 @@ def fill(channel: Any, count: int = 6, size: int = 0, **arguments: Any) -> None:
     for number in range(count):
         properties = pika.BasicProperties(delivery_mode=2, headers={"n": number})
         channel.basic_publish("", "from", b"%d" % number + b"." * size, properties)
+    channel.tx_commit()
 
 
 def act(served: Served, action: str, seq_ids: list[int], **more: Any) -> tuple[int, Any]:
@@ -48,6 +49,7 @@ def bodies(channel: Any, queue: str) -> list[bytes]:
     while True:
         method, _, body = channel.basic_get(queue, auto_ack=True)
         if method is None:
+            channel.tx_commit()
             return found
         found.append(body.rstrip(b"."))
 
@@ -91,6 +93,7 @@ def test_what_is_with_a_consumer_is_not_taken_from_it(served: Served, channel: A
     method, _, _ = channel.basic_get("from")
     assert act(served, "move", [0, 1], queue="to") == (200, NOTHING | {"done": 1, "gone": 1})
     channel.basic_nack(method.delivery_tag, requeue=True)
+    channel.tx_commit()
     assert bodies(channel, "from") == [b"0", b"2"]
 
 
@@ -137,11 +140,26 @@ def test_priorities_are_numbered_each_for_itself(served: Served, channel: Any) -
     for number, priority in enumerate((1, 5, 1, 5)):
         properties = pika.BasicProperties(delivery_mode=2, priority=priority)
         channel.basic_publish("", "from", b"%d" % number, properties)
+    channel.tx_commit()
     assert act(served, "move", [0], priority=5, queue="to") == (200, NOTHING | {"done": 1})
     assert act(served, "delete", [1], priority=1) == (200, NOTHING | {"done": 1})
     assert bodies(channel, "to") == [b"1"]
     assert bodies(channel, "from") == [b"3", b"0"]
     assert act(served, "delete", [1], priority=6)[0] == 400
+
+
+def test_what_was_moved_may_be_published_again(served: Served, channel: Any) -> None:
+    """Where duplicates are dropped: its key has left with it."""
+    keyed = pika.BasicProperties(delivery_mode=2, headers={"x-deduplication-header": "key"})
+    channel.queue_declare("from", durable=True, arguments={"x-message-deduplication": True})
+    for number in range(2):
+        channel.basic_publish("", "from", b"%d" % number, keyed)
+    channel.tx_commit()
+    assert act(served, "move", [0], queue="to") == (200, NOTHING | {"done": 1})
+    channel.basic_publish("", "from", b"2", keyed)
+    channel.tx_commit()
+    assert bodies(channel, "to") == [b"0"]
+    assert bodies(channel, "from") == [b"2"]
 
 
 def test_many_go_slice_by_slice(served: Served, channel: Any) -> None:
