@@ -57,11 +57,11 @@ class BindingsApi(ListDesk):
     def routes(self) -> list[Route]:
         exchange = "/api/exchanges/{vhost}/{name}/bindings"
         routes = [
-            Route("/api/bindings", {"GET": self.bindings}),
-            Route("/api/bindings/{vhost}", {"GET": self.bindings}),
-            Route(exchange + "/source", {"GET": self.from_exchange}),
-            Route(exchange + "/destination", {"GET": self.to_exchange}),
-            Route("/api/queues/{vhost}/{name}/bindings", {"GET": self.to_queue}),
+            Route("/api/bindings", {"GET": self.bindings}, "All bindings"),
+            Route("/api/bindings/{vhost}", {"GET": self.bindings}, "In one virtual host"),
+            Route(exchange + "/source", {"GET": self.from_exchange}, "From one exchange"),
+            Route(exchange + "/destination", {"GET": self.to_exchange}, "To one exchange"),
+            Route("/api/queues/{vhost}/{name}/bindings", {"GET": self.to_queue}, "To one queue"),
         ]
         for letter, kind in KINDS.items():
             path = "/api/bindings/{vhost}/e/{source}/" + letter + "/{destination}"
@@ -73,8 +73,8 @@ class BindingsApi(ListDesk):
                 "GET": partial(self.one, kind),
                 "DELETE": partial(self.unbind, kind),
             }
-            routes.append(Route(path, several))
-            routes.append(Route(path + "/{key}", one))
+            routes.append(Route(path, several, f"From an exchange to a {kind}"))
+            routes.append(Route(path + "/{key}", one, f"One binding to a {kind}"))
         return routes
 
     # -- lists ---------------------------------------------------------------------------

@@ -29,16 +29,20 @@ class ClientsApi(ListDesk):
     def routes(self) -> list[Route]:
         one, of_user = "/api/connections/{name}", "/api/connections/username/{user}"
         return [
-            Route("/api/connections", {"GET": self.connections}),
-            Route(of_user, {"GET": self.connections, "DELETE": self.close_all_of}),
-            Route(one, {"GET": self.connection, "DELETE": self.close_connection}),
-            Route(one + "/channels", {"GET": self.channels_of}),
-            Route("/api/vhosts/{vhost}/connections", {"GET": self.connections}),
-            Route("/api/vhosts/{vhost}/channels", {"GET": self.channels}),
-            Route("/api/channels", {"GET": self.channels}),
-            Route("/api/channels/{name}", {"GET": self.channel}),
-            Route("/api/consumers", {"GET": self.consumers}),
-            Route("/api/consumers/{vhost}", {"GET": self.consumers}),
+            Route("/api/connections", {"GET": self.connections}, "All connections"),
+            Route(of_user, {"GET": self.connections, "DELETE": self.close_all_of}, "Of one user"),
+            Route(
+                one,
+                {"GET": self.connection, "DELETE": self.close_connection},
+                "One connection; DELETE closes it",
+            ),
+            Route(one + "/channels", {"GET": self.channels_of}, "Channels of one connection"),
+            Route("/api/vhosts/{vhost}/connections", {"GET": self.connections}, "Its connections"),
+            Route("/api/vhosts/{vhost}/channels", {"GET": self.channels}, "Its channels"),
+            Route("/api/channels", {"GET": self.channels}, "All channels"),
+            Route("/api/channels/{name}", {"GET": self.channel}, "One channel"),
+            Route("/api/consumers", {"GET": self.consumers}, "All consumers"),
+            Route("/api/consumers/{vhost}", {"GET": self.consumers}, "In one virtual host"),
         ]
 
     async def consumers(self, request: web.Request, visitor: Visitor) -> web.Response:

@@ -34,9 +34,13 @@ class ExchangesApi(ListDesk):
     def routes(self) -> list[Route]:
         one = "/api/exchanges/{vhost}/{name}"
         return [
-            Route("/api/exchanges", {"GET": self.exchanges}),
-            Route("/api/exchanges/{vhost}", {"GET": self.exchanges}),
-            Route(one, {"GET": self.exchange, "PUT": self.put, "DELETE": self.delete}),
+            Route("/api/exchanges", {"GET": self.exchanges}, "All exchanges"),
+            Route("/api/exchanges/{vhost}", {"GET": self.exchanges}, "In one virtual host"),
+            Route(
+                one,
+                {"GET": self.exchange, "PUT": self.put, "DELETE": self.delete},
+                "One exchange",
+            ),
         ]
 
     async def exchanges(self, request: web.Request, visitor: Visitor) -> web.Response:

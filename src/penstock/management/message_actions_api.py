@@ -49,7 +49,7 @@ class MessageActionsApi(Desk):
 
     def routes(self) -> list[Route]:
         path = "/api/queues/{vhost}/{name}/messages/actions"
-        return [Route(path, {"POST": self.act})]
+        return [Route(path, {"POST": self.act}, "Do something with chosen messages")]
 
     async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost, name = request.match_info["vhost"], request.match_info["name"]

@@ -70,8 +70,8 @@ class MessagesApi(Desk):
 
     def routes(self) -> list[Route]:
         return [
-            Route("/api/exchanges/{vhost}/{name}/publish", {"POST": self.publish}),
-            Route("/api/queues/{vhost}/{name}/get", {"POST": self.get}),
+            Route("/api/exchanges/{vhost}/{name}/publish", {"POST": self.publish}, "Publish"),
+            Route("/api/queues/{vhost}/{name}/get", {"POST": self.get}, "Take messages"),
         ]
 
     @contextlib.asynccontextmanager

@@ -53,9 +53,9 @@ class QueueActionsApi(Desk):
     def routes(self) -> list[Route]:
         queue = "/api/queues/{vhost}/{name}"
         return [
-            Route(queue + "/actions", {"POST": self.act}),
+            Route(queue + "/actions", {"POST": self.act}, "Pause or resume it"),
             Route(queue + "/messages", {"GET": self.messages}),
-            Route("/api/rebalance/queues", {"POST": self.rebalance}),
+            Route("/api/rebalance/queues", {"POST": self.rebalance}, "Nothing to do on one node"),
         ]
 
     async def act(self, request: web.Request, visitor: Visitor) -> web.Response:

@@ -46,11 +46,11 @@ class QueuesApi(ListDesk):
     def routes(self) -> list[Route]:
         one = "/api/queues/{vhost}/{name}"
         return [
-            Route("/api/queues", {"GET": self.queues}),
-            Route("/api/queues/detailed", {"GET": self.queues}),
-            Route("/api/queues/{vhost}", {"GET": self.queues}),
-            Route(one, {"GET": self.queue, "PUT": self.put, "DELETE": self.delete}),
-            Route(one + "/contents", {"DELETE": self.purge}),
+            Route("/api/queues", {"GET": self.queues}, "All queues"),
+            Route("/api/queues/detailed", {"GET": self.queues}, "All queues"),
+            Route("/api/queues/{vhost}", {"GET": self.queues}, "In one virtual host"),
+            Route(one, {"GET": self.queue, "PUT": self.put, "DELETE": self.delete}, "One queue"),
+            Route(one + "/contents", {"DELETE": self.purge}, "Drop its ready messages"),
         ]
 
     async def queues(self, request: web.Request, visitor: Visitor) -> web.Response:
