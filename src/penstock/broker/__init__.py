@@ -8,7 +8,8 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
     rights.py      configure, write, read, topics     policies.py   settings by name, merged
     confirms.py    when a publish is safe             administration.py  users, limits, policies
     budget.py      what a virtual host may use        budgets.py    who uses more
-    lookup.py      which node has which NSQ topic
+    declaring.py   what a user may declare    moving.py      chosen messages go elsewhere
+    vhost_removal.py  all of a virtual host goes
     staging.py     batches that are published whole and once; staged.py, batches.py, pouring.py
     lookup.py      which node has which NSQ topic  pipelines.py   what pipelines say of themselves
     definitions_json.py  all of it in RabbitMQ's JSON, out and in

@@ -3,11 +3,11 @@
     app         the HTTP server: its own thread and event loop, errors, log-in
     desk        what every desk has: a desk names routes and answers for one kind of thing
     lists       desks that answer with lists: in slices, filtered, sorted, paged
-    *_api       the desks: overview, queues, exchanges, clients, vhosts, limits, resources,
-                definitions, pipelines …
+    *_api       the desks: overview, queues, exchanges, bindings, messages, clients, vhosts,
+                limits, resources, definitions, pipelines …
     view        what the broker holds, as JSON-able dicts (queue_rows, exchange_rows, client_rows);
                 quiet, runs on the data loop
-    facts       what the server tells about its connections
+    facts       what the server tells about its connections, and who publishes and gets for it
     listing     the query of a list, as RabbitMQ's API understands it
     access      who asks, and what they may see
     control     what may be asked of the node itself: its log, its doors, its end
