@@ -12,6 +12,7 @@ from pika.exceptions import ConnectionClosedByBroker, ProbableAccessDeniedError
 
 from penstock.broker.administration import Administration
 from penstock.broker.policies import Policy
+from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.settings import load_settings
 from penstock.server.node import Node
 from tests.management.conftest import Served
@@ -60,9 +61,19 @@ def fill(served: Served) -> Any:
         channel.exchange_declare(f"x{number}", "topic", durable=number % 3 == 0)
         channel.queue_bind(name, f"x{number}", "#")
         channel.basic_publish(f"x{number}", "k", b"m", pika.BasicProperties(delivery_mode=2))
+    channel.exchange_declare("late", "x-delayed-message", arguments={"x-delayed-type": "fanout"})
+    channel.queue_declare("own", exclusive=True)
     channel.basic_consume("q1", lambda *_: None)
     policy = Policy("p", ".*", "all", 0, {"max-length": 9})
-    served.on_loop(lambda: Administration(served.node.broker, 16).put_policy("gone", policy, 0))
+    broker = served.node.broker
+
+    def more() -> None:
+        Administration(broker, 16).put_policy("gone", policy, 0)
+        vhost = broker.vhosts["gone"]
+        vhost.topics.channel(vhost.topics.topic("topic", 0), "channel", 0)
+        broker.staging.begin(vhost, "guest", "producer", "run", 1, 2**50)
+
+    served.on_loop(more)
     return connection
 
 
@@ -77,10 +88,17 @@ def test_everything_in_it_goes_and_nothing_else(node: Served, tmp_path: Path) ->
     assert [row["name"] for row in node.get("/api/queues")] == ["stays"]
     stays.channel().queue_declare("stays", passive=True)
     stays.close()
+    broker = node.node.broker
+    assert (broker.staging.sets, broker.staging.producers.known) == ({}, {})
+    assert "gone" not in broker.users.users["guest"].vhosts
     kept = node.node.definitions.load()
     assert {one.name for one in kept.vhosts} == {"/"}
-    for records in (kept.queues, kept.exchanges, kept.bindings, kept.permissions, kept.policies):
-        assert {one.vhost for one in records} <= {"/"}  # type: ignore[attr-defined]
+    records: list[Any]
+    for records in (
+        *(kept.queues, kept.exchanges, kept.bindings, kept.permissions, kept.policies),
+        *(kept.staged_sets, kept.staged_producers, kept.limits),
+    ):
+        assert {one.vhost for one in records} <= {"/"}
 
 
 def test_nobody_comes_in_any_more(node: Served) -> None:
@@ -109,3 +127,22 @@ def test_it_is_gone_after_a_start(node: Served, tmp_path: Path) -> None:
     again = Node(load_settings(None, {}, {"data_dir": str(tmp_path)}))
     assert set(again.broker.vhosts) == {"/"}
     again._close()
+
+
+def test_a_node_that_ends_meanwhile_has_what_was_left(node: Served, tmp_path: Path) -> None:
+    goes = fill(node)
+    broker = node.node.broker
+    vhost = broker.vhosts["gone"]
+    removal = VhostRemoval(broker, vhost, node.view.watch.close_some)
+    before = len(vhost.queues)
+    while len(vhost.queues) in (before, before - 1):  # the exclusive one goes with its owner
+        assert not node.on_loop(removal.step)[0]
+    told(goes)
+    left = sum(queue.durable for queue in vhost.queues.values())
+    assert left > 0
+    node.stop()
+    again = Served(tmp_path)
+    assert len(again.node.broker.vhosts["gone"].queues) >= left
+    assert delete(again) == 204
+    assert set(again.node.broker.vhosts) == {"/"}
+    again.stop()

@@ -27,8 +27,8 @@ range_subscribing.py  groups, channels, and where a reader begins
 range_reporting.py  how pipelines go, and the event log
 event_collector.py  what happened, every few seconds   event_log.py  the files
 session_events.py  connections come and go
-watch.py           what management may see    insider.py     and publish, get: a client without a socket
-disk_waiters.py    answers that wait for the disk
+watch.py           what management may see
+insider.py         a client without a socket  disk_waiters.py  answers that wait for the disk
 nsq_watch.py       NSQ clients as management shows them
 nsq_services.py    what runs beside the loop for NSQ
 nsq_http.py        nsqd's HTTP API    nsq_answers.py, nsq_desk.py, nsq_stats.py, nsq_config.py,
