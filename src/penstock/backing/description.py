@@ -117,6 +117,7 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
         **_targets(queue),
         "rates": queue.rates.describe(),
         "next_seq_id": int(queue.next_seq_id()),
+        "next_deliver_seq_id": int(queue.floor_seq_id()),
     }
 
 

@@ -33,7 +33,6 @@ class QueueRows(Rows):
         row = self._queue_row(queue) | shown_fields(queue.backing)
         row["consumer_details"] = self._consumer_rows(queue)
         row["head_message_timestamp"] = self._head_timestamp(queue)
-        row["recoverable_slaves"] = None  # of a queue without mirrors
         return row
 
     def _head_timestamp(self, queue: Queue) -> object:
@@ -89,6 +88,7 @@ class QueueRows(Rows):
             "consumers": len(consumers),
             "exclusive_consumer_tag": consumers[0].tag if alone else None,
             "single_active_consumer_tag": None if queue.active is None else queue.active.tag,
+            "recoverable_slaves": None,  # of a queue without mirrors
             "memory": sum(int(cast(VariableQueue, part).ram_bytes()) for part in parts),
             "message_stats": {
                 "publish": queue.published_count,

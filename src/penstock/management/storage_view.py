@@ -140,6 +140,7 @@ def _backing_queue_status(facts: Facts) -> Facts:
         "ram_msg_count": facts["ram_messages"],
         "ram_ack_count": pending["ram_messages"],
         "next_seq_id": facts["next_seq_id"],
+        "next_deliver_seq_id": facts["next_deliver_seq_id"],
         "avg_ingress_rate": rates["in"],
         "avg_egress_rate": rates["out"],
         "avg_ack_ingress_rate": rates["ack_in"],
