@@ -10,6 +10,7 @@ import pika
 import pytest
 from pika.exceptions import ConnectionClosedByBroker, ProbableAccessDeniedError
 
+from penstock.broker.access import HASHING, hash_password
 from penstock.broker.administration import Administration
 from penstock.broker.policies import Policy
 from penstock.broker.vhost_removal import VhostRemoval
@@ -126,6 +127,21 @@ def test_it_is_gone_after_a_start(node: Served, tmp_path: Path) -> None:
     node.stop()
     again = Node(load_settings(None, {}, {"data_dir": str(tmp_path)}))
     assert set(again.broker.vhosts) == {"/"}
+    again._close()
+
+
+def test_the_last_one_does_not_come_back_with_a_default_password(
+    node: Served, tmp_path: Path
+) -> None:
+    assert delete(node) == 204
+    assert node.request("DELETE", "/api/vhosts/%2F").status == 204
+    administration = Administration(node.node.broker, 16)
+    changed = hash_password("changed", b"salt")
+    node.on_loop(lambda: administration.put_user("guest", changed, HASHING, ["administrator"]))
+    node.stop()
+    again = Node(load_settings(None, {}, {"data_dir": str(tmp_path)}))
+    assert again.broker.vhosts == {}
+    assert again.broker.users.users["guest"].has_password("changed")
     again._close()
 
 

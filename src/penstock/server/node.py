@@ -196,7 +196,7 @@ class Node:
 
     def _topology(self) -> Topology:
         topology = self.definitions.load()
-        if not topology.vhosts and not self.settings.load_definitions:
+        if not (topology.vhosts or topology.users or self.settings.load_definitions):
             self._create_defaults()
             topology = self.definitions.load()
         return topology
