@@ -17,6 +17,7 @@ from tests.helpers.live_broker import LiveBroker
 from tests.management.conftest import Raw, Served
 from tests.management.write_cases import Step, ask
 
+DEEP = json.loads("[" * 102 + "]" * 102)
 MOVE = "/api/queues/%2F/from/messages/actions"
 GUEST = {"properties": {}, "payload": "x", "payload_encoding": "string"}
 
@@ -150,6 +151,41 @@ def test_topic_permissions_hold(served: Served, channel: Any) -> None:
     assert status == 400
     assert "access to topic 'b.b'" in told["reason"]
     assert binding.status == 401
+
+
+@pytest.mark.parametrize(
+    "method, path, body, reason",
+    [
+        ("PUT", "/api/queues/%2F/" + "n" * 256, {}, "queue should be less than 255 bytes"),
+        (
+            "PUT",
+            "/api/exchanges/%2F/" + "%C3%A4" * 128,
+            {},
+            "exchange should be less than 255 bytes",
+        ),
+        (
+            "POST",
+            "/api/bindings/%2F/e/amq.topic/q/q",
+            {"routing_key": "n" * 256},
+            "routing_key should be less than 255 bytes",
+        ),
+        ("PUT", "/api/queues/%2F/q", {"arguments": {"a": [{"b": 2**63}]}}, "number out of range"),
+        ("PUT", "/api/queues/%2F/q", {"arguments": {"a": DEEP}}, "arguments are nested"),
+        ("PUT", "/api/queues/%2F/q", {"arguments": {"k" * 256: 1}}, "key should be less than"),
+    ],
+)
+def test_what_amqp_cannot_carry_is_refused(
+    served: Served, method: str, path: str, body: Any, reason: str
+) -> None:
+    refused = served.request(method, path, json.dumps(body).encode())
+    assert refused.status == 400
+    assert json.loads(refused.body)["reason"].startswith(reason)
+
+
+def test_line_ends_in_a_name_are_left_out(served: Served, channel: Any) -> None:
+    """As in AMQP."""
+    assert served.request("PUT", "/api/queues/%2F/q%0D%0A", b"{}").status == 201
+    assert served.request("PUT", "/api/queues/%2F/q", b"{}").status == 204
 
 
 def test_who_lost_a_queue_is_told(served: Served, channel: Any) -> None:

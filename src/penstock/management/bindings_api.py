@@ -27,6 +27,7 @@ from penstock.management.desk import (
     arguments_in,
     json_body,
     json_response,
+    name_of,
     text,
 )
 from penstock.management.exchanges_api import exchange_asked
@@ -201,7 +202,7 @@ class BindingsApi(ListDesk):
 
     def _bind(self, ends: Ends, asked: dict[str, Any], visitor: Visitor) -> str:
         vhost, rights = self._broker.vhost(ends.vhost), self.rights(visitor, ends.vhost)
-        routing_key = text("routing_key", asked.get("routing_key", ""))
+        routing_key = name_of("routing_key", text("routing_key", asked.get("routing_key", "")))
         arguments = arguments_in(asked)
         if ends.kind == "queue":
             declaring.bind_queue(

@@ -35,6 +35,9 @@ AnswerGet = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
 DIALECT: Final = "3.10.8"
 """The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
 BODY_MAX_BYTES: Final = 256 * 1024 * 1024
+SHORT_BYTES_MAX: Final = 255
+NESTING_MAX: Final = 100
+INTEGER_END: Final = 2**63
 DIGITS_MAX: Final = 19
 ERLANG_COLUMNS: Final = 80
 """What is longer Erlang prints in several lines."""
@@ -239,6 +242,17 @@ def text(key: str, value: object) -> str:
     return value
 
 
+def name_of(what: str, given: str) -> str:
+    """A name or key as AMQP reads it: without line ends, and no longer than its strings."""
+    name = given.replace("\r", "").replace("\n", "")
+    size = len(name.encode("utf-8", "surrogateescape"))
+    if size > SHORT_BYTES_MAX:
+        # RabbitMQ's words, the line end included.
+        told = f"{what} should be less than 255 bytes, actually was {size}\n"
+        raise BadQuery("bad_request", told)
+    return name
+
+
 def arguments_in(asked: dict[str, Any]) -> dict[str, object]:
     """Of what is declared; some clients spell an empty table as an empty list."""
     arguments = asked.get("arguments")
@@ -246,7 +260,22 @@ def arguments_in(asked: dict[str, Any]) -> dict[str, object]:
         return {}
     if not isinstance(arguments, dict):
         raise BadQuery("bad_request", f"arguments are no object: {arguments}")
+    _check_fields(arguments)
     return arguments
+
+
+def _check_fields(table: Any, depth: int = 0) -> None:
+    """What AMQP could not carry is refused: keys, numbers and depth have an end there."""
+    if depth > NESTING_MAX:
+        raise BadQuery("bad_request", "arguments are nested too deeply")
+    values = table.values() if isinstance(table, dict) else table
+    for key in table if isinstance(table, dict) else ():
+        name_of("key", key)
+    for value in values:
+        if isinstance(value, dict | list):
+            _check_fields(value, depth + 1)
+        elif isinstance(value, int) and not -INTEGER_END <= value < INTEGER_END:
+            raise BadQuery("bad_request", f"number out of range: {value}")
 
 
 def required(asked: dict[str, Any], *keys: str) -> list[Any]:

@@ -21,6 +21,7 @@ from penstock.management.desk import (
     flag,
     json_body,
     json_response,
+    name_of,
     text,
 )
 from penstock.management.listing import ListQuery
@@ -58,7 +59,8 @@ class ExchangesApi(ListDesk):
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         asked = await json_body(request)
-        is_new = await self.change(self._declare, vhost, exchange_asked(request), asked, visitor)
+        name = name_of("exchange", exchange_asked(request))
+        is_new = await self.change(self._declare, vhost, name, asked, visitor)
         return web.Response(status=201 if is_new else 204)
 
     def _declare(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:

@@ -21,6 +21,7 @@ from penstock.management.desk import (
     flag,
     json_body,
     json_response,
+    name_of,
     now_ms,
 )
 from penstock.management.listing import ListQuery
@@ -72,7 +73,7 @@ class QueuesApi(ListDesk):
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         asked = await json_body(request)
-        name = request.match_info["name"]
+        name = name_of("queue", request.match_info["name"])
         is_new = await self.change(self._declare, vhost, name, asked, visitor)
         return web.Response(status=201 if is_new else 204)
 
