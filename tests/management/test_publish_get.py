@@ -154,6 +154,24 @@ def test_topic_permissions_hold(served: Served, channel: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        {"payload": "\ud800"},
+        {"routing_key": "\ud800"},
+        {"properties": {"headers": {"a": 2**64}}},
+        {"properties": {"headers": {"a": "\ud800"}}},
+        {"properties": {"headers": {"a": DEEP}}},
+        {"properties": {"priority": 256}},
+        {"properties": {"app_id": "x" * 256}},
+        {"properties": {"headers": []}},
+    ],
+)
+def test_what_no_message_can_have_is_refused(served: Served, more: Any) -> None:
+    raw = post(served, "/api/exchanges/%2F/amq.default/publish", GUEST | {"routing_key": ""} | more)
+    assert raw.status == 400, raw.body
+
+
+@pytest.mark.parametrize(
     "method, path, body, reason",
     [
         ("PUT", "/api/queues/%2F/" + "n" * 256, {}, "queue should be less than 255 bytes"),

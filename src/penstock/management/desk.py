@@ -239,12 +239,16 @@ def number(value: object) -> int:
 def text(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise BadQuery("bad_request", f"{key} is no text: {value}")
+    try:
+        value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:  # JSON can spell what is no letter
+        raise BadQuery("bad_request", f"{key} is no UTF-8") from error
     return value
 
 
 def name_of(what: str, given: str) -> str:
     """A name or key as AMQP reads it: without line ends, and no longer than its strings."""
-    name = given.replace("\r", "").replace("\n", "")
+    name = text(what, given).replace("\r", "").replace("\n", "")
     size = len(name.encode("utf-8", "surrogateescape"))
     if size > SHORT_BYTES_MAX:
         # RabbitMQ's words, the line end included.
@@ -260,11 +264,11 @@ def arguments_in(asked: dict[str, Any]) -> dict[str, object]:
         return {}
     if not isinstance(arguments, dict):
         raise BadQuery("bad_request", f"arguments are no object: {arguments}")
-    _check_fields(arguments)
+    check_fields(arguments)
     return arguments
 
 
-def _check_fields(table: Any, depth: int = 0) -> None:
+def check_fields(table: Any, depth: int = 0) -> None:
     """What AMQP could not carry is refused: keys, numbers and depth have an end there."""
     if depth > NESTING_MAX:
         raise BadQuery("bad_request", "arguments are nested too deeply")
@@ -273,7 +277,9 @@ def _check_fields(table: Any, depth: int = 0) -> None:
         name_of("key", key)
     for value in values:
         if isinstance(value, dict | list):
-            _check_fields(value, depth + 1)
+            check_fields(value, depth + 1)
+        elif isinstance(value, str):
+            text("field", value)
         elif isinstance(value, int) and not -INTEGER_END <= value < INTEGER_END:
             raise BadQuery("bad_request", f"number out of range: {value}")
 

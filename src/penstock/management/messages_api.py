@@ -26,6 +26,7 @@ from penstock.management.desk import (
     Desk,
     NotThere,
     Route,
+    check_fields,
     flag,
     json_body,
     json_response,
@@ -181,6 +182,8 @@ def _properties(given: Any) -> dict[str, Any]:
             raise BadQuery("bad_request", ["not_table", name])
         if name in TEXTS and not isinstance(value, str):
             raise BadQuery("bad_request", ["not_string", name])
+        if name == "headers":
+            check_fields(value)
     return given
 
 
