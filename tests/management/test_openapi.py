@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.management.openapi import plain_path
@@ -47,9 +48,18 @@ def test_what_wants_no_log_in_says_so(served: Served) -> None:
 
 
 def test_every_route_is_in_the_reference(served: Served) -> None:
-    spelt = {_nameless(path) for path in re.findall(r"`(/[^`\s?]*)", REFERENCE.read_text())}
+    spelt = {_nameless(path) for path in _spelt(REFERENCE.read_text())}
     routes = [plain_path(route.path) for route in served.management._context.routes]
     assert [path for path in routes if _nameless(path) not in spelt] == []
+
+
+def _spelt(text: str) -> Iterator[str]:
+    """All paths; behind one of them ``…/other`` is the same with another last part."""
+    before = ""
+    for path in re.findall(r"`((?:/|…/)[^`\s?]*)", text):
+        if path.startswith("/"):
+            before = path
+        yield before.rpartition("/")[0] + path[1:] if path.startswith("…") else path
 
 
 def _nameless(path: str) -> str:

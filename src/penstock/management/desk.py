@@ -103,12 +103,16 @@ class Context:
         self.contexts: list[dict[str, object]] = []  # set when the port is known
         self.answer_get: AnswerGet  # set by the server: what a GET would be answered
         self.routes: list[Route] = []  # of all desks
-        self.is_serving = True  # until the broker drains
+        self.is_serving = True  # until the broker ends
         self.log_ins = LogIns()  # over HTTP; changed on the data loop
 
     @property
     def broker(self) -> Broker:
         return self.view.broker
+
+    def serves(self) -> bool:
+        """May clients come?"""
+        return self.is_serving and self.control.is_open()
 
     def own_listeners(self) -> list[ListenerFacts]:
         """Of this API; the port is known when it listens."""

@@ -142,12 +142,12 @@ class HealthApi(Desk):
         return json_response({"status": "ok"})
 
     async def in_service(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        if not self._context.is_serving:
+        if not self._context.serves():
             return _failed("this rabbit node is not currently available to serve")
         return json_response({"status": "ok"})
 
     async def ready_to_serve(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        if not self._context.is_serving:
+        if not self._context.serves():
             return _failed(NOT_SERVING)
         protocols = {listener.protocol for listener in await self._listeners()}
         if protocols.isdisjoint(("amqp", "amqp/ssl")):

@@ -1,0 +1,68 @@
+"""Is the broker alive?  A message makes the whole way, as RabbitMQ's aliveness test has it.
+
+    GET  /api/aliveness-test/{vhost}
+
+declares the queue ``aliveness-test``, publishes a message to it and gets one from it, by the rights
+of who asks.  The queue stays: RabbitMQ leaves it too, and the next test finds it.
+"""
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+from penstock.core.errors import AccessRefused
+from penstock.management.access import Visitor
+from penstock.management.desk import Desk, Route, json_response, now_ms
+from penstock.management.facts import Agent
+from penstock.queues.queue import HeadAway
+
+QUEUE: Final = "aliveness-test"
+BODY: Final = b"test_message"
+PATIENCE_S: Final = 5.0
+HEAD_WAIT_S: Final = 0.002
+
+
+class AlivenessApi(Desk):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        what = "A message is published and got"
+        path = "/api/aliveness-test/{vhost}"
+        return [Route(path, {"GET": self.aliveness}, what, "health checks")]
+
+    async def aliveness(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost = request.match_info["vhost"]
+        await self.must_be_there(vhost, visitor)
+        if not visitor.may_configure(vhost, QUEUE):
+            raise AccessRefused("User not authorised to access object")
+        await self.change(self._declare, vhost)
+        agent = await self._on_loop(self._view.watch.enter, visitor.name, vhost, now_ms())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                routed = await self._on_loop(agent.publish, "", QUEUE, {}, BODY, now_ms())
+                await asyncio.wrap_future(routed)
+                await self._get_one(agent)
+        finally:
+            await self._on_loop(agent.leave, now_ms())
+        return json_response({"status": "ok"})
+
+    async def _get_one(self, agent: Agent) -> None:
+        while True:
+            if await self._on_loop(_got_one, agent):
+                return
+            await asyncio.sleep(HEAD_WAIT_S)
+
+    def _declare(self, vhost: str) -> None:
+        self._broker.vhost(vhost).declare_queue(QUEUE, False, None, False, {}, now_ms())
+
+
+def _got_one(agent: Agent) -> bool:
+    """For use on the data loop; somebody else's test may have got ours, and we theirs."""
+    try:
+        found = agent.get(QUEUE, now_ms())
+    except HeadAway:
+        return False
+    if found is not None:
+        agent.accept(now_ms())
+    return found is not None
