@@ -324,6 +324,10 @@ OTHER_STEPS: Final = [
 ]
 
 HEALTH_STEPS: Final = [
+    get("/api/aliveness-test/%2F"),
+    get("/api/aliveness-test/nowhere"),
+    get("/api/aliveness-test/%2F", "mon"),
+    get("/api/aliveness-test/%2F", "mgm"),
     get("/api/healthchecks/node"),
     get("/api/healthchecks/node/NODE"),
     get("/api/healthchecks/node/nosuch"),

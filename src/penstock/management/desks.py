@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from penstock.management.aliveness_api import AlivenessApi
 from penstock.management.bindings_api import BindingsApi
 from penstock.management.clients_api import ClientsApi
 from penstock.management.cluster_api import ClusterApi
@@ -51,6 +52,7 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     MessageActionsApi,
     ClusterApi,
     HealthApi,
+    AlivenessApi,
     NodesApi,
     ParametersApi,
     PermissionsApi,

@@ -1,6 +1,5 @@
 """Health checks over HTTP, as RabbitMQ answers them: 200, or 503 with the reason.
 
-    GET  /api/aliveness-test/{vhost}               declares a queue, publishes and gets
     GET  /api/healthchecks/node[/{node}]           the old one: alarms
     GET  /api/health/checks/virtual-hosts
     GET  /api/health/checks/port-listener/{port}
@@ -34,8 +33,6 @@ FAILED: Final = 503
 NO_LISTENER: Final = "No active listener"
 NOT_SERVING: Final = "the rabbit node is not currently available to serve"
 LIMIT_REACHED: Final = "node connection limit is reached"
-ALIVENESS_QUEUE: Final = "aliveness-test"
-ALIVENESS_BODY: Final = b"test_message"
 NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 DAY_S: Final = 86_400
 UNITS_S: Final = {
