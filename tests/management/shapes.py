@@ -12,6 +12,7 @@ with traffic, a client of every kind, and for some a mirrored pair.  A shape is
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -19,16 +20,18 @@ from pathlib import Path
 from typing import Any
 
 Shape = Any
+GIVEN = frozenset({"arguments", "definition", "effective_policy_definition"})
+"""Objects whose keys are those somebody declared."""
 
 
 def shape_of(value: Any) -> Shape:
     if isinstance(value, dict):
-        return {key: shape_of(item) for key, item in sorted(value.items())}
+        # A node's name is no key of the dialect.
+        found = {"NODE" if "@" in key else key: item for key, item in sorted(value.items())}
+        return {key: {} if key in GIVEN else shape_of(item) for key, item in found.items()}
     if isinstance(value, list):
-        found: Shape = None
-        for item in value:
-            found = shape_of(item) if found is None else merged(found, shape_of(item))
-        return [] if found is None else [found]
+        shapes = [shape_of(item) for item in value]
+        return [functools.reduce(merged, shapes)] if shapes else []
     return _kind(value)
 
 
@@ -80,7 +83,7 @@ def missing(theirs: Shape, ours: Shape, path: str = "") -> Iterator[tuple[str, s
     elif isinstance(theirs, list) and isinstance(ours, list):
         if theirs and ours:
             yield from missing(theirs[0], ours[0], path + "[]")
-    elif not set(_kinds(ours)) <= {*_kinds(theirs), "null"} and "null" not in _kinds(theirs):
+    elif not set(_kinds(ours)) <= set(_kinds(theirs)) and "null" not in _kinds(theirs):
         yield path, f"{'|'.join(_kinds(ours))} for {'|'.join(_kinds(theirs))}"
 
 

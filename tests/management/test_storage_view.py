@@ -91,6 +91,7 @@ def test_a_lazy_queue_as_rabbitmq_describes_it() -> None:
 def test_an_empty_queue_has_every_field_and_no_bounds() -> None:
     said = listed_fields(opened().queues[1])
     status: Any = said.pop("backing_queue_status")
+    assert said.pop("memory") == 0
     assert set(said) == set(RECORDED) - {"backing_queue_status"}
     assert set(said.values()) == {0}
     assert status["delta"] == ["delta", "undefined", 0, 0, "undefined"]

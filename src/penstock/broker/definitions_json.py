@@ -76,7 +76,7 @@ def export_definitions(broker: Broker, dialect: str, version: str, vhost_name: s
     for vhost in vhosts:
         for section, rows in _contents(vhost, changed).items():
             for row in rows:
-                if not vhost_name or section == "parameters":
+                if not vhost_name or section in ("parameters", "policies"):
                     row["vhost"] = vhost.name
                 exported[section].append(row)
     if changed:

@@ -62,7 +62,12 @@ class ConnectionFacts:
             "ssl": self.tls_version != "",
             "ssl_protocol": self.tls_version or None,
             "ssl_cipher": self.tls_cipher or None,
+            # Of these RabbitMQ's pages show a dash where they are null.
+            "ssl_key_exchange": None,
+            "ssl_hash": None,
             "peer_cert_subject": self.tls_subject or None,
+            "peer_cert_issuer": None,
+            "peer_cert_validity": None,
         }
 
 

@@ -106,6 +106,7 @@ def _message_fields(facts: Facts) -> Facts:
     size, ram_bytes = cast(int, facts["bytes"]), cast(int, facts["ram_bytes"])
     ram_messages = cast(int, facts["ram_messages"])
     known: Facts = {
+        "memory": facts["memory_bytes"],
         "message_bytes": size + pending["bytes"],
         "message_bytes_ready": size,
         "message_bytes_unacknowledged": pending["bytes"],

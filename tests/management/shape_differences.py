@@ -1,0 +1,93 @@
+"""Keys of RabbitMQ 3.10.8's answers that ours have not, or with values of another kind, and why.
+
+``where`` are patterns of ``answer.key.key``, with ``*`` for any text.  ``docs/differences.md``
+shows the list; ``test_shapes`` holds it against both brokers: nothing else may be missing, and
+nothing may stand here that is not missing any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class DifferentShape(NamedTuple):
+    where: tuple[str, ...]
+    keys: str
+    why: str
+
+
+DIFFERENCES: Final = (
+    DifferentShape(
+        ("*.garbage_collection", "*.reductions", "*.reductions_details", "*.pending_raft_commands"),
+        "`garbage_collection`, `reductions`, `pending_raft_commands` of queues, channels and "
+        "connections",
+        "Erlang's account of its processes: queues and sessions are objects here, not processes.",
+    ),
+    DifferentShape(
+        (
+            *("*.mnesia_*", "*.ra_open_file_metrics", "*.metrics_gc_queue_length"),
+            *("*.net_ticktime", "*.gc_bytes_reclaimed*", "*.gc_num_details", "*.run_queue"),
+            *("*.cowboy_opts", "*.context_switches_details"),
+        ),
+        "`mnesia_*`, `ra_open_file_metrics`, `metrics_gc_queue_length`, `net_ticktime`, "
+        "`gc_bytes_reclaimed`, `run_queue` of nodes, `cowboy_opts` of contexts",
+        "Parts of RabbitMQ that do not exist here. `gc_num` and `context_switches` are Python's "
+        "and the system's, without rates.",
+    ),
+    DifferentShape(
+        (
+            *("*.io_*_count", "*.io_*_count_details", "*.io_*_avg_time", "*.io_*_avg_time_details"),
+            *("*.io_*_bytes_details", "*.msg_store_read_count*", "*.msg_store_write_count_details"),
+            *("*.queue_index_read_count*", "*.queue_index_write_count*"),
+        ),
+        "`io_*`, `msg_store_read_count`, `queue_index_*` of nodes",
+        "One journal is written for all queues, in groups, and reads are of whole blocks: the "
+        "numbers would mean something else. `io_read_bytes` and `io_write_bytes` are what the "
+        "system counts; the engine's own are in `/api/penstock/storage`.",
+    ),
+    DifferentShape(
+        (
+            *("*.connection_created*", "*.connection_closed*", "*.channel_created*"),
+            *("*.channel_closed*", "*.queue_created*", "*.queue_declared*", "*.queue_deleted*"),
+            "*.sockets_used_details",
+        ),
+        "churn of nodes",
+        "One node: `churn_rates` of the overview has them.",
+    ),
+    DifferentShape(
+        ("*.backing_queue_status.next_deliver_seq_id", "*.backing_queue_status.version"),
+        "`next_deliver_seq_id` and `version` of `backing_queue_status`",
+        "There is one format of a queue's index, and messages are not delivered in the order of "
+        "their numbers when they come back.",
+    ),
+    DifferentShape(
+        ("*.recoverable_slaves",),
+        "`recoverable_slaves` of queues",
+        "Queues are not mirrored.",
+    ),
+    DifferentShape(
+        ("*.consumer_capacity", "*.consumer_utilisation", "*.head_message_timestamp"),
+        "`consumer_capacity`, `consumer_utilisation`, `head_message_timestamp` of queues",
+        "Not measured: absent, and never a guess. What holds up a queue is named by "
+        "`/api/penstock/flow`.",
+    ),
+    DifferentShape(
+        ("queues_paged.items.idle_since",),
+        "`idle_since` of queues",
+        "RabbitMQ puts a queue's process to sleep; a queue that does nothing costs nothing here.",
+    ),
+    DifferentShape(
+        (
+            *("exchange.outgoing", "*.incoming"),
+            *("*.deliveries.stats.get*", "*.deliveries.stats.redeliver*"),
+        ),
+        "`incoming` and `outgoing` of exchanges, `incoming` of queues, gets and redeliveries of "
+        "`deliveries`",
+        "Counted per queue, exchange and channel, not per pair of them.",
+    ),
+    DifferentShape(
+        ("*.user_who_performed_action",),
+        "`user_who_performed_action` of exchanges",
+        "Who declared an exchange is not kept.",
+    ),
+)
