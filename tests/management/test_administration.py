@@ -73,6 +73,13 @@ def test_topic_permissions_hold_and_go(served: Served) -> None:
     channel.basic_publish("amq.topic", "a.b", b"")
     with pytest.raises(pika.exceptions.ChannelClosedByBroker):
         channel.basic_publish("amq.topic", "b.b", b"")
+    other = {"exchange": "other", "write": "", "read": ""}
+    assert put(served, "/api/topic-permissions/%2F/narrow", other).status == 204
+    path = "/api/topic-permissions/%2F/narrow/other"
+    assert [row["exchange"] for row in served.get(path)] == ["other"]
+    assert served.request("DELETE", path).status == 204
+    assert served.request("DELETE", path).status == 404
+    assert len(served.get("/api/topic-permissions/%2F/narrow")) == 1
     assert served.request("DELETE", "/api/topic-permissions/%2F/narrow").status == 204
     channel = connection.channel()
     channel.confirm_delivery()

@@ -149,14 +149,19 @@ class Administration:
             TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
         )
 
-    def delete_topic_permissions(self, user_name: str, vhost_name: str) -> None:
-        """For all exchanges of the virtual host, whether there were some or not."""
+    def delete_topic_permissions(
+        self, user_name: str, vhost_name: str, exchange: str | None = None
+    ) -> None:
+        """For that exchange, or for all of the virtual host; whether there were some or not."""
         user = self.user(user_name)
         vhost = self._broker.vhost(vhost_name)
-        for place in [place for place in user.topics if place[0] == vhost_name]:
-            del user.topics[place]
-        vhost.epoch += 1
+        there = {place: user.topics[place] for place in user.topics if place[0] == vhost_name}
         self._broker.definitions.delete_topic_permissions(user_name, vhost_name)
+        for place, patterns in there.items():
+            del user.topics[place]
+            if exchange is not None and place[1] != exchange:
+                self.put_topic_permission(user_name, *place, *patterns)
+        vhost.epoch += 1
 
     # -- virtual hosts ---------------------------------------------------------------------
 

@@ -54,7 +54,8 @@ ANSWER_TIMEOUT_S: Final = 5.0
 """How long the data loop may keep a request waiting."""
 STOP_TIMEOUT_S: Final = 5.0
 SWITCH_INTERVAL_S: Final = 0.0005
-REALM: Final = 'Basic realm="Penstock Management"'
+REALM: Final = 'Basic realm="RabbitMQ Management"'
+"""Tools that log in when they are asked to do so for this realm only."""
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 
 log = logging.getLogger("penstock.management")

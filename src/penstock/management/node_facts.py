@@ -36,6 +36,10 @@ RETENTION_S: Final = {
 }
 """The ages for which a client may ask samples, as RabbitMQ's defaults are."""
 
+_USER_TICKS: Final = 11
+_SYSTEM_TICKS: Final = 12
+"""Of a thread's ``stat``, behind its name."""
+
 
 class NodeFacts:
     """Asked at each call; ``alarms`` has what was seen at the last look."""
@@ -177,3 +181,19 @@ def _disk_traffic(own: Path) -> Row:
         "io_read_bytes": int(numbers["read_bytes"]),
         "io_write_bytes": int(numbers["write_bytes"]),
     }
+
+
+def thread_rows() -> list[Row]:
+    """The threads of this process; nothing where there is no /proc."""
+    tick_ms = 1000 // os.sysconf("SC_CLK_TCK")
+    rows: list[Row] = []
+    for task in Path("/proc/self/task").glob("*"):
+        try:
+            text = (task / "stat").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            continue  # it has ended meanwhile
+        name, _, rest = text.partition("(")[2].rpartition(")")
+        fields = rest.split()
+        cpu_ms = (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) * tick_ms
+        rows.append({"pid": task.name, "name": name, "status": fields[0], "cpu_time_ms": cpu_ms})
+    return rows

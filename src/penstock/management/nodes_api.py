@@ -3,10 +3,12 @@
     GET  /api/nodes
     GET  /api/nodes/{node}            ?memory=true and ?binary=true add where its memory is
     GET  /api/nodes/{node}/memory
+    GET  /api/top/{node}              its threads and the processor time they took
 
 ``rabbit@HOST`` is understood as the node's name.
 """
 
+from operator import itemgetter
 from typing import Final
 
 from aiohttp import web
@@ -16,6 +18,7 @@ from penstock.management.access import Visitor
 from penstock.management.desk import Route, json_response, must_monitor
 from penstock.management.listing import ListQuery
 from penstock.management.lists import ListDesk
+from penstock.management.node_facts import thread_rows
 from penstock.management.node_memory import binary_row, counted_bytes, memory_row
 from penstock.management.rows import Row
 
@@ -30,6 +33,7 @@ class NodesApi(ListDesk):
             Route("/api/nodes", {"GET": self.nodes}, "All nodes", TAG),
             Route("/api/nodes/{node}", {"GET": self.node}, "Process and machine of one node", TAG),
             Route("/api/nodes/{node}/memory", {"GET": self.memory}, "Where its memory is", TAG),
+            Route("/api/top/{node}", {"GET": self.top}, "Its threads, the busiest first", TAG),
         ]
 
     async def nodes(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -53,6 +57,15 @@ class NodesApi(ListDesk):
         counted = await self._on_loop(counted_bytes, self._broker)
         row: Row = {"memory": memory_row(counted, self._context.node.resident_bytes())}
         return json_response(ListQuery(request.query).project(row))
+
+    async def top(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        self._context.must_be_us(request.match_info["node"])
+        rows = sorted(thread_rows(), key=lambda row: str(row["pid"]))
+        rows.sort(key=itemgetter("cpu_time_ms"), reverse=True)
+        query = ListQuery(request.query)
+        row: Row = {"node": self._view.node_name, "row_count": len(rows), "processes": rows}
+        return json_response(query.project(row))
 
     async def _row(self) -> Row:
         row = self._context.node.row()

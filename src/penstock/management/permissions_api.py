@@ -9,7 +9,7 @@
                      /api/vhosts/{vhost}/permissions, and with topic-permissions
 
 A change holds at once, for sessions that are there too.  Deleting topic permissions takes those
-for all exchanges.
+for all exchanges, or for the one that stands behind the user in the path.
 """
 
 import re
@@ -60,6 +60,7 @@ class PermissionsApi(ListDesk):
             Route("/api/vhosts/{vhost}/permissions", all_of_them, "In one virtual host", TAG),
             Route("/api/topic-permissions", all_topics, topics, TAG),
             Route("/api/topic-permissions/{vhost}/{user}", of_topics, topics, TAG),
+            Route("/api/topic-permissions/{vhost}/{user}/{exchange}", of_topics, topics, TAG),
             Route("/api/users/{user}/topic-permissions", all_topics, topics, TAG),
             Route("/api/vhosts/{vhost}/topic-permissions", all_topics, topics, TAG),
         ]
@@ -102,7 +103,7 @@ class PermissionsApi(ListDesk):
             row
             for user in users
             for row in rows_of(user)
-            if place.get("vhost", row["vhost"]) == row["vhost"]
+            if all(row.get(key) == place[key] for key in ("vhost", "exchange") if key in place)
         ]
 
     # -- changing ------------------------------------------------------------------------
@@ -149,7 +150,7 @@ class PermissionsApi(ListDesk):
     def _delete_topics(self, place: dict[str, str]) -> None:
         if not self._rows(place, topic_rows):
             raise NotFound("no topic permissions")
-        self.admin().delete_topic_permissions(place["user"], place["vhost"])
+        self.admin().delete_topic_permissions(place["user"], place["vhost"], place.get("exchange"))
 
     async def _place(self, request: web.Request) -> tuple[str, str]:
         """User and virtual host of the path, for a change; raises BadQuery."""
