@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.broker.administration import Administration, limits_of
 from penstock.broker.budget import BUDGET_LIMITS
-from penstock.broker.definitions_json import export_definitions
+from penstock.broker.definitions_export import export_definitions
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PERSISTENT, Message

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.administration import Administration
-from penstock.broker.definitions_json import DefinitionsImport, export_definitions
+from penstock.broker.definitions_export import export_definitions
+from penstock.broker.definitions_json import DefinitionsImport
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter

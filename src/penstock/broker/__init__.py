@@ -12,5 +12,5 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
     vhost_removal.py  all of a virtual host goes
     staging.py     batches that are published whole and once; staged.py, batches.py, pouring.py
     lookup.py      which node has which NSQ topic  pipelines.py   what pipelines say of themselves
-    definitions_json.py  all of it in RabbitMQ's JSON, out and in
+    definitions_json.py  all of it in RabbitMQ's JSON, in    definitions_export.py  and out
 """

@@ -1,10 +1,6 @@
-"""Definitions in RabbitMQ's JSON: all of a broker, or one virtual host, out and in.
+"""Definitions in RabbitMQ's JSON on their way in: all of a broker, or one virtual host.
 
-Out (``export_definitions``): users with their hashes and tags, virtual hosts, permissions, topic
-permissions, parameters (operator policies and limits), policies, exchanges, queues, bindings, as
-RabbitMQ's management API gives them.  Exclusive queues and what every broker has are not in it.
-
-In (``DefinitionsImport``): the same, from RabbitMQ or from us.  It adds and changes, and removes
+In: what ``definitions_export`` or a RabbitMQ has written.  It adds and changes, and removes
 nothing.  What cannot be honoured is left out and named, a line each, in ``left_out``; the rest is
 taken.  A policy loses only the keys that this release does not know how to obey.  Work is done in
 steps, so that a broker that serves clients is not held up by ten thousand queues.
@@ -13,17 +9,14 @@ Quiet: no file, no clock; salts for passwords that come in the clear come in as 
 """
 
 from collections.abc import Callable
-from decimal import Decimal
-from math import isfinite
 from typing import Any, Final
 
-from penstock.broker.access import HASHING, NO_LIMIT, User, hash_password
-from penstock.broker.administration import CLUSTER_ID, Administration, limits_of
+from penstock.broker.access import HASHING, hash_password
+from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
 from penstock.broker.policies import Policy, check_key
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError, NotImplementedYet, PreconditionFailed
-from penstock.queues.queue import Queue
 from penstock.routing.exchanges import PREDECLARED
 
 Json = dict[str, Any]
@@ -48,164 +41,6 @@ NAME_MAX_BYTES: Final = 255
 _NAMES: Final = frozenset(
     ("name", "user", "vhost", "exchange", "source", "destination", "routing_key")
 )
-
-
-# -- out -----------------------------------------------------------------------------------
-
-
-def export_definitions(broker: Broker, dialect: str, version: str, vhost_name: str = "") -> Json:
-    """``dialect``: the release of RabbitMQ that reads it; with a name, that virtual host only."""
-    exported: Json = {"rabbit_version": dialect}
-    if vhost_name:
-        vhosts = [broker.vhost(vhost_name)]
-    else:
-        vhosts = list(broker.vhosts.values())
-        exported |= {
-            "rabbitmq_version": dialect,
-            "product_name": "Penstock",
-            "product_version": version,
-        }
-        exported |= _users(list(broker.users.users.values()))
-        exported["vhosts"] = [_vhost(vhost) for vhost in vhosts]
-        exported["global_parameters"] = [
-            {"name": name, "value": value} for name, value in broker.global_parameters.items()
-        ]
-    changed: list[str] = []
-    for section in OF_A_VHOST:
-        exported[section] = []
-    for vhost in vhosts:
-        for section, rows in _contents(vhost, changed).items():
-            for row in rows:
-                if not vhost_name or section in ("parameters", "policies"):
-                    row["vhost"] = vhost.name
-                exported[section].append(row)
-    if changed:
-        exported[TYPES_CHANGED] = changed
-    return exported
-
-
-def _users(users: list[User]) -> Json:
-    topics = [(user, *key, *patterns) for user in users for key, patterns in user.topics.items()]
-    return {
-        "users": [
-            {
-                "name": user.name,
-                "password_hash": user.password_hash,
-                "hashing_algorithm": user.hashing,
-                "tags": user.tags,
-                "limits": _limits(
-                    {
-                        "max-connections": int(user.max_connections),
-                        "max-channels": int(user.max_channels),
-                    }
-                ),
-            }
-            for user in users
-        ],
-        "permissions": [
-            {"user": user.name, "vhost": vhost, "configure": c, "write": w, "read": r}
-            for user in users
-            for vhost, (c, w, r) in user.vhosts.items()
-        ],
-        "topic_permissions": [
-            {"user": user.name, "vhost": vhost, "exchange": exchange, "write": w, "read": r}
-            for user, vhost, exchange, w, r in topics
-        ],
-    }
-
-
-def _vhost(vhost: Vhost) -> Json:
-    row: Json = {"name": vhost.name}
-    if vhost.description or vhost.tags:
-        row["metadata"] = {"description": vhost.description, "tags": vhost.tags}
-    return row
-
-
-def _limits(limits: dict[str, int]) -> dict[str, int]:
-    return {name: value for name, value in limits.items() if value != NO_LIMIT}
-
-
-def _contents(vhost: Vhost, changed: list[str]) -> dict[str, list[Json]]:
-    limits = limits_of(vhost)
-    book = vhost.policies
-    parameters: list[Json] = [
-        {"component": "operator_policy", "name": policy.name, "value": _policy(policy)}
-        for policy in book.operator_policies.values()
-    ]
-    if limits:
-        parameters.append({"component": "vhost-limits", "name": "limits", "value": limits})
-    bindings: list[Json] = []
-    for exchange in vhost.exchanges.values():
-        for binding in exchange.bindings():
-            target = binding.destination
-            if isinstance(target, Queue) and target.exclusive:
-                continue
-            name: str = target.name  # type: ignore[attr-defined]
-            bindings.append(
-                {
-                    "source": exchange.name,
-                    "destination": name,
-                    "destination_type": "queue" if isinstance(target, Queue) else "exchange",
-                    "routing_key": binding.routing_key,
-                    "arguments": _plain(binding.arguments, f"binding to '{name}'", changed),
-                }
-            )
-    return {
-        "parameters": parameters,
-        "policies": [{"name": policy.name} | _policy(policy) for policy in book.policies.values()],
-        "exchanges": [
-            {
-                "name": exchange.name,
-                "type": exchange.type,
-                "durable": exchange.durable,
-                "auto_delete": exchange.auto_delete,
-                "internal": exchange.internal,
-                "arguments": _plain(
-                    exchange.arguments, vhost.exchange_text(exchange.name), changed
-                ),
-            }
-            for exchange in vhost.exchanges.values()
-            if exchange.name not in _PREDECLARED_NAMES
-        ],
-        "queues": [
-            {
-                "name": queue.name,
-                "durable": queue.durable,
-                "auto_delete": queue.auto_delete,
-                "arguments": _plain(queue.arguments, vhost.queue_text(queue.name), changed),
-            }
-            for queue in vhost.queues.values()
-            if not queue.exclusive
-        ],
-        "bindings": bindings,
-    }
-
-
-def _policy(policy: Policy) -> Json:
-    return {
-        "pattern": policy.pattern,
-        "apply-to": policy.apply_to,
-        "definition": policy.definition,
-        "priority": policy.priority,
-    }
-
-
-def _plain(value: Any, what: str, changed: list[str]) -> Any:
-    """What JSON can carry; what becomes something else on the way is named."""
-    if isinstance(value, dict):
-        return {key: _plain(item, what, changed) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item, what, changed) for item in value]
-    if isinstance(value, bytes):
-        changed.append(f"{what}: bytes became text")
-        return value.decode("utf-8", "surrogateescape")
-    if isinstance(value, Decimal) or (isinstance(value, float) and not isfinite(value)):
-        changed.append(f"{what}: number {value} became text")
-        return str(value)
-    return value
-
-
-# -- in ------------------------------------------------------------------------------------
 
 
 class DefinitionsImport:

@@ -2,7 +2,7 @@
 
 The body of a POST is the JSON itself, or a form with a field ``file``, as browsers send it.
 
-An import is done on the data loop in slices, between which clients are served.  It answers 204
+Both are done on the data loop in slices, between which clients are served.  An import answers 204
 when all was taken, as RabbitMQ does, and else 200 with ``{"left_out": [...]}``: what was not, and
 why.  It adds and changes; it removes nothing.
 """
@@ -14,13 +14,13 @@ from typing import Final
 from aiohttp import BodyPartReader, web
 
 from penstock.broker.access import SALT_BYTES
-from penstock.broker.definitions_json import DefinitionsImport, export_definitions
+from penstock.broker.definitions_export import DefinitionsExport
+from penstock.broker.definitions_json import DefinitionsImport
 from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
 from penstock.management.desk import (
     BODY_MAX_BYTES,
     DIALECT,
-    Desk,
     Endpoint,
     Route,
     json_response,
@@ -28,14 +28,17 @@ from penstock.management.desk import (
     now_ms,
 )
 from penstock.management.listing import BadQuery
+from penstock.management.lists import ListDesk
 
 TAG: Final = "definitions"
 FORM: Final = "multipart/form-data"
 STEPS: Final = 50
-"""Rows per slice: a declared queue costs some tens of microseconds."""
+"""Rows per slice of an import: a declared queue costs some tens of microseconds."""
+ROWS: Final = 200
+"""The same of an export: a row costs some microseconds."""
 
 
-class DefinitionsApi(Desk):
+class DefinitionsApi(ListDesk):
     """Export and import, of all or of one virtual host."""
 
     def routes(self) -> list[Route]:
@@ -48,10 +51,12 @@ class DefinitionsApi(Desk):
 
     async def export(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor)
-        exported = await self._on_loop(
-            export_definitions, self._broker, DIALECT, self._context.version, name
+        work = await self._on_loop(
+            DefinitionsExport, self._broker, DIALECT, self._context.version, name
         )
-        return json_response(exported)
+        while not await self._on_loop(work.run, ROWS):
+            pass
+        return await self.answer_object(work.exported)
 
     async def take(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor)

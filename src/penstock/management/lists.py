@@ -31,6 +31,8 @@ T = TypeVar("T")
 Pair = tuple[str, str]
 
 SLICE: Final = 100
+EVERYTHING: Final = ListQuery({})
+"""No column, no page."""
 
 
 class ListDesk(Desk):
@@ -146,6 +148,28 @@ class ListDesk(Desk):
         parts = await self._encode(query, query.cut(ordered))
         return self._list_response(query, parts, len(rows), len(wanted))
 
+    async def answer_object(self, row: Row) -> web.Response:
+        """A large one: what is a list in it becomes JSON a part at a time."""
+        pieces: list[bytes] = []
+        for key, value in row.items():
+            pieces.append((b"," if pieces else b"{") + to_json(key) + b":")
+            if isinstance(value, list):
+                parts = await self._encode(EVERYTHING, value)
+                pieces += [b"[", *_with_commas(parts), b"]"]
+            else:
+                pieces.append(to_json(value))
+        pieces.append(b"}")
+        return _in_pieces(pieces)
+
+    async def gathered(
+        self, items: Sequence[T], rows_of: Callable[[Sequence[T]], list[Row]]
+    ) -> list[Row]:
+        """The rows of these, read in slices."""
+        rows: list[Row] = []
+        for part in slices(items):
+            rows += await self._on_loop(rows_of, part)
+        return rows
+
     async def _encode(self, query: ListQuery, rows: Sequence[Row]) -> list[bytes]:
         parts = []
         for some in slices(rows):
@@ -157,22 +181,31 @@ class ListDesk(Desk):
     def _list_response(
         self, query: ListQuery, parts: list[bytes], total_count: int, filtered_count: int
     ) -> web.Response:
-        pieces = [b"["]
-        for part in parts:
-            if part:
-                pieces += [part] if len(pieces) == 1 else [b",", part]
-        pieces.append(b"]")
+        pieces = [b"[", *_with_commas(parts), b"]"]
         if query.paged:
             first = (query.page - 1) * query.page_size
             item_count = max(0, min(query.page_size, filtered_count - first))
             around = to_json(query.envelope(total_count, filtered_count, item_count))
             pieces = [around[:-1] + b',"items":', *pieces, b"}"]
-        size_bytes = sum(len(piece) for piece in pieces)
-        return web.Response(
-            # One piece at a time: joining megabytes would keep the data loop waiting.
-            body=_one_by_one(pieces),
-            headers={"Content-Type": "application/json", "Content-Length": str(size_bytes)},
-        )
+        return _in_pieces(pieces)
+
+
+def _with_commas(parts: Sequence[bytes]) -> list[bytes]:
+    """The parts of an array that are not empty, and what stands between them."""
+    pieces: list[bytes] = []
+    for part in parts:
+        if part:
+            pieces += [b",", part] if pieces else [part]
+    return pieces
+
+
+def _in_pieces(pieces: Sequence[bytes]) -> web.Response:
+    size_bytes = sum(len(piece) for piece in pieces)
+    return web.Response(
+        # One piece at a time: joining megabytes would keep the data loop waiting.
+        body=_one_by_one(pieces),
+        headers={"Content-Type": "application/json", "Content-Length": str(size_bytes)},
+    )
 
 
 async def _one_by_one(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:

@@ -10,6 +10,7 @@ of plug-ins (shovels, federation) are refused as RabbitMQ refuses them without t
 Global parameters are kept and given back; the node itself goes by ``cluster_name`` only.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -81,11 +82,11 @@ class ParametersApi(ListDesk):
 
     async def _asked_rows(self, request: web.Request, visitor: Visitor) -> list[Row]:
         vhosts = await self.asked_vhosts(request, visitor)
-        rows = await self._on_loop(self._rows, vhosts)
+        rows = await self.gathered(vhosts, self._rows)
         component = request.match_info.get("component")
         return [row for row in rows if component in (None, row["component"])]
 
-    def _rows(self, vhosts: list[str]) -> list[Row]:
+    def _rows(self, vhosts: Sequence[str]) -> list[Row]:
         found = [self._broker.vhosts[name] for name in vhosts if name in self._broker.vhosts]
         return [row for vhost in found for row in _rows_of(vhost)]
 

@@ -13,7 +13,7 @@ for all exchanges, or for the one that stands behind the user in the path.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -89,22 +89,22 @@ class PermissionsApi(ListDesk):
 
     async def _list(self, request: web.Request, visitor: Visitor, rows_of: RowsOf) -> web.Response:
         must_administrate(visitor)
-        rows = await self._on_loop(self._rows, dict(request.match_info), rows_of)
+        place = dict(request.match_info)
+        users = await self._on_loop(self._users, place)
+        rows = await self.gathered(users, lambda some: _rows_at(place, some, rows_of))
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     def _rows(self, place: dict[str, str], rows_of: RowsOf) -> list[Row]:
-        """Of the user and in the virtual host that the path names; raises NotFound."""
-        users = list(self._broker.users.users.values())
-        if "user" in place:
-            users = [self.admin().user(place["user"])]
+        """Of the user that the path names; raises NotFound."""
+        return _rows_at(place, self._users(place), rows_of)
+
+    def _users(self, place: dict[str, str]) -> list[User]:
+        """Who may be meant by a path; raises NotFound for what is not there."""
         if "vhost" in place:
             self._broker.vhost(place["vhost"])
-        return [
-            row
-            for user in users
-            for row in rows_of(user)
-            if all(row.get(key) == place[key] for key in ("vhost", "exchange") if key in place)
-        ]
+        if "user" in place:
+            return [self.admin().user(place["user"])]
+        return list(self._broker.users.users.values())
 
     # -- changing ------------------------------------------------------------------------
 
@@ -161,6 +161,16 @@ class PermissionsApi(ListDesk):
 
     def _are_known(self, user: str, vhost: str) -> bool:
         return user in self._broker.users.users and vhost in self._broker.vhosts
+
+
+def _rows_at(place: dict[str, str], users: Sequence[User], rows_of: RowsOf) -> list[Row]:
+    """What these users have there."""
+    return [
+        row
+        for user in users
+        for row in rows_of(user)
+        if all(row.get(key) == place[key] for key in ("vhost", "exchange") if key in place)
+    ]
 
 
 def permission_rows(user: User) -> list[Row]:

@@ -10,6 +10,7 @@ Policies are for administrators and policymakers in the virtual hosts they may e
 policies may be looked at by everybody there and changed by administrators.  A change holds at once.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -55,7 +56,8 @@ class PoliciesApi(ListDesk):
 
     async def policies(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhosts = await self.asked_vhosts(request, visitor)
-        rows = await self._on_loop(self._rows, vhosts, _is_operator(request))
+        operator = _is_operator(request)
+        rows = await self.gathered(vhosts, lambda some: self._rows(some, operator))
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def policy(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -63,12 +65,16 @@ class PoliciesApi(ListDesk):
             must_make_policies(visitor)
         name = request.match_info["policy"]
         vhosts = await self.asked_vhosts(request, visitor)
-        for row in await self._on_loop(self._rows, vhosts, _is_operator(request)):
-            if row["name"] == name:
-                return json_response(ListQuery(request.query).project(row))
-        raise NotFound(f"no policy '{name}'")
+        row = await self._on_loop(self._row, vhosts[0], name, _is_operator(request))
+        return json_response(ListQuery(request.query).project(row))
 
-    def _rows(self, vhosts: list[str], operator: bool) -> list[Row]:
+    def _row(self, vhost: str, name: str, operator: bool) -> Row:
+        policy = policies_in(self._broker.vhost(vhost).policies, operator).get(name)
+        if policy is None:
+            raise NotFound(f"no policy '{name}'")
+        return policy_row(vhost, policy)
+
+    def _rows(self, vhosts: Sequence[str], operator: bool) -> list[Row]:
         found = [self._broker.vhosts[name] for name in vhosts if name in self._broker.vhosts]
         return [
             policy_row(vhost.name, policy)

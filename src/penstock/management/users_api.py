@@ -14,6 +14,7 @@ only.  The connections of a user who is deleted are closed, as RabbitMQ does it.
 
 import base64
 import secrets
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
@@ -63,12 +64,12 @@ class UsersApi(ListDesk):
 
     async def users(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
-        rows = await self._on_loop(self._rows, None)
+        rows = await self.gathered(await self._names(), self._rows)
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def without_permissions(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
-        rows = await self._on_loop(self._rows, False)
+        rows = await self.gathered(await self._names(), self._rows_of_strangers)
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def user(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -76,13 +77,17 @@ class UsersApi(ListDesk):
         row = await self._on_loop(self._row_of, request.match_info["user"])
         return json_response(ListQuery(request.query).project(row))
 
-    def _rows(self, permitted: bool | None) -> list[Row]:
+    async def _names(self) -> list[str]:
+        return sorted(await self._on_loop(list, self._broker.users.users))
+
+    def _rows(self, names: Sequence[str]) -> list[Row]:
         users = self._broker.users.users
-        return [
-            user_row(users[name])
-            for name in sorted(users)
-            if permitted is None or bool(users[name].vhosts) is permitted
-        ]
+        return [user_row(users[name]) for name in names if name in users]
+
+    def _rows_of_strangers(self, names: Sequence[str]) -> list[Row]:
+        users = self._broker.users.users
+        strangers = [name for name in names if name in users and not users[name].vhosts]
+        return self._rows(strangers)
 
     def _row_of(self, name: str) -> Row:
         return user_row(self.admin().user(name))
