@@ -39,7 +39,7 @@ list_consumers -p nosuch
 list_policies -p nosuch
 list_permissions -p nosuch
 list_users nosuch
-list_users --formatter nosuch
+! list_users --formatter nosuch
 = version
 ping
 ping -q
@@ -68,9 +68,9 @@ list_users -s
 list_users --no-table-headers
 list_users --formatter json
 list_users --formatter csv
-list_users --formatter pretty_table
--q list_users --formatter pretty_table
--s list_users --formatter pretty_table
+! list_users --formatter pretty_table
+! -q list_users --formatter pretty_table
+! -s list_users --formatter pretty_table
 list_users --formatter=json
 --formatter json -q list_users
 set_user_tags bob
@@ -106,7 +106,7 @@ list_user_permissions bob --formatter json
 list_user_permissions nosuch
 list_user_permissions
 set_topic_permissions bob amq.topic "^x" "^y"
-set_topic_permissions bob amq.topic "(" "^y"
+~ set_topic_permissions bob amq.topic "(" "^y"
 set_topic_permissions nosuch amq.topic "^x" "^y"
 list_topic_permissions
 list_topic_permissions --formatter json
@@ -132,7 +132,7 @@ add_vhost v1
 add_vhost
 add_vhost v2 --description "two words" --tags "a,b"
 list_vhosts
-list_vhosts name description tags
+= list_vhosts name description tags
 list_vhosts --formatter json name tracing
 list_vhosts name --formatter pretty_table
 list_vhosts nosuch
@@ -150,11 +150,11 @@ list_vhost_limits -p v1
 clear_vhost_limits -p nosuch
 set_vhost_tags v1 one two
 set_vhost_tags nosuch one
-list_vhosts name tags
+= list_vhosts name tags
 trace_on -p v1
 list_vhosts name tracing
 trace_off -p v1
-trace_on -p nosuch
+! trace_on -p nosuch
 ! restart_vhost -p v1
 ! restart_vhost -p nosuch
 delete_vhost v2
@@ -174,7 +174,7 @@ list_policies --formatter csv
 set_policy bad "^a" '{"message-ttl":'
 set_policy bad "^a" '{"nonsense":1}'
 set_policy bad "^a" '{}'
-set_policy bad "(" '{"message-ttl":1}'
+~ set_policy bad "(" '{"message-ttl":1}'
 set_policy bad "^a" '{"message-ttl":"x"}'
 set_policy bad "^a" '{"message-ttl":1}' --priority x
 set_policy bad "^a" '{"message-ttl":1}' --apply-to nonsense
@@ -229,7 +229,7 @@ list_queues --offline name
 list_queues --online name
 list_queues --local name
 ! list_queues name backing_queue_status
-list_queues -p / name message_bytes_ready
+= list_queues -p / name message_bytes_ready
 list_queues name consumers --no-table-headers
 list_exchanges
 list_exchanges -q
@@ -242,9 +242,9 @@ list_bindings source_name routing_key arguments
 list_bindings --formatter json source_name destination_name routing_key arguments
 list_bindings vhost source_name destination_name
 list_bindings nosuch
-list_consumers
-list_consumers queue_name consumer_tag ack_required prefetch_count active activity_status arguments
-list_consumers --formatter json queue_name prefetch_count active
+= list_consumers
+= list_consumers queue_name consumer_tag ack_required prefetch_count active activity_status arguments
+= list_consumers --formatter json queue_name prefetch_count active
 list_consumers nosuch
 list_connections
 list_connections -q user vhost protocol channels state auth_mechanism timeout frame_max channel_max
@@ -287,8 +287,8 @@ close_all_connections why
 close_all_connections
 @ gone
 list_channels
-list_consumers
-""",
+= list_consumers
+""",  # noqa: E501 - a command line is one line
     "limits": r"""
 set_vm_memory_high_watermark 0.3
 set_vm_memory_high_watermark absolute 2GiB
@@ -361,12 +361,12 @@ diagnostics is_running --formatter json
 diagnostics resolve_hostname localhost
 diagnostics nonsense
 diagnostics ping
-~ diagnostics os_env
-diagnostics tls_versions
-~ diagnostics erlang_version
+! diagnostics os_env
+! diagnostics tls_versions
+! diagnostics erlang_version
 ~ diagnostics data_directory
 ~ diagnostics os_pid
-list_feature_flags name state
+= list_feature_flags name state
 enable_feature_flag nonsense
 enable_feature_flag all
 ! node_health_check
@@ -395,7 +395,7 @@ force_boot
 start_app
 rotate_logs
 hipe_compile /tmp
-force_gc
+! force_gc
 upgrade await_online_quorum_plus_one
 upgrade post_upgrade
 upgrade drain
@@ -423,7 +423,7 @@ eval 'application:get_env(rabbit, max_message_size).'
 eval 'application:get_env(rabbit, handshake_timeout).'
 eval 'application:get_env(rabbit, default_user).'
 eval 'application:get_env(rabbit, loopback_users).'
-eval 'application:get_env(rabbit, disk_free_limit).'
+! eval 'application:get_env(rabbit, disk_free_limit).'
 = eval 'application:get_all_env(rabbit).'
 ! eval '1 + 1.'
 ! eval 'os:getpid().'
@@ -441,9 +441,9 @@ eval 'application:get_env(nonsense, heartbeat).'
 export_definitions @FILE@
 export_definitions @DIR@/no/such/place
 export_definitions @FILE@ --format nonsense
-import_definitions @FILE@
+~ import_definitions @FILE@
 import_definitions @DIR@/nosuch
-import_definitions @BAD@
+~ import_definitions @BAD@
 import_definitions @FILE@ --format nonsense
 """,
     "stopped": r"""

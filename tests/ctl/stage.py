@@ -38,7 +38,8 @@ def _step(line: str) -> Step:
     if line.startswith("@ "):
         return Step(line, "", "", [], line[2:])
     mark = line[0] if line[0] in MARKS else ""
-    words = shlex.split(line.removeprefix(mark))
+    line = line.removeprefix(mark).strip()
+    words = shlex.split(line)
     program = PROGRAMS.get(words[0], "rabbitmqctl")
     if program != "rabbitmqctl":
         words = words[1:]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.client.local_node import find_control
 from tests.ctl.conftest import penstockctl
 from tests.ctl.conversation import SCENES
 from tests.ctl.judge import differences
@@ -19,8 +21,9 @@ RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
 
 @pytest.fixture(scope="module")
 def stage(live: LiveBroker) -> Iterator[Stage]:
-    name = penstockctl(live.data_dir, "cluster_status", "-q").out.split("\n")[6]
-    stage = Stage(live.url, live.amqp_port, name, live.directory)
+    control = find_control({"PENSTOCK_DATA_DIR": str(live.data_dir)})
+    assert control is not None
+    stage = Stage(live.url, live.amqp_port, control.node, live.directory)
     yield stage
     stage.leave()
 
@@ -32,7 +35,10 @@ def test_every_line_was_recorded() -> None:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_answers_as_rabbitmqctl(scene: str, stage: Stage, live: LiveBroker) -> None:
+def test_answers_as_rabbitmqctl(
+    scene: str, stage: Stage, live: LiveBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())  # as the recorder has nothing there
     wrong = []
     answers = iter(RECORDED[scene])
     for step in steps_of(scene):

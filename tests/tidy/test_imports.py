@@ -24,6 +24,7 @@ PLANTED = {
     "protocol-neutral": ("penstock/broker/planted.py", "import penstock.wire"),
     "clients": ("penstock/client/planted.py", "import penstock.queues"),
     "server-door": ("penstock/cli/planted.py", "import penstock.server"),
+    "light": ("penstock/ctl/planted.py", "import click"),
     "source-is-a-guest": ("penstock/server/planted.py", "import pyspark_penstock"),
 }
 

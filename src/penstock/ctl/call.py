@@ -16,7 +16,7 @@ from penstock.client.management import (
     NobodyAnswers,
     path_of,
 )
-from penstock.ctl.faults import SOFTWARE, UNAVAILABLE, USAGE, Fault, Invalid
+from penstock.ctl.faults import UNAVAILABLE, USAGE, Fault, Invalid
 from penstock.ctl.options import Value
 
 MACHINE_READABLE: Final = ("json", "csv", "erlang")
@@ -101,7 +101,7 @@ class Node:
             answer = self._client.request(method, path, body, headers)
         except NobodyAnswers as error:
             raise self.down(f"{self.url}: {error}") from error
-        if answer.status == 401:
+        if answer.status == 401 and b'"not_authorised"' not in answer.body:
             raise self.down(f"{self.url} refuses the log-in: {answer.reason() or 'no reason'}")
         if answer.status == 503 and answer.body.startswith(b'{"error": "starting"'):
             raise Fault(
@@ -137,7 +137,8 @@ class Node:
     def must(self, answer: Answer) -> Answer:
         if answer.ok:
             return answer
-        raise Fault(SOFTWARE, f"Error:\n{answer.reason() or f'HTTP status {answer.status}'}")
+        reason = answer.reason() or f"HTTP status {answer.status}"
+        raise Fault(UNAVAILABLE, f"Error:\n{reason}")
 
     def has_vhost(self, vhost: str) -> bool:
         return self.found(path_of("vhosts", vhost) + "?columns=name") is not None

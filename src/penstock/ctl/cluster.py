@@ -5,19 +5,19 @@ gives in the same place.
 """
 
 from penstock.ctl.call import Call
-from penstock.ctl.faults import DATA, UNAVAILABLE, USAGE, Fault, Invalid, Refused
+from penstock.ctl.faults import DATA, UNAVAILABLE, Invalid, NotAsThingsAre, Refused
 from penstock.ctl.queues import must_be_there
 
 MUST_STOP_APP = (
-    "Error: this command requires the 'rabbit' app to be stopped on the target node."
+    "this command requires the 'rabbit' app to be stopped on the target node."
     " Stop it with 'penstockctl stop_app'."
 )
-MUST_STOP = "Error: this command requires the target node to be stopped."
+MUST_STOP = "this command requires the target node to be stopped."
 
 
 def _needs_stopped_app(call: Call) -> None:
     call.node.get("/api/whoami")  # a node that does not answer is another error
-    raise Fault(USAGE, MUST_STOP_APP)
+    raise NotAsThingsAre(MUST_STOP_APP)
 
 
 def join_cluster(call: Call) -> None:
@@ -45,14 +45,14 @@ def reset(call: Call) -> None:
 def rename_cluster_node(call: Call) -> None:
     call.take(2, 1000)
     call.node.get("/api/whoami")
-    raise Fault(USAGE, MUST_STOP)
+    raise NotAsThingsAre(MUST_STOP)
 
 
 def forget_cluster_node(call: Call) -> None:
     (node,) = call.take(1)
     if call.is_set("offline"):
         call.node.get("/api/whoami")
-        raise Fault(USAGE, MUST_STOP)
+        raise NotAsThingsAre(MUST_STOP)
     call.say(f"Removing node {node} from the cluster")
     if node == call.node.name:
         raise Refused("{:cannot_remove_online_node, '" + node + "'}", UNAVAILABLE)

@@ -53,5 +53,10 @@ def close_all_connections(call: Call) -> str:
     return f"Closed {closed} connections"
 
 
+def close_everything(call: Call, reason: str) -> None:
+    for connection in _connections(call):
+        _close(call, connection["name"], reason)
+
+
 def _is_meant(call: Call, connection: Mapping[str, Any]) -> bool:
     return call.is_set("global") or connection["vhost"] == call.vhost

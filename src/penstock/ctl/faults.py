@@ -27,10 +27,18 @@ class Fault(Exception):
 class Invalid(Exception):
     """A command line that makes no sense: main adds what was given, and the usage."""
 
+    head = "Error (argument validation)"
+
     def __init__(self, text: str, code: int = USAGE) -> None:
         super().__init__(text)
         self.text = text
         self.code = code
+
+
+class NotAsThingsAre(Invalid):
+    """It makes sense, but the node would have to be in another state."""
+
+    head = "Error"
 
 
 class Refused(Fault):

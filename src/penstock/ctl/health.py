@@ -64,7 +64,7 @@ def check_alarms(call: Call) -> object:
     node, found = _asked(call)
     if found:
         if call.formatter == "json":
-            raise Fault(UNAVAILABLE, as_json(_alarmed(node, found, "error")))
+            raise Fault(UNAVAILABLE, as_json(_alarmed(node, found, "error"), sort=True))
         raise Fault(UNAVAILABLE, "\n".join(found))
     return Facts(f"Node {node} reported no alarms, local or clusterwide", {"result": "ok"})
 
@@ -73,7 +73,7 @@ def check_local_alarms(call: Call) -> object:
     node, found = _asked(call)
     if found:
         if call.formatter == "json":
-            raise Fault(UNAVAILABLE, as_json(_alarmed(node, found, "error")))
+            raise Fault(UNAVAILABLE, as_json(_alarmed(node, found, "error"), sort=True))
         raise Refused("\n".join(found), UNAVAILABLE)
     return Facts(f"Node {node} reported no local alarms", {"result": "ok"})
 

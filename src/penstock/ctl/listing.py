@@ -87,7 +87,9 @@ def _policy(row: Row) -> object:
 
 
 def _state(row: Row) -> object:
-    return row.get("state", "running")
+    """Idle is a word of the API, not of the broker."""
+    state = row.get("state", "running")
+    return "running" if state == "idle" else state
 
 
 def _owner(row: Row) -> object:
@@ -156,7 +158,7 @@ def list_bindings(call: Call) -> Table:
         "source_kind": lambda _row: "exchange",
         "destination_name": _plain("destination"),
         "destination_kind": _plain("destination_type"),
-        "arguments": _arguments,
+        "arguments": lambda row: Arguments(sorted(row["arguments"].items())),
     }
     return _table(columns, _rows(call, "bindings", call.vhost), cells)
 

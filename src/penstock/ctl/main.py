@@ -55,10 +55,11 @@ def _carried_out(line: list[str], out: TextIO, environment: Mapping[str, str]) -
     try:
         result = _function(verb)(call)
     except Invalid as error:
-        raise Fault(error.code, _invalid(error.text, line, name, verb)) from error
-    text = printed(result, call)
-    if text is not None:
-        out.write(text + "\n")
+        text = _invalid(error.text, line, name, verb, error.head)
+        raise Fault(error.code, text) from error
+    shown = printed(result, call)
+    if shown is not None:
+        out.write(shown + "\n")
     return 0
 
 
@@ -81,12 +82,11 @@ def _call(
     return Call(parsed.words[1:], parsed.options, environment, out, verb.switches)
 
 
-def _invalid(text: str, line: Sequence[str], name: str, verb: Verb) -> str:
+def _invalid(
+    text: str, line: Sequence[str], name: str, verb: Verb, head: str = Invalid.head
+) -> str:
     given = " ".join(line)
-    return (
-        f"Error (argument validation): {text}\nArguments given:\n\t{given}\n"
-        f"{helping.short_usage(name, verb)}"
-    )
+    return f"{head}: {text}\nArguments given:\n\t{given}\n{helping.short_usage(name, verb)}"
 
 
 def _all_switches() -> dict[str, str]:

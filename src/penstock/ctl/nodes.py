@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from penstock.ctl.call import Call
+from penstock.ctl.connections import close_everything
 from penstock.ctl.faults import DATA, NOT_YET, SOFTWARE, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.logs import tail
 from penstock.ctl.output import printed
@@ -147,6 +148,25 @@ def drain(call: Call) -> None:
         " client traffic!"
     )
     call.node.post(DRAIN_PATH, {})
+    close_everything(call, "Node was put into maintenance mode")
+
+
+def suspend_listeners(call: Call) -> None:
+    call.take(0)
+    call.say(
+        f"Will suspend client connection listeners on node {call.node.name}. The node will no"
+        " longer accept client connections!"
+    )
+    call.node.post(DRAIN_PATH, {})
+
+
+def resume_listeners(call: Call) -> None:
+    call.take(0)
+    call.say(
+        f"Will resume client connection listeners on node {call.node.name}. The node will now"
+        " accept client connections"
+    )
+    call.node.post("/api/penstock/revive", {})
 
 
 def revive(call: Call) -> None:

@@ -81,8 +81,7 @@ def _take(
     name, is_on = _name_of(spelt, switches, short)
     kind = switches.get(name)
     if kind is None:
-        taken = value if equals else (rest.pop(0) if rest and _is_value(rest[0]) else "")
-        parsed.invalid.append((spelt, taken))
+        parsed.invalid.append((spelt, value))
     elif kind == FLAG:
         if equals and value not in ("true", "false"):
             parsed.invalid.append((spelt, value))

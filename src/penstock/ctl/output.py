@@ -50,7 +50,7 @@ def printed(result: object, call: Call) -> str | None:
     if isinstance(result, Table):
         return _table(result, call)
     if isinstance(result, Facts):
-        return as_json(result.value) if call.formatter == "json" else result.text
+        return as_json(result.value, sort=True) if call.formatter == "json" else result.text
     if isinstance(result, str):
         if call.formatter == "json":
             return as_json({"message": result})
@@ -61,12 +61,15 @@ def printed(result: object, call: Call) -> str | None:
 def _table(table: Table, call: Call) -> str | None:
     columns, rows = table.columns, table.rows
     if call.formatter == "json":
-        lines = [as_json(dict(zip(columns, row, strict=True))) for row in rows]
+        filled = [["" if cell is None else cell for cell in row] for row in rows]
+        lines = [as_json(dict(zip(columns, row, strict=True))) for row in filled]
         return "[\n" + "\n,".join(lines) + "\n]"
     if call.formatter == "csv":
         return "\n".join(map(_csv_line, [columns, *rows])) if rows else None
     if call.formatter == "pretty_table":
-        return boxes(columns, [[shown(cell) for cell in row] for row in rows]) if rows else None
+        # A tab would push the frame away.
+        cells = [[shown(cell).expandtabs() for cell in row] for row in rows]
+        return boxes(columns, cells) if rows else None
     head = table.has_head and not (call.is_silent or call.is_set("no-table-headers"))
     lines = ["\t".join(shown(cell) for cell in row) for row in rows]
     if not lines:
@@ -104,8 +107,8 @@ def boxes(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 # -- values ----------------------------------------------------------------------------------
 
 
-def as_json(value: object) -> str:
-    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False)
+def as_json(value: object, *, sort: bool = False) -> str:
+    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False, sort_keys=sort)
 
 
 def _plain(value: Any) -> Any:
@@ -120,7 +123,7 @@ def _plain(value: Any) -> Any:
         return "{" + ", ".join(str(one) for one in value) + "}"
     if isinstance(value, list):
         return [_plain(one) for one in value]
-    return "" if value is None else value
+    return value
 
 
 def _typed(value: Any) -> tuple[str, Any]:

@@ -18,8 +18,10 @@ def _check_patterns(*patterns: str) -> None:
             re.compile(pattern)
         except re.error as error:
             reason = error.msg.partition(",")[0]
+            # Where the pattern ends, if something is missing: as PCRE says it.
+            place = len(pattern) if reason.startswith("missing") else error.pos
             raise Refused(
-                f"{{:invalid_regexp, '{pattern}', {{'{reason}', {error.pos}}}}}", UNAVAILABLE
+                f"{{:invalid_regexp, '{pattern}', {{'{reason}', {place}}}}}", UNAVAILABLE
             ) from error
 
 

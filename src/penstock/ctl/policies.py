@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
-from penstock.ctl.faults import Refused
+from penstock.ctl.faults import UNAVAILABLE, Refused
 from penstock.ctl.output import Table, as_json
 from penstock.ctl.words import json_of, must_enter
 
@@ -51,9 +51,8 @@ def clear_operator_policy(call: Call) -> None:
 
 
 def _clear(call: Call, kind: str, name: str) -> None:
-    must_enter(call, call.vhost)
     if not call.node.delete(path_of(kind, call.vhost, name)):
-        raise Refused("Parameter does not exist")
+        raise Refused("Parameter does not exist", UNAVAILABLE)
 
 
 def list_policies(call: Call) -> Table:
@@ -76,7 +75,8 @@ def _list(call: Call, kind: str) -> Table:
 
 def _row(policy: dict[str, Any]) -> list[object]:
     return [
-        as_json(policy[column]) if column == "definition" else policy[column] for column in COLUMNS
+        as_json(policy[column], sort=True) if column == "definition" else policy[column]
+        for column in COLUMNS
     ]
 
 
@@ -101,7 +101,7 @@ def clear_parameter(call: Call) -> None:
         f' "{call.vhost}" ...'
     )
     if not call.node.delete(path_of("parameters", component, call.vhost, name)):
-        raise Refused("Parameter does not exist")
+        raise Refused("Parameter does not exist", UNAVAILABLE)
 
 
 def list_parameters(call: Call) -> Table:
@@ -123,7 +123,7 @@ def clear_global_parameter(call: Call) -> None:
     (name,) = call.take(1)
     call.say(f'Clearing global runtime parameter "{name}" ...')
     if not call.node.delete(path_of("global-parameters", name)):
-        raise Refused("Parameter does not exist")
+        raise Refused("Parameter does not exist", UNAVAILABLE)
 
 
 def list_global_parameters(call: Call) -> Table:

@@ -16,15 +16,6 @@ def stop_app(call: Call) -> NoReturn:
     )
 
 
-def listeners(call: Call) -> NoReturn:
-    call.take(0)
-    raise Fault(
-        SOFTWARE,
-        "Error: listeners are closed and opened together with all else: use 'penstockctl drain'"
-        " and 'penstockctl revive'",
-    )
-
-
 def force_gc(call: Call) -> NoReturn:
     call.take(0)
     raise Fault(

@@ -228,6 +228,12 @@ VERBS: Final[dict[str, Verb]] = {
         "[--timeout <timeout>]",
         "Lists TLS versions",
     ),
+    "erlang_version": Verb(
+        "Health checks",
+        "refused:no_erlang",
+        "",
+        "Refused: there is no Erlang here",
+    ),
     "node_health_check": Verb(
         "Health checks",
         "health:node_health_check",

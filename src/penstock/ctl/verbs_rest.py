@@ -235,7 +235,7 @@ VERBS: Final[dict[str, Verb]] = {
         "Operations",
         "nodes:drain",
         "",
-        "Puts the node into maintenance: no new clients are let in",
+        "Puts the node into maintenance: clients are sent away, no new ones let in",
     ),
     "revive": Verb(
         "Operations",
@@ -245,15 +245,15 @@ VERBS: Final[dict[str, Verb]] = {
     ),
     "suspend_listeners": Verb(
         "Operations",
-        "refused:listeners",
+        "nodes:suspend_listeners",
         "",
-        "Refused: use drain",
+        "Closes the doors: no new clients are let in",
     ),
     "resume_listeners": Verb(
         "Operations",
-        "refused:listeners",
+        "nodes:resume_listeners",
         "",
-        "Refused: use revive",
+        "Opens them again",
     ),
     "force_gc": Verb(
         "Operations",

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
-from penstock.ctl.faults import UNAVAILABLE, Invalid, Refused
-from penstock.ctl.output import Facts, Table, as_json
-from penstock.ctl.words import columns_of, object_of
+from penstock.ctl.faults import DATA, UNAVAILABLE, Fault, Invalid, Refused
+from penstock.ctl.output import Facts, Table, Term, as_json
+from penstock.ctl.words import columns_of, must_enter, object_of
 
 VHOST_COLUMNS: Final = (
     "name",
@@ -19,9 +19,9 @@ VHOST_COLUMNS: Final = (
 VHOST_LIMITS: Final = ("max-connections", "max-queues")
 
 
-def must_exist(call: Call, vhost: str) -> None:
+def must_exist(call: Call, vhost: str, code: int = UNAVAILABLE) -> None:
     if not call.node.has_vhost(vhost):
-        raise Refused(f'Virtual host "{vhost}" does not exist', UNAVAILABLE)
+        raise Refused(f'Virtual host "{vhost}" does not exist', code)
 
 
 def add_vhost(call: Call) -> None:
@@ -41,7 +41,7 @@ def delete_vhost(call: Call) -> None:
     (name,) = call.take(1)
     call.say(f'Deleting vhost "{name}" ...')
     if not call.node.delete(path_of("vhosts", name)):
-        raise Refused(f'Virtual host "{name}" does not exist', UNAVAILABLE)
+        raise Fault(DATA, f"Virtual host '{name}' does not exist")
 
 
 def list_vhosts(call: Call) -> Table:
@@ -52,13 +52,14 @@ def list_vhosts(call: Call) -> Table:
 
 
 def _cell(vhost: dict[str, Any], column: str) -> object:
-    return vhost.get(column, "")
+    found = vhost.get(column, "")
+    return [Term(tag) for tag in found] if column == "tags" else found
 
 
 def set_vhost_tags(call: Call) -> None:
     name, *tags = call.take(1, 1000)
-    call.say(f'Setting tags for vhost "{name}" to [{", ".join(tags)}] ...')
-    must_exist(call, name)
+    call.say(f'Setting tags for virtual host "{name}" to [{", ".join(tags)}] ...')
+    must_exist(call, name, DATA)
     call.node.put(path_of("vhosts", name), {"tags": ",".join(tags)})
 
 
@@ -101,10 +102,12 @@ def set_vhost_limits(call: Call) -> None:
     for limit, value in limits.items():
         if limit not in VHOST_LIMITS:
             shown = ",".join(f'{{<<"{key}">>,{one}}}' for key, one in limits.items())
-            raise Refused(f"Unrecognised terms [{shown}] in vhost-limits", UNAVAILABLE)
+            raise Refused(
+                f"Validation failed\n\nUnrecognised terms [{shown}] in limits\n", UNAVAILABLE
+            )
         if not isinstance(value, int) or isinstance(value, bool):
             raise Refused(f"{limit} should be number, actually was {value}", UNAVAILABLE)
-    must_exist(call, call.vhost)
+    must_enter(call, call.vhost)
     for limit, value in limits.items():
         call.node.put(path_of("vhost-limits", call.vhost, limit), {"value": value})
 
@@ -112,7 +115,11 @@ def set_vhost_limits(call: Call) -> None:
 def clear_vhost_limits(call: Call) -> None:
     call.take(0)
     call.say(f'Clearing vhost "{call.vhost}" limits ...')
-    for limit in VHOST_LIMITS:
+    found = call.node.found(path_of("vhost-limits", call.vhost))
+    limits = found[0]["value"] if found else {}
+    if not limits:
+        raise Refused("Parameter does not exist", UNAVAILABLE)
+    for limit in limits:
         call.node.delete(path_of("vhost-limits", call.vhost, limit))
 
 
@@ -125,7 +132,8 @@ def list_vhost_limits(call: Call) -> object:
         found = call.node.get("/api/vhost-limits")
         return Table(("vhost", "limits"), [(one["vhost"], as_json(one["value"])) for one in found])
     call.say(f'Listing limits for vhost "{call.vhost}" ...')
-    must_exist(call, call.vhost)
+    must_enter(call, call.vhost)
     found = call.node.get(path_of("vhost-limits", call.vhost))
-    text = as_json(dict(sorted(found[0]["value"].items())) if found else {})
-    return Facts(text, {"message": text})
+    limits = found[0]["value"] if found else {}
+    text = as_json(limits, sort=True) if limits else ""
+    return Facts(text, {"node": call.node.name, "result": "ok", "value": text})

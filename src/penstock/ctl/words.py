@@ -6,12 +6,12 @@ from typing import Any
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
-from penstock.ctl.faults import DATA, NO_USER, SOFTWARE, UNAVAILABLE, Fault, Invalid, Refused
+from penstock.ctl.faults import DATA, NO_USER, UNAVAILABLE, Fault, Invalid, Refused
 
 NOT_JSON = "JSON decoding error. Reason: badarg"
 
 
-def json_of(text: str, code: int = SOFTWARE) -> Any:
+def json_of(text: str, code: int = UNAVAILABLE) -> Any:
     """Raises Refused with RabbitMQ's words."""
     try:
         return json.loads(text)
@@ -19,7 +19,7 @@ def json_of(text: str, code: int = SOFTWARE) -> Any:
         raise Refused(NOT_JSON, code) from error
 
 
-def object_of(text: str, code: int = SOFTWARE) -> dict[str, Any]:
+def object_of(text: str, code: int = UNAVAILABLE) -> dict[str, Any]:
     found = json_of(text, code)
     if not isinstance(found, dict):
         raise Refused(NOT_JSON, code)

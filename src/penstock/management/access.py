@@ -16,10 +16,11 @@ import ipaddress
 from typing import Final
 
 from penstock.broker.access import User
-from penstock.broker.rights import covers
+from penstock.broker.rights import Rights, covers
 
 MONITOR_TAGS: Final = frozenset({"administrator", "monitoring"})
 POLICY_TAGS: Final = frozenset({"administrator", "policymaker"})
+EVERYTHING: Final = (".*", ".*", ".*")
 OPERATOR: Final = "penstockctl"
 """The name of who comes with the control file's token; no user needs to be called so."""
 API_TAGS: Final = MONITOR_TAGS | {"management", "policymaker"}
@@ -70,7 +71,7 @@ class _Everywhere(dict[str, tuple[str, str, str]]):
         return True
 
     def __missing__(self, _vhost: str) -> tuple[str, str, str]:
-        return ".*", ".*", ".*"
+        return EVERYTHING
 
 
 class Operator(Visitor):
@@ -79,6 +80,11 @@ class Operator(Visitor):
     def __init__(self) -> None:
         super().__init__(User(OPERATOR, "", ["administrator"]))
         self.permissions = _Everywhere()
+
+    def rights(self, vhost: str) -> Rights:
+        user = User(OPERATOR, "", ["administrator"])
+        user.vhosts = {vhost: EVERYTHING}
+        return Rights(user, vhost)
 
 
 def shows_token(header: str, token: str, remote: str, local: str) -> bool:

@@ -20,7 +20,7 @@ from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
 from penstock.core.errors import AccessRefused, NotFound
-from penstock.management.access import Visitor
+from penstock.management.access import EVERYTHING, Operator, Visitor
 from penstock.management.control import NodeControl
 from penstock.management.facts import ListenerFacts
 from penstock.management.listing import BadQuery
@@ -177,6 +177,18 @@ class Desk:
             raise NotFound(f"no vhost '{vhost}'")
         if not visitor.may_enter(vhost):
             raise AccessRefused("User not authorised to access virtual host")
+
+    def name_of_sender(self, visitor: Visitor, vhost: str) -> str:
+        """Who publishes and gets for them; on the data loop.  Raises AccessRefused.
+
+        A session has a user, so the operator borrows one who may do everything there.
+        """
+        if not isinstance(visitor, Operator):
+            return visitor.name
+        for user in self._broker.users.users.values():
+            if "administrator" in user.tags and user.vhosts.get(vhost) == EVERYTHING:
+                return user.name
+        raise AccessRefused(f"no administrator may do everything in '{vhost}': name a user")
 
 
 # -- who may -------------------------------------------------------------------------------

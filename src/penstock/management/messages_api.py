@@ -77,7 +77,8 @@ class MessagesApi(Desk):
 
     @contextlib.asynccontextmanager
     async def _agent(self, visitor: Visitor, vhost: str) -> AsyncIterator[Agent]:
-        agent = await self._on_loop(self._view.watch.enter, visitor.name, vhost, now_ms())
+        sender = await self._on_loop(self.name_of_sender, visitor, vhost)
+        agent = await self._on_loop(self._view.watch.enter, sender, vhost, now_ms())
         try:
             yield agent
         finally:
