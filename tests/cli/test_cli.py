@@ -22,7 +22,10 @@ from tests.cli.conftest import Answers
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 START_TIME_S = 0.15
-HEAVY = ("aiohttp", "pyspark", "asyncio", "penstock.server", "penstock.spark", "penstock.client.amqp")
+HEAVY = (
+    *("aiohttp", "pyspark", "asyncio", "penstock.server", "penstock.spark"),
+    "penstock.client.amqp",
+)
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> Result:

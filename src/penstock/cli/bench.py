@@ -197,10 +197,13 @@ def argument_value(text: str) -> object:
 def carry_out(plan: LoadPlan, pid: int, tree: bool) -> dict[str, Any]:
     if not sys.platform.startswith("linux"):
         raise Failure("penstock bench runs on Linux only: it needs eventfd and /proc")
+    from penstock.client.progress import Progress
     from penstock.client.run import LoadRun
 
+    progress = Progress("bench")
     try:
         with LoadRun(plan, pid, tree) as run:
+            run.told = progress.show
             return run.run()
     except ConnectionLost as error:
         raise Unavailable(str(error), "is a broker listening at --uri?") from None
@@ -208,6 +211,8 @@ def carry_out(plan: LoadPlan, pid: int, tree: bool) -> dict[str, Any]:
         raise Failure(str(error), "give the --pid of a running broker") from None
     except ClientError as error:
         raise Failure(str(error)) from None
+    finally:
+        progress.end()
 
 
 def show(result: dict[str, Any], json_path: str | None) -> None:

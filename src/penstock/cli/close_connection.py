@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.management import Management, asking
+from penstock.cli.management import Management, connecting
+from penstock.cli.tables import say
 
 
 @click.command(
@@ -16,11 +17,12 @@ from penstock.cli.management import Management, asking
 )
 @click.argument("name")
 @click.argument("reason", required=False)
-@asking
-def close_connection(name: str, reason: str | None, management: Management) -> None:
+@connecting
+def close_connection(name: str, reason: str | None, management: Management, output: str) -> None:
     """Close a client's connection.
 
     NAME is what `penstock connections` shows, REASON what the client is told.
     """
     headers = {} if reason is None else {"X-Reason": " ".join(reason.split())}
     management.delete(f"/api/connections/{quote(name, safe='')}", headers)
+    say({"connection": name, "closed": True}, output, "")

@@ -12,7 +12,10 @@ from urllib.parse import quote
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, asking
+from penstock.cli.management import Management, asking, connecting
+from penstock.cli.storage import many
+from penstock.cli.tables import say
+from penstock.client.progress import Progress
 
 PATH: Final = "/api/definitions"
 
@@ -21,15 +24,32 @@ def _where(vhost: str | None) -> str:
     return PATH if vhost is None else f"{PATH}/{quote(vhost, safe='')}"
 
 
-@click.group()
+@click.group(
+    short_help="Export and import everything declared.",
+    epilog="\b\nExample:\n  penstock definitions export backup.json",
+)
 def definitions() -> None:
     """Export and import everything declared."""
+
+
+def _how_much(body: bytes) -> str:
+    """Of what a file that is JSON has; the broker judges it."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return ""
+    lists = found.values() if isinstance(found, dict) else []
+    return many(sum(len(one) for one in lists if isinstance(one, list)), "definition")
 
 
 _VHOST = click.option("--vhost", help="Only this virtual host.")
 
 
-@definitions.command("export")
+@definitions.command(
+    "export",
+    short_help="Write definitions to a file.",
+    epilog="\b\nExample:\n  penstock definitions export backup.json --vhost shop",
+)
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 @_VHOST
 @asking
@@ -39,14 +59,21 @@ def export_file(file: IO[str], vhost: str | None, management: Management) -> Non
     file.write(json.dumps(found, indent=2) + "\n")
 
 
-@definitions.command("import")
+@definitions.command(
+    "import",
+    short_help="Declare what a file has.",
+    epilog="\b\nExample:\n  penstock definitions import backup.json",
+)
 @click.argument("file", type=click.File("rb"), default="-")
 @_VHOST
-@asking
-def import_file(file: IO[bytes], vhost: str | None, management: Management) -> None:
+@connecting
+def import_file(file: IO[bytes], vhost: str | None, management: Management, output: str) -> None:
     """Declare what FILE, or standard input, has."""
-    answer = management.post(_where(vhost), file.read())
+    body = file.read()
+    with Progress("import").waiting(_how_much(body)):
+        answer = management.post(_where(vhost), body)
     left_out = answer.get("left_out", []) if isinstance(answer, dict) else []
+    say({"left_out": left_out}, output, "")
     for line in left_out:
         sys.stderr.write(f"left out: {line}\n")
     if left_out:

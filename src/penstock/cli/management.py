@@ -16,6 +16,7 @@ from penstock.cli.failure import Failure, Unavailable
 from penstock.client.local_node import Place, choose_place
 from penstock.client.management import (
     DEFAULT_URL,
+    TIMEOUT_S,
     Answer,
     BadAddress,
     ManagementClient,
@@ -23,6 +24,7 @@ from penstock.client.management import (
     NotJson,
 )
 
+LONG_S: Final = 600.0
 LOG_IN: Final = "give --user and --password (or PENSTOCK_USER and PENSTOCK_PASSWORD)"
 
 
@@ -77,8 +79,10 @@ class Management:
     def _request(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> Answer:
+        # An import may take minutes; a look that does not come back at once never will.
+        timeout_s = TIMEOUT_S if method == "GET" else LONG_S
         try:
-            return self._client.request(method, path, body, headers)
+            return self._client.request(method, path, body, headers, timeout_s)
         except NobodyAnswers as error:
             raise Unavailable(
                 f"no management API answers at {self.url}: {error}",

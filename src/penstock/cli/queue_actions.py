@@ -9,6 +9,7 @@ import click
 
 from penstock.cli.management import Management, connecting
 from penstock.cli.storage import many, queue
+from penstock.cli.tables import say
 
 VHOST = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
 
@@ -19,8 +20,7 @@ def _path(vhost: str, name: str, rest: str) -> str:
 
 def _act(action: str, name: str, vhost: str, management: Management, output: str) -> None:
     management.post(_path(vhost, name, "actions"), {"action": action})
-    if output == "json":
-        click.echo(json.dumps({"queue": name, "vhost": vhost, "action": action}))
+    say({"queue": name, "vhost": vhost, "action": action}, output, "")
 
 
 @queue.command(
@@ -77,13 +77,14 @@ def peek(
         click.echo(json.dumps(found, indent=2))
         return
     for message in found["messages"]:
-        click.echo(_lines(message))
+        click.echo(lines_of(message))
     rest = f"; go on with --from {found['next']}" if found["next"] is not None else ""
     shown = many(len(found["messages"]), "message")
     click.echo(f"{shown} of positions {found['first']} to {found['end'] - 1}{rest}")
 
 
-def _lines(message: Mapping[str, Any]) -> str:
+def lines_of(message: Mapping[str, Any]) -> str:
+    """A message with its position, for people."""
     where = f"{message['exchange'] or '(default)'} {message['routing_key']!r}"
     again = " redelivered" if message["redelivered"] else ""
     properties = json.dumps(message["properties"]) if message["properties"] else ""

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.management import Management, asking
+from penstock.cli.management import Management, connecting
+from penstock.cli.tables import say
 
 VHOST = click.option(
     "-p", "--vhost", default="/", show_default=True, help="The virtual host whose messages."
@@ -21,17 +22,18 @@ VHOST = click.option(
     epilog="\b\nExample:\n  penstock trace_on -p shop",
 )
 @VHOST
-@asking
-def trace_on(vhost: str, management: Management) -> None:
+@connecting
+def trace_on(vhost: str, management: Management, output: str) -> None:
     """Copy all messages to amq.rabbitmq.trace.
 
     Until trace_off or the end of the broker.  Bind a queue to that exchange with `publish.#`,
     `deliver.#`, `publish.<exchange>` or `deliver.<queue>`: each message that is published or
     delivered comes there too, with headers that say from whom and to whom.
     """
-    click.echo(f'Starting tracing for vhost "{vhost}" ...')
+    if output != "json":
+        click.echo(f'Starting tracing for vhost "{vhost}" ...')
     _switch(management, vhost, on=True)
-    click.echo(f"Trace enabled for vhost {vhost}")
+    say({"vhost": vhost, "tracing": True}, output, f"Trace enabled for vhost {vhost}")
 
 
 @click.command(
@@ -40,12 +42,13 @@ def trace_on(vhost: str, management: Management) -> None:
     epilog="\b\nExample:\n  penstock trace_off -p shop",
 )
 @VHOST
-@asking
-def trace_off(vhost: str, management: Management) -> None:
+@connecting
+def trace_off(vhost: str, management: Management, output: str) -> None:
     """End what trace_on began."""
-    click.echo(f'Stopping tracing for vhost "{vhost}" ...')
+    if output != "json":
+        click.echo(f'Stopping tracing for vhost "{vhost}" ...')
     _switch(management, vhost, on=False)
-    click.echo(f"Trace disabled for vhost {vhost}")
+    say({"vhost": vhost, "tracing": False}, output, f"Trace disabled for vhost {vhost}")
 
 
 def _switch(management: Management, vhost: str, *, on: bool) -> None:

@@ -6,7 +6,6 @@ The standard library only, since a command must start in a tenth of a second.  B
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -72,7 +71,7 @@ class Credentials(NamedTuple):
 class ManagementClient:
     """See the head of this file."""
 
-    def __init__(self, url: str, who: Credentials, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, who: Credentials) -> None:
         """Raises BadAddress."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -88,12 +87,18 @@ class ManagementClient:
         self.who = who
         self._prefix = parts.path.rstrip("/")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = kind(parts.hostname, port, timeout=timeout_s)
+        self._connection = kind(parts.hostname, port)
 
     def request(
-        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: dict[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> Answer:
         """``body``: bytes as they are, anything else as JSON; raises NobodyAnswers."""
+        self._connection.timeout = timeout_s
         try:
             answer = self._ask(method, path, body, headers)
             return Answer(answer.status, answer.read())
@@ -101,17 +106,6 @@ class ManagementClient:
             raise NobodyAnswers(str(error) or type(error).__name__) from error
         finally:
             self.close()  # the next request opens it again
-
-    def lines(self, path: str) -> Iterator[bytes]:
-        """The lines of an answer that does not end by itself; raises NobodyAnswers."""
-        try:
-            answer = self._ask("GET", path, None, None)
-            while line := answer.readline():
-                yield line
-        except (OSError, HTTPException) as error:
-            raise NobodyAnswers(str(error) or type(error).__name__) from error
-        finally:
-            self.close()
 
     def close(self) -> None:
         self._connection.close()

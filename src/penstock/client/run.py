@@ -13,6 +13,7 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -134,6 +135,8 @@ class LoadRun:
         self._times: dict[str, int] = {}
         self._measured_from: Snapshot | None = None
         self._measured_to: Snapshot | None = None
+        self.told: Callable[[float, float, str], None] | None = None
+        """Hears now and then what is done, of how much, and of how many messages."""
 
     def __enter__(self) -> Self:
         return self
@@ -294,6 +297,16 @@ class LoadRun:
             self._gauge.refresh()
         for worker in self._workers:
             worker.is_done()  # raises what went wrong there
+        if self.told is not None:
+            self.told(*self._how_far(), f"{self._consumed() or self._published()} messages")
+
+    def _how_far(self) -> tuple[float, float]:
+        """What is done, and of how much: messages of a counted run, else seconds."""
+        plan = self.plan
+        if plan.count:
+            return (self._consumed() if plan.consumers else self._published()), plan.count
+        began_ns, end_ns = self._times["start_ns"], self._times["end_ns"]
+        return (time.monotonic_ns() - began_ns) / 1e9, max(0.0, (end_ns - began_ns) / 1e9)
 
     def _late(self) -> bool:
         if time.monotonic_ns() >= self._times["deadline_ns"]:

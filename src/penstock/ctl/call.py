@@ -51,9 +51,10 @@ class Node:
     def __init__(self, place: Place, wanted: str, timeout_s: float) -> None:
         """``wanted``: the name given with ``-n``, "" for none.  Raises Fault."""
         try:
-            self._client = ManagementClient(place.url, place.who, timeout_s)
+            self._client = ManagementClient(place.url, place.who)
         except BadAddress as error:
             raise Fault(USAGE, f"Error (argument validation): --url {error}") from error
+        self._timeout_s = timeout_s
         self._control = place.control
         self._name = place.control.node if place.control else ""
         self._wanted = wanted
@@ -98,7 +99,7 @@ class Node:
     ) -> Answer:
         """Whatever it answers, but for refusals of a log-in; raises Fault."""
         try:
-            answer = self._client.request(method, path, body, headers)
+            answer = self._client.request(method, path, body, headers, self._timeout_s)
         except NobodyAnswers as error:
             raise self.down(f"{self.url}: {error}") from error
         if answer.status == 401 and b'"not_authorised"' not in answer.body:

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Final
 
+from penstock.client.progress import Progress
 from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.files import FileSystem
 
@@ -35,6 +36,7 @@ class StartProgress:
 
     def __init__(self, files: FileSystem, told: Callable[[str], None] | None = None) -> None:
         """``told`` hears of every step that was made, from any thread."""
+        self._bar = Progress("recovery", lines=False)  # lines are in the log
         self.text = "the node is starting"
         self.done = 0  # jobs of this step
         self.total = 0
@@ -53,6 +55,11 @@ class StartProgress:
     def _tell(self) -> None:
         if self._told is not None:
             self._told(self.text)
+        self._bar.show(self.done, self.total, self.text.removeprefix("recovery: "))
+
+    def end(self) -> None:
+        """The bar goes."""
+        self._bar.end()
 
     def run(self, jobs: list[DiskJob]) -> None:
         """Recovery's jobs, by as many threads as there are processors."""
@@ -93,6 +100,7 @@ class StartingPage:
 
     def __exit__(self, *_error: object) -> None:
         self._over.set()
+        self._progress.end()
         if self._thread.is_alive():
             self._thread.join()
 
