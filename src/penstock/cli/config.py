@@ -22,7 +22,7 @@ from penstock.core.settings import DECLARED, Settings
 SECRET: Final = frozenset({"default_pass"})
 
 
-@click.group()
+@click.group(epilog="\b\nExample:\n  penstock config show --effective")
 def config() -> None:
     """Check, show and explain settings."""
 

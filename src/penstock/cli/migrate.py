@@ -31,7 +31,9 @@ SAY_EVERY_S: Final = 1.0
 FIELDS: Final = "name,vhost,messages,messages_ready,messages_unacknowledged,type,exclusive"
 
 
-@click.group()
+@click.group(
+    epilog="\b\nExample:\n  penstock migrate queues --help",
+)
 def migrate() -> None:
     """Move from another broker, and back."""
 

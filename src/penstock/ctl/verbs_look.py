@@ -231,7 +231,7 @@ VERBS: Final[dict[str, Verb]] = {
     "erlang_version": Verb(
         "Health checks",
         "refused:no_erlang",
-        "",
+        "[--timeout <timeout>]",
         "Refused: there is no Erlang here",
     ),
     "node_health_check": Verb(

@@ -38,7 +38,10 @@ Examples:
 """
 
 
-@click.group(short_help="Look through dead letters, and send them back.")
+@click.group(
+    short_help="Look through dead letters, and send them back.",
+    epilog="\b\nExample:\n  penstock pipeline dlq report --help",
+)
 def dlq() -> None:
     """Look through dead letters, and send them back."""
 

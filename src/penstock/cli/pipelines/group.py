@@ -73,6 +73,10 @@ class Pipelines(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in PIPELINES.items()])
 
 
-@click.group(cls=Pipelines, short_help="Run pipelines on Spark.")
+@click.group(
+    cls=Pipelines,
+    short_help="Run pipelines on Spark.",
+    epilog="\b\nExample:\n  penstock pipeline archive --help",
+)
 def pipeline() -> None:
     """Run pipelines on Spark: queues into tables, and what is built on that."""

@@ -6,6 +6,9 @@ from penstock.cli.failure import Failure
 from penstock.cli.pipelines.common import plain_path, say_summary
 
 EPILOG = """\b
+Example:
+  penstock pipeline init DIRECTORY --queue orders
+\b
 Then:
   cd DIRECTORY
   spark-pipelines run --conf spark.sql.catalogImplementation=hive

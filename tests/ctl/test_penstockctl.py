@@ -1,0 +1,262 @@
+"""penstockctl beside what rabbitmqctl says: where it looks, what it refuses, what it costs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.client.local_node import choose_place, find_control
+from penstock.core.control import CONTROL_FILE, Control, read, written
+from penstock.ctl.main import run
+from penstock.ctl.options import FLAG, NUMBER, TEXT, parse
+from penstock.ctl.verbs import VERBS
+from tests.ctl.conftest import penstockctl
+from tests.helpers.live_broker import LiveBroker
+
+HELP = json.loads(Path(__file__).with_name("recorded_help.json").read_text())
+BUDGET_S = 0.2
+PROGRAMS = ("rabbitmqctl", "rabbitmq-diagnostics", "rabbitmq-upgrade")
+
+
+# -- usage -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_usage_is_rabbitmqs(name: str) -> None:
+    """Each verb is one of RabbitMQ's programs, and takes what it takes there."""
+    recorded = next(HELP[program][name] for program in PROGRAMS if name in HELP[program])
+    out = io.StringIO()
+    assert run(["help", name], out, out, {}) == 0
+    line = next(line for line in out.getvalue().splitlines() if line.startswith("penstockctl"))
+    if name == "list_node_auth_attempt_stats":  # its usage has two programs in it there
+        recorded = "rabbitmqctl [--node <node>] [--longnames] [--quiet] " + name + " [--by-source]"
+    assert line == re.sub(r"^rabbitmq[a-z-]*", "penstockctl", recorded)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_has_somebody_who_carries_it_out(name: str) -> None:
+    module, _, function = VERBS[name].target.partition(":")
+    found = __import__(f"penstock.ctl.{module}", fromlist=[function])
+    assert callable(getattr(found, function))
+
+
+def test_verbs_of_daily_use_that_rabbitmqctl_has_are_here() -> None:
+    missing = set(HELP["rabbitmqctl"]) - set(VERBS)
+    assert missing == set(), "rabbitmqctl has verbs that are neither carried out nor refused"
+
+
+def test_options_are_read_as_elixir_reads_them() -> None:
+    switches = {"vhost": TEXT, "timeout": NUMBER, "quiet": FLAG, "silent": FLAG}
+    line = [
+        "-p",
+        "a",
+        "list",
+        "--timeout=5",
+        "--no-quiet",
+        "x",
+        "-0.1",
+        "--silent",
+        "--",
+        "--vhost",
+    ]
+    assert parse([*line, "--", "--vhost"], switches) == (
+        ["list", "x", "-0.1", "--vhost"],
+        {"vhost": "a", "timeout": 5, "quiet": False, "silent": True},
+        [],
+    )
+    wrong = parse(["--timeout", "x", "--vhost", "--nosuch=1", "-z", "--quiet=maybe"], switches)
+    assert wrong.invalid == [
+        ("--timeout", "x"),
+        ("--vhost", ""),
+        ("--nosuch", "1"),
+        ("-z", ""),
+        ("--quiet", "maybe"),
+    ]
+
+
+# -- which node ----------------------------------------------------------------------------------
+
+
+def test_the_control_file_is_for_its_owner_alone(live: LiveBroker) -> None:
+    path = live.data_dir / CONTROL_FILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    control = find_control({"PENSTOCK_DATA_DIR": str(live.data_dir)})
+    assert control is not None
+    assert control.pid == live.pid
+    assert len(control.token) >= 32
+
+
+def test_what_is_no_control_file_is_passed_over(tmp_path: Path) -> None:
+    control = Control("http://127.0.0.1:1", "penstock@x", 1, "secret")
+    assert read(written(control)) == control
+    for text in ("", "[]", "{}", '{"url": 1, "node": "n", "pid": 2, "token": "t"}', "\0"):
+        (tmp_path / CONTROL_FILE).write_text(text)
+        assert find_control({"PENSTOCK_DATA_DIR": str(tmp_path)}) is None, text
+
+
+def test_the_token_goes_nowhere_but_to_its_own_node(live: LiveBroker) -> None:
+    environment = {"PENSTOCK_DATA_DIR": str(live.data_dir)}
+    assert choose_place(environment, None, None, None).who.token
+    for given in (("http://elsewhere:1", None, None), (None, "anna", None), (None, None, "x")):
+        assert not choose_place(environment, *given).who.token
+
+
+def ask(live: LiveBroker, authorization: str) -> int:
+    from http.client import HTTPConnection
+
+    connection = HTTPConnection("127.0.0.1", live.http_port, timeout=10)
+    connection.request("GET", "/api/users", headers={"Authorization": authorization})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_the_token_is_believed_and_no_other(live: LiveBroker) -> None:
+    control = find_control({"PENSTOCK_DATA_DIR": str(live.data_dir)})
+    assert control is not None
+    assert ask(live, f"Bearer {control.token}") == 200
+    for wrong in (control.token[:-1], control.token + "x", "", "\xff"):
+        assert (
+            ask(live, f"Bearer {wrong}".encode("utf-8", "surrogateescape").decode("latin-1")) == 401
+        )
+    assert ask(live, f"Basic {control.token}") == 401
+
+
+def test_a_user_and_an_address_do_without_the_file(live: LiveBroker, tmp_path: Path) -> None:
+    who = ("--url", live.http_url, "--user", "guest", "--password", "guest")
+    assert penstockctl(tmp_path, *who, "list_users", "-s").out == "guest\t[administrator]\n"
+    wrong = penstockctl(tmp_path, *who[:-1], "wrong", "list_users")
+    assert wrong.code == 69
+    assert "Login failed" in wrong.err
+
+
+def test_a_node_of_another_name_is_not_touched(live: LiveBroker) -> None:
+    control = find_control({"PENSTOCK_DATA_DIR": str(live.data_dir)})
+    assert control is not None
+    host = control.node.partition("@")[2]
+    for name in (control.node, f"rabbit@{host}", "rabbit@localhost"):
+        assert penstockctl(live.data_dir, "-n", name, "list_users", "-s").code == 0
+    for name in ("other@localhost", f"{control.node}.example.org"):
+        said = penstockctl(live.data_dir, "-n", name, "add_vhost", "nowhere")
+        assert said.code == 69
+        assert f"unable to perform an operation on node '{name}'" in said.err
+    assert "nowhere" not in penstockctl(live.data_dir, "list_vhosts", "-s").out
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    (tmp_path / CONTROL_FILE).write_text(written(Control("http://127.0.0.1:9", "p@h", 1, "t")))
+    said = penstockctl(tmp_path, "list_queues")
+    assert said.code == 69
+    assert "unable to perform an operation on node 'p@h'" in said.err
+    assert "refused" in said.err
+    assert penstockctl(tmp_path, "--url", "ftp://x", "list_queues").code == 64
+
+
+# -- what it does not pretend --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["stop_app", "restart_vhost", "force_gc", "exec 1", "encode a b", "erlang_version"],
+)
+def test_what_does_not_exist_here_fails_and_says_so(line: str, live: LiveBroker) -> None:
+    said = penstockctl(live.data_dir, *line.split())
+    assert said.code == 70
+    assert said.err.startswith("Error:")
+
+
+def test_only_settings_can_be_evaluated(live: LiveBroker) -> None:
+    for expression in ("1 + 1.", "rabbit:stop().", "application:set_env(rabbit, a, 1)."):
+        said = penstockctl(live.data_dir, "eval", expression)
+        assert (said.code, said.out) == (70, "")
+        assert "does not run Erlang" in said.err
+    assert "{frame_max,131072}" in penstockctl(live.data_dir, "environment").out
+
+
+def test_where_messages_rest_is_a_column(live: LiveBroker) -> None:
+    assert penstockctl(live.data_dir, "list_queues", "name", "backing_queue_status").code == 0
+
+
+def test_maintenance_sends_clients_away(live: LiveBroker) -> None:
+    import pika
+
+    client = pika.BlockingConnection(pika.URLParameters(live.url))
+    try:
+        assert penstockctl(live.data_dir, "drain").code == 0
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+            client.process_data_events(10)
+        assert "marked for maintenance" in penstockctl(live.data_dir, "cluster_status").out
+    finally:
+        assert penstockctl(live.data_dir, "revive").code == 0
+    assert "not under maintenance" in penstockctl(live.data_dir, "cluster_status").out
+
+
+def test_the_log_is_there(live: LiveBroker) -> None:
+    said = penstockctl(live.data_dir, "log_tail", "-N", "2", "-q")
+    assert said.code == 0
+    assert len(said.out.splitlines()) == 2
+    assert penstockctl(live.data_dir, "report").code == 0
+
+
+# -- as a program --------------------------------------------------------------------------------
+
+
+def program(live: LiveBroker, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from penstock.ctl.main import main; main()", *words],
+        env=live.environment() | {"PENSTOCK_DATA_DIR": str(live.data_dir)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_call_is_quick(live: LiveBroker) -> None:
+    """In processor time, the best of three: other work on the machine must not count."""
+    spent = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert program(live, "list_queues", "name").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(spent) < BUDGET_S
+
+
+def test_a_reader_who_goes_early_is_no_fault(live: LiveBroker) -> None:
+    shell = "from penstock.ctl.main import main; main()"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -c '{shell}' help | head -c 1"],
+        env=live.environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stderr == ""
+
+
+def test_stop_ends_the_process_and_takes_the_file_away(tmp_path: Path) -> None:
+    if os.environ.get("PENSTOCK_TEST_URL"):
+        pytest.skip("PENSTOCK_TEST_URL names another broker; penstockctl is for Penstock")
+    live = LiveBroker(tmp_path)
+    live.start()
+    process = live.process
+    assert process is not None
+    said = penstockctl(live.data_dir, "shutdown")
+    assert (said.code, said.err) == (0, "")
+    assert process.wait(10) == 0
+    live.process = None
+    assert not (live.data_dir / CONTROL_FILE).exists()
+    assert penstockctl(live.data_dir, "--url", live.http_url, "stop", "--idempotent").code == 0
+    assert penstockctl(live.data_dir, "--url", live.http_url, "stop").code == 69
