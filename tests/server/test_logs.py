@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,18 @@ def test_what_waits_for_the_exchange_is_bounded(logs: Logs, tmp_path: Path) -> N
     assert (len(logs.outbox.waiting), logs.outbox.dropped) == (WAITING_MAX, 3)
     line = logs.outbox.waiting[0]
     assert (line.level, line.category) == ("error", "node")
+
+
+def test_a_line_about_publishing_lines_is_not_published(logs: Logs, tmp_path: Path) -> None:
+    logs.apply(settings(tmp_path, log_exchange="true"))
+    outbox = logs.outbox
+    assert outbox is not None
+    outbox.closed_to = threading.get_ident()
+    logging.getLogger("penstock").info("by the publisher of lines")
+    elsewhere = threading.Thread(target=logging.getLogger("penstock").info, args=("elsewhere",))
+    elsewhere.start()
+    elsewhere.join()
+    assert [line.text.partition("> ")[2] for line in outbox.waiting] == ["elsewhere"]
 
 
 EVENTS: list[tuple[int, str, tuple[object, ...]]] = [

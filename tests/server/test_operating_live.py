@@ -8,8 +8,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import shlex
 import signal
 import socket
+import ssl
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -25,7 +28,9 @@ from penstock.cli.main import cli
 from penstock.client.amqp import ClientError, Connection, ConnectionClosed, Endpoint
 from penstock.client.endpoint import ConnectionLost
 from penstock.wire.amqp.properties import Properties
-from tests.helpers.live_broker import LiveBroker
+from tests.helpers.broker_process import free_port
+from tests.helpers.certificates import MISSING, Authority
+from tests.helpers.live_broker import REPOSITORY, LiveBroker
 
 CONF = """\
 default_user = ann
@@ -37,7 +42,6 @@ log.exchange = true
 connection_max = 50
 cluster_partition_handling = autoheal
 """
-WATCHDOG_S = 0.4
 
 
 class Manager:
@@ -81,7 +85,8 @@ class Operated(LiveBroker):
             environment={
                 "RABBITMQ_CONFIG_FILE": str(self.conf),
                 "NOTIFY_SOCKET": str(self.manager.path),
-                "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6)),
+                "WATCHDOG_USEC": "400000",
+                "PENSTOCK_EVENT_LOG": "false",
             },
         )
 
@@ -125,15 +130,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
 def test_the_manager_is_told(node: Operated) -> None:
     node.manager.next("READY=1")
     assert "WATCHDOG=1" in node.manager.next("WATCHDOG=1")
-    # A loop that does not turn feeds nobody.
-    os.kill(node.pid, signal.SIGSTOP)
-    try:
-        node.manager.drain()
-        with pytest.raises(TimeoutError):
-            node.manager.next("WATCHDOG=1", 2 * WATCHDOG_S)
-    finally:
-        os.kill(node.pid, signal.SIGCONT)
-    node.manager.next("WATCHDOG=1")
 
 
 def test_the_file_is_obeyed_and_said(node: Operated) -> None:
@@ -199,6 +195,39 @@ def test_the_log_exchange(node: Operated) -> None:
         channel.cancel()
 
 
+GUIDE = (REPOSITORY / "docs" / "guide" / "operate.md").read_text(encoding="utf-8")
+
+
+def test_the_guides_commands(node: Operated) -> None:
+    """As they stand, but for the addresses and the file's place."""
+    blocks = re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL)
+    text = "".join(blocks).replace("/etc/penstock/rabbitmq.conf", str(node.conf))
+    environment = {
+        "PENSTOCK_HTTP_URL": node.http_url,
+        "PENSTOCK_USER": "ann",
+        "PENSTOCK_PASSWORD": "secret",
+    }
+    said = {}
+    for line in text.splitlines():
+        if line.startswith("penstock "):
+            result = CliRunner().invoke(cli, shlex.split(line)[1:], env=environment)
+            assert result.exit_code == 0, result.output
+            said[line.split()[1]] = result.output
+        elif line.startswith("curl "):
+            words = shlex.split(line)
+            method, body, url = (
+                words[words.index("-X") + 1],
+                words[words.index("-d") + 1],
+                words[-1],
+            )
+            assert words[words.index("-u") + 1] == "ann:secret"
+            path = url.removeprefix("http://127.0.0.1:15672")
+            assert node.ask(method, path, json.loads(body))[0] == 204
+    assert set(said) == {"config", "drain", "revive"}
+    assert "connection" in node.ask("GET", "/api/penstock/log-level")[1]["categories"]
+    node.ask("PUT", "/api/penstock/log-level", {"level": "", "category": "connection"})
+
+
 def test_drain_and_revive(node: Operated) -> None:
     environment = {
         "PENSTOCK_HTTP_URL": node.http_url,
@@ -248,6 +277,32 @@ def test_reload_is_all_or_nothing(node: Operated) -> None:
     node.manager.next("READY=1")
 
 
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+def test_a_renewed_certificate_comes_in_with_a_reload(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("broker", "/CN=localhost")
+    port = free_port()
+    arguments = ("--ssl-port", str(port), "--ssl-certfile", certificate, "--ssl-keyfile", key)
+
+    def shown() -> str:
+        return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
+
+    with LiveBroker(tmp_path / "node", arguments) as broker:
+        old = shown()
+        new = Path(authority.sign("renewed", "/CN=localhost")[0]).read_text()
+        Path(certificate).write_text("torn")
+        os.kill(broker.pid, signal.SIGHUP)
+        while "settings were not reloaded" not in broker.output():
+            time.sleep(0.02)
+        assert shown() == old
+        Path(certificate).write_text(new)
+        Path(key).write_text((tmp_path / "renewed.key").read_text())
+        os.kill(broker.pid, signal.SIGHUP)
+        while "settings were reloaded" not in broker.output():
+            time.sleep(0.02)
+        assert shown() == new
+
+
 def test_only_administrators_may(node: Operated) -> None:
     request = urllib.request.Request(node.http_url + "/api/penstock/drain", b"{}", method="POST")
     with pytest.raises(HTTPError) as caught:
@@ -263,7 +318,9 @@ def read_until_closed(connection: Connection) -> None:
 
 def test_a_stop_tells_clients_and_a_second_signal_ends_it(tmp_path: Path) -> None:
     """The client does not answer the 320, so an orderly stop would wait for it."""
-    with LiveBroker(tmp_path) as broker:
+    manager = Manager(tmp_path / "notify")
+    environment = {"NOTIFY_SOCKET": str(manager.path)}
+    with LiveBroker(tmp_path, environment=environment) as broker:
         endpoint = Endpoint.parse(broker.url)
         connection = Connection(endpoint)
         channel = connection.channel()
@@ -283,13 +340,16 @@ def test_a_stop_tells_clients_and_a_second_signal_ends_it(tmp_path: Path) -> Non
         assert broker.process is not None
         assert broker.process.wait(10) == 0
         assert time.monotonic() - begun < 2.5
+        assert "EXTEND_TIMEOUT_USEC=60000000" in manager.next("STOPPING=1")
         assert "a second signal: the node ends at once" in broker.output()
+        assert "accepting AMQP connection" in broker.output()
         broker.process = None
         deaf.close()
         broker.start()
         with Connection(endpoint) as again:
             found = again.channel().queue_declare("kept", passive=True)
             assert found.number("message_count") == 1
+    manager.close()
 
 
 def test_stop_over_http(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class QueueMaker:
 
     def sample(self, queue: Queue) -> None:
         """Its messages' times are of interest, if somebody listens."""
-        if self._events.on:
+        if self._events.directory != "":
             queue.sampler = Sampler(self._sampling, self._vhost, queue.name)
 
     def end(self, queue: Queue) -> list[Consumer]:

@@ -2,7 +2,8 @@
 
     SIGTERM, SIGINT, the management API   an orderly stop: 320 to clients, what is open is finished
     a second signal, or ``stop_timeout_s``   the quick one: nobody is waited for, nothing is tidied
-    SIGHUP                                settings are read again
+    SIGHUP                                settings are read again; but when the terminal it was
+                                          started from is gone, an orderly stop
 
 Quick costs no message: whatever was confirmed is in the journal, and the next start reads it as
 after a crash.
@@ -29,6 +30,7 @@ class Ending:
         self._loop = loop
         self._timeout_s = timeout_s
         self._tidying = False
+        self._had_terminal = False
         self._flush: Callable[[], None] = lambda: None
 
     def install(self, flush: Callable[[], None]) -> None:
@@ -37,6 +39,7 @@ class Ending:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
         signal.signal(signal.SIGHUP, self._hung_up)
+        self._had_terminal = os.isatty(0)
 
     def ask(self) -> None:
         """Stop in good order; safe from any thread."""
@@ -62,6 +65,9 @@ class Ending:
         self.ask()
 
     def _hung_up(self, _number: int, _frame: object) -> None:
+        if self._had_terminal and not os.isatty(0):
+            self.ask()
+            return
         self.reload_asked = True
         self._loop.wake()
 

@@ -10,6 +10,7 @@ meanwhile, so the log can never feed itself.
 """
 
 import threading
+import time
 from typing import Final
 
 from penstock.broker.broker import Broker
@@ -35,14 +36,14 @@ class LogExchange:
         self._vhost = vhost
         self.published = 0
 
-    def look(self, now_ms: int) -> None:
-        """Publish what waits; ``now_ms`` is of the wall clock."""
+    def look(self) -> None:
+        """Publish what waits, or some of it."""
         outbox = self._logs.outbox
         if outbox is None or not outbox.waiting:
             return
         outbox.closed_to = threading.get_ident()
         try:
-            self._publish_some(outbox, now_ms)
+            self._publish_some(outbox, time.time_ns() // 1_000_000)
         finally:
             outbox.closed_to = 0
 

@@ -27,6 +27,7 @@ ROOT: Final = "penstock"
 NODE: Final = "node"
 RING_LINES: Final = 2000
 WAITING_MAX: Final = 1000
+MADE: Final = "penstock_text"
 OFF: Final = logging.CRITICAL + 10
 LEVELS: Final[Mapping[str, int]] = {
     "debug": logging.DEBUG,
@@ -68,11 +69,15 @@ class TextFormatter(logging.Formatter):
     """``2026-11-21 20:00:00.123456+00:00 [info] <connection> words``, as RabbitMQ's columns."""
 
     def format(self, record: logging.LogRecord) -> str:
+        text: str | None = record.__dict__.get(MADE)
+        if text is not None:
+            return text  # for another place the same line goes to
         at = datetime.fromtimestamp(record.created, UTC).isoformat(" ", "microseconds")
         text = f"{at} [{record.levelname.lower()}] <{category_of(record.name)}> "
         text += record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
+        record.__dict__[MADE] = text
         return text
 
 

@@ -339,7 +339,7 @@ class Node:
             now_ms = _now_ms()
             self.monitor.look(now_ms)
             self.events.look(now_ms)
-            self._lines.look(time.time_ns() // 1_000_000)
+            self._lines.look()
             self._notifier.look(now_ms)
             self._look_at_the_disk()
             if self.ending.reload_asked:
@@ -403,6 +403,7 @@ class Node:
         self.loop.close()
         self.events.stop()
         self._logs.flush()
+        self._notifier.close()
         os.close(self._lock_fd)
         return 0
 

@@ -71,6 +71,6 @@ class ReportingDesk(RangeDesk):
             raise AccessRefused(
                 f"user '{user.name}' may not read the event log: that takes the tag 'monitoring'"
             )
-        if not self.broker.events.on:
+        if not self.broker.events.directory:
             raise NotFound("this broker keeps no event log: the setting event_log is off")
         return Path(self.broker.events.directory)

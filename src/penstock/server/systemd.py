@@ -41,6 +41,11 @@ class Notifier:
             with contextlib.suppress(OSError):
                 self._socket.send("\n".join(lines).encode())
 
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     def ready(self, status: str) -> None:
         self.send("READY=1", f"STATUS={status}")
 
