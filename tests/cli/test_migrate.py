@@ -167,7 +167,7 @@ def test_there_and_back_with_a_kill_each_way(rabbit: Managed, penstock: LiveBrok
     assert firsts(arrived) == list(range(COUNT)), "lost, or out of order"
     assert len(arrived) <= COUNT + WINDOW
     seen = verified(rabbit, penstock)
-    assert re.search(r"orders.late +0 +3 +moved", seen)
+    assert re.search(r"orders.late +0 +[3-6] +moved", seen), "some may have come twice"
     assert "other" not in seen
 
     run_until_killed(penstock, rabbit, "orders")

@@ -112,6 +112,9 @@ def test_a_line_about_publishing_lines_is_not_published(logs: Logs, tmp_path: Pa
 EVENTS: list[tuple[int, str, tuple[object, ...]]] = [
     (1, "connection_opened", ("1.2.3.4:5 -> 6.7.8.9:10", "ann", "/", "AMQP 0-9-1")),
     (1, "connection_closed", ("1.2.3.4:5 -> 6.7.8.9:10", 1500)),
+    (1, "login_refused", ("c", "bob", "PLAIN", "Login was refused")),
+    (1, "channel_failed", ("c", 1, "a", "/", "queue.declare", 404, "NOT_FOUND - no queue 'q\n'")),
+    (1, "connection_failed", ("c", 0, "a", "/", None, 501, "FRAME_ERROR")),
     (1, "channel_opened", ("c", 1)),
     (1, "channel_closed", ("c", 1)),
     (1, "connection_state", ("c", "flow", "running")),
@@ -137,7 +140,21 @@ def test_a_line_for_each_change_of_state(logs: Logs, tmp_path: Path) -> None:
         ),
         "[info] <connection> closing connection (1.2.3.4:5 -> 6.7.8.9:10) after 1.5 s",
     ]
+    assert said[2:5] == [
+        (
+            "[error] <connection> Error on AMQP connection (c, state: starting): PLAIN login"
+            " refused: user 'bob' - Login was refused"
+        ),
+        (
+            "[error] <channel> Channel error on connection (c, vhost: '/', user: 'a'), channel 1:"
+            " operation queue.declare caused a channel exception not_found: no queue 'q\\n'"
+        ),
+        (
+            "[error] <connection> Error on AMQP connection (c, vhost: '/', user: 'a'), channel 0:"
+            " operation none caused a connection exception frame_error"
+        ),
+    ]
     assert len(said) == len(EVENTS) - 1
     logs.set_level("info")
     log_events(EVENTS)
-    assert len(logs.lines(100)) == len(said) + 4
+    assert len(logs.lines(100)) == len(said) + 7

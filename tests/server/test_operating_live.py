@@ -147,6 +147,29 @@ def test_lines_about_a_connection(node: Operated) -> None:
     assert "<connection>" in node.output()
 
 
+def test_lines_about_what_went_wrong(node: Operated) -> None:
+    with Connection(node.endpoint) as connection:
+        with pytest.raises(ClientError):
+            connection.channel().queue_declare("gone", passive=True)
+        line = node.line_with("Channel error on connection (127.0.0.1:")
+        assert "[error] <channel>" in line
+        assert line.endswith(
+            ", vhost: '/', user: 'ann'), channel 1: operation queue.declare caused a channel"
+            " exception not_found: no queue 'gone' in vhost '/'"
+        )
+    with pytest.raises(ClientError):
+        Connection(Endpoint("127.0.0.1", node.amqp_port, "eve", "x", "/"))
+    line = node.line_with("login refused")
+    assert "[error] <connection> Error on AMQP connection (127.0.0.1:" in line
+    assert line.endswith(", state: starting): PLAIN login refused: user 'eve' - Login was refused")
+    with pytest.raises(ClientError):
+        Connection(Endpoint("127.0.0.1", node.amqp_port, "ann", "secret", "nowhere"))
+    line = node.line_with("caused a connection exception")
+    assert line.endswith(
+        "connection.open caused a connection exception not_allowed: vhost nowhere not found"
+    )
+
+
 def test_the_level_of_a_category_can_be_changed(node: Operated) -> None:
     level = "/api/penstock/log-level"
     assert node.ask("GET", level)[1] == {"level": "info", "categories": {}}

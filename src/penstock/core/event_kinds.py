@@ -21,6 +21,13 @@ TRUTH: Final = "boolean"
 
 _QUEUE: Final = {"vhost": TEXT, "queue": TEXT}
 _CHANNEL: Final = {"connection": TEXT, "channel": WHOLE}
+_FAULT: Final = _CHANNEL | {
+    "user": TEXT,
+    "vhost": TEXT,
+    "operation": TEXT,
+    "code": WHOLE,
+    "reason": TEXT,
+}
 _STATE: Final = {"state": TEXT, "was": TEXT}
 
 KINDS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -46,9 +53,12 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         "blocked": TEXT,
     },
     "connection_opened": {"connection": TEXT, "user": TEXT, "vhost": TEXT, "protocol": TEXT},
+    "login_refused": {"connection": TEXT, "user": TEXT, "mechanism": TEXT, "reason": TEXT},
+    "connection_failed": _FAULT,
     "connection_closed": {"connection": TEXT, "lasted_ms": WHOLE},
     "connection_state": {"connection": TEXT} | _STATE,
     "channel_opened": _CHANNEL,
+    "channel_failed": _FAULT,
     "channel_closed": _CHANNEL,
     "channel_state": _CHANNEL | _STATE,
     "queue_declared": _QUEUE | {"durable": TRUTH},

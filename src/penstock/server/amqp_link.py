@@ -73,6 +73,12 @@ class Link:
         return vhost
 
     @property
+    def who(self) -> tuple[str, str]:
+        """User and virtual host; "" for what nobody has said yet."""
+        user, vhost = self.user, self._vhost
+        return "" if user is None else user.name, "" if vhost is None else vhost.name
+
+    @property
     def rights(self) -> Rights:
         rights = self._rights
         assert rights is not None

@@ -20,13 +20,14 @@ from penstock.server.amqp_handshake import (
     PROTOCOL_HEADER,
     Limits,
     check_tuning,
+    credentials_in,
     log_in,
     mechanisms,
 )
 from penstock.server.amqp_heartbeat import Heartbeat
 from penstock.server.amqp_link import CancelSink, Link, NameSource
 from penstock.server.session import Session
-from penstock.server.session_events import entered
+from penstock.server.session_events import entered, refused
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import ProtocolViolation
@@ -121,7 +122,10 @@ class AmqpOpening(Session):
             user = log_in(
                 self.broker, self.mechanism, response, self._peer_is_loopback, self._external
             )
-        except AccessRefused:
+        except AccessRefused as error:
+            said = credentials_in(self.mechanism, response)
+            name = said[0] if said is not None else self._external or ""
+            refused(self.broker.events, self, name, self.mechanism, str(error))
             self._refuse_login(understood.get("authentication_failure_close") is True)
             return
         if user is None:

@@ -34,7 +34,7 @@ from penstock.server.amqp_opening import (
     WAIT_TUNE_OK,
     AmqpOpening,
 )
-from penstock.server.session_events import left
+from penstock.server.session_events import failed, left
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.errors import NAMES, ProtocolViolation, is_hard, reply_code
 from penstock.wire.amqp.events import (
@@ -315,11 +315,17 @@ class AmqpSession(AmqpOpening):
         channel.publishing.write_confirms()
         channel.close()
         self.decoder.discard(number)
+        reason = name + " - " + str(error)
+        self._note_failure("channel_failed", number, int(method_key), int(code), reason)
         self.link.send(
-            number,
-            m.CHANNEL_CLOSE,
-            [code, name + " - " + str(error), method_key >> 16, method_key & 0xFFFF],
+            number, m.CHANNEL_CLOSE, [code, reason, method_key >> 16, method_key & 0xFFFF]
         )
+
+    def _note_failure(
+        self, kind: str, number: i64, method_key: int, code: int, reason: str
+    ) -> None:
+        who = self.link.who
+        failed(self.broker.events, kind, self, int(number), who, method_key, code, reason)
 
     def _our_fault(self, number: i64, error: Exception, method_key: i64) -> None:
         self._report("internal error on channel " + str(number) + ": " + repr(error))
@@ -371,13 +377,16 @@ class AmqpSession(AmqpOpening):
         if self.state < WAIT_OPEN:
             self._hang_up_later()
             return
+        text = violation.name
+        if violation.text != "":
+            text += " - " + violation.text
+        if violation.code != 0:
+            key = violation.method_key
+            self._note_failure("connection_failed", number, key, violation.code, text)
         self.lost(self.link.now_ms)
         if violation.code == 0:
             self._close_now()
             return
-        text = violation.name
-        if violation.text != "":
-            text += " - " + violation.text
         self._say_close(violation.code, text, violation.method_key)
 
     def _await_method_close_ok(self, event: Event) -> None:

@@ -38,7 +38,7 @@ RETRY_MS: Final = 120_000
 RETRIES: Final = 10
 _MIB: Final = 1 << 20
 
-logger = logging.getLogger("penstock")
+logger = logging.getLogger("penstock.alarm")
 
 
 class ResourceMonitor:

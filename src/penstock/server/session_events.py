@@ -1,4 +1,4 @@
-"""When connections and channels come and go, for the event log.
+"""When connections and channels come, fail and go, for the event log.
 
 In: a session on which somebody has just logged in, or that is about to be forgotten.  A session
 keeps the name it came in by, because later there is no socket to ask.
@@ -7,6 +7,7 @@ keeps the name it came in by, because later there is no socket to ask.
 from penstock.core.event_book import EventBook
 from penstock.server.connection import Connection
 from penstock.server.session import Session
+from penstock.wire.amqp.methods import METHODS
 
 
 def entered(book: EventBook, session: Session, user: str, vhost: str, protocol: str) -> None:
@@ -30,3 +31,33 @@ def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> 
     """``kind`` is channel_opened or channel_closed."""
     if session.event_name != "":
         book.note(kind, (session.event_name, number))
+
+
+def refused(book: EventBook, session: Session, user: str, mechanism: str, reason: str) -> None:
+    """Somebody wanted to log in and may not."""
+    if book.on:
+        book.note("login_refused", (_name(session), user, mechanism, reason))
+
+
+def failed(
+    book: EventBook,
+    kind: str,
+    session: Session,
+    number: int,
+    who: tuple[str, str],
+    method_key: int,
+    code: int,
+    reason: str,
+) -> None:
+    """``kind`` is channel_failed or connection_failed, ``who`` the user and the virtual host."""
+    if book.on:
+        operation = METHODS[method_key][0] if method_key in METHODS else None
+        book.note(kind, (_name(session), number, *who, operation, code, reason))
+
+
+def _name(session: Session) -> str:
+    """Before log-in it has none of its own."""
+    carrier = session.carrier
+    if session.event_name == "" and isinstance(carrier, Connection):
+        return carrier.name
+    return session.event_name

@@ -35,7 +35,7 @@ get more room for tasks that are not due.  Who we are stands in ``information``.
 HERE: Final = (UNIX, "::1", "::ffff:127.0.0.1")
 """Hosts of peers on this machine, besides those of 127.0.0.0/8."""
 
-logger = logging.getLogger("penstock")
+logger = logging.getLogger("penstock.connection")
 
 
 def new_name(prefix: str) -> str:

@@ -37,6 +37,37 @@ def _connection_state(values: Values) -> str:
     return f"connection ({name}) is {state}, was {was}"
 
 
+def _login_refused(values: Values) -> str:
+    name, user, mechanism, reason = values
+    return (
+        f"Error on AMQP connection ({name}, state: starting): {mechanism} login refused: user"
+        f" '{user}' - {reason}"
+    )
+
+
+def _connection_failed(values: Values) -> str:
+    name, channel, user, vhost, operation, _code, reason = values
+    return (
+        f"Error on AMQP connection ({name}, vhost: '{vhost}', user: '{user}'), channel {channel}:"
+        f" operation {operation or 'none'} caused a connection exception {_as_there(reason)}"
+    )
+
+
+def _channel_failed(values: Values) -> str:
+    name, channel, user, vhost, operation, _code, reason = values
+    return (
+        f"Channel error on connection ({name}, vhost: '{vhost}', user: '{user}'), channel"
+        f" {channel}: operation {operation or 'none'} caused a channel exception"
+        f" {_as_there(reason)}"
+    )
+
+
+def _as_there(reason: object) -> str:
+    """``NOT_FOUND - no queue`` as RabbitMQ's log spells it: ``not_found: no queue``."""
+    name, dash, text = str(reason).partition(" - ")
+    return f"{name.lower()}: {text}" if dash else name.lower()
+
+
 def _channel_opened(values: Values) -> str:
     name, number = values
     return f"connection ({name}): channel {number} opened"
@@ -79,6 +110,9 @@ def _paging_ended(values: Values) -> str:
 
 LINES: Final[Mapping[str, tuple[str, int, Words]]] = {
     "connection_opened": ("connection", logging.INFO, _connection_opened),
+    "login_refused": ("connection", logging.ERROR, _login_refused),
+    "connection_failed": ("connection", logging.ERROR, _connection_failed),
+    "channel_failed": ("channel", logging.ERROR, _channel_failed),
     "connection_closed": ("connection", logging.INFO, _connection_closed),
     "connection_state": ("connection", logging.DEBUG, _connection_state),
     "channel_opened": ("channel", logging.DEBUG, _channel_opened),
@@ -106,4 +140,13 @@ def log_events(events: list[Event]) -> None:
         category, level, words = line
         logger = _LOGGERS[category]
         if logger.isEnabledFor(level):
-            logger.log(level, "%s", words(values))
+            logger.log(level, "%s", on_one_line(words(values)))
+
+
+def on_one_line(text: str) -> str:
+    """Clients choose names: none of them begins a line of its own."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
