@@ -70,6 +70,36 @@ def test_a_line_is_a_setting(line: str, key: str, value: object) -> None:
     assert settings.source_of(key) == "file x.conf, line 1"
 
 
+ASKED = r"""default_vhost = a#b
+default_user = 'quoted'
+default_pass = p ass
+loopback_users.a\.b = true
+heartbeat=30
+queue_index_embed_msgs_below = 4kb
+frame_max = 128KB
+# comment
+  ## other
+heartbeat = 31
+default_user_tags.policymaker = true
+default_user_tags.administrator = false
+"""
+ANSWERED = {
+    "default_vhost": "a",
+    "default_user": "'quoted'",
+    "default_pass": "p ass",
+    "loopback_users": ("a.b",),
+    "heartbeat_s": 31,
+    "queue_index_embed_msgs_below_bytes": 4096,
+    "frame_max": 131_072,
+    "default_user_tags": ("policymaker",),
+}
+"""What RabbitMQ 3.10.8 said of its environment when it was started with that file."""
+
+
+def test_a_file_means_what_it_means_to_rabbitmq() -> None:
+    assert values(ASKED) == ANSWERED
+
+
 def test_a_listener_with_an_address_is_two_settings() -> None:
     assert values("listeners.tcp.1 = 10.0.0.1:5673") == {"bind": "10.0.0.1", "amqp_port": 5673}
     assert values("listeners.tcp.1 = ::1:5673") == {"bind": "::1", "amqp_port": 5673}

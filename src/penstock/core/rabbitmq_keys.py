@@ -106,7 +106,7 @@ def _formatter(text: str) -> str | None:
 
 
 NUMBER: Final = Kind("a whole number", _number)
-TIME_MS: Final = Kind("milliseconds, or infinity", _or_word("infinity", 3_600_000))
+TIME_MS: Final = Kind("milliseconds, or infinity, here an hour", _or_word("infinity", 3_600_000))
 MOST: Final = Kind("a whole number, or infinity", _or_word("infinity", 0))
 CHANNELS: Final = Kind("a whole number; 0: as many as possible", _none_means(65_535))
 FRAME: Final = Kind("bytes, or with KB or MB (1024); 0: as large as possible", _none_means(1 << 27))
