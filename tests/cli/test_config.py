@@ -55,6 +55,9 @@ def test_explain_knows_both_languages() -> None:
     assert "no effect here: there is no MQTT" in run("explain", "mqtt.exchange").stdout
     assert "bind, amqp_port" in run("explain", "listeners.tcp.default").stdout
     assert "may only be internal" in run("explain", "auth_backends.1").stdout
+    assert run("explain", "PENSTOCK_HTTP_PORT").stdout == ours
+    assert "node_name:" in run("explain", "RABBITMQ_NODENAME").stdout
+    assert "no effect here: nodes and tools" in run("explain", "RABBITMQ_ERLANG_COOKIE").stdout
     unknown = run("explain", "hartbeat_s")
     assert unknown.exit_code == 1
     assert "did you mean 'heartbeat_s'?" in unknown.stderr

@@ -15,11 +15,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
+from penstock.cli.migrate import Progress
 from penstock.client.amqp import Connection, Endpoint
 from penstock.client.shovel import Refused, Shovel
 from penstock.wire.amqp.properties import Properties
@@ -236,6 +239,16 @@ def test_a_full_target_loses_nothing(penstock: LiveBroker, other: LiveBroker) ->
 def step_until_empty(shovel: Shovel) -> None:
     while not shovel.is_empty():
         shovel.step()
+
+
+def test_progress_is_told_with_the_time_that_is_left() -> None:
+    shovel = cast(Any, SimpleNamespace(queues=[SimpleNamespace(total=100)], moved=0, blocked=None))
+    progress = Progress(shovel)
+    shovel.moved = 25
+    assert progress.text(progress.began_s + 5) == "25 of 100 messages, 5/s, 15 s left"
+    shovel.blocked = "low on memory"
+    text = progress.text(progress.began_s + 5)
+    assert text == "25 of 100 messages, 5/s; the target takes nothing: low on memory"
 
 
 def test_words_of_failure(penstock: LiveBroker, other: LiveBroker, tmp_path: Path) -> None:

@@ -6,13 +6,17 @@ One broker for most tests, with a rabbitmq.conf and a notify socket as systemd w
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
+import pty
 import re
 import shlex
 import signal
 import socket
 import ssl
+import subprocess
+import termios
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -373,6 +377,42 @@ def test_a_stop_tells_clients_and_a_second_signal_ends_it(tmp_path: Path) -> Non
             found = again.channel().queue_declare("kept", passive=True)
             assert found.number("message_count") == 1
     manager.close()
+
+
+def test_a_stop_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """The client never answers the 320, and is waited for."""
+    with LiveBroker(tmp_path, ("--stop-timeout-s", "1")) as broker:
+        connection = Connection(Endpoint.parse(broker.url))
+        os.kill(broker.pid, signal.SIGTERM)
+        assert broker.process is not None
+        assert broker.process.wait(10) == 0
+        assert "the stop takes longer than 1 s: the node ends at once" in broker.output()
+        broker.process = None
+        with pytest.raises(ClientError):
+            read_until_closed(connection)
+        connection.close()
+
+
+def test_a_node_whose_terminal_is_gone_stops(tmp_path: Path) -> None:
+    """It would be nobody's otherwise; without a terminal SIGHUP is about settings."""
+    broker = LiveBroker(tmp_path)
+    ours, theirs = pty.openpty()
+    with (tmp_path / "out").open("wb") as out:
+        process = subprocess.Popen(
+            broker.command(),
+            env=broker.environment(),
+            stdin=theirs,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads
+        )
+    os.close(theirs)
+    while b"ready in" not in (tmp_path / "out").read_bytes():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.close(ours)
+    assert process.wait(10) == 0
 
 
 def test_stop_over_http(tmp_path: Path) -> None:

@@ -15,10 +15,12 @@ from penstock.cli.failure import Failure
 from penstock.cli.tables import table
 from penstock.core.rabbitmq_conf import row_of
 from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
+from penstock.core.rabbitmq_variables import IGNORED as IGNORED_VARIABLES
 from penstock.core.rabbitmq_variables import SIMPLE
 from penstock.core.setting_kinds import Setting
 from penstock.core.settings import DECLARED, Settings
 
+_BY_VARIABLE: Final = SIMPLE | {one.environment_name: one.key for one in DECLARED.values()}
 SECRET: Final = frozenset({"default_pass"})
 
 
@@ -78,7 +80,11 @@ def show(file: str | None, effective: bool, output: str) -> None:
 )
 @click.argument("key")
 def explain(key: str) -> None:
-    """Say what a setting means, or a key of rabbitmq.conf."""
+    """Say what a setting means, a key of rabbitmq.conf, or a variable of either."""
+    key = _BY_VARIABLE.get(key, key)
+    if key in IGNORED_VARIABLES:
+        click.echo(f"{key} has no effect here: {IGNORED_VARIABLES[key]}.")
+        return
     if key in DECLARED:
         click.echo(_about(DECLARED[key]))
         return

@@ -165,7 +165,7 @@ class Progress:
     def __init__(self, shovel: Shovel) -> None:
         self._shovel = shovel
         self._total = sum(queue.total for queue in shovel.queues)
-        self._began_s = self._said_s = time.monotonic()
+        self.began_s = self._said_s = time.monotonic()
         self._live = sys.stderr.isatty()
 
     def look(self) -> None:
@@ -178,7 +178,7 @@ class Progress:
 
     def text(self, now_s: float) -> str:
         moved = self._shovel.moved
-        rate = moved / max(0.001, now_s - self._began_s)
+        rate = moved / max(0.001, now_s - self.began_s)
         text = f"{moved} of {self._total} messages, {rate:.0f}/s"
         if self._shovel.blocked is not None:
             return f"{text}; the target takes nothing: {self._shovel.blocked}"
