@@ -20,7 +20,10 @@ from penstock.core.rabbitmq_variables import SIMPLE
 from penstock.core.setting_kinds import Setting
 from penstock.core.settings import DECLARED, Settings
 
-_BY_VARIABLE: Final = SIMPLE | {one.environment_name: one.key for one in DECLARED.values()}
+_BY_VARIABLE: Final = {
+    **SIMPLE,
+    **{setting.environment_name: setting.key for setting in DECLARED.values()},
+}
 SECRET: Final = frozenset({"default_pass"})
 
 
