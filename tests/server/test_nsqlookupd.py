@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
@@ -170,6 +171,11 @@ def test_registered_at_another_of_ours(broker: NsqBroker) -> None:
     others = {"PENSTOCK_NSQLOOKUPD_TCP_ADDRESSES": f"127.0.0.1:{broker.lookup_tcp_port}"}
     with NsqBroker(environment=others) as second:
         _follows(second, broker.lookup_port)
+        # In maintenance nobody is sent there.
+        _operate(second, "drain")
+        eventually(lambda: producers(broker.lookup_port, "mine") == [])
+        _operate(second, "revive")
+        eventually(lambda: producers(broker.lookup_port, "mine") == [second.tcp_port])
     eventually(lambda: producers(broker.lookup_port, "mine") == [])
 
 
@@ -179,6 +185,14 @@ def test_registered_at_a_real_one(theirs: tuple[int, int]) -> None:
     with NsqBroker(environment=others) as broker:
         _follows(broker, theirs[1])
     eventually(lambda: producers(theirs[1], "mine") == [])
+
+
+def _operate(node: NsqBroker, word: str) -> None:
+    login = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
+    url = f"{node.http_url}/api/penstock/{word}"
+    request = urllib.request.Request(url, b"{}", login, method="POST")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
 
 
 def _follows(node: NsqBroker, lookup: int) -> None:

@@ -1,11 +1,12 @@
 """``Doors``: the listeners of a node, which may be shut for maintenance and opened again.
 
 Shut, new clients are refused by the system itself, as when the node were down, so that they and
-load balancers turn to another one; who is connected goes on.  Opened again they have the same
-ports, also those that the system had chosen.
+load balancers turn to another one, and nsqlookupds send nobody here; who is connected goes on.
+Opened again they have the same ports, also those that the system had chosen.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from penstock.core.settings import Settings
@@ -25,6 +26,7 @@ class Doors:
         self._tls = tls
         self._ports: dict[str, int] = {}
         self.shut = False
+        self.announce: Callable[[bool], None] | None = None  # whether clients may come
 
     def open(self) -> list[Listener]:
         """Raises OSError, and none is open then."""
@@ -40,6 +42,8 @@ class Doors:
             self.shut = True
             count = len(self._loop.connections)
             logger.warning("draining: no new clients are let in, %d are connected", count)
+            if self.announce is not None:
+                self.announce(False)
 
     def revive(self) -> None:
         """Raises OSError when somebody else has taken a port meanwhile."""
@@ -47,3 +51,5 @@ class Doors:
             self.open()
             self.shut = False
             logger.warning("clients are let in again")
+            if self.announce is not None:
+                self.announce(True)

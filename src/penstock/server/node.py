@@ -291,6 +291,7 @@ class Node:
         http_port = management.start()
         write_control(settings.data_dir, http_bind(settings), http_port, self.name, token)
         nsq.start()
+        self.doors.announce = nsq.announce
         self._settle_memory()
         self.monitor.begin(_now_ms(), int(self.engine.ram.used_bytes()))
         self.events.start(_now_ms())

@@ -236,6 +236,14 @@ class NsqServices:
         """Protocol, host and port of each, for the start screen."""
         return [(protocol, self._settings.bind, port) for protocol, port in self._listening]
 
+    def announce(self, wanted: bool) -> None:
+        """Be registered at the nsqlookupds, or at none while nobody is let in; from any thread."""
+        side = self._side
+        if side is not None:
+            addresses = self.config.lookup_addresses if wanted else []
+            following = self._peers.follow(addresses)
+            asyncio.run_coroutine_threadsafe(following, side)
+
     def stop(self) -> None:
         """Stop listening and wait for the thread; may be called twice."""
         if self._nsq.authority is not None:
