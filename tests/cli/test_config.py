@@ -70,7 +70,12 @@ def test_which_file_counts(conf: Path, tmp_path: Path) -> None:
     assert settings_from(None, theirs, {}).heartbeat_s == 30
     assert settings_from(None, theirs | {"PENSTOCK_CONFIG_FILE": str(toml)}, {}).heartbeat_s == 1
     assert settings_from(str(conf), {"PENSTOCK_CONFIG": str(toml)}, {}).heartbeat_s == 30
-    assert read_files(None, {"RABBITMQ_CONFIG_FILE": str(tmp_path / "none")}).conf == []
+    assert settings_from(str(toml), theirs, {}).warnings == (
+        f"environment: RABBITMQ_CONFIG_FILE is not read, since {toml} was named",
+    )
+    none = read_files(None, {"RABBITMQ_CONFIG_FILE": str(tmp_path / "none")})
+    assert none.conf == []
+    assert "none.conf, which does not exist" in none.warnings[0]
 
 
 def test_a_directory_of_files(tmp_path: Path) -> None:

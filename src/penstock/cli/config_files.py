@@ -29,6 +29,7 @@ class Files(NamedTuple):
     toml: str | None
     name: str
     conf: list[tuple[str, str]]
+    warnings: tuple[str, ...] = ()
 
 
 def settings_from(
@@ -37,27 +38,41 @@ def settings_from(
     """All sources merged and checked; the data directory is not chosen yet."""
     files = read_files(config, environment)
     try:
-        return load_settings(files.toml, environment, flags, files.name, files.conf)
+        settings = load_settings(files.toml, environment, flags, files.name, files.conf)
     except SettingInvalid as error:
         raise WrongSetting(str(error), REFERENCE) from error
+    settings.warnings = (*files.warnings, *settings.warnings)
+    return settings
 
 
 def read_files(config: str | None, environment: Mapping[str, str]) -> Files:
     """Raises WrongSetting for a file that cannot be read."""
     named = config or next((environment[name] for name in OURS if environment.get(name)), None)
     if named is not None:
+        passed_over = tuple(
+            f"environment: {name} is not read, since {named} was named"
+            for name in (THEIRS, THEIR_DIRECTORY)
+            if environment.get(name)
+        )
         if named.endswith(SUFFIX):
-            return Files(None, "", [(named, _read(named))])
-        return Files(_read(named), named, [])
+            return Files(None, "", [(named, _read(named))], passed_over)
+        return Files(_read(named), named, [], passed_over)
+    return _read_theirs(environment)
+
+
+def _read_theirs(environment: Mapping[str, str]) -> Files:
     conf: list[tuple[str, str]] = []
+    warnings: list[str] = []
     if environment.get(THEIRS):
         name = _with_suffix(environment[THEIRS])
         # RabbitMQ starts without its file, and images name one that need not be there.
         if os.path.exists(name):
             conf.append((name, _read(name)))
+        else:
+            warnings.append(f"environment: {THEIRS} names {name}, which does not exist")
     if environment.get(THEIR_DIRECTORY):
         conf += [(str(path), _read(str(path))) for path in _listed(environment[THEIR_DIRECTORY])]
-    return Files(None, "", conf)
+    return Files(None, "", conf, tuple(warnings))
 
 
 def _with_suffix(name: str) -> str:
