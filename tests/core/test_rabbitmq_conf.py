@@ -179,6 +179,29 @@ def test_what_has_no_effect_is_said_once_a_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        (
+            "vm_memory_high_watermark.relative = 0.5\nvm_memory_high_watermark.absolute = 1GB",
+            {"vm_memory_high_watermark": "0.5"},
+        ),
+        (
+            "disk_free_limit.absolute = 1GB\ndisk_free_limit.relative = 1.0",
+            {"disk_free_limit": "mem_relative 1.0"},
+        ),
+        ("loopback_users.bob = true\nloopback_users = none", {"loopback_users": ()}),
+        ("listeners.tcp = none\nlisteners.tcp.default = 5672", {"amqp_listener": False}),
+    ],
+)
+def test_which_of_two_counts(text: str, found: dict[str, object]) -> None:
+    """As RabbitMQ's schema has it, whichever comes first."""
+    translated = translate([("x.conf", text)])
+    assert translated.values == found
+    assert len(translated.warnings) == 1
+    assert translated.warnings[0].endswith(" counts")
+
+
 def test_the_last_line_and_the_last_file_count() -> None:
     files = [("1.conf", "heartbeat = 1\nheartbeat = 2\nlog.dir = a"), ("2.conf", "heartbeat = 3")]
     found = translate(files)

@@ -18,6 +18,14 @@ from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
 from penstock.core.setting_kinds import Value
 
 LINE: Final = re.compile(r"\s*([A-Za-z0-9_$@/.\\-]+)\s*=\s*(.*?)\s*")
+STRONGER: Final = (
+    ("vm_memory_high_watermark.relative", "vm_memory_high_watermark.absolute"),
+    ("disk_free_limit.relative", "disk_free_limit.absolute"),
+    ("loopback_users", "loopback_users."),
+    ("listeners.tcp", "listeners.tcp."),
+    ("listeners.ssl", "listeners.ssl."),
+)
+"""A key, and the one or the ones (with a dot at the end) that do not count beside it."""
 HIDDEN: Final = frozenset({"default_pass"})
 
 
@@ -77,10 +85,20 @@ class _Translation:
             for line in _lines(name, text, place):
                 last[line.key] = line
             place += len(text.splitlines())
+        self._strike(last)
         for line in sorted(last.values()):
             self._take(line)
         self._take_together(last)
         return self._found
+
+    def _strike(self, last: dict[str, Line]) -> None:
+        """Where two keys say something of the same thing, the same one counts as there."""
+        for strong, weak in STRONGER:
+            if strong not in last:
+                continue
+            wide = weak.endswith(".")
+            for key in [one for one in last if one == weak or (wide and one.startswith(weak))]:
+                self._warn(last.pop(key), f"{strong} counts")
 
     # -- what is wrong -------------------------------------------------------------------
 
@@ -135,7 +153,7 @@ class _Translation:
             self._listeners[row.split(".")[1]][name] = line
         elif line.value != "none":
             raise self._refuse(line, "none")
-        elif row == "loopback_users" and not self._names.get(row):
+        elif row == "loopback_users":
             self._set(line, row, ())
 
     def _truth(self, line: Line) -> bool:
@@ -149,7 +167,7 @@ class _Translation:
         values = self._found.values
         self._listen("tcp", "bind", "amqp_port")
         self._listen("ssl", "ssl_bind", "ssl_port")
-        if "listeners.tcp" in last and not self._listeners["tcp"]:
+        if "listeners.tcp" in last:
             self._set(last["listeners.tcp"], "amqp_listener", False)
         if not self._listeners["ssl"]:
             self._without_tls(last)
