@@ -27,6 +27,7 @@ from penstock.management.desk import (
 )
 from penstock.management.listing import BadQuery
 
+TAG: Final = "Operating"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 CATEGORIES: Final = (
     "alarm",
@@ -51,11 +52,21 @@ class OperatingApi(Desk):
 
     def routes(self) -> list[Route]:
         return [
-            Route("/api/penstock/log", {"GET": self.log}),
-            Route("/api/penstock/log-level", {"GET": self.level, "PUT": self.put_level}),
-            Route("/api/penstock/drain", {"GET": self.drained, "POST": self.drain}),
-            Route("/api/penstock/revive", {"POST": self.revive}),
-            Route("/api/penstock/stop", {"POST": self.stop}),
+            Route("/api/penstock/log", {"GET": self.log}, "The last lines of the log", TAG),
+            Route(
+                "/api/penstock/log-level",
+                {"GET": self.level, "PUT": self.put_level},
+                "Least important line that is logged, of all or of a category",
+                TAG,
+            ),
+            Route(
+                "/api/penstock/drain",
+                {"GET": self.drained, "POST": self.drain},
+                "Let no new clients in; who is still there",
+                TAG,
+            ),
+            Route("/api/penstock/revive", {"POST": self.revive}, "Let clients in again", TAG),
+            Route("/api/penstock/stop", {"POST": self.stop}, "Stop in good order", TAG),
         ]
 
     @property
