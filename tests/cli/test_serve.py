@@ -80,6 +80,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "message_timestamp": "keep",
         "event_log": "false",
         "event_log_dir": "there",
+        "rates_mode": "none",
         "log_level": "debug",
         "log_format": "json",
         "log_connection_level": "error",

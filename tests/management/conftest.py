@@ -53,6 +53,13 @@ class Served:
             "127.0.0.1", 0, self.node.loop.call, self.view, self.facts
         )
         self.port = self.management.start()
+        self.stop_sampling()
+
+    def stop_sampling(self) -> None:
+        """Calls on the data loop are the tests' own."""
+        management, sampling = self.management._loop, self.management.sampling
+        assert management is not None and sampling is not None
+        management.call_soon_threadsafe(sampling.cancel)
 
     def _turn(self) -> None:
         loop = self.node.loop

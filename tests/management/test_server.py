@@ -15,6 +15,7 @@ import pytest
 
 from penstock.broker.access import User
 from penstock.core.errors import AccessRefused
+from penstock.core.settings import load_settings
 from penstock.management import app
 from penstock.management.app import ManagementServer
 from tests.management.cases import QUEUES
@@ -209,7 +210,14 @@ def test_a_stuck_broker_makes_requests_fail_not_hang(
 ) -> None:
     monkeypatch.setattr(app, "ANSWER_TIMEOUT_S", 0.2)
     stuck = StuckLoop()
-    server = ManagementServer("127.0.0.1", 0, stuck.call, served.view, served.facts)  # type: ignore[arg-type]
+    server = ManagementServer(
+        "127.0.0.1",
+        0,
+        stuck.call,  # type: ignore[arg-type]
+        served.view,
+        served.facts,
+        settings=load_settings(None, {}, {"rates_mode": "none", "prometheus_port": "0"}),
+    )
     port = server.start()
     monkeypatch.setattr(served, "port", port)
     try:
@@ -227,7 +235,14 @@ def test_a_stuck_broker_makes_requests_fail_not_hang(
 
 def test_stop_does_not_wait_for_a_stuck_broker(served: Served) -> None:
     stuck = StuckLoop()
-    server = ManagementServer("127.0.0.1", 0, stuck.call, served.view, served.facts)  # type: ignore[arg-type]
+    server = ManagementServer(
+        "127.0.0.1",
+        0,
+        stuck.call,  # type: ignore[arg-type]
+        served.view,
+        served.facts,
+        settings=load_settings(None, {}, {"rates_mode": "none", "prometheus_port": "0"}),
+    )
     port = server.start()
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"GET /healthz/live HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -59,6 +59,8 @@ class RestingMessages(RestingQueue):
         self.index: QueueIndex | None = None
         self.lazy: bool = False
         self.fault: str = ""
+        self.disk_reads: i64 = 0  # messages
+        self.disk_writes: i64 = 0
         self.target_ram_bytes: i64 = INFINITE
         self._engine: Engine = engine
         self._entries: i64 = entries
@@ -328,7 +330,13 @@ class RestingMessages(RestingQueue):
         self._read = None
         if self._failed(job) or self.delta_count == 0 or self._read_from != self.delta_start:
             return
-        self._loaded(self._decode(job), job.upto)
+        messages = self._decode(job)
+        self._count_reads(len(messages))
+        self._loaded(messages, job.upto)
+
+    def _count_reads(self, count: i64) -> None:
+        self.disk_reads += count
+        self._engine.disk_reads += count
 
     def _decode(
         self, job: SegmentRead, count: i64 = EVERYTHING, size: i64 = EVERYTHING
@@ -358,6 +366,7 @@ class RestingMessages(RestingQueue):
         self._fill_targets = []
         if self._failed(job):
             return
+        self._count_reads(len(targets))
         for i in range(len(targets)):
             self._fill_one(targets[i], job.contents[i])
 
@@ -365,7 +374,9 @@ class RestingMessages(RestingQueue):
         self._fill_read = None
         if self._failed(job):
             return
-        for message in self._the_index().decode(job):
+        messages = self._the_index().decode(job)
+        self._count_reads(len(messages))
+        for message in messages:
             place = self.q3.first_at(message.seq_id)
             if place < len(self.q3.messages):
                 target = self.q3.messages[place]

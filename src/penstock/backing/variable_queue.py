@@ -163,7 +163,10 @@ class VariableQueue(ExpiringMessages, BackingQueue):
     def _journal_publish(self, messages: list[Message], flags: i64, next_seq_id: i64) -> None:
         self._reserve(next_seq_id)
         if flags & PERSISTENT:
-            self._journalled(self._engine.journal.publish(self.queue_id, messages))
+            written = self._engine.journal.publish(self.queue_id, messages)
+            self.disk_writes += written
+            self._engine.disk_writes += written
+            self._journalled(written)
 
     def _reserve(self, next_seq_id: i64) -> None:
         if self.durable and next_seq_id > self._reserved_seq_id - SEQ_IDS_RESERVED // 2:

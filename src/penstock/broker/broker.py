@@ -31,6 +31,7 @@ from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import LetterWriter
+from penstock.core.traffic import Churn, Fates, Latencies, TrafficBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.queue import Queue
@@ -80,6 +81,10 @@ class Broker:
         self.publish_time: PublishTime = enqueue_time
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.events = EventBook()
+        self.traffic = TrafficBook()
+        self.churn = Churn()
+        self.fates = Fates()
+        self.confirm_times = Latencies()
         self.sampling = Sampling(self.events, no_times)
         engine.events = self.events
         self.pipelines = PipelineRegistry()
@@ -235,6 +240,7 @@ class Broker:
             self.dead_letters.deaths,
             self.sampling,
         )
+        maker.fates = self.fates
         vhost = Vhost(
             name,
             segment_entries,
@@ -246,6 +252,7 @@ class Broker:
             self.sweep,
             lambda: self.scan is not None,
         )
+        vhost.churn = self.churn
         vhost.topics.latency_targets = self.latency_targets
         vhost.topics.latency_window_ms = self.latency_window_ms
         vhost.topics.publish_time = self.publish_time

@@ -16,6 +16,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.traffic import Latencies
+
 DEAD_HEAD_MIN: Final[i64] = 1024
 
 
@@ -31,9 +33,10 @@ class ConfirmLedger:
         self._refused: set[int] = set()  # numbers some queue had no room for, told already
         self._numbers: list[int] = []  # ascending; with _positions: up to N waits for P
         self._positions: list[int] = []
+        self._since_ms: list[int] = []  # when the first of them came
         self._head: i64 = 0
 
-    def published(self, count: i64, position: i64, durable_position: i64) -> None:
+    def published(self, count: i64, position: i64, durable_position: i64, now_ms: i64 = 0) -> None:
         """The next ``count`` publishes are safe once the log is durable up to ``position``.
 
         ``position`` is 0 when nothing was logged.
@@ -49,21 +52,28 @@ class ConfirmLedger:
             return
         self._numbers.append(self.last_number)
         self._positions.append(position)
+        self._since_ms.append(now_ms)
 
-    def advance(self, durable_position: i64) -> None:
-        """The log is now on disk up to here."""
+    def advance(
+        self, durable_position: i64, now_ms: i64 = 0, times: Latencies | None = None
+    ) -> None:
+        """The log is now on disk up to here; ``times``: of batches that waited for it."""
         count: i64 = len(self._numbers)
         while self._head < count and self._positions[self._head] <= durable_position:
             self.confirmable = self._numbers[self._head]
+            if times is not None:
+                times.observe(now_ms - self._since_ms[self._head])
             self._head += 1
         if self._head == count:
             self._numbers = []
             self._positions = []
+            self._since_ms = []
             self._head = 0
         elif self._head >= DEAD_HEAD_MIN and self._head * 2 > count:
             # With a publisher that never pauses the list is never empty.
             del self._numbers[: self._head]
             del self._positions[: self._head]
+            del self._since_ms[: self._head]
             self._head = 0
 
     def waiting(self) -> bool:

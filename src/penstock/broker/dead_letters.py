@@ -21,6 +21,7 @@ from penstock.broker.vhost import Vhost
 from penstock.core.headers import NOW
 from penstock.core.letters import Letter, LetterWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
+from penstock.core.traffic import Fates
 from penstock.queues.limits import Death
 from penstock.queues.queue import Queue
 
@@ -41,6 +42,7 @@ class DeadLetters:
     ) -> None:
         self.deaths: list[Death] = []
         self.published_count: i64 = 0
+        self.fates = Fates()  # of those that were buried
         self._vhosts = vhosts
         self._replies = replies
         self._writer = writer
@@ -67,6 +69,7 @@ class DeadLetters:
         vhost = self._vhosts.get(queue.vhost)
         if queue.deleted or vhost is None:
             return
+        self.fates.count(death.reason, len(death.messages))
         position: i64 = 0
         for message in death.messages:
             at = self._publish(vhost, queue, death.reason, message, now_ms)

@@ -24,6 +24,7 @@ from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.headers import NOW, HeaderReader
 from penstock.core.message import REDELIVERED, STORED, Address, Message, body_size
+from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
 from penstock.storage.engine import Engine
 
@@ -106,7 +107,9 @@ class Pouring:
         try:
             route = vhost.route(address)
         except (NotFound, AccessRefused):
-            route = Route([], False)
+            route = Route([], False, ExchangeTraffic())
+        route.traffic.taken += len(run)
+        route.traffic.passed += len(run) * len(route.queues)
         if route.topic is not None:
             count_published(route.topic, run)
         if not route.needs_headers:

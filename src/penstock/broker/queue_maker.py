@@ -9,6 +9,7 @@ from typing import final
 
 from penstock.backing.interface import BackingQueue
 from penstock.core.event_book import EventBook
+from penstock.core.traffic import Fates
 from penstock.queues.consumers import Consumer
 from penstock.queues.limits import Death
 from penstock.queues.queue import Queue
@@ -40,6 +41,7 @@ class QueueMaker:
         self._deaths = deaths
         self._sampling = sampling
         self._events: EventBook = sampling.book
+        self.fates = Fates()  # the node's
 
     def make(
         self,
@@ -80,6 +82,7 @@ class QueueMaker:
             self._deaths,
         )
         backing.set_reader(queue)
+        queue.fates = self.fates
         self.sample(queue)
         return queue
 

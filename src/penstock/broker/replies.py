@@ -45,10 +45,11 @@ class Replies:
         del self.consumers[consumer.name]
         consumer.answers = []
 
-    def publish(self, routing_keys: list[str], messages: list[Message]) -> None:
-        """Take them for whoever is behind these names; mostly it is nobody."""
+    def publish(self, routing_keys: list[str], messages: list[Message]) -> bool:
+        """Take them for whoever is behind these names; mostly it is nobody (False)."""
         if len(self.consumers) == 0:
-            return
+            return False
+        found = False
         for name in dict.fromkeys(routing_keys):
             consumer = self.consumers.get(name)
             if consumer is None:
@@ -56,6 +57,8 @@ class Replies:
             if len(consumer.answers) == 0:
                 self._answered.append(consumer)
             consumer.answers.extend(messages)
+            found = True
+        return found
 
     def count_answered(self) -> i64:
         return len(self._answered)

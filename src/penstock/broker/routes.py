@@ -7,8 +7,9 @@ from mypy_extensions import i64
 from penstock.broker.access import User
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.core.message import Message, body_size
+from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
-from penstock.routing.exchanges import Exchange
+from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 
 
 @final
@@ -17,15 +18,21 @@ class Route:
 
     ``needs_headers``  ask again for each message
     ``refuses``        some queue refuses what is too much for it
-    ``topic``          the exchange it begins at, if that counts what is published
+    ``traffic``        of the exchange it begins at
+    ``topic``          that exchange, if it is one of NSQ's
     """
 
     def __init__(
-        self, queues: list[Queue], needs_headers: bool, topic: Exchange | None = None
+        self,
+        queues: list[Queue],
+        needs_headers: bool,
+        traffic: ExchangeTraffic,
+        source: Exchange | None = None,
     ) -> None:
         self.queues = queues
         self.needs_headers = needs_headers
-        self.topic = topic
+        self.traffic = traffic
+        self.topic = source if source is not None and source.type == NSQ_TOPIC else None
         self.refuses = any_refuses(queues)
 
 

@@ -38,6 +38,7 @@ from penstock.core.errors import (
     PreconditionFailed,
 )
 from penstock.core.message import Address, Message
+from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import JUST_USED, Queue
 from penstock.queues.schedule import Schedule
@@ -94,6 +95,8 @@ class Vhost:
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT
         self.budget = Budget()
+        self.churn = Churn()  # the node's, where there is one
+        self.default_traffic = ExchangeTraffic()  # of the exchange without a name
         self.definitions = definitions
         self._engine = engine
         self._maker = maker
@@ -121,14 +124,14 @@ class Vhost:
     def _find_route(self, address: Address) -> Route:
         if address.exchange == "":
             queue = self.queues.get(address.routing_key)
-            return Route([] if queue is None else [queue], False)
+            return Route([] if queue is None else [queue], False, self.default_traffic)
         exchange = self.exchange(address.exchange)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal {self.exchange_text(exchange.name)}")
         if looks_at_headers(exchange, self.exchanges):
-            return Route([], True)
+            return Route([], True, exchange.traffic)
         queues = queues_in(route(exchange, address.routing_key, None, self.exchanges))
-        return Route(queues, False, exchange if exchange.type == NSQ_TOPIC else None)
+        return Route(queues, False, exchange.traffic, exchange)
 
     def publish(self, queues: list[Queue], messages: list[Message], now_ms: i64) -> i64:
         """Give the messages to every queue; returns the journal position that makes them safe.
@@ -374,6 +377,7 @@ class Vhost:
         now_ms: i64,
     ) -> Queue:
         """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
+        self.churn.queues_declared += 1
         existing = self.queues.get(name)
         if existing is not None:
             check_same_queue(existing, durable, owner, auto_delete, arguments)
@@ -391,6 +395,7 @@ class Vhost:
             queue_id, name, self._new_incarnation(), durable, kept, auto_delete, arguments
         )
         queue.owner = owner
+        self.churn.queues_created += 1
         self.touch(queue, now_ms)
         if kept:
             self.definitions.put_queue(
@@ -442,6 +447,7 @@ class Vhost:
     def delete_queue(self, queue: Queue) -> list[Consumer]:
         """Remove it and everything in it; returns the consumers who lost it."""
         del self.queues[queue.name]
+        self.churn.queues_deleted += 1
         if queue.name in self.queue_ids:
             del self.queue_ids[queue.name]
             self.definitions.delete_queue(self.name, queue.name)

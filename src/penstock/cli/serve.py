@@ -151,7 +151,7 @@ def _from_os(error: OSError, settings: Settings) -> Failure:
             cause,
             "stop the other listener or give --amqp-port / --ssl-port / --http-port /"
             " --unix-socket / --nsq-port / --nsq-http-port / --nsq-https-port /"
-            " --nsqlookupd-tcp-port / --nsqlookupd-http-port",
+            " --nsqlookupd-tcp-port / --nsqlookupd-http-port / --prometheus-port",
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return Failure(cause, f"--bind {settings.bind} is no address of this machine")

@@ -47,6 +47,7 @@ from penstock.core.setting_kinds import (
     Text,
     Value,
 )
+from penstock.core.statistics_settings import StatisticsSettings
 
 OTHER_VARIABLES: Final[Mapping[str, str]] = {
     "PENSTOCK_CONFIG": "configuration file, as `--config`",
@@ -67,7 +68,14 @@ _LOOKS_MISSPELT: Final = 0.75
 _IS_NEAR: Final = 0.5
 
 
-class Settings(ListenerSettings, OperatingSettings, NsqSettings, NsqHttpSettings, EventSettings):
+class Settings(
+    ListenerSettings,
+    OperatingSettings,
+    NsqSettings,
+    NsqHttpSettings,
+    EventSettings,
+    StatisticsSettings,
+):
     """One value per setting, checked; made by ``load_settings`` and never changed."""
 
     data_dir = Text(

@@ -30,6 +30,7 @@ from aiohttp import web
 from penstock import __version__
 from penstock.broker.access import User
 from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound
+from penstock.core.settings import Settings
 from penstock.management.access import (
     Operator,
     Visitor,
@@ -42,7 +43,14 @@ from penstock.management.control import NodeControl
 from penstock.management.desk import Context, Endpoint, NotThere, Route, json_response
 from penstock.management.desks import DESKS
 from penstock.management.listing import BadQuery
+from penstock.management.metrics.gathering import Gathering
+from penstock.management.metrics.pages import Pages
+from penstock.management.metrics.serving import metrics_application
 from penstock.management.node_facts import NodeFacts
+from penstock.management.statistics.asked import asked_now, read_asked
+from penstock.management.statistics.completing import Statistics
+from penstock.management.statistics.reading import Reading
+from penstock.management.statistics.sampler import Sampler
 from penstock.management.ui_files import UiFiles
 from penstock.management.view import BrokerView
 
@@ -88,15 +96,29 @@ class ManagementServer:
         segment_entries: int = 16_384,
         control: NodeControl | None = None,
         token: str = "",
+        settings: Settings | None = None,
     ) -> None:
-        """``segment_entries``: of virtual hosts that an import makes; ``token``: the operator's."""
+        """``segment_entries``: of virtual hosts that an import makes; ``token``: the operator's;
+        without ``settings`` there are no metrics on a port of their own.
+        """
         self._bind = bind
         self._port = port
         self._call_on_loop = call_on_loop
         self._view = view
         self._token = token
-        self._context = Context(view, self._on_loop, node, __version__, segment_entries, control)
+        self._statistics = node.statistics = Statistics(settings)
+        self.sampler = Sampler(
+            self._statistics, Reading(view.broker, view.watch), node, self._on_loop
+        )
+        self._context = Context(
+            view, self._on_loop, node, __version__, segment_entries, self._statistics, control
+        )
+        self._context.gathering = Gathering(
+            view, self._on_loop, node, self._statistics, self.sampler
+        )
         self._context.answer_get = self._answer_get
+        self._metrics_port = 0 if settings is None else settings.prometheus_port
+        self.metrics_address: tuple[str, int] | None = None  # once it listens
         self._desks = [desk(self._context) for desk in DESKS]
         self._web = self._application()
         self._ready = True
@@ -105,6 +127,7 @@ class ManagementServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._turn: asyncio.Lock | None = None
+        self.sampling: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------
 
@@ -141,9 +164,13 @@ class ManagementServer:
         runner = web.AppRunner(
             self._web, access_log=None, handle_signals=False, shutdown_timeout=1.0
         )
+        sampling = self.sampling = asyncio.create_task(self.sampler.run())
+        pages = metrics_application(Pages(self._context.gathering))
+        metrics = web.AppRunner(pages, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         try:
             await runner.setup()
             await web.TCPSite(runner, self._bind, self._port).start()
+            await self._serve_metrics(metrics)
             self._started.set_result(self._listening(runner.addresses[0][1]))
             await self._stopping.wait()
         except BaseException as error:
@@ -151,7 +178,20 @@ class ManagementServer:
                 raise
             self._started.set_exception(error)
         finally:
+            sampling.cancel()
+            await metrics.cleanup()
             await runner.cleanup()
+
+    async def _serve_metrics(self, runner: web.AppRunner) -> None:
+        if self._metrics_port:
+            await runner.setup()
+            await web.TCPSite(runner, self._bind, self._metrics_port).start()
+            self.metrics_address = self._bind, runner.addresses[0][1]
+
+    def metrics_listeners(self) -> list[tuple[str, str, int]]:
+        """Protocol, host and port, if there is one."""
+        address = self.metrics_address
+        return [] if address is None else [("http/prometheus", *address)]
 
     def _listening(self, port: int) -> int:
         self._context.contexts = [
@@ -171,7 +211,9 @@ class ManagementServer:
         async with self._turn, asyncio.timeout(ANSWER_TIMEOUT_S):
             future = self._call_on_loop(partial(function, *args, **kwargs))
             # Shielded: giving up here must not cancel under the data loop's hands.
-            return await asyncio.shield(asyncio.wrap_future(future))
+            found = await asyncio.shield(asyncio.wrap_future(future))
+        self._statistics.complete(found)
+        return found
 
     # -- routes --------------------------------------------------------------------------
 
@@ -225,6 +267,7 @@ class ManagementServer:
             if endpoint is None:
                 return web.Response(status=405, headers=allow)
             visitor = await who_asks(request)
+            asked_now.set(read_asked(request.query))
             response = await endpoint(request, visitor)
             if method != "GET":
                 audit(request, visitor.name, response.status)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from penstock.core.errors import NotFound
 from penstock.management.facts import ChannelFacts, ConnectionFacts
 from penstock.management.rows import Row, Rows, activity, jsonable
+from penstock.management.statistics.reading import channel_tally, octets_tally
 
 
 class ClientRows(Rows):
@@ -97,6 +98,10 @@ class ClientRows(Rows):
             "connected_at": facts.connected_at_ms,
             "recv_oct": facts.received_bytes,
             "send_oct": facts.sent_bytes,
+            "recv_cnt": facts.received_count,
+            "send_cnt": facts.sent_count,
+            "send_pend": facts.unsent_bytes,
+            "octets": octets_tally(facts.name, facts.received_bytes, facts.sent_bytes),
             "client_properties": jsonable(facts.client_properties),
         }
         given_name = facts.client_properties.get("connection_name")
@@ -129,5 +134,5 @@ class ClientRows(Rows):
             "messages_unacknowledged": channel.unacknowledged_count,
             "pending_raft_commands": 0,  # of quorum queues, which are not here
             "messages_unconfirmed": channel.unconfirmed_count,
-            "message_stats": {"publish": channel.published_count},
+            "message_stats": channel_tally(f"{facts.name} ({channel.number})", channel.traffic),
         }

@@ -24,7 +24,9 @@ from penstock.management.access import EVERYTHING, Operator, Visitor
 from penstock.management.control import NodeControl
 from penstock.management.facts import ListenerFacts
 from penstock.management.listing import BadQuery
+from penstock.management.metrics.gathering import Gathering
 from penstock.management.node_facts import NodeFacts
+from penstock.management.statistics.completing import Statistics
 from penstock.management.view import BrokerView
 
 T = TypeVar("T")
@@ -91,6 +93,7 @@ class Context:
         node: NodeFacts,
         version: str,
         segment_entries: int,
+        statistics: Statistics,
         control: NodeControl | None = None,
     ) -> None:
         """``segment_entries``: of virtual hosts that somebody makes."""
@@ -100,6 +103,8 @@ class Context:
         self.node = node
         self.version = version
         self.segment_entries = segment_entries
+        self.statistics = statistics
+        self.gathering: Gathering  # for metrics; set by the server
         self.contexts: list[dict[str, object]] = []  # set when the port is known
         self.answer_get: AnswerGet  # set by the server: what a GET would be answered
         self.routes: list[Route] = []  # of all desks

@@ -14,6 +14,7 @@ from penstock.management.limits_api import LimitsApi
 from penstock.management.live_api import LiveApi
 from penstock.management.message_actions_api import MessageActionsApi
 from penstock.management.messages_api import MessagesApi
+from penstock.management.metrics.serving import MetricsDesk
 from penstock.management.nodes_api import NodesApi
 from penstock.management.openapi import OpenApi
 from penstock.management.operating_api import OperatingApi
@@ -45,6 +46,7 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     DefinitionsApi,
     PipelinesApi,
     LiveApi,
+    MetricsDesk,
     WhatIfApi,
     ViewsApi,
     SearchApi,

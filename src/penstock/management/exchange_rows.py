@@ -15,6 +15,7 @@ from penstock.management.rows import (
     jsonable,
     properties_key,
 )
+from penstock.management.statistics.reading import exchange_tally
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Binding, Exchange
 
@@ -44,6 +45,7 @@ class ExchangeRows(Rows):
         row: Row = {"name": name, "vhost": vhost.name}
         if name == "":
             row.update(type="direct", durable=True, auto_delete=False, internal=False, arguments={})
+            row["message_stats"] = exchange_tally(vhost.name, name, vhost.default_traffic)
             return row
         exchange = vhost.exchange(name)
         row.update(
@@ -52,6 +54,7 @@ class ExchangeRows(Rows):
             auto_delete=exchange.auto_delete,
             internal=exchange.internal,
             arguments=jsonable(exchange.arguments),
+            message_stats=exchange_tally(vhost.name, name, exchange.traffic),
         )
         policy = vhost.policies.exchange_policy(name)
         if policy is not None:

@@ -3,6 +3,7 @@
 The server fills these in on the data loop (``server/watch``); ``view`` makes rows of them.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -48,6 +49,9 @@ class ConnectionFacts:
         self.sent_bytes = 0
         self.channel_count = 0
         self.flow_s = 0  # seconds in flow
+        self.received_count = 0  # times that something came in, or left
+        self.sent_count = 0
+        self.unsent_bytes = 0
         self.tls_version = ""  # of a connection with TLS
         self.tls_cipher = ""
         self.tls_subject = ""  # of the client's certificate, if it was verified
@@ -85,10 +89,18 @@ class ChannelFacts:
         self.uncommitted_ack_count = 0
         self.unacknowledged_count = 0
         self.unconfirmed_count = 0
-        self.published_count = 0
+        self.traffic: tuple[int, ...] = ()  # as ``Traffic.counts``
         self.state = ""
         self.active_at_ms = 0
         self.flow_s = 0
+
+
+class SessionTally(NamedTuple):
+    """What has gone through a connection and its channels, by their numbers."""
+
+    name: str
+    octets: tuple[int, int]
+    channels: list[tuple[int, tuple[int, ...]]]
 
 
 class ListenerFacts:
@@ -213,6 +225,10 @@ class Watch:
         raise NotImplementedError
 
     def channels(self, session: object) -> list[ChannelFacts]:
+        raise NotImplementedError
+
+    def tallies(self, sessions: Sequence[object]) -> list[SessionTally]:
+        """Of those that are still there; counts as ``Traffic.counts`` has them, as far as shown."""
         raise NotImplementedError
 
     def place_of(self, consumer: Consumer) -> tuple[object, int] | None:

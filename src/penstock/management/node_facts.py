@@ -19,6 +19,7 @@ from penstock import __version__
 from penstock.broker.alarms import UNKNOWN, Alarms
 from penstock.core.settings import Settings
 from penstock.management.rows import Row
+from penstock.management.statistics.completing import Statistics
 
 EXCHANGE_TYPES: Final = {
     "direct": "AMQP direct exchange, as per the AMQP specification",
@@ -49,6 +50,7 @@ class NodeFacts:
         self.settings = settings
         self._alarms = alarms
         self._started_at_s = time.monotonic()
+        self.statistics: Statistics | None = None  # adds what is known of the past
 
     def row(self) -> Row:
         open_files_limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -69,6 +71,8 @@ class NodeFacts:
             **self._what_it_is(),
         }
         row.update(_from_proc())
+        if self.statistics is not None:
+            self.statistics.node(row)
         return row
 
     def _what_it_is(self) -> Row:

@@ -50,17 +50,23 @@ class OverviewApi(ListDesk):
             "product_version": self._context.version,
             "node": self._view.node_name,
             "cluster_name": self._view.cluster_name(),
-            "rates_mode": "none",
             **_about(),
-            "queue_totals": {
-                "messages": ready + unacked,
-                "messages_ready": ready,
-                "messages_unacknowledged": unacked,
-            },
             "object_totals": object_totals,
-            # Tools refuse an overview without the key; nothing is counted over all channels.
-            "message_stats": {},
         }
+        statistics = self._context.statistics
+        row["rates_mode"] = statistics.mode
+        lengths = {
+            "messages": ready + unacked,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+        }
+        if visitor.may_monitor:
+            counts = await self._on_loop(self._view.cluster_counts)
+            row.update(statistics.overview(counts, lengths))
+        else:
+            tallies = await self._on_loop(self._view.vhost_tallies, vhosts)
+            row["queue_totals"] = lengths
+            row["message_stats"] = statistics.over_vhosts(tallies)
         if visitor.may_monitor:
             own = [listener_row(one, self._view.node_name) for one in self._context.own_listeners()]
             row["listeners"] = await self._on_loop(self._view.listener_rows) + own

@@ -9,6 +9,9 @@ from typing import cast
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.credit import QUEUE, Stage
 from penstock.management.rows import Row, Rows, activity, jsonable
+from penstock.management.statistics.kinds import QUEUE as QUEUE_KIND
+from penstock.management.statistics.reading import consumer_tally, queue_counts
+from penstock.management.statistics.tally import Tally
 from penstock.management.storage_view import listed_fields, shown_fields
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -33,6 +36,7 @@ class QueueRows(Rows):
         row = self._queue_row(queue) | shown_fields(queue.backing)
         row["consumer_details"] = self._consumer_rows(queue)
         row["head_message_timestamp"] = self._head_timestamp(queue)
+        row["deliveries"] = self._delivery_rows(queue)
         return row
 
     def _head_timestamp(self, queue: Queue) -> object:
@@ -90,11 +94,9 @@ class QueueRows(Rows):
             "single_active_consumer_tag": None if queue.active is None else queue.active.tag,
             "recoverable_slaves": None,  # of a queue without mirrors
             "memory": sum(int(cast(VariableQueue, part).ram_bytes()) for part in parts),
-            "message_stats": {
-                "publish": queue.published_count,
-                "deliver_get": queue.delivered_count,
-                "ack": queue.acked_count,
-            },
+            "message_stats": Tally(
+                "queue", (queue.vhost, queue.name), QUEUE_KIND.counters, queue_counts(queue)
+            ),
         }
 
     def consumer_rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
@@ -134,6 +136,26 @@ class QueueRows(Rows):
                 "arguments": jsonable(consumer.arguments),
             }
             for consumer in queue.consumers
+        ]
+
+    def _delivery_rows(self, queue: Queue) -> list[Row]:
+        """What each channel got from it, as far as its consumers are still there."""
+        by_channel: dict[str, list[int]] = {}
+        details: dict[str, Row] = {}
+        for consumer in queue.consumers:
+            row = self._channel_details(consumer)
+            name = str(row.get("name", ""))
+            counts = by_channel.setdefault(name, [0, 0, 0])
+            details[name] = row
+            counts[1 if consumer.no_ack else 0] += int(consumer.delivered_count)
+            counts[2] += int(consumer.acked_count)
+        return [
+            {
+                "channel_details": details[name],
+                "stats": consumer_tally((queue.vhost, queue.name, name), counts),
+            }
+            for name, counts in by_channel.items()
+            if any(counts)
         ]
 
     def _channel_details(self, consumer: Consumer) -> Row:

@@ -57,6 +57,9 @@ def _listener_line(protocol: str, host: str, port: int) -> str:
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         name = "NSQ" if program == "nsq" else program
         return f"  {name:<11} {scheme}://{place}/" if scheme else f"  {name:<11} {place}"
+    if protocol == "http/prometheus":
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"  metrics     http://{place}/metrics"
     return f"  AMQP        {_amqp_url(protocol, host, port)}"
 
 

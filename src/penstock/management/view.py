@@ -20,6 +20,9 @@ from penstock.management.exchange_rows import ExchangeRows
 from penstock.management.facts import ListenerFacts
 from penstock.management.queue_rows import QueueRows
 from penstock.management.rows import Row
+from penstock.management.statistics.kinds import CLUSTER
+from penstock.management.statistics.reading import cluster_counts, vhost_tally
+from penstock.management.statistics.tally import Tally
 from penstock.management.storage_view import files_row, storage_row
 
 
@@ -44,6 +47,13 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows):
     def listeners(self) -> list[ListenerFacts]:
         """All but this API's own."""
         return self._watch.listeners()
+
+    def cluster_counts(self) -> dict[str, int]:
+        """What the node has counted, by the names of the overview."""
+        return dict(zip(CLUSTER.counters, cluster_counts(self._broker), strict=True))
+
+    def vhost_tallies(self, names: Sequence[str]) -> list[Tally]:
+        return [vhost_tally(self._broker, name) for name in names]
 
     def listener_rows(self) -> list[Row]:
         return [listener_row(listener, self.node_name) for listener in self._watch.listeners()]
@@ -96,6 +106,7 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows):
             "cluster_state": {self.node_name: "running"},
             "tracing": vhost.tracing,
             "default_queue_type": "undefined",
+            "message_stats": vhost_tally(self._broker, name),
         }
 
 

@@ -84,6 +84,8 @@ class Consumer:
         self.arguments = arguments
         self.priority: i64 = priority
         self.outstanding: i64 = 0
+        self.delivered_count: i64 = 0
+        self.acked_count: i64 = 0
         self.timeout_ms: i64 = 0  # its own for unsettled deliveries; 0 = the queue's
         self.queue: object = None  # set by the queue it joins: settling goes there
         self.cancelled: bool = False

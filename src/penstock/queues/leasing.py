@@ -50,9 +50,6 @@ class LeasedMessages(LimitedMessages):
         )
         self.deleted: bool = False
         self.unacked_count: i64 = 0
-        self.delivered_count: i64 = 0
-        self.requeued_count: i64 = 0  # given back before their time
-        self.timed_out_count: i64 = 0
 
     def wake(self) -> None:
         """Something may be deliverable: ask for a turn."""
@@ -109,6 +106,7 @@ class LeasedMessages(LimitedMessages):
             if self.deleted:
                 return
             messages = self._living(messages)
+            self._returned += len(messages)
             self.backing.requeue(messages)
             if self._counts_bodies():
                 self._count_bodies(messages, 1)
@@ -120,6 +118,7 @@ class LeasedMessages(LimitedMessages):
         if self.deleted:
             return
         messages = self._living(messages)
+        self.again_count += len(messages)  # they will be, when it is their turn
         backing = cast(VariableQueue, self.backing)
         if messages and delay_ms > 0:
             backing.delay(messages, now_ms + delay_ms)
@@ -191,6 +190,7 @@ class LeasedMessages(LimitedMessages):
         backing = cast(VariableQueue, self.backing)
         count = backing.purge() + backing.drop_delayed()
         self._body_bytes = 0
+        self._returned = 0
         leases = self.leases
         if leases is not None:
             messages: list[Message] = []

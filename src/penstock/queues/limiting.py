@@ -27,21 +27,25 @@ from penstock.core.message import (
     attempts_of,
     body_size,
 )
+from penstock.core.traffic import Fates
+from penstock.queues.counting import CountedMessages
 from penstock.queues.limits import NO_LIMITS, Death, QueueLimits
 
 DROPPED_AT_ONCE: Final[i64] = 1024
 DROPPED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
 
 
-class LimitedMessages:
+class LimitedMessages(CountedMessages):
     """The backing of a queue, with its limits around it."""
 
     def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
+        super().__init__()
         self.backing: BackingQueue = backing
         self.limits: QueueLimits = NO_LIMITS
         self.counts_attempts: bool = False  # when messages are handed out, not when they return
         self.expired_count: i64 = 0
         self.dropped_count: i64 = 0
+        self.fates = Fates()  # the node's, where there is one
         self._deaths: list[Death] = deaths
         self._body_bytes: i64 = 0  # of ready messages, if bytes are limited
         self._expired_away: bool = False  # the head is over its time, and on its way from disk
@@ -58,6 +62,7 @@ class LimitedMessages:
         if self.limits.buries:
             self._deaths.append(Death(self, reason, messages, False))
         else:
+            self.fates.count(reason, len(messages))
             self.backing.ack(messages)
 
     def whole(self, message: Message) -> Message | None:
@@ -121,6 +126,8 @@ class LimitedMessages:
         self.dropped_count += len(messages)
         if self.limits.buries and self.limits.buries_refused:
             self._deaths.append(Death(self, MAXLEN, messages, True))
+        else:
+            self.fates.count(MAXLEN, len(messages))
 
     def _drop_over_limit(self, spare: i64) -> None:
         """The oldest go, as many as are too many; what is on its way from disk goes later."""
@@ -171,6 +178,19 @@ class LimitedMessages:
         """Somebody has rejected what was taken."""
         self._die(taken, REJECTED)
 
+    # -- readers of ranges are done with some -----------------------------------------------
+
+    def drop_below(self, seq_id: int) -> int:
+        return self._dropped(self.backing.drop_below(seq_id))
+
+    def drop_some(self, seq_ids: list[int]) -> int:
+        return self._dropped(self.backing.drop_some(seq_ids))
+
+    def _dropped(self, count: i64) -> int:
+        self._body_bytes = min(self._body_bytes, self.backing.ready_bytes())
+        self.acked_count += count
+        return int(count)
+
     # -- time ------------------------------------------------------------------------------
 
     def expire(self, now_ms: i64) -> None:
@@ -185,7 +205,9 @@ class LimitedMessages:
     def _expire_head(self, now_ms: i64) -> None:
         self._expired_away = False
         if not self.limits.buries and not self._counts_bodies():
-            self.expired_count += self.backing.expire(now_ms)
+            count = self.backing.expire(now_ms)
+            self.expired_count += count
+            self.fates.expired += count
             return
         while True:
             late = self.backing.fetch_expired(now_ms, DROPPED_AT_ONCE)

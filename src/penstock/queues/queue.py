@@ -58,6 +58,7 @@ class Delivery:
     def __init__(self, consumer: Consumer, messages: list[Message]) -> None:
         self.consumer = consumer
         self.messages = messages
+        self.again_count: i64 = 0  # of these, not for the first time
 
 
 @final
@@ -105,11 +106,6 @@ class Queue(LeasedMessages):
         self._rings: list[Ring] = []  # highest priority first
         self.range_lease: i64 = 0  # the newest fencing token; the broker seeds it at boot
         self._range_leased: bool = False
-        # counters since the queue was opened, for people who watch
-        self.active_at_ms: i64 = 0  # when it last took or gave messages
-        self.published_count: i64 = 0
-        self.acked_count: i64 = 0
-        self.redelivered_count: i64 = 0
 
     @property
     def exclusive(self) -> bool:
@@ -166,6 +162,9 @@ class Queue(LeasedMessages):
             deliveries = self._deliver(now_ms)
             if deliveries:
                 self.active_at_ms = now_ms
+                if self._returned > 0:
+                    for delivery in deliveries:
+                        delivery.again_count = self._count_again(delivery.messages)
                 if self.counts_attempts:
                     for delivery in deliveries:
                         if not delivery.consumer.no_ack:
@@ -255,7 +254,7 @@ class Queue(LeasedMessages):
             hand = dealing.hands[i]
             if len(hand) > 0:
                 consumer = dealing.takers[i]
-                self.delivered_count += len(hand)
+                self._count_out(consumer, len(hand))
                 if consumer.no_ack:
                     self._let_go(hand)
                 deliveries.append(Delivery(consumer, hand))
@@ -263,7 +262,7 @@ class Queue(LeasedMessages):
 
     def _hand_out(self, consumer: Consumer, messages: list[Message]) -> None:
         count: i64 = len(messages)
-        self.delivered_count += count
+        self._count_out(consumer, count)
         if consumer.no_ack:
             self._let_go(messages)
         else:
@@ -299,10 +298,14 @@ class Queue(LeasedMessages):
             check_going(self.backing, self.name, self.vhost)
             raise HeadAway
         if len(messages) == 0:
+            self.empty_count += 1
             return None
         if self._counts_bodies():
             self._count_bodies(messages, -1)
         self._hand_out(account, messages)
+        self._count_get(account)
+        if self._returned > 0:
+            self._count_again(messages)
         if self.sampler is not None and self.delivered_count >= self.sampler.due:
             self._sample(account, messages)
         if self.counts_attempts and not account.no_ack:
@@ -315,6 +318,7 @@ class Queue(LeasedMessages):
         consumer.release(count)
         self.unacked_count -= count
         self.acked_count += count
+        consumer.acked_count += count
         self._sampled(messages, ACKED)
         if not self.deleted:
             self.backing.ack(messages)
@@ -346,6 +350,7 @@ class Queue(LeasedMessages):
         if not self.deleted:
             if self.limits.delivery_limit >= 0:
                 messages = self._live_on(messages)
+            self._returned += len(messages)
             self.backing.requeue(messages)
             if self._counts_bodies():
                 self._count_bodies(messages, 1)
@@ -354,7 +359,7 @@ class Queue(LeasedMessages):
             self.wake()
 
     def purge(self) -> i64:
-        self._body_bytes = 0
+        self._body_bytes = self._returned = 0
         return self.backing.purge()
 
     def end(self) -> list[Consumer]:
@@ -464,17 +469,6 @@ class Queue(LeasedMessages):
             self._range_leased = False
             self.last_used_ms = JUST_USED
             self.wake()
-
-    def drop_below(self, seq_id: int) -> int:
-        return self._dropped(self.backing.drop_below(seq_id))
-
-    def drop_some(self, seq_ids: list[int]) -> int:
-        return self._dropped(self.backing.drop_some(seq_ids))
-
-    def _dropped(self, count: i64) -> int:
-        self._body_bytes = min(self._body_bytes, self.backing.ready_bytes())
-        self.acked_count += count
-        return int(count)
 
     # -- invariants ----------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.headers import DELAY_HEADER, delay_in
+from penstock.core.traffic import ExchangeTraffic
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
 from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher
@@ -133,6 +134,7 @@ class Exchange:
         self.room: object = None
         self.published_count: i64 = 0  # by publishers that named it
         self.published_bytes: i64 = 0
+        self.traffic = ExchangeTraffic()
         self.needs_headers: bool = self.delays or self.matcher.needs_headers
         # By identity of the destination, then by (routing key, arguments).
         self.bound: dict[int, dict[tuple[str, str], Binding]] = {}

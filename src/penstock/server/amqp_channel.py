@@ -24,6 +24,8 @@ from penstock.core.errors import (
     NotImplementedYet,
     PreconditionFailed,
 )
+from penstock.core.message import REDELIVERED
+from penstock.core.traffic import Traffic
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.queue import Delivery, Queue
 from penstock.queues.refusals import check_head
@@ -67,7 +69,10 @@ class AmqpChannel(Subscriber):
         self.replies = ReplyChannel(link, number, self.ledger)
         self.deadlines = Deadlines(self.ledger)
         self.intake = Intake(link, self)
-        self.publishing = Publishing(link, number, self.intake, self.replies, self.deadlines)
+        self.traffic = Traffic(link.traffic)
+        self.publishing = Publishing(
+            link, number, self.intake, self.replies, self.deadlines, self.traffic
+        )
         self.transaction: Transaction | None = None
         self._tag_bytes: dict[str, bytes] = {}
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
@@ -83,6 +88,7 @@ class AmqpChannel(Subscriber):
         self.active_at_ms = link.now_ms
         consumer = delivery.consumer
         messages = delivery.messages
+        self.traffic.deliver(len(messages), delivery.again_count, consumer.no_ack)
         if consumer.no_ack:
             first_tag = self.ledger.skip(len(messages))
         else:
@@ -140,6 +146,7 @@ class AmqpChannel(Subscriber):
     def _settle(self, settlements: list[Settlement]) -> None:
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
+            self.traffic.ack(len(settlement.messages))
             cast(Queue, consumer.queue).settle(consumer, settlement.messages)
         self._room_again()
 
@@ -366,8 +373,10 @@ class AmqpChannel(Subscriber):
         message = queue.get(account)
         link.broker.expire_messages(queue, link.now_ms)  # a new head may have a time to die
         if message is None:
+            self.traffic.get(0, 0, no_ack)
             self._reply(method, m.BASIC_GET_EMPTY, [""])
             return
+        self.traffic.get(1, 1 if message.flags & REDELIVERED else 0, no_ack)
         self.deadlines.stamp(link.now_ms)
         tag = self.ledger.skip(1) if no_ack else self.ledger.add(account, [message])
         if link.vhost.tracing:

@@ -19,6 +19,7 @@ from penstock.broker.routes import Route
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError
 from penstock.core.message import Address
+from penstock.core.traffic import AMQP, Traffic
 from penstock.queues.consumers import Consumer, Outlet
 from penstock.queues.queue import HeadAway, Queue
 from penstock.server.session import Session
@@ -58,6 +59,7 @@ class Link:
         self.frame_max: i64 = decoder.frame_max
         self.now_ms: i64 = 0
         self._share: i64 = TOPOLOGY_SHARE
+        self.traffic = Traffic(None)  # of its virtual host, once that is known
         self.user: User | None = None
         self._vhost: Vhost | None = None
         self._rights: Rights | None = None
@@ -103,6 +105,8 @@ class Link:
         assert user is not None
         self._vhost = vhost
         self._rights = Rights(user, vhost.name)
+        self.traffic = self.broker.traffic.of(vhost.name, AMQP)
+        self.broker.churn.connections_opened += 1
         self.broker.connection_count += 1
         vhost.connection_count += 1
         user.connection_count += 1
@@ -114,6 +118,7 @@ class Link:
         user = self.user
         if user is None or self._vhost is None:
             return
+        self.broker.churn.connections_closed += 1
         self.broker.connection_count -= 1
         self.vhost.connection_count -= 1
         user.connection_count -= 1
@@ -142,6 +147,11 @@ class Link:
                 f" allowed user limit of ({int(user.max_channels)})",
             )
         user.channel_count += more
+        churn = self.broker.churn
+        if more > 0:
+            churn.channels_opened += more
+        else:
+            churn.channels_closed -= more
 
     def tell_blocked(self, reason: str) -> None:
         """The client is held for that reason; "" = not any more.

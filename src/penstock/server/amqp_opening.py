@@ -74,8 +74,6 @@ class AmqpOpening(Session):
         self.heartbeat = Heartbeat(now_ms)
         self.connected_at_ms: i64 = now_ms
         self.active_at_ms: i64 = now_ms  # heartbeats are no activity
-        self.received_bytes: i64 = 0
-        self.sent_bytes: i64 = 0
         self._server_properties = server_properties
         self._report = report
         self._peer_is_loopback = peer_is_loopback

@@ -25,6 +25,7 @@ from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed
 from penstock.core.headers import NOW
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
+from penstock.core.traffic import Traffic
 from penstock.queues.queue import Queue
 from penstock.server.amqp_copies import check_copies, copy_keys, without_its_bcc
 from penstock.server.amqp_deadlines import EXTEND_KEY, Deadlines
@@ -54,15 +55,16 @@ class Publishing:
         intake: Intake,
         replies: ReplyChannel,
         deadlines: Deadlines,
+        traffic: Traffic,
     ) -> None:
         self.link = link
         self.number: i64 = number
         self.intake = intake
         self.replies = replies
         self.deadlines = deadlines
+        self.traffic = traffic
         self.confirms: ConfirmLedger | None = None
         self.transactional: bool = False
-        self.published_count: i64 = 0
         self._held: list[PublishRun] = []  # until the commit
         self._held_bytes: i64 = 0
         self._refused: set[int] = set()  # places in the run that is being published
@@ -89,7 +91,7 @@ class Publishing:
         """Route and enqueue; True when confirms may now be written."""
         link = self.link
         count: i64 = len(run.messages)
-        self.published_count += count
+        self.traffic.publish(count, self.confirms is not None and not self.transactional)
         link.session.has_published = True
         route = link.route(run.address)
         budget = link.vhost.budget
@@ -113,7 +115,8 @@ class Publishing:
         if len(self._refused) > 0:
             self._confirm_some(count, position)
         elif confirms is not None:
-            confirms.published(count, position, link.broker.engine.journal.durable_position)
+            durable_position = link.broker.engine.journal.durable_position
+            confirms.published(count, position, durable_position, link.now_ms)
         return confirms is not None
 
     def _enqueue(self, route: Route, run: PublishRun, marks: i64) -> i64:
@@ -123,6 +126,7 @@ class Publishing:
         """
         link = self.link
         messages = run.messages
+        route.traffic.taken += len(messages)
         if route.needs_headers or marks & COPIES:
             return self._publish_singly(route, run.address, messages)
         if link.vhost.tracing:
@@ -130,6 +134,7 @@ class Publishing:
         if len(route.queues) == 0:
             self._unrouted(run.address, messages)
             return 0
+        self._routed(route, len(messages) * len(route.queues))
         store = link.broker.engine.store
         stored = store.pending_bytes()
         position: i64 = 0
@@ -158,7 +163,7 @@ class Publishing:
         durable_position = link.broker.engine.journal.durable_position
         for place in range(count):
             if place not in refused:
-                confirms.published(1, position, durable_position)
+                confirms.published(1, position, durable_position, link.now_ms)
                 continue
             alone = confirms.unconfirmed_count() == 0  # else "up to" would say no to others
             confirms.refuse()
@@ -166,14 +171,22 @@ class Publishing:
 
     def _unrouted(self, address: Address, messages: list[Message]) -> None:
         """No queue takes it; somebody who waits for an answer may, and counts for nothing."""
+        answered = False
         if address.exchange == "":
-            self.link.broker.replies.publish([address.routing_key], messages)
+            answered = self.link.broker.replies.publish([address.routing_key], messages)
             if address.routing_key == EXTEND_KEY:
                 for message in messages:
                     self.deadlines.extend(body_of(message.content), self.link.now_ms)
                 return
         if address.mandatory:
             self._return(messages)
+        elif not answered:
+            self.traffic.unroutable(len(messages), False)
+
+    def _routed(self, route: Route, count: i64) -> None:
+        """So many messages times queues."""
+        route.traffic.passed += count
+        self.traffic.route(count)
 
     def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> i64:
         """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
@@ -193,12 +206,14 @@ class Publishing:
                 message = without_its_bcc(message)
             if link.vhost.tracing:
                 trace_publishes(link, self.number, address, copies, [message], queues)
-            if len(queues) == 0 or copies:
-                self._answer(address, copies, message)
+            answered = (len(queues) == 0 or copies) and self._answer(address, copies, message)
             if len(queues) == 0:
                 if address.mandatory:
                     self._return([message])
+                elif not answered:
+                    self.traffic.unroutable(1, False)
                 continue
+            self._routed(route, len(queues))
             stored = store.pending_bytes()
             at: i64 = 0
             if any_refuses(queues):
@@ -213,11 +228,12 @@ class Publishing:
             position = at if at > 0 else position
         return position
 
-    def _answer(self, address: Address, copies: list[str], message: Message) -> None:
+    def _answer(self, address: Address, copies: list[str], message: Message) -> bool:
         """Whoever waits for it, besides the queues, which may let go of the content at once."""
         if address.exchange == "":
             keys = [address.routing_key, *copies]
-            self.link.broker.replies.publish(keys, [message.copy_for_queue()])
+            return self.link.broker.replies.publish(keys, [message.copy_for_queue()])
+        return False
 
     def _queues_for(
         self, address: Address, facts: dict[str, object], copies: list[str]
@@ -230,6 +246,7 @@ class Publishing:
 
     def _return(self, messages: list[Message]) -> None:
         link = self.link
+        self.traffic.unroutable(len(messages), True)
         for message in messages:
             write_return(link.out, self.number, NO_ROUTE, _NO_ROUTE_TEXT, message, link.frame_max)
 
@@ -243,6 +260,7 @@ class Publishing:
             for _ in range(count):
                 self.link.send(self.number, m.TX_COMMIT_OK, [])
         elif count > 0:
+            self.traffic.confirm(count)
             write_ack(self.link.out, self.number, confirms.acked, count > 1)
 
     # -- transactions --------------------------------------------------------------------
@@ -289,7 +307,8 @@ class Publishing:
     def committed(self, position: i64) -> None:
         """The commit is safe, and answered, when the log is durable up to ``position``."""
         durable_position = self.link.broker.engine.journal.durable_position
-        cast(ConfirmLedger, self.confirms).published(1, position, durable_position)
+        confirms = cast(ConfirmLedger, self.confirms)
+        confirms.published(1, position, durable_position, self.link.now_ms)
 
 
 def _marks_in(messages: list[Message]) -> i64:

@@ -100,6 +100,8 @@ class AmqpSession(AmqpOpening):
         self.heartbeat.heard()
         self.link.begin(now_ms)
         self.received_bytes += len(data)
+        self.received_count += 1
+        self.link.traffic.received_bytes += len(data)
         if len(data) > len(HEARTBEAT_FRAME):
             self.active_at_ms = now_ms
         if self.state == WAIT_HEADER:
@@ -442,10 +444,11 @@ class AmqpSession(AmqpOpening):
 
     def confirm(self, durable_position: i64) -> None:
         self.awaiting_disk = False
+        times = self.broker.confirm_times
         for channel in self.channels.values():
             confirms = channel.publishing.confirms
             if confirms is not None and confirms.waiting():
-                confirms.advance(durable_position)
+                confirms.advance(durable_position, self.broker.events.now_ms, times)
                 channel.publishing.write_confirms()
                 if confirms.waiting():
                     self.awaiting_disk = True
@@ -456,6 +459,8 @@ class AmqpSession(AmqpOpening):
 
     def sent(self, count: i64, now_ms: i64) -> None:
         self.sent_bytes += count
+        self.sent_count += 1
+        self.link.traffic.sent_bytes += count
         self.heartbeat.spoke()
         if self.clogged:
             self.heartbeat.heard()

@@ -55,6 +55,7 @@ class Connection:
         "fd",
         "first",
         "gone",
+        "known_name",
         "mask",
         "opened_at_ms",
         "own",
@@ -77,6 +78,7 @@ class Connection:
         self.own: tuple[str, int] | None = None  # our address, where a proxy says another
         self.opened_at_ms = now_ms
         self.session: Session | None = None
+        self.known_name = ""  # once it has a session: to ask again costs a system call
         self.first = b""
         self.unsent: memoryview = memoryview(b"")
         self.mask = select.EPOLLIN
@@ -111,6 +113,14 @@ class Connection:
     @property
     def name(self) -> str:
         """As RabbitMQ names connections."""
+        if self.known_name:
+            return self.known_name
+        name = self._make_name()
+        if self.session is not None:
+            self.known_name = name
+        return name
+
+    def _make_name(self) -> str:
         peer_host, peer_port = self.peer
         host, port = self.own_address()
         if peer_host == UNIX:

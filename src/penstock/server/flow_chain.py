@@ -54,7 +54,7 @@ def _publishers(loop: Loop) -> Iterator[PublishCredit]:
         session = connection.session
         if isinstance(session, AmqpSession):
             for channel in session.channels.values():
-                if channel.publishing.published_count > 0:
+                if channel.traffic.published > 0:
                     yield channel.intake
         elif isinstance(session, NsqSession) and session.has_published:
             yield session.publishing

@@ -287,6 +287,7 @@ class Node:
             settings.queue_index_segment_entries,
             Control(self.loop, self.doors, self.ending, self._logs),
             token,
+            settings,
         )
         http_port = management.start()
         write_control(settings.data_dir, http_bind(settings), http_port, self.name, token)
@@ -305,6 +306,7 @@ class Node:
                 listeners=[
                     *((one.protocol, one.host, one.port) for one in listeners),
                     *nsq.listeners(),
+                    *management.metrics_listeners(),
                 ],
                 http_port=http_port,
                 recovery=self.recovery,

@@ -22,6 +22,7 @@ from penstock.broker.topics import Channel, Topic
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError, NotInFlight
 from penstock.core.message import Message
+from penstock.core.traffic import Traffic
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.leases import Leases
 from penstock.queues.queue import Delivery, Queue
@@ -41,6 +42,7 @@ class NsqConsuming(Subscriber):
 
     def __init__(self, session: Session, shared: NsqShared, identity: Identity) -> None:
         super().__init__(session, 1)
+        self.traffic = Traffic(None)  # of its virtual host, once that is known
         self.channel: Channel | None = None
         self.consumer: Consumer | None = None
         self.ready_count: i64 = 0
@@ -128,6 +130,7 @@ class NsqConsuming(Subscriber):
             key = leases.grant(owner, message, id_of(message), now_ms, timeout_ms)
             write_message(out, message, key)
         self.message_count += len(messages)
+        self.traffic.deliver(len(messages), 0, False)
 
     def _sample(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> list[Message]:
         """Those it gets; the rest is done."""
@@ -182,6 +185,7 @@ class NsqConsuming(Subscriber):
             assert consumer is not None
             self._queue().settle(consumer, messages)
             self.finish_count += len(messages)
+            self.traffic.ack(len(messages))
         if wrong is not None:
             raise wrong
         return failed

@@ -21,6 +21,7 @@ from penstock.broker.rights import Rights
 from penstock.broker.topics import is_name
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError
+from penstock.core.traffic import NSQ, Traffic
 from penstock.server.nsq_consuming import NsqConsuming
 from penstock.server.nsq_publishing import NsqPublishing
 from penstock.server.nsq_rights import Identified, Inquiry
@@ -52,6 +53,7 @@ class NsqOpening(Session):
         self.peer = peer
         self.state: i64 = INIT
         self.identity = Identity(shared.identify_limits, peer[0])
+        self.traffic = Traffic(None)  # of its virtual host, once that is known
         self.publishing = NsqPublishing(self, shared)
         self.consuming = NsqConsuming(self, shared, self.identity)
         self.connected_at_ms: i64 = now_ms
@@ -145,6 +147,9 @@ class NsqOpening(Session):
         self._user = user
         self._vhost = vhost
         self._rights = Rights(user, vhost.name)
+        self.traffic = Traffic(broker.traffic.of(vhost.name, NSQ))
+        self.publishing.traffic = self.consuming.traffic = self.traffic
+        broker.churn.connections_opened += 1
         broker.connection_count += 1
         vhost.connection_count += 1
         user.connection_count += 1

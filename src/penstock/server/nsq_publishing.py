@@ -22,6 +22,7 @@ from penstock.broker.topics import Topic
 from penstock.broker.vhost import Vhost
 from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError
+from penstock.core.traffic import Traffic
 from penstock.server.nsq_shared import NsqShared
 from penstock.server.publish_credit import PublishCredit
 from penstock.server.session import Session
@@ -53,6 +54,7 @@ class NsqPublishing(PublishCredit):
 
     def __init__(self, session: Session, shared: NsqShared) -> None:
         super().__init__(session, shared.broker.flow, session)
+        self.traffic = Traffic(None)  # of its virtual host, once that is known
         self.counts: dict[str, int] = {}  # messages by topic, for people who watch
         self._shared = shared
         self._broker = shared.broker
@@ -147,6 +149,8 @@ class NsqPublishing(PublishCredit):
         budget.allowance -= count
         if budget.allowance <= 0:
             self._broker.budgets.spent(vhost)
+        self.traffic.publish(count, True)
+        self.traffic.confirm(count)
         self.counts[run.topic] = self.counts.get(run.topic, 0) + int(count)
         return 0 if topic.is_fast(self._shared.fast) else position
 
@@ -155,6 +159,11 @@ class NsqPublishing(PublishCredit):
         flow = broker.flow
         store = broker.engine.store
         queues = vhost.topics.route(topic)
+        copies: i64 = len(run.messages) * len(queues)
+        exchange_traffic = topic.exchange.traffic
+        exchange_traffic.taken += len(run.messages)
+        exchange_traffic.passed += copies
+        self.traffic.route(copies)
         stored = store.pending_bytes()
         since = perf_counter_ns() if flow.measuring else 0
         position: i64 = 0

@@ -56,6 +56,9 @@ class NsqSession(NsqOpening):
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         self._silent_ms = 0
+        self.received_bytes += len(data)
+        self.received_count += 1
+        self.traffic.receive(len(data))
         if self._magic_due:
             self._magic_due = False
             if data[: len(MAGIC)] != MAGIC:
@@ -386,6 +389,7 @@ class NsqSession(NsqOpening):
         lost = self.consuming.leave(vhost, now_ms)
         if lost:
             self.shared.tell_cancelled(lost)
+        self.shared.broker.churn.connections_closed += 1
         self.shared.broker.connection_count -= 1
         vhost.connection_count -= 1
         user.connection_count -= 1
@@ -398,6 +402,9 @@ class NsqSession(NsqOpening):
     # -- time ----------------------------------------------------------------------------------
 
     def sent(self, count: i64, now_ms: i64) -> None:
+        self.sent_bytes += count
+        self.sent_count += 1
+        self.traffic.send(count)
         if self.clogged:
             self._silent_ms = 0
 

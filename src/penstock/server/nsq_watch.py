@@ -10,6 +10,7 @@ from penstock.management.facts import ChannelFacts, ConnectionFacts
 from penstock.server.connection import Connection
 from penstock.server.nsq_opening import CLOSING
 from penstock.server.nsq_session import NsqSession
+from penstock.server.session import Session
 
 PROTOCOL: Final = "NSQ V2"
 CHANNEL: Final = 1
@@ -43,9 +44,19 @@ def connection_facts(connection: Connection, session: NsqSession) -> ConnectionF
     }
     facts.heartbeat_s = int(identity.heartbeat_ms // 1000)
     facts.channel_max = facts.channel_count = CHANNEL
+    count_bytes(facts, session)
     facts.flow_s = int(session.reader.flow_s)
     facts.tls_version, facts.tls_cipher = session.tls_version, session.tls_cipher
     return facts
+
+
+def count_bytes(facts: ConnectionFacts, session: Session) -> None:
+    """Whatever the session speaks."""
+    facts.received_bytes = int(session.received_bytes)
+    facts.sent_bytes = int(session.sent_bytes)
+    facts.received_count = int(session.received_count)
+    facts.sent_count = int(session.sent_count)
+    facts.unsent_bytes = int(session.outlet.unsent_bytes)
 
 
 def state_of(session: NsqSession) -> str:
@@ -62,6 +73,6 @@ def channel_facts(session: NsqSession) -> ChannelFacts:
     facts.consumer_count = 0 if consuming.consumer is None else 1
     facts.prefetch = int(consuming.ready_count)
     facts.unacknowledged_count = int(consuming.in_flight_count)
-    facts.published_count = sum(session.publishing.counts.values())
+    facts.traffic = session.traffic.counts()
     facts.confirm = True
     return facts

@@ -29,6 +29,10 @@ class Session:
         self.unread: bool = False  # the loop does not read it just now: its silence is ours
         self.clogged: bool = False  # not read because it does not read: sending proves it lives
         self.gate: str = ""  # why it may not publish for now
+        self.received_bytes: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.received_count: i64 = 0  # times that something came in, or left
+        self.sent_count: i64 = 0
         self.held_bytes: i64 = 0  # publishes that came in, and wait
         self.has_published: bool = False  # others are never held up for lack of room
         self.waiting_head: bool = False  # what it asked for is on its way from the disk

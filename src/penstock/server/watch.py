@@ -4,17 +4,19 @@ Runs on the data loop, for management's requests only.  The tokens are the loop'
 connections; one that has closed since is described as None.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, cast
 
 from penstock.core.message import Message
+from penstock.core.traffic import Traffic
 from penstock.management.facts import (
     Agent,
     ChannelFacts,
     ConnectionFacts,
     ListenerFacts,
     OpenDelivery,
+    SessionTally,
     Watch,
 )
 from penstock.management.storage_view import DiskFacts
@@ -32,6 +34,7 @@ from penstock.server.flow_view import flow_row
 from penstock.server.insider import Insider
 from penstock.server.loop import Loop
 from penstock.server.nsq_session import NsqSession
+from penstock.server.nsq_watch import count_bytes
 from penstock.server.range_session import RangeSession
 from penstock.server.secure_socket import SecureSocket
 from penstock.server.session import Session, Subscriber
@@ -39,6 +42,8 @@ from penstock.server.sessions import Sessions
 from penstock.wire.amqp.properties import body_of, decode_properties
 
 PROTOCOL: Final = "AMQP 0-9-1"
+SHOWN: Final = 11
+"""Of the counts of a channel, those that are shown."""
 
 
 class NodeWatch(Watch):
@@ -84,8 +89,7 @@ class NodeWatch(Watch):
         facts.heartbeat_s = int(amqp.heartbeat.interval_ms // 1000)
         facts.frame_max = int(amqp.link.frame_max)
         facts.channel_max = int(amqp.channel_max)
-        facts.received_bytes = int(amqp.received_bytes)
-        facts.sent_bytes = int(amqp.sent_bytes)
+        count_bytes(facts, amqp)
         facts.channel_count = len(amqp.channels)
         facts.flow_s = int(amqp.reader.flow_s)
         sock = session.sock
@@ -122,6 +126,20 @@ class NodeWatch(Watch):
         if not isinstance(amqp, AmqpSession):
             return []
         return [_channel_facts(number, channel) for number, channel in amqp.channels.items()]
+
+    def tallies(self, sessions: Sequence[object]) -> list[SessionTally]:
+        found: list[SessionTally] = []
+        for one in sessions:
+            assert isinstance(one, Connection)
+            session = one.session
+            if session is None or one.gone or not _is_entered(one):
+                continue
+            channels = [
+                (int(number), traffic.counts()[:SHOWN]) for number, traffic in _traffics(session)
+            ]
+            octets = (int(session.received_bytes), int(session.sent_bytes))
+            found.append(SessionTally(one.name, octets, channels))
+        return found
 
     def place_of(self, consumer: Consumer) -> tuple[object, int] | None:
         subscriber = cast(Subscriber, consumer.holder)
@@ -204,6 +222,13 @@ def _is_entered(connection: Connection) -> bool:
     return isinstance(session, AmqpSession) and session.decoder.opened
 
 
+def _traffics(session: Session) -> list[tuple[int, Traffic]]:
+    if isinstance(session, NsqSession):
+        return [(nsq_watch.CHANNEL, session.traffic)]
+    assert isinstance(session, AmqpSession)
+    return [(number, channel.traffic) for number, channel in session.channels.items()]
+
+
 def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
     facts = ChannelFacts(number)
     stage = channel.intake.stage
@@ -214,7 +239,7 @@ def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
     facts.prefetch = int(channel.prefetch)
     facts.shared_prefetch = int(channel.shared.limit)
     facts.unacknowledged_count = int(channel.ledger.open_count)
-    facts.published_count = int(channel.publishing.published_count)
+    facts.traffic = channel.traffic.counts()
     confirms = channel.publishing.confirms
     if channel.transaction is not None:
         facts.transactional = True

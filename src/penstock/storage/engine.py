@@ -135,6 +135,8 @@ class Engine:
         self._converting: list[RestingQueue] = []
         self._slack_bytes: i64 = segment_slack_bytes
         self._wasteful: list[Segment] = []  # the most garbage last
+        self.disk_reads: i64 = 0  # messages, of all queues since the start
+        self.disk_writes: i64 = 0
         self.segment_count: i64 = 0  # these three as of the last look
         self.segment_bytes: i64 = 0
         self.segment_living_bytes: i64 = 0

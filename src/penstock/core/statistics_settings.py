@@ -1,0 +1,29 @@
+"""Settings of statistics and metrics; ``settings.py`` says what a declaration is."""
+
+from penstock.core.setting_kinds import Integer, Text
+
+
+class StatisticsSettings:
+    """The part of ``Settings`` that is about numbers over time."""
+
+    collect_statistics_interval_ms = Integer(
+        5000,
+        1000,
+        600_000,
+        "How often counters are sampled for rates and charts; what lies between is not kept.",
+        unit="ms",
+    )
+    rates_mode = Text(
+        "basic",
+        "Whether management keeps samples: of every object, or none at all. Counts are there in"
+        " any case. RabbitMQ's `detailed`, which counts each pair of channel and queue, is not"
+        " offered.",
+        choices=("basic", "none"),
+    )
+    prometheus_port = Integer(
+        15692,
+        0,
+        65535,
+        "TCP port for Prometheus, without login, at the address of `bind`; 0: none. The same pages"
+        " are on the management port, with login.",
+    )

@@ -1,0 +1,271 @@
+"""How much has gone through: numbers that only grow, bumped once per batch and never per message.
+
+    Traffic          of a channel, and of all sessions of a virtual host that speak one protocol
+    TrafficBook      of a node: the latter by virtual host and protocol
+    ExchangeTraffic  of an exchange
+    Churn            what came and went
+    Fates            messages that died and were not buried, by why
+    Latencies        how long something took, as a histogram
+
+Whoever counts for a channel counts for its virtual host in the same call.  Who watches takes the
+numbers from here now and then, and makes rates of them on its own side; there is nothing to drain
+and nothing that could pile up.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+
+AMQP: Final = "amqp091"
+NSQ: Final = "nsq"
+PROTOCOLS: Final = (AMQP, NSQ)
+"""As metrics name them."""
+
+LATENCY_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
+
+TRAFFIC_FIELDS: Final = (
+    "publish",
+    "confirm",
+    "return_unroutable",
+    "drop_unroutable",
+    "deliver",
+    "deliver_no_ack",
+    "get",
+    "get_no_ack",
+    "get_empty",
+    "redeliver",
+    "ack",
+    "routed",
+    "publish_confirm",
+    "recv_oct",
+    "send_oct",
+)
+"""What ``Traffic.counts`` returns, in this order, as management names it; the last four are not
+shown by its name: ``routed`` messages times queues, ``publish_confirm`` by publishers that want
+confirms, and bytes."""
+
+
+@final
+class Traffic:
+    """``total``: counts along."""
+
+    def __init__(self, total: "Traffic | None") -> None:
+        self.total = total
+        self.published: i64 = 0
+        self.published_confirm: i64 = 0
+        self.routed: i64 = 0
+        self.confirmed: i64 = 0
+        self.returned: i64 = 0
+        self.dropped: i64 = 0
+        self.delivered: i64 = 0  # to be acknowledged
+        self.delivered_no_ack: i64 = 0
+        self.got: i64 = 0  # to be acknowledged
+        self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
+        self.redelivered: i64 = 0  # of all these, not for the first time
+        self.acked: i64 = 0
+        self.received_bytes: i64 = 0
+        self.sent_bytes: i64 = 0
+
+    def publish(self, count: i64, wants_confirms: bool) -> None:
+        self.published += count
+        if wants_confirms:
+            self.published_confirm += count
+        total = self.total
+        if total is not None:
+            total.publish(count, wants_confirms)
+
+    def route(self, count: i64) -> None:
+        """So many messages times queues."""
+        self.routed += count
+        total = self.total
+        if total is not None:
+            total.routed += count
+
+    def unroutable(self, count: i64, mandatory: bool) -> None:
+        if mandatory:
+            self.returned += count
+        else:
+            self.dropped += count
+        total = self.total
+        if total is not None:
+            total.unroutable(count, mandatory)
+
+    def confirm(self, count: i64) -> None:
+        self.confirmed += count
+        total = self.total
+        if total is not None:
+            total.confirmed += count
+
+    def deliver(self, count: i64, again: i64, no_ack: bool) -> None:
+        """``again``: so many of them not for the first time."""
+        self.redelivered += again
+        if no_ack:
+            self.delivered_no_ack += count
+        else:
+            self.delivered += count
+        total = self.total
+        if total is not None:
+            total.deliver(count, again, no_ack)
+
+    def get(self, count: i64, again: i64, no_ack: bool) -> None:
+        """``count`` is 0 when there was nothing to get."""
+        self.redelivered += again
+        if count == 0:
+            self.got_empty += 1
+        elif no_ack:
+            self.got_no_ack += count
+        else:
+            self.got += count
+        total = self.total
+        if total is not None:
+            total.get(count, again, no_ack)
+
+    def ack(self, count: i64) -> None:
+        self.acked += count
+        total = self.total
+        if total is not None:
+            total.acked += count
+
+    def receive(self, size: i64) -> None:
+        self.received_bytes += size
+        total = self.total
+        if total is not None:
+            total.received_bytes += size
+
+    def send(self, size: i64) -> None:
+        self.sent_bytes += size
+        total = self.total
+        if total is not None:
+            total.sent_bytes += size
+
+    def counts(self) -> tuple[int, ...]:
+        """In the order of ``TRAFFIC_FIELDS``."""
+        return (
+            int(self.published),
+            int(self.confirmed),
+            int(self.returned),
+            int(self.dropped),
+            int(self.delivered),
+            int(self.delivered_no_ack),
+            int(self.got),
+            int(self.got_no_ack),
+            int(self.got_empty),
+            int(self.redelivered),
+            int(self.acked),
+            int(self.routed),
+            int(self.published_confirm),
+            int(self.received_bytes),
+            int(self.sent_bytes),
+        )
+
+
+@final
+class TrafficBook:
+    """Of one node.  What a virtual host has seen stays in the totals when it goes."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], Traffic] = {}
+        self._gone: dict[str, tuple[int, ...]] = {}
+
+    def of(self, vhost: str, protocol: str) -> Traffic:
+        traffic = self._kept.get((vhost, protocol))
+        if traffic is None:
+            traffic = Traffic(None)
+            self._kept[(vhost, protocol)] = traffic
+        return traffic
+
+    def counts_of(self, vhost: str) -> tuple[int, ...]:
+        """Of all protocols."""
+        found = [self._kept[key].counts() for key in self._kept if key[0] == vhost]
+        return _sum(found)
+
+    def total(self, protocol: str) -> tuple[int, ...]:
+        found = [self._kept[key].counts() for key in self._kept if key[1] == protocol]
+        if protocol in self._gone:
+            found.append(self._gone[protocol])
+        return _sum(found)
+
+    def retire(self, vhosts: set[str]) -> None:
+        """Only these virtual hosts are left.  Sessions that end late count for nobody."""
+        for key in list(self._kept):
+            if key[0] not in vhosts:
+                last = self._kept.pop(key).counts()
+                before = self._gone.get(key[1])
+                self._gone[key[1]] = last if before is None else _sum([before, last])
+
+
+def _sum(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
+    if len(counts) == 1:
+        return counts[0]
+    sums = [0] * len(TRAFFIC_FIELDS)
+    for one in counts:
+        for place in range(len(sums)):
+            sums[place] += one[place]
+    return tuple(sums)
+
+
+@final
+class ExchangeTraffic:
+    """``taken`` from publishers that named it, ``passed`` on: once for each queue."""
+
+    def __init__(self) -> None:
+        self.taken: i64 = 0
+        self.passed: i64 = 0
+
+
+@final
+class Churn:
+    """Of one node, since its start."""
+
+    def __init__(self) -> None:
+        self.connections_opened: i64 = 0
+        self.connections_closed: i64 = 0
+        self.channels_opened: i64 = 0
+        self.channels_closed: i64 = 0
+        self.queues_declared: i64 = 0  # as often as somebody asked for it
+        self.queues_created: i64 = 0
+        self.queues_deleted: i64 = 0
+
+
+@final
+class Fates:
+    """Messages of one node that were over, by the reason that dead letters have."""
+
+    def __init__(self) -> None:
+        self.expired: i64 = 0
+        self.rejected: i64 = 0
+        self.too_many: i64 = 0
+        self.tried_too_often: i64 = 0
+
+    def count(self, reason: str, count: i64) -> None:
+        if reason == EXPIRED:
+            self.expired += count
+        elif reason == REJECTED:
+            self.rejected += count
+        elif reason == MAXLEN:
+            self.too_many += count
+        elif reason == DELIVERY_LIMIT:
+            self.tried_too_often += count
+
+
+@final
+class Latencies:
+    """A histogram with fixed bounds; ``counts`` has one place more, for what took longer."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = [0] * (len(LATENCY_BOUNDS_MS) + 1)
+        self.sum_ms: i64 = 0
+
+    def observe(self, took_ms: i64) -> None:
+        if took_ms < 0:
+            took_ms = 0  # the clock was set back
+        place = 0
+        for bound in LATENCY_BOUNDS_MS:
+            if took_ms <= bound:
+                break
+            place += 1
+        self.counts[place] += 1
+        self.sum_ms += took_ms

@@ -1,0 +1,276 @@
+"""What a page of metrics shows, read on the data loop: numbers of some dozens of objects at a time.
+
+An object is a row of numbers in the order of its families (``Table``).
+"""
+
+import gc
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.core.traffic import PROTOCOLS, Fates, Latencies
+from penstock.management.facts import ChannelFacts, ConnectionFacts
+from penstock.management.metrics.families import CHANNEL as CHANNEL_FAMILIES
+from penstock.management.metrics.families import CONNECTION as CONNECTION_FAMILIES
+from penstock.management.metrics.families import QUEUE as QUEUE_FAMILIES
+from penstock.management.metrics.text import labels
+from penstock.management.node_facts import NodeFacts
+from penstock.management.rows import Row
+from penstock.management.statistics.completing import Statistics
+from penstock.management.statistics.reading import SHOWN
+from penstock.management.statistics.sampler import SLICE, Sampler
+from penstock.management.storage_view import listed_fields, storage_row
+from penstock.management.view import BrokerView
+from penstock.queues.queue import Queue
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Numbers = tuple[int, ...]
+Client = tuple[str, str, str, Numbers]
+"""Name, virtual host, protocol, numbers."""
+
+PROTOCOL_NAMES: Final = {"AMQP 0-9-1": "amqp091", "NSQ V2": "nsq"}
+QUEUE_FIELDS: Final = (
+    "messages_ram",
+    "message_bytes_ram",
+    "messages_ready_ram",
+    "messages_unacknowledged_ram",
+    "message_bytes",
+    "message_bytes_ready",
+    "message_bytes_unacknowledged",
+    "messages_paged_out",
+    "message_bytes_paged_out",
+)
+"""Of a queue's row, in the order of the families from its fifth on."""
+STATES: Final = (("alpha", ("q1", "q4")), ("beta", ("q2", "q3")))
+"""Where messages rest: with content in memory; with perhaps only a position there.  The third
+state, delta, is on disk only."""
+
+
+class OnLoop(Protocol):
+    """Runs a short function on the data loop."""
+
+    def __call__(
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+
+class Table:
+    """Numbers of many objects, column by column.
+
+    A page may have a million of them, so they are not objects themselves: those would keep the
+    collector of garbage, and with it the data loop, busy for longer than reading them does.
+    ``labels`` are spelt once for all families; ``groups`` is the protocol of each.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.columns = [array("q") for _ in range(width)]
+        self.labels: list[str] = []
+        self.more_labels: list[str] = []  # as some families want them
+        self.groups: list[str] = []
+
+    def add(self, label_text: str, more: str, group: str, numbers: Sequence[int]) -> None:
+        self.labels.append(label_text)
+        self.more_labels.append(more)
+        self.groups.append(group)
+        for column, number in zip(self.columns, numbers, strict=True):
+            column.append(number)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def sum(self, place: int) -> int:
+        return sum(self.columns[place])
+
+    def sum_of(self, group: str, place: int) -> int:
+        pairs = zip(self.groups, self.columns[place], strict=True)
+        return sum(number for one, number in pairs if one == group)
+
+
+QUEUE_WIDTH: Final = len(QUEUE_FAMILIES)
+STATES_AT: Final = QUEUE_WIDTH
+"""Alpha, beta and delta."""
+OWN_AT: Final = STATES_AT + len(STATES) + 1
+"""In flight with a deadline, deferred, seconds in flow."""
+PUBLISHES_AT: Final = len(CONNECTION_FAMILIES)
+"""Of connections: whether they published, and how many consumers they have."""
+CONSUMERS_AT: Final = PUBLISHES_AT + 1
+
+
+class NodeNumbers(NamedTuple):
+    """What is one of a kind."""
+
+    row: Row
+    churn: dict[str, int]
+    traffic: dict[str, Numbers]
+    buried: dict[str, int]
+    dropped: dict[str, int]
+    storage: Row
+    flow: Row
+    pipelines: list[Row]
+    confirms: Latencies
+    residence: Latencies
+
+
+class Gathering:
+    """Of one page; every read is a short call on the data loop."""
+
+    def __init__(
+        self,
+        view: BrokerView,
+        on_loop: OnLoop,
+        node: NodeFacts,
+        statistics: Statistics,
+        sampler: Sampler,
+    ) -> None:
+        self.view = view
+        self.statistics = statistics
+        self.sampler = sampler
+        self._on_loop = on_loop
+        self._node = node
+
+    # -- on management's side ------------------------------------------------------------------
+
+    async def vhosts(self) -> list[str]:
+        return await self._on_loop(self.view.vhost_names)
+
+    async def queues(self, vhosts: Sequence[str]) -> Table:
+        table = Table(OWN_AT + 3)
+        for vhost in vhosts:
+            names = await self._on_loop(self._queue_names, vhost)
+            for start in range(0, len(names), SLICE):
+                some = names[start : start + SLICE]
+                for name, numbers in await self._on_loop(self._queues, vhost, some):
+                    shown = labels(vhost=vhost, queue=name)
+                    table.add(shown, labels(queue_vhost=vhost, queue=name), "", numbers)
+        return table
+
+    async def clients(self, vhosts: Sequence[str]) -> tuple[Table, Table]:
+        """Connections, and their channels.  RabbitMQ labels both as channels."""
+        connections = Table(CONSUMERS_AT + 1)
+        channels = Table(len(CHANNEL_FAMILIES))
+        sessions = await self._on_loop(self.view.sessions)
+        for start in range(0, len(sessions), SLICE):
+            some = await self._on_loop(self._clients, sessions[start : start + SLICE])
+            for table, rows in zip((connections, channels), some, strict=True):
+                for name, vhost, protocol, numbers in rows:
+                    if vhost in vhosts:
+                        more = labels(channel=name, vhost=vhost)
+                        table.add(labels(channel=name), more, protocol, numbers)
+        return connections, channels
+
+    async def node(self) -> NodeNumbers:
+        return await self._on_loop(self._numbers, self._node.row())
+
+    # -- on the data loop ----------------------------------------------------------------------
+
+    def _queue_names(self, vhost: str) -> list[str]:
+        found = self.view.broker.vhosts.get(vhost)
+        return [] if found is None else list(found.queues)
+
+    def _queues(self, vhost: str, names: Sequence[str]) -> list[tuple[str, Numbers]]:
+        found = self.view.broker.vhosts.get(vhost)
+        if found is None:
+            return []
+        return [
+            (name, _queue_numbers(found.queues[name])) for name in names if name in found.queues
+        ]
+
+    def _clients(self, sessions: Sequence[object]) -> tuple[list[Client], list[Client]]:
+        connections: list[Client] = []
+        channels: list[Client] = []
+        for session in sessions:
+            facts = self.view.watch.connection(session)
+            if facts is None:
+                continue
+            protocol = PROTOCOL_NAMES.get(facts.protocol, facts.protocol)
+            publishes, consumers = 0, 0
+            for channel in self.view.watch.channels(session):
+                publishes |= int(channel.traffic[0] > 0)
+                consumers += channel.consumer_count
+                name = f"{facts.name} ({channel.number})"
+                channels.append((name, facts.vhost, protocol, _channel_numbers(channel)))
+            numbers = (*_connection_numbers(facts), publishes, consumers)
+            connections.append((facts.name, facts.vhost, protocol, numbers))
+        return connections, channels
+
+    def _numbers(self, row: Row) -> NodeNumbers:
+        view = self.view
+        broker = view.broker
+        return NodeNumbers(
+            row,
+            view.cluster_counts(),
+            {protocol: broker.traffic.total(protocol) for protocol in PROTOCOLS},
+            _fates(broker.dead_letters.fates),
+            _fates(broker.fates),
+            storage_row(broker.engine, view.watch.disk(), None),
+            view.flow_row(),
+            broker.pipelines.rows(broker.vhosts, time.time_ns() // 1_000_000),
+            broker.confirm_times,
+            broker.sampling.times,
+        )
+
+
+def _fates(fates: Fates) -> dict[str, int]:
+    return {
+        "expired": int(fates.expired),
+        "rejected": int(fates.rejected),
+        "too_many": int(fates.too_many),
+        "tried_too_often": int(fates.tried_too_often),
+    }
+
+
+def _connection_numbers(facts: ConnectionFacts) -> Numbers:
+    return (
+        facts.received_bytes,
+        facts.sent_bytes,
+        facts.received_count,
+        facts.sent_count,
+        1 if facts.unsent_bytes else 0,
+        facts.channel_count,
+    )
+
+
+def _channel_numbers(channel: ChannelFacts) -> Numbers:
+    return (
+        channel.consumer_count,
+        channel.unacknowledged_count,
+        channel.unconfirmed_count,
+        channel.uncommitted_count,
+        channel.uncommitted_ack_count,
+        channel.prefetch,
+        channel.shared_prefetch,
+        *channel.traffic[:SHOWN],
+    )
+
+
+def _queue_numbers(queue: Queue) -> Numbers:
+    row = listed_fields(queue.backing)
+    ready, unacked = int(queue.backing.ready_count()), int(queue.unacked_count)
+    parts = [cast(VariableQueue, part) for part in queue.backing.parts()]
+    status = cast(dict[str, object], row["backing_queue_status"])
+    delta = cast(list[int], status["delta"])[2]
+    leases, flow = queue.leases, queue.flow
+    return (
+        ready,
+        unacked,
+        ready + unacked,
+        len(queue.consumers),
+        *(cast(int, row.get(name, 0)) for name in QUEUE_FIELDS),
+        sum(int(part.ram_bytes()) for part in parts),
+        sum(int(part.disk_reads) for part in parts),
+        sum(int(part.disk_writes) for part in parts),
+        int(queue.published_count),
+        *(sum(cast(int, status[name]) for name in names) for _, names in STATES),
+        delta,
+        0 if leases is None else int(leases.count()),
+        int(queue.deferred_count()),
+        0 if flow is None else int(flow.flow_s),
+    )
+
+
+def collections() -> list[int]:
+    """Runs of Python's garbage collector, by generation."""
+    return [int(one["collections"]) for one in gc.get_stats()]

@@ -1,0 +1,220 @@
+"""Our own families: what a Penstock has that RabbitMQ has not, or does not tell.
+
+In: the numbers of the node and of its queues.  Out: pieces of the page, a family or two each.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, cast
+
+from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from penstock.management.metrics.gathering import (
+    OWN_AT,
+    STATES,
+    STATES_AT,
+    Gathering,
+    NodeNumbers,
+    Table,
+    collections,
+)
+from penstock.management.metrics.text import COUNTER, GAUGE, HISTOGRAM, Family, Number, labels
+from penstock.management.rows import Row
+
+STATE_NAMES: Final = (*(name for name, _ in STATES), "delta")
+VQ_MESSAGES: Final = Family(
+    "penstock_vq_messages",
+    GAUGE,
+    "Ready messages by where they rest: alpha in memory, beta partly, delta on disk only",
+)
+QUEUE_OWN: Final = (
+    Family("penstock_queue_inflight", GAUGE, "Messages out with a deadline"),
+    Family("penstock_queue_deferred", GAUGE, "Messages that wait for their time"),
+    Family("penstock_queue_flow_seconds_total", COUNTER, "Seconds in which a queue was in flow"),
+)
+REASONS: Final = {
+    "expired": EXPIRED,
+    "rejected": REJECTED,
+    "too_many": MAXLEN,
+    "tried_too_often": DELIVERY_LIMIT,
+}
+STAGES: Final = ("connection", "channel", "queue")
+
+
+def gauge(name: str, text: str, value: Number) -> str:
+    return Family(f"penstock_{name}", GAUGE, text).alone(value)
+
+
+def counter(name: str, text: str, value: Number) -> str:
+    return Family(f"penstock_{name}", COUNTER, text).alone(value)
+
+
+def by(name: str, kind: str, text: str, label: str, values: Iterable[tuple[str, Number]]) -> str:
+    """A family with one label."""
+    samples = [(labels(**{label: key}), value) for key, value in values]
+    return Family(f"penstock_{name}", kind, text).labelled(samples)
+
+
+def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
+    yield from _flow(node.flow)
+    yield from _storage(node.storage)
+    yield from _pipelines(node.pipelines)
+    yield from _times(node, gathering)
+    died = [(key, node.dropped[key] + node.buried[key]) for key in REASONS]
+    yield by(
+        "messages_died_total",
+        COUNTER,
+        "Messages that were over before a consumer had them, dead-lettered or not",
+        "reason",
+        [(REASONS[key], count) for key, count in died],
+    )
+    yield by(
+        "gc_runs_total",
+        COUNTER,
+        "Runs of the garbage collector of Python",
+        "generation",
+        [(str(number), count) for number, count in enumerate(collections())],
+    )
+
+
+def _flow(row: Row) -> Iterator[str]:
+    stages = cast(list[Row], row["stages"])
+    processor = cast(dict[str, float], row["processor"])
+    yield by(
+        "credit_in_flow",
+        GAUGE,
+        "Stages that wait for credit now, or did a moment ago",
+        "stage",
+        [(str(one["kind"]), cast(int, one["in_flow"])) for one in stages],
+    )
+    yield by(
+        "credit_flow_ratio",
+        GAUGE,
+        "Of the last ten seconds, how much at least one of these stages was in flow",
+        "stage",
+        [(str(one["kind"]), cast(float, one["share"])) for one in stages],
+    )
+    yield by(
+        "processor_ratio",
+        GAUGE,
+        "Of the processor time spent on messages, what each stage takes",
+        "stage",
+        [(name, processor[f"{name}s"]) for name in STAGES],
+    )
+    held = cast(int, row["held_bytes"])
+    yield gauge("flow_held_bytes", "Bytes of publishes that came in and wait", held)
+    blocked = 1 if row["blocked"] else 0
+    yield gauge("publishers_blocked", "Is 1 while nobody may publish to this node", blocked)
+
+
+def _storage(row: Row) -> Iterator[str]:
+    memory, journal = cast(dict[str, int], row["memory"]), cast(dict[str, int], row["journal"])
+    segments = cast(dict[str, int], row["segments"])
+    stores = cast(dict[str, dict[str, int]], row["stores"])
+    yield gauge("memory_queued_bytes", "Memory of messages in queues", memory["queued_bytes"])
+    yield gauge("memory_messages_limit_bytes", "Memory there is for them", memory["limit_bytes"])
+    yield gauge("paging", "Is 1 while messages are moved to disk", int(memory["paging"]))
+    yield counter(
+        "paged_slices_total", "Slices of work that moved messages to disk", memory["paged_slices"]
+    )
+    yield gauge("journal_files", "Files of the journal", journal["files"])
+    yield gauge("journal_bytes", "Bytes in the journal", journal["bytes"])
+    yield gauge("journal_pending_bytes", "Bytes not yet given to it", journal["pending_bytes"])
+    yield gauge("journal_behind", "Is 1 while publishers wait for it", int(journal["behind"]))
+    yield counter("journal_groups_total", "Groups written to it", journal["groups_sealed"])
+    yield counter("journal_retired_files_total", "Files it has let go", journal["files_retired"])
+    yield gauge("segment_files", "Segment files of all queues", segments["files"])
+    yield gauge("segment_bytes", "Bytes in them", segments["bytes"])
+    yield gauge("segment_garbage_ratio", "Share that nobody needs", segments["garbage_share"])
+    rewritten, reclaimed = segments["files_rewritten"], segments["bytes_reclaimed"]
+    yield counter("segment_rewrites_total", "Segments copied without garbage", rewritten)
+    yield counter("segment_reclaimed_bytes_total", "Bytes won by that", reclaimed)
+    for name, kind, key, text in (
+        ("files", GAUGE, "files", "Files of the message store"),
+        ("bytes", GAUGE, "bytes", "Bytes in them"),
+        ("garbage_ratio", GAUGE, "garbage_share", "Share that nobody needs"),
+        ("messages", GAUGE, "messages", "Contents it holds"),
+        ("pending_bytes", GAUGE, "pending_bytes", "Bytes not yet written"),
+        ("written_total", COUNTER, "messages_written", "Contents written"),
+        ("compactions_total", COUNTER, "compactions", "Files copied without garbage"),
+        ("reclaimed_bytes_total", COUNTER, "bytes_reclaimed", "Bytes won by that"),
+    ):
+        samples = [(store, stores[store][key]) for store in stores]
+        yield by(f"store_{name}", kind, text, "store", samples)
+
+
+def _pipelines(rows: Sequence[Row]) -> Iterator[str]:
+    for name, kind, key, text in (
+        ("rows_total", COUNTER, "rows", "Rows in the batches of a pipeline"),
+        ("batches_total", COUNTER, "batches", "Batches of a pipeline"),
+        ("depth_messages", GAUGE, "depth", "Messages in its queues"),
+        ("lag_messages", GAUGE, "lag", "Messages it has still to read, by its own account"),
+        ("rows_per_second", GAUGE, "rows_per_s", "Rows a second over its last batches"),
+        ("drain_seconds", GAUGE, "to_drain_s", "Time to empty its queues, as things are"),
+    ):
+        samples = [
+            (_of_pipeline(row), cast(float, row[key])) for row in rows if row[key] is not None
+        ]
+        yield Family(f"penstock_pipeline_{name}", kind, text).labelled(samples)
+    running = [(_of_pipeline(row), int(row["state"] == "running")) for row in rows]
+    yield Family("penstock_pipeline_running", GAUGE, "Is 1 while it reports that it runs").labelled(
+        running
+    )
+
+
+def _of_pipeline(row: Row) -> str:
+    return labels(vhost=str(row["vhost"]), pipeline=str(row["name"]))
+
+
+def _times(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
+    for name, text, times in (
+        (
+            "loop_lag_seconds",
+            "How long a call waited for the data loop, at every slice of statistics",
+            gathering.sampler.waits,
+        ),
+        (
+            "confirm_latency_seconds",
+            "From a publish that waits for the disk to its confirm, by batch",
+            node.confirms,
+        ),
+        (
+            "e2e_seconds",
+            "From the queue to the acknowledgement, of sampled messages (event log)",
+            node.residence,
+        ),
+    ):
+        family = Family(f"penstock_{name}", HISTOGRAM, text)
+        yield family.histogram(times.counts, int(times.sum_ms))
+    sampler, statistics = gathering.sampler, gathering.statistics
+    yield gauge(
+        "statistics_walk_seconds", "How long the last walk over all took", sampler.last_walk_s
+    )
+    yield by(
+        "statistics_tracks",
+        GAUGE,
+        "Objects of which samples are kept",
+        "kind",
+        [(name, len(tracks.by_key)) for name, tracks in statistics.tracks.items()],
+    )
+
+
+def queue_totals(queues: Table) -> Iterator[str]:
+    """Of all queues together."""
+    yield VQ_MESSAGES.labelled(
+        (labels(state=name), queues.sum(STATES_AT + place))
+        for place, name in enumerate(STATE_NAMES)
+    )
+    for place, family in enumerate(QUEUE_OWN):
+        yield family.alone(queues.sum(OWN_AT + place))
+
+
+def each_queue(queues: Table) -> Iterator[tuple[Family, Iterator[tuple[str, int]]]]:
+    yield VQ_MESSAGES, _states(queues)
+    for place, family in enumerate(QUEUE_OWN):
+        yield family, zip(queues.labels, queues.columns[OWN_AT + place], strict=True)
+
+
+def _states(queues: Table) -> Iterator[tuple[str, int]]:
+    for at, label_text in enumerate(queues.labels):
+        for place, name in enumerate(STATE_NAMES):
+            state = f',state="{name}"}}'
+            yield label_text[:-1] + state, queues.columns[STATES_AT + place][at]

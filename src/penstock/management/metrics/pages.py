@@ -1,0 +1,266 @@
+"""The pages, piece by piece: what is done with one piece is let go before the next is made.
+
+    overall     /metrics             the node, and sums over its queues, channels and connections
+    each        /metrics/per-object  the same, but a line for every object
+    detailed    /metrics/detailed    only the families asked for, as ``rabbitmq_detailed_...``
+
+All samples of a family must follow one another, so objects are read first (in slices) and their
+families written then.
+"""
+
+import asyncio
+import platform
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Final, cast
+
+from penstock import __version__
+from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS
+from penstock.management.listing import BadQuery
+from penstock.management.metrics import families as f
+from penstock.management.metrics import own
+from penstock.management.metrics.gathering import (
+    CONSUMERS_AT,
+    PUBLISHES_AT,
+    Gathering,
+    NodeNumbers,
+    Table,
+)
+from penstock.management.metrics.text import Family, labels, prefixed, spelt
+from penstock.management.statistics.kinds import DELIVERIES
+
+DIALECT: Final = "3.10.8"
+PIECE: Final = 500
+"""Lines made in one go."""
+Samples = Iterable[tuple[str, int]]
+CONSUMERS: Final = 3
+"""The place of that family among those of queues."""
+CLASSIC: Final = "rabbit_classic_queue"
+DETAILED: Final = "rabbitmq_detailed_"
+QUEUE_GROUPS: Final = {
+    "queue_coarse_metrics": (0, 1, 2),
+    "queue_consumer_count": (3,),
+    "queue_metrics": tuple(range(3, len(f.QUEUE) - 1)),
+    "channel_queue_exchange_metrics": (len(f.QUEUE) - 1,),
+}
+CHANNEL_GROUPS: Final = {
+    "channel_metrics": tuple(range(f.CHANNEL_COUNTERS_AT)),
+    "channel_exchange_metrics": (7, 8, 9, 10),
+    "channel_queue_metrics": tuple(range(11, len(f.CHANNEL))),
+}
+CONNECTION_GROUPS: Final = {
+    "connection_coarse_metrics": (0, 1),
+    "connection_metrics": (2, 3, 4, 5),
+}
+NODE_GROUPS: Final = ("connection_churn_metrics", "node_metrics", "node_coarse_metrics")
+GROUPS: Final = (*QUEUE_GROUPS, *CHANNEL_GROUPS, *CONNECTION_GROUPS, *NODE_GROUPS)
+
+
+class Pages:
+    """See the head of this file."""
+
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
+
+    async def overall(self) -> AsyncIterator[str]:
+        vhosts = await self._gathering.vhosts()
+        node = await self._gathering.node()
+        queues = await self._gathering.queues(vhosts)
+        connections, channels = await self._gathering.clients(vhosts)
+        yield from_node(self._gathering.view.node_name, node)
+        yield "".join(_totals(queues, connections, channels))
+        yield "".join(_global(node, connections))
+        yield "".join(_sums(f.QUEUE, queues))
+        yield "".join(_sums(f.CHANNEL[: f.CHANNEL_COUNTERS_AT], channels))
+        counts = _over_protocols(node)
+        for place, family in enumerate(f.CHANNEL[f.CHANNEL_COUNTERS_AT :]):
+            yield family.alone(counts[place])
+        octets = (counts[-2], counts[-1])
+        for place, family in enumerate(f.CONNECTION):
+            value = octets[place] if place < len(octets) else connections.sum(place)
+            yield family.alone(value)
+        yield "".join(own.queue_totals(queues))
+        for piece in own.node_pieces(node, self._gathering):
+            yield piece
+
+    async def each(self) -> AsyncIterator[str]:
+        vhosts = await self._gathering.vhosts()
+        node = await self._gathering.node()
+        queues = await self._gathering.queues(vhosts)
+        connections, channels = await self._gathering.clients(vhosts)
+        yield from_node(self._gathering.view.node_name, node)
+        yield "".join(_totals(queues, connections, channels))
+        yield "".join(_global(node, connections))
+        for family, samples in self._objects(queues, connections, channels):
+            async for piece in written(family, samples):
+                yield piece
+        for family, some in own.each_queue(queues):
+            async for piece in written(family, some):
+                yield piece
+        for piece in own.node_pieces(node, self._gathering):
+            yield piece
+
+    def _objects(
+        self, queues: Table, connections: Table, channels: Table
+    ) -> Iterator[tuple[Family, Samples]]:
+        for place, family in enumerate(f.QUEUE):
+            yield family, _of_queues(queues, place)
+        for place, family in enumerate(f.CHANNEL):
+            yield family, _of_channels(channels, place)
+        for place, family in enumerate(f.CONNECTION):
+            yield family, _of(connections, place)
+
+    async def detailed(self, wanted: Sequence[str], vhosts: Sequence[str]) -> AsyncIterator[str]:
+        """Raises BadQuery for a family nobody knows."""
+        unknown = [group for group in wanted if group not in GROUPS]
+        if unknown:
+            raise BadQuery("bad_request", f"unknown family {unknown[0]}; there are {GROUPS}")
+        there = await self._gathering.vhosts()
+        asked = [vhost for vhost in there if not vhosts or vhost in vhosts]
+        node = await self._gathering.node()
+        yield identity(self._gathering.view.node_name)
+        if "connection_churn_metrics" in wanted:
+            for name, family in f.CHURN.items():
+                yield _alone(family, node.churn[name])
+        if "node_metrics" in wanted or "node_coarse_metrics" in wanted:
+            for name, family in f.NODE.items():
+                yield _alone(family, _of_row(node, name))
+        async for piece in self._detailed_objects(wanted, asked):
+            yield piece
+
+    async def _detailed_objects(
+        self, wanted: Sequence[str], vhosts: Sequence[str]
+    ) -> AsyncIterator[str]:
+        places = _places(QUEUE_GROUPS, wanted)
+        if places:
+            queues = await self._gathering.queues(vhosts)
+            for place in places:
+                async for piece in written(f.QUEUE[place], _of_queues(queues, place), DETAILED):
+                    yield piece
+        on_channels, on_connections = (
+            _places(groups, wanted) for groups in (CHANNEL_GROUPS, CONNECTION_GROUPS)
+        )
+        if not on_channels and not on_connections:
+            return
+        connections, channels = await self._gathering.clients(vhosts)
+        for place in on_channels:
+            async for piece in written(f.CHANNEL[place], _of_channels(channels, place), DETAILED):
+                yield piece
+        for place in on_connections:
+            async for piece in written(f.CONNECTION[place], _of(connections, place), DETAILED):
+                yield piece
+
+
+# -- pieces -----------------------------------------------------------------------------------
+
+
+def identity(node_name: str) -> str:
+    build = labels(
+        rabbitmq_version=DIALECT,
+        prometheus_plugin_version=DIALECT,
+        prometheus_client_version=__version__,
+        erlang_version=platform.python_version(),
+        product_name="Penstock",
+        product_version=__version__,
+    )
+    own_name = labels(
+        rabbitmq_node=node_name,
+        rabbitmq_cluster=node_name,
+        rabbitmq_cluster_permanent_id=node_name,
+    )
+    return f.BUILD_INFO.labelled([(build, 1)]) + f.IDENTITY_INFO.labelled([(own_name, 1)])
+
+
+def from_node(node_name: str, node: NodeNumbers) -> str:
+    pieces = [identity(node_name)]
+    pieces += [family.alone(_of_row(node, name)) for name, family in f.NODE.items()]
+    pieces += [family.alone(node.churn[name]) for name, family in f.CHURN.items()]
+    return "".join(pieces)
+
+
+def _of_row(node: NodeNumbers, name: str) -> int | float:
+    if name == "fd_alarm":  # a node that is short of them takes no connection, and goes on
+        return 0
+    value = node.row.get(name, 0)
+    return float(value) if isinstance(value, str) else int(cast(int, value))
+
+
+def _totals(queues: Table, connections: Table, channels: Table) -> Iterator[str]:
+    counts = (len(connections), len(channels), queues.sum(CONSUMERS), len(queues))
+    for family, count in zip(f.TOTALS, counts, strict=True):
+        yield family.alone(count)
+
+
+def _global(node: NodeNumbers, connections: Table) -> Iterator[str]:
+    fields = {name: place for place, name in enumerate(TRAFFIC_FIELDS)}
+    for name, family in f.GLOBAL_PUBLISHED.items():
+        yield family.labelled(
+            (labels(protocol=one), node.traffic[one][fields[name]]) for one in PROTOCOLS
+        )
+    for name, family in f.GLOBAL_DELIVERED.items():
+        names = DELIVERIES if name == "deliver_get" else (name,)
+        yield family.labelled(
+            (
+                labels(protocol=one, queue_type=CLASSIC),
+                sum(node.traffic[one][fields[part]] for part in names),
+            )
+            for one in PROTOCOLS
+        )
+    for family, place in (
+        (f.GLOBAL_PUBLISHERS, PUBLISHES_AT),
+        (f.GLOBAL_CONSUMERS, CONSUMERS_AT),
+    ):
+        yield family.labelled(
+            (labels(protocol=one), connections.sum_of(one, place)) for one in PROTOCOLS
+        )
+    for reason, family in f.DEAD_LETTERED.items():
+        yield family.labelled(
+            (labels(queue_type=CLASSIC, dead_letter_strategy=strategy), counts[reason])
+            for strategy, counts in (("at_least_once", node.buried), ("disabled", node.dropped))
+        )
+
+
+def _sums(families: Sequence[Family], table: Table) -> Iterator[str]:
+    for place, family in enumerate(families):
+        yield family.alone(table.sum(place))
+
+
+def _over_protocols(node: NodeNumbers) -> list[int]:
+    return [sum(column) for column in zip(*node.traffic.values(), strict=True)]
+
+
+def _of(table: Table, place: int) -> Samples:
+    return zip(table.labels, table.columns[place], strict=True)
+
+
+def _of_queues(queues: Table, place: int) -> Samples:
+    if place == len(f.QUEUE) - 1:
+        return zip(queues.more_labels, queues.columns[place], strict=True)
+    return _of(queues, place)
+
+
+def _of_channels(channels: Table, place: int) -> Samples:
+    if place >= f.CHANNEL_COUNTERS_AT:
+        return zip(channels.more_labels, channels.columns[place], strict=True)
+    return _of(channels, place)
+
+
+def _places(groups: dict[str, tuple[int, ...]], wanted: Sequence[str]) -> list[int]:
+    return sorted({place for group in wanted for place in groups.get(group, ())})
+
+
+def _alone(family: Family, value: float) -> str:
+    name = prefixed(family.name, DETAILED)
+    return f"{family.head(DETAILED)}{name} {spelt(value)}\n"
+
+
+async def written(family: Family, samples: Samples, prefix: str = "") -> AsyncIterator[str]:
+    """A family with its samples; between two pieces the data loop may have the interpreter."""
+    name = prefixed(family.name, prefix)
+    lines = [family.head(prefix)]
+    for label_text, value in samples:
+        lines.append(f"{name}{label_text} {spelt(value)}\n")
+        if len(lines) >= PIECE:
+            yield "".join(lines)
+            lines = []
+            await asyncio.sleep(0)
+    yield "".join(lines)

@@ -1,0 +1,75 @@
+"""Prometheus' text form: a family is its type, its sentence and its samples, one line each."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import isnan
+from typing import Final, NamedTuple
+
+from penstock.core.traffic import LATENCY_BOUNDS_MS
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+UNTYPED: Final = "untyped"
+HISTOGRAM: Final = "histogram"
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+Labels = Mapping[str, str]
+Number = int | float
+
+
+class Family(NamedTuple):
+    """``kind`` as above; ``help`` is the sentence."""
+
+    name: str
+    kind: str
+    help: str
+
+    def head(self, prefix: str = "") -> str:
+        name = prefixed(self.name, prefix)
+        return f"# TYPE {name} {self.kind}\n# HELP {name} {self.help}\n"
+
+    def alone(self, value: Number) -> str:
+        """A family of one sample without labels."""
+        return f"{self.head()}{self.name} {spelt(value)}\n"
+
+    def labelled(self, samples: Iterable[tuple[str, Number]]) -> str:
+        """Labels as ``labels`` spells them."""
+        return self.head() + "".join(
+            f"{self.name}{labels} {spelt(value)}\n" for labels, value in samples
+        )
+
+    def histogram(self, counts: Iterable[int], sum_ms: int) -> str:
+        """``counts`` as those of ``Latencies``; shown in seconds."""
+        total = 0
+        lines = [self.head()]
+        for bound, count in zip(_bounds(), counts, strict=True):
+            total += count
+            lines.append(f'{self.name}_bucket{{le="{bound}"}} {total}\n')
+        lines.append(f"{self.name}_sum {sum_ms / 1000}\n{self.name}_count {total}\n")
+        return "".join(lines)
+
+
+def _bounds() -> Iterator[str]:
+    for bound_ms in LATENCY_BOUNDS_MS:
+        yield str(bound_ms / 1000)
+    yield "+Inf"
+
+
+def prefixed(name: str, prefix: str) -> str:
+    """A name of ours keeps its own prefix."""
+    return prefix + name.removeprefix("rabbitmq_") if prefix and "rabbitmq_" in name else name
+
+
+def labels(**values: str) -> str:
+    """As they stand behind a name; "" without any."""
+    if not values:
+        return ""
+    pairs = ",".join(f'{key}="{value.translate(_ESCAPED)}"' for key, value in values.items())
+    return "{" + pairs + "}"
+
+
+def spelt(value: Number) -> str:
+    if isinstance(value, float) and isnan(value):
+        return "NaN"
+    return str(value)

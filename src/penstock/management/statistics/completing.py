@@ -1,0 +1,218 @@
+"""Rates, averages and samples for rows that carry a ``Tally``, in RabbitMQ's shape.
+
+    "publish": 3220                                   the counter, as it is now
+    "publish_details": {"rate": 283.8}                over the last interval
+    ... with "avg", "avg_rate" and "samples"          when the request asks for them
+
+The average is that of the samples, ``avg_rate`` what lies between the oldest and the newest of
+them; the newest sample comes first.  An object that never did anything has no ``message_stats``.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, cast
+
+from penstock.core.settings import Settings
+from penstock.management.rows import Row
+from penstock.management.statistics.asked import asked_now
+from penstock.management.statistics.kinds import (
+    CHURN,
+    CLUSTER,
+    DELIVERIES,
+    KINDS,
+    LENGTHS,
+    OCTETS,
+    VHOST,
+    Kind,
+)
+from penstock.management.statistics.rings import Sample, Track, Tracks
+from penstock.management.statistics.tally import Key, Tally
+
+ASKED_MAX: Final = 1000
+ASKED_AGAIN_S: Final = 1.0
+"""Who asks sooner is told the rates of before."""
+PUBLISHING: Final = ("publish", "confirm", "return_unroutable", "drop_unroutable")
+CONSUMING: Final = (*DELIVERIES, "get_empty", "redeliver", "ack")
+
+
+class Statistics:
+    """What the sampler has found so far, and rows completed by it.
+
+    ``mode``: ``basic``, or ``none``: then rows have counts only.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.interval_s, self.mode = 5.0, "basic"
+        if settings is not None:
+            self.interval_s = settings.collect_statistics_interval_ms / 1000
+            self.mode = settings.rates_mode
+        self._asked: dict[Key, tuple[float, dict[str, int], dict[str, float]]] = {}
+        self.tracks = {name: Tracks(kind, self.interval_s) for name, kind in KINDS.items()}
+
+    # -- rows ------------------------------------------------------------------------------
+
+    def complete(self, found: object) -> None:
+        """A row or a list of rows that has just come from the data loop."""
+        if isinstance(found, dict):
+            self._complete(found)
+        elif isinstance(found, list) and found and isinstance(found[0], dict):
+            for row in found:
+                self._complete(row)
+
+    def _complete(self, row: Row) -> None:
+        if "deliveries" in row:
+            for one in cast(list[Row], row["deliveries"]):
+                one["stats"] = self._since_asked(cast(Tally, one["stats"]))
+        tally = row.get("message_stats")
+        if not isinstance(tally, Tally):
+            tally = row.pop("octets", None)
+            if isinstance(tally, Tally):
+                self._add_octets(row, tally)
+            return
+        self._add_lengths(row, tally)
+        if tally.kind == "vhost":
+            self._add_octets(row, tally)
+        stats = self._message_stats(tally)
+        if stats:
+            row["message_stats"] = stats
+        else:
+            del row["message_stats"]
+
+    def _message_stats(self, tally: Tally) -> Row:
+        counts = {key: cast(int, value) for key, value in tally.items() if key not in OCTETS}
+        if not any(counts.values()):
+            return {}
+        if tally.kind == "channel":
+            for family in (PUBLISHING, CONSUMING):
+                if not any(counts.get(name) for name in family):
+                    counts = {name: one for name, one in counts.items() if name not in family}
+        if "deliver" in counts:
+            counts["deliver_get"] = sum(counts.get(name, 0) for name in DELIVERIES)
+        return self.with_details(KINDS[tally.kind], tally.key, counts, "msg_rates")
+
+    def _add_lengths(self, row: Row, tally: Tally) -> None:
+        kind = KINDS[tally.kind]
+        if kind is VHOST:
+            track = self.tracks[kind.name].by_key.get(tally.key)
+            if track is not None and any(track.counts):
+                ready, unacked = track.counts[-2:]
+                row.update(
+                    messages=ready + unacked,
+                    messages_ready=ready,
+                    messages_unacknowledged=unacked,
+                )
+        if kind.gauges == LENGTHS and "messages" in row:
+            lengths = {name: cast(int, row[name]) for name in ("messages", *LENGTHS)}
+            row.update(self.with_details(kind, tally.key, lengths, "lengths"))
+
+    def _add_octets(self, row: Row, tally: Tally) -> None:
+        octets = {name: cast(int, tally[name]) for name in OCTETS}
+        if tally.kind == "vhost" and not any(octets.values()):
+            return
+        row.update(self.with_details(KINDS[tally.kind], tally.key, octets, "data_rates"))
+
+    def _since_asked(self, tally: Tally) -> Row:
+        """With rates over the time since somebody asked last: of these nothing is sampled."""
+        now_s = time.monotonic()
+        counts = {name: cast(int, count) for name, count in tally.items()}
+        counts["deliver_get"] = sum(counts.get(name, 0) for name in DELIVERIES)
+        before_s, before, rates = self._asked.pop(tally.key, (now_s, counts, {}))
+        passed_s = now_s - before_s
+        if passed_s >= ASKED_AGAIN_S:
+            rates = {name: max(counts[name] - before[name], 0) / passed_s for name in counts}
+            before_s, before = now_s, counts
+        self._asked[tally.key] = before_s, before, rates
+        if len(self._asked) > ASKED_MAX:
+            del self._asked[next(iter(self._asked))]
+        row: Row = dict(counts)
+        for name in counts:
+            row[f"{name}_details"] = {"rate": rates.get(name, 0.0)}
+        return row
+
+    # -- details ---------------------------------------------------------------------------
+
+    def with_details(self, kind: Kind, key: Key, counts: dict[str, int], group: str) -> Row:
+        """These counts, and what is known of each over time."""
+        row: Row = dict(counts)
+        if self.mode == "none":
+            return row
+        track = self.tracks[kind.name].by_key.get(key)
+        wish = asked_now.get().get(group)
+        for name, count in counts.items():
+            row[f"{name}_details"] = self._details(kind, track, name, count, wish)
+        return row
+
+    def _details(
+        self, kind: Kind, track: Track | None, name: str, now: int, wish: tuple[int, int] | None
+    ) -> Row:
+        tracks = self.tracks[kind.name]
+        places = _places(kind, name)
+        levels = tracks.levels
+        rate = sum(track.rate(levels, place) for place in places) if track is not None else 0.0
+        details: Row = {"rate": rate}
+        if wish is not None and levels.levels[0].slot >= 0:
+            if track is None:  # it stands where it always stood
+                series = [Track().samples(levels, places[0], *wish)]
+                series[0] = [(at_ms, now) for at_ms, _ in series[0]]
+            else:
+                series = [track.samples(levels, place, *wish) for place in places]
+            details.update(averages(_sum(series)))
+        return details
+
+    # -- the node --------------------------------------------------------------------------
+
+    def overview(self, counts: dict[str, int], lengths: dict[str, int]) -> dict[str, Row]:
+        """``message_stats``, ``churn_rates`` and ``queue_totals`` of ``/api/overview``."""
+        traffic = {name: counts[name] for name in CLUSTER.counters if name not in CHURN}
+        traffic["deliver_get"] = sum(traffic[name] for name in DELIVERIES)
+        churn = {name: counts[name] for name in CHURN}
+        return {
+            "message_stats": self.with_details(CLUSTER, (), traffic, "msg_rates"),
+            "churn_rates": self.with_details(CLUSTER, (), churn, "msg_rates"),
+            "queue_totals": self.with_details(CLUSTER, (), lengths, "lengths"),
+        }
+
+    def over_vhosts(self, tallies: Sequence[Tally]) -> Row:
+        """``message_stats`` of an overview for who sees only these virtual hosts."""
+        row: Row = {}
+        for tally in tallies:
+            for name, value in self._message_stats(tally).items():
+                if isinstance(value, dict):
+                    was = cast(Row, row.setdefault(name, {"rate": 0.0}))
+                    was["rate"] = cast(float, was["rate"]) + cast(float, value["rate"])
+                else:
+                    row[name] = cast(int, row.get(name, 0)) + cast(int, value)
+        return row
+
+    def node(self, row: Row) -> None:
+        """Add the details of a node's row."""
+        kind = KINDS["node"]
+        numbers = {name: row[name] for name in kind.gauges if isinstance(row.get(name), int)}
+        row.update(self.with_details(kind, (), cast(dict[str, int], numbers), "node_stats"))
+
+
+def averages(samples: Sequence[Sample]) -> Row:
+    (newest_ms, newest), (oldest_ms, oldest) = samples[0], samples[-1]
+    span_s = (newest_ms - oldest_ms) / 1000
+    return {
+        "avg": sum(value for _, value in samples) / len(samples),
+        "avg_rate": (newest - oldest) / span_s if span_s else 0.0,
+        "samples": [{"sample": value, "timestamp": at_ms} for at_ms, value in samples],
+    }
+
+
+def _places(kind: Kind, name: str) -> list[int]:
+    parts: Iterable[str] = (name,)
+    if name == "deliver_get":
+        parts = DELIVERIES
+    elif name == "messages":
+        parts = LENGTHS
+    return [kind.names.index(part) for part in parts]
+
+
+def _sum(series: list[list[Sample]]) -> list[Sample]:
+    if len(series) == 1:
+        return series[0]
+    return [
+        (column[0][0], sum(value for _, value in column)) for column in zip(*series, strict=True)
+    ]

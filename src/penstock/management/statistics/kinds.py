@@ -1,0 +1,82 @@
+"""Which numbers every kind of object has, and for how long they are kept.
+
+A *counter* only grows; a *gauge* goes up and down.  Rings keep what a counter grew by and what a
+gauge was.  How long is RabbitMQ's default: ten minutes in steps of the interval, an hour in
+minutes; of the node also a working day in steps of ten minutes, and a day in half hours.
+"""
+
+from typing import Final, NamedTuple
+
+from penstock.core.traffic import TRAFFIC_FIELDS
+
+FINE_S: Final = 605
+BASIC: Final = ((3600, 60),)
+GLOBAL: Final = ((3660, 60), (29_400, 600), (86_400, 1800))
+"""(how long, in steps of), in seconds; besides the fine one, whose steps are the interval."""
+
+CHURN: Final = (
+    "connection_created",
+    "connection_closed",
+    "channel_created",
+    "channel_closed",
+    "queue_declared",
+    "queue_created",
+    "queue_deleted",
+)
+DELIVERIES: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+"""Of which ``deliver_get`` is the sum."""
+LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
+"""Of which ``messages`` is the sum."""
+SHOWN_TRAFFIC: Final = TRAFFIC_FIELDS[:11]
+OCTETS: Final = ("recv_oct", "send_oct")
+
+
+class Kind(NamedTuple):
+    """``wide``: its numbers do not fit into 32 bits."""
+
+    name: str
+    counters: tuple[str, ...]
+    gauges: tuple[str, ...] = ()
+    wide: bool = False
+    kept: tuple[tuple[int, int], ...] = BASIC
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.counters + self.gauges
+
+
+QUEUE: Final = Kind(
+    "queue",
+    (
+        "publish",
+        "deliver",
+        "deliver_no_ack",
+        "get",
+        "get_no_ack",
+        "get_empty",
+        "redeliver",
+        "ack",
+    ),
+    LENGTHS,
+)
+EXCHANGE: Final = Kind("exchange", ("publish_in", "publish_out"))
+CHANNEL: Final = Kind("channel", SHOWN_TRAFFIC)
+CONNECTION: Final = Kind("connection", OCTETS, wide=True)
+VHOST: Final = Kind("vhost", (*SHOWN_TRAFFIC, *OCTETS), LENGTHS, wide=True)
+CLUSTER: Final = Kind(
+    "cluster",
+    (*SHOWN_TRAFFIC, "disk_reads", "disk_writes", *CHURN),
+    LENGTHS,
+    wide=True,
+    kept=GLOBAL,
+)
+NODE: Final = Kind(
+    "node",
+    (),
+    ("mem_used", "fd_used", "sockets_used", "disk_free", "proc_used", "run_queue"),
+    wide=True,
+    kept=GLOBAL,
+)
+KINDS: Final = {
+    kind.name: kind for kind in (QUEUE, EXCHANGE, CHANNEL, CONNECTION, VHOST, CLUSTER, NODE)
+}

@@ -1,0 +1,151 @@
+"""What the sampler reads on the data loop: numbers of some dozens of objects, and nothing else.
+
+Objects that never did anything are left out.  A name that has vanished meanwhile is, too.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS, ExchangeTraffic
+from penstock.management.facts import SessionTally, Watch
+from penstock.management.statistics.kinds import EXCHANGE, OCTETS, SHOWN_TRAFFIC, VHOST
+from penstock.management.statistics.tally import Key, Tally
+from penstock.queues.queue import Queue
+
+Counts = tuple[int, ...]
+Named = tuple[str, Counts]
+
+SHOWN: Final = len(SHOWN_TRAFFIC)
+OCTETS_AT: Final = TRAFFIC_FIELDS.index("recv_oct")
+
+
+class Reading:
+    """Every method is called on the data loop."""
+
+    def __init__(self, broker: Broker, watch: Watch) -> None:
+        self._broker = broker
+        self._watch = watch
+
+    def vhost_names(self) -> list[str]:
+        names = list(self._broker.vhosts)
+        self._broker.traffic.retire(set(names))
+        return names
+
+    def queue_names(self, vhost: str) -> list[str]:
+        found = self._broker.vhosts.get(vhost)
+        return [] if found is None else list(found.queues)
+
+    def queues(self, vhost: str, names: Sequence[str]) -> list[Named]:
+        """In the order of ``kinds.QUEUE``."""
+        found = self._broker.vhosts.get(vhost)
+        if found is None:
+            return []
+        queues = found.queues
+        return [
+            (name, queue_counts(queues[name]))
+            for name in names
+            if name in queues and not is_unused(queues[name])
+        ]
+
+    def exchange_names(self, vhost: str) -> list[str]:
+        found = self._broker.vhosts.get(vhost)
+        return [] if found is None else ["", *found.exchanges]
+
+    def exchanges(self, vhost: str, names: Sequence[str]) -> list[Named]:
+        found = self._broker.vhosts.get(vhost)
+        if found is None:
+            return []
+        rows: list[Named] = []
+        for name in names:
+            exchange = found.exchanges.get(name)
+            if name == "":
+                traffic = found.default_traffic
+            elif exchange is not None:
+                traffic = exchange.traffic
+            else:
+                continue
+            if traffic.taken:
+                rows.append((name, (int(traffic.taken), int(traffic.passed))))
+        return rows
+
+    def sessions(self) -> list[object]:
+        return self._watch.sessions()
+
+    def traffic_of(self, sessions: Sequence[object]) -> list[SessionTally]:
+        return self._watch.tallies(sessions)
+
+    def vhost(self, name: str) -> Counts:
+        return vhost_counts(self._broker, name)
+
+    def cluster(self) -> Counts:
+        return cluster_counts(self._broker)
+
+
+def cluster_counts(broker: Broker) -> Counts:
+    """In the order of the counters of ``kinds.CLUSTER``."""
+    totals = [broker.traffic.total(protocol) for protocol in PROTOCOLS]
+    churn = broker.churn
+    return (
+        *(sum(column) for column in zip(*(total[:SHOWN] for total in totals), strict=True)),
+        int(broker.engine.disk_reads),
+        int(broker.engine.disk_writes),
+        int(churn.connections_opened),
+        int(churn.connections_closed),
+        int(churn.channels_opened),
+        int(churn.channels_closed),
+        int(churn.queues_declared),
+        int(churn.queues_created),
+        int(churn.queues_deleted),
+    )
+
+
+def is_unused(queue: Queue) -> bool:
+    return not (queue.published_count or queue.empty_count or queue.backing.ready_count())
+
+
+def queue_counts(queue: Queue) -> Counts:
+    """Counters and lengths."""
+    got, got_no_ack = int(queue.got_count), int(queue.got_no_ack_count)
+    no_ack = int(queue.no_ack_count) - got_no_ack
+    got -= got_no_ack
+    return (
+        int(queue.published_count),
+        int(queue.delivered_count) - no_ack - got - got_no_ack,
+        no_ack,
+        got,
+        got_no_ack,
+        int(queue.empty_count),
+        int(queue.again_count),
+        int(queue.acked_count),
+        int(queue.backing.ready_count()),
+        int(queue.unacked_count),
+    )
+
+
+def channel_tally(name: str, counts: Sequence[int]) -> Tally:
+    return Tally("channel", (name,), SHOWN_TRAFFIC, counts)
+
+
+def octets_tally(name: str, received_bytes: int, sent_bytes: int) -> Tally:
+    return Tally("connection", (name,), OCTETS, (received_bytes, sent_bytes))
+
+
+def consumer_tally(key: Key, counts: Sequence[int]) -> Tally:
+    """To be acknowledged, not to be, and acknowledged."""
+    return Tally("consumer", key, ("deliver", "deliver_no_ack", "ack"), counts)
+
+
+def exchange_tally(vhost: str, name: str, traffic: ExchangeTraffic) -> Tally:
+    counts = (int(traffic.taken), int(traffic.passed))
+    return Tally("exchange", (vhost, name), EXCHANGE.counters, counts)
+
+
+def vhost_tally(broker: Broker, name: str) -> Tally:
+    return Tally("vhost", (name,), VHOST.counters, vhost_counts(broker, name))
+
+
+def vhost_counts(broker: Broker, name: str) -> Counts:
+    """Traffic as shown, and octets."""
+    counts = broker.traffic.counts_of(name)
+    return (*counts[:SHOWN], *counts[OCTETS_AT:])

@@ -1,0 +1,133 @@
+"""``Sampler``: once per interval it walks over everything and notes how far the counters are.
+
+In: ``on_loop``, which runs a short function on the data loop, and what to read there (``Reading``).
+Out: the tracks of ``Statistics``.  A slice has at most ``SLICE`` objects, and between two of them
+the data loop has its turns; what lies between the first and the last slice of a walk is a fraction
+of the interval.  When the broker does not answer, or the walk takes longer than the interval, the
+next tick is left out, and its steps are as if nothing had happened.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+from penstock.core.traffic import Latencies
+from penstock.management.node_facts import NodeFacts
+from penstock.management.statistics.completing import Statistics
+from penstock.management.statistics.kinds import NODE
+from penstock.management.statistics.reading import Reading
+
+SLICE: Final = 100
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+log = logging.getLogger("penstock.management")
+
+
+class OnLoop(Protocol):
+    """Runs a short function on the data loop."""
+
+    def __call__(
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+
+class Sampler:
+    """See the head of this file.
+
+    ``waits``  how long slices waited for the data loop: its lag, as others feel it
+    """
+
+    def __init__(
+        self, statistics: Statistics, reading: Reading, node: NodeFacts, on_loop: OnLoop
+    ) -> None:
+        self._statistics = statistics
+        self.tracks = statistics.tracks
+        self._reading = reading
+        self._node = node
+        self._on_loop = on_loop
+        self.walks = 0
+        self.last_walk_s = 0.0
+        self.waits = Latencies()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        interval_s = self._statistics.interval_s
+        while self._statistics.mode != "none":
+            now_s = time.time()
+            await asyncio.sleep(interval_s - now_s % interval_s)
+            try:
+                await self.walk(time.time())
+            except TimeoutError:
+                log.warning("no statistics: the broker did not answer in time")
+            except Exception:
+                log.exception("no statistics this time")
+
+    async def walk(self, now_s: float) -> None:
+        began = time.monotonic()
+        for tracks in self.tracks.values():
+            tracks.begin(now_s)
+        await self._sessions()
+        ready = unacked = 0
+        for vhost in await self._on_loop(self._reading.vhost_names):
+            lengths = await self._vhost(vhost)
+            ready, unacked = ready + lengths[0], unacked + lengths[1]
+        counts = await self._on_loop(self._reading.cluster)
+        self.tracks["cluster"].record((), (*counts, ready, unacked))
+        row = await asyncio.to_thread(self._node.row)
+        self.tracks["node"].record((), tuple(_number(row.get(name)) for name in NODE.gauges))
+        for tracks in self.tracks.values():
+            tracks.end()
+        self.last_walk_s = time.monotonic() - began
+        self.walks += 1
+
+    async def _timed(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        asked_ns = time.monotonic_ns()
+
+        def run() -> T:
+            began_ns.append(time.monotonic_ns())
+            return function(*args, **kwargs)
+
+        began_ns: list[int] = []
+        found = await self._on_loop(run)
+        self.waits.observe((began_ns[0] - asked_ns) // 1_000_000)
+        return found
+
+    async def _sessions(self) -> None:
+        sessions = await self._on_loop(self._reading.sessions)
+        for start in range(0, len(sessions), SLICE):
+            some = sessions[start : start + SLICE]
+            for tally in await self._timed(self._reading.traffic_of, some):
+                self.tracks["connection"].record((tally.name,), tally.octets)
+                for number, counts in tally.channels:
+                    self.tracks["channel"].record((f"{tally.name} ({number})",), counts)
+
+    async def _vhost(self, vhost: str) -> tuple[int, int]:
+        """Returns what is ready and unacknowledged in it."""
+        ready = unacked = 0
+        reading = self._reading
+        names = await self._on_loop(reading.queue_names, vhost)
+        queues = self.tracks["queue"]
+        for start in range(0, len(names), SLICE):
+            some = names[start : start + SLICE]
+            for name, counts in await self._timed(reading.queues, vhost, some):
+                queues.record((vhost, name), counts)
+                ready += counts[-2]
+                unacked += counts[-1]
+        names = await self._on_loop(reading.exchange_names, vhost)
+        exchanges = self.tracks["exchange"]
+        for start in range(0, len(names), SLICE):
+            some = names[start : start + SLICE]
+            for name, counts in await self._timed(reading.exchanges, vhost, some):
+                exchanges.record((vhost, name), counts)
+        counts = await self._on_loop(reading.vhost, vhost)
+        self.tracks["vhost"].record((vhost,), (*counts, ready, unacked))
+        return ready, unacked
+
+
+def _number(value: object) -> int:
+    """0 for what this system does not tell."""
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,22 @@
+"""``Tally``: the counts in a row, marked with whose they are.
+
+Whoever makes a row on the data loop puts one in; when the row arrives on management's side,
+``completing`` adds rates and samples.  To everybody else it is a dict.
+"""
+
+from collections.abc import Iterable
+
+Key = tuple[str, ...]
+
+
+class Tally(dict[str, object]):
+    """Counts by name; ``kind`` and ``key`` say whose."""
+
+    __slots__ = ("key", "kind")
+
+    def __init__(
+        self, kind: str, key: Key, names: Iterable[str] = (), counts: Iterable[int] = ()
+    ) -> None:
+        super().__init__(zip(names, counts, strict=False))
+        self.kind = kind
+        self.key = key
