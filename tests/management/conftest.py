@@ -58,7 +58,8 @@ class Served:
     def stop_sampling(self) -> None:
         """Calls on the data loop are the tests' own."""
         management, sampling = self.management._loop, self.management.sampling
-        assert management is not None and sampling is not None
+        assert management is not None
+        assert sampling is not None
         management.call_soon_threadsafe(sampling.cancel)
 
     def _turn(self) -> None:
