@@ -175,3 +175,17 @@ def test_rings_go_with_their_object_and_after_an_idle_hour() -> None:
     tracks.record(KEY, counts(publish=10, messages_ready=10))
     assert [value for _, value in track.samples(tracks.levels, ready, 5, 5)] == [10, 9]
     assert track.rate(tracks.levels, 0) == 0.2
+
+
+def test_a_reset_forgets_the_past_and_no_count() -> None:
+    statistics = Statistics()
+    tracks = statistics.tracks["queue"]
+    for at, published in ((0, 10), (5, 30), (10, 60)):
+        tracks.begin(NEWEST_S + at)
+        tracks.record(KEY, counts(publish=published, messages_ready=4))
+        if at == 5:
+            statistics.reset()
+    row = completed(statistics, counts(publish=60, messages_ready=4), msg_rates=(10, 5))
+    details = row["message_stats"]["publish_details"]
+    assert [one["sample"] for one in details["samples"]] == [60, 30, 30]
+    assert (details["rate"], row["messages_ready_details"]["rate"]) == (6.0, 0.0)

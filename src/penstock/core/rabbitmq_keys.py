@@ -161,6 +161,9 @@ OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
     "management.tcp.ip": ("http_bind", ADDRESS),
     "management.listener.port": ("http_port", NUMBER),
     "management.listener.ip": ("http_bind", ADDRESS),
+    "management.rates_mode": ("rates_mode", TEXT),
+    "collect_statistics_interval": ("collect_statistics_interval_ms", NUMBER),
+    "prometheus.tcp.port": ("prometheus_port", NUMBER),
     "log.dir": ("log_dir", TEXT),
     "log.default.level": ("log_level", LEVEL),
     "log.connection.level": ("log_connection_level", LEVEL),
@@ -221,7 +224,7 @@ _OWN_FILE: Final = "there is one log file for all categories"
 _TLS: Final = "TLS 1.2 and newer with the ciphers of OpenSSL's defaults are offered"
 _HTTP: Final = "the management API has no such setting"
 _HTTPS: Final = "the management API speaks plain HTTP: put a proxy in front of it"
-_METRICS: Final = "metrics are served by the management API's port"
+_METRICS: Final = "metrics are served at the management API's address"
 _SOCKET: Final = "the broker sets its sockets up itself"
 
 IGNORED: Final[Mapping[str, str]] = {
@@ -242,7 +245,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "cluster_partition_handling": _CLUSTER,
     "cluster_partition_handling.*": _CLUSTER,
     "collect_statistics": "statistics are always collected",
-    "collect_statistics_interval": "statistics have a rhythm of their own",
     "credential_validator.*": "every password is taken",
     "default_worker_pool_size": _ERLANG,
     "definitions.hashing.algorithm": "a file that is unchanged is imported all the same",
@@ -295,7 +297,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "management.listener.ssl_opts": _HTTPS,
     "management.listener.ssl_opts.*": _HTTPS,
     "management.login_session_timeout": _HTTP,
-    "management.rates_mode": "rates are always measured",
     "management.sample_retention_policies.$section.$interval": "samples are kept for fixed times",
     "management.ssl.*": _HTTPS,
     "management.tcp.*": _HTTP,

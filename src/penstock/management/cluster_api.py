@@ -10,7 +10,7 @@
     GET         /api/auth                         how a browser is to log in: with a password
     POST        /api/login                        a form with username and password
     GET         /api/config/effective             the node's settings, without passwords
-    DELETE      /api/reset[/{node}]               statistics; nothing here can be reset
+    DELETE      /api/reset[/{node}]               samples are forgotten, counts stay
     POST        /api/rebalance/queues             one node: there is nothing to move
     GET         /api/shovels[/{vhost}], /api/federation-links[/{vhost}]    none
 
@@ -74,8 +74,8 @@ class ClusterApi(Desk):
             Route("/api/deprecated-features", nothing, "There are none", TAG),
             Route("/api/deprecated-features/used", nothing, "There are none", TAG),
             Route("/api/config/effective", {"GET": self.config}, "The settings", TAG),
-            Route("/api/reset", {"DELETE": self.reset}, "Nothing can be reset", TAG),
-            Route("/api/reset/{node}", {"DELETE": self.reset}, "Nothing can be reset", TAG),
+            Route("/api/reset", {"DELETE": self.reset}, "Forget the samples", TAG),
+            Route("/api/reset/{node}", {"DELETE": self.reset}, "Forget the samples", TAG),
             Route("/api/rebalance/queues", {"POST": self.rebalance}, "One node: done", TAG),
             Route("/api/shovels", nothing, "There are none", TAG),
             Route("/api/shovels/{vhost}", nothing, "There are none", TAG),
@@ -204,6 +204,7 @@ class ClusterApi(Desk):
         must_administrate(visitor)
         if "node" in request.match_info:
             self._context.must_be_us(request.match_info["node"])
+        self._context.statistics.reset()
         return web.Response(status=204)
 
     async def rebalance(self, _request: web.Request, visitor: Visitor) -> web.Response:

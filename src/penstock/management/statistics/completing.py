@@ -49,6 +49,11 @@ class Statistics:
         self._asked: dict[Key, tuple[float, dict[str, int], dict[str, float]]] = {}
         self.tracks = {name: Tracks(kind, self.interval_s) for name, kind in KINDS.items()}
 
+    def reset(self) -> None:
+        """Forget the past; counts stay, and rates begin with the next two samples."""
+        for tracks in self.tracks.values():
+            tracks.forget()
+
     # -- rows ------------------------------------------------------------------------------
 
     def complete(self, found: object) -> None:

@@ -199,6 +199,11 @@ class Tracks:
         track.seen = self._tick
         track.record(self.levels, counts, self._now_s)
 
+    def forget(self) -> None:
+        """Keep where the counters are, and nothing of how they came there."""
+        for track in self.by_key.values():
+            track.columns = {}
+
     def end(self) -> None:
         """The walk is over: what it has not met is gone."""
         gone = [key for key, track in self.by_key.items() if track.seen != self._tick]

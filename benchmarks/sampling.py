@@ -1,0 +1,149 @@
+"""What statistics cost: the same load on a broker that samples and on one that does not.
+
+    .venv/bin/python benchmarks/sampling.py            rounds in turn, results/DATE-sampling-*.md
+    .venv/bin/python benchmarks/sampling.py --memory   only the memory of rings and walks over 10,000
+
+- *brokers*: two run side by side, alike but for the setting ``rates_mode``; a round drives one,
+  then the other, and the next round begins with the other, as ``events.py`` does.  Counted is
+  the processor time of the whole process per message.  Counters themselves are in both: they are
+  no setting.  What they cost is known to the instruction, see ``sampling_count.py``.
+- *memory*: 10,000 queues that do something in every interval, sampled for an hour of intervals:
+  bytes per queue, and what a walk takes of this process's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import sys
+import time
+import tracemalloc
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from benchmarks.events import Pinned, cost, told  # noqa: E402
+from benchmarks.scenarios import chosen  # noqa: E402
+from benchmarks.tables import machine  # noqa: E402
+from penstock.management.statistics.kinds import QUEUE  # noqa: E402
+from penstock.management.statistics.rings import Tracks  # noqa: E402
+from penstock.server.node import is_compiled  # noqa: E402
+
+ROWS = "auto-ack-16,ack-100-1k"
+PROMISED = 1.01
+QUEUES = 10_000
+INTERVAL_S = 5
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What statistics cost.")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=6.0, help="one interval and more")
+    parser.add_argument("--warmup", type=float, default=1.0)
+    parser.add_argument("--memory", action="store_true", help="only rings, without brokers")
+    parser.add_argument("--only", default=ROWS, help="names of benchmarks/scenarios.py")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    asked = parser.parse_args()
+    build = "compiled" if is_compiled() else "interpreted"
+    kept = rings()
+    print(json.dumps(kept, indent=1))
+    if asked.memory:
+        return 0
+    rows = [
+        told(f"brokers: {scenario.title}", measured(scenario.arguments, asked))
+        for scenario in chosen(asked.only)
+    ]
+    report = {
+        "date": dt.date.today().isoformat(),
+        "command": "benchmarks/sampling.py " + " ".join(sys.argv[1:]),
+        "build": build,
+        "machine": machine(),
+        "rows": rows,
+        "rings": kept,
+    }
+    asked.out.mkdir(parents=True, exist_ok=True)
+    name = f"{report['date']}-sampling-{build}"
+    (asked.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (asked.out / f"{name}.md").write_text(page(report))
+    return 0
+
+
+def measured(arguments, asked: argparse.Namespace) -> list[tuple[float, float]]:  # type: ignore[no-untyped-def]
+    """Microseconds of the broker's processor per message: (with samples, without)."""
+    words = arguments(asked.seconds, asked.warmup)
+    with ExitStack() as stack:
+        brokers = {
+            on: stack.enter_context(Pinned(None, ("--rates-mode", "basic" if on else "none")))
+            for on in (True, False)
+        }
+        pairs = []
+        for number in range(asked.rounds):
+            order = (True, False) if number % 2 == 0 else (False, True)
+            took = {on: cost(brokers[on], words) for on in order}
+            pairs.append((took[True], took[False]))
+        return pairs
+
+
+def rings() -> dict[str, object]:
+    """Of queues that take, deliver and acknowledge; and of some that use every counter."""
+    found: dict[str, object] = {"queues": QUEUES, "interval_s": INTERVAL_S}
+    usual = {"publish", "deliver", "ack", "messages_ready", "messages_unacknowledged"}
+    for label, names in (("usual", usual), ("every counter", set(QUEUE.names))):
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        tracks = Tracks(QUEUE, INTERVAL_S)
+        keys = [("/", f"queue{number}") for number in range(QUEUES)]
+        moved = [int(name in names) for name in QUEUE.names]
+        for tick in range(2):
+            _walk(tracks, keys, moved, tick)
+        used = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        since = time.process_time()
+        for tick in range(2, 5):
+            _walk(tracks, keys, moved, tick)
+        found[label] = {
+            "bytes_per_queue": used // QUEUES,
+            "ms_per_walk": round((time.process_time() - since) / 3 * 1000, 1),
+        }
+    return found
+
+
+def _walk(tracks: Tracks, keys: list[tuple[str, str]], moved: list[int], tick: int) -> None:
+    tracks.begin(1_700_000_000 + INTERVAL_S * tick)
+    counts = tuple(1000 + one * 1000 * tick if one else 0 for one in moved)
+    for key in keys:
+        tracks.record(key, counts)
+    tracks.end()
+
+
+def page(report: dict) -> str:  # type: ignore[type-arg]
+    lines = [
+        f"# What statistics cost, {report['date']}",
+        "",
+        f"`{report['command'].strip()}`, {report['build']}, {report['machine']}.",
+        "Processor time of the broker per message with samples over that without, median of rounds",
+        f"in turn. Promised: at most {PROMISED}.",
+        "",
+        "| row | with samples, µs | without, µs | ratio |",
+        "|---|---|---|---|",
+    ]
+    for row in report["rows"]:
+        on, off = (median(pair[i] for pair in row["us"]) for i in (0, 1))
+        lines.append(f"| {row['row']} | {on:.2f} | {off:.2f} | {row['ratio']:.3f} |")
+    lines += [
+        "",
+        "| queues that | bytes per queue | ms of management per walk over 10,000 |",
+        "|---|---|---|",
+    ]
+    for label in ("usual", "every counter"):
+        kept = report["rings"][label]
+        lines.append(f"| {label} | {kept['bytes_per_queue']} | {kept['ms_per_walk']} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
