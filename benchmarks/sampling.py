@@ -1,7 +1,7 @@
 """What statistics cost: the same load on a broker that samples and on one that does not.
 
     .venv/bin/python benchmarks/sampling.py            rounds in turn, results/DATE-sampling-*.md
-    .venv/bin/python benchmarks/sampling.py --memory   only the memory of rings and walks over 10,000
+    .venv/bin/python benchmarks/sampling.py --memory   only rings of 10,000 queues, and walks
 
 - *brokers*: two run side by side, alike but for the setting ``rates_mode``; a round drives one,
   then the other, and the next round begins with the other, as ``events.py`` does.  Counted is

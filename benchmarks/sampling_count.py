@@ -1,7 +1,7 @@
 """What statistics cost in instructions, counted by valgrind: exact where a clock is not.
 
     .venv/bin/python benchmarks/sampling_count.py              samples taken, and not
-    .venv/bin/python benchmarks/sampling_count.py --counters   the path alone, to compare two commits
+    .venv/bin/python benchmarks/sampling_count.py --counters   the path alone, for two commits
 
 As ``events_count.py``: ``bench_core`` under cachegrind for few and for many messages, so that what
 starting costs cancels out.  Time goes by the messages; once in five seconds of it the queue, the

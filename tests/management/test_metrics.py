@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -22,6 +24,7 @@ DASHBOARD_FAMILIES: dict[str, Any] = json.loads(
 )
 DETAILS = "/metrics/detailed?family=queue_coarse_metrics&family=channel_queue_metrics&vhost=/"
 AUTHORIZED = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
+MESSAGE = 2
 OURS = re.compile(r"\b(?:rabbitmq|penstock)_[a-z0-9_]+")
 
 
@@ -48,11 +51,33 @@ class Scraped:
         return body
 
 
+def speak_nsq(port: int) -> None:
+    """Two messages, of which a channel takes one."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+        line = sock.makefile("rwb")
+        line.write(b"  V2SUB topic channel\n")
+        for _ in range(2):
+            line.write(b"PUB topic\n\x00\x00\x00\x04body")
+        line.write(b"RDY 1\n")
+        line.flush()
+        while True:
+            size, kind = struct.unpack(">II", line.read(8))
+            rest = line.read(size - 4)
+            if kind == MESSAGE:
+                line.write(b"FIN " + rest[10:26] + b"\nRDY 0\nCLS\n")
+                line.flush()
+            elif rest == b"CLOSE_WAIT":
+                return
+
+
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     port = free_port()
     directory = tmp_path_factory.mktemp("broker")
-    with LiveBroker(directory, ("--prometheus-port", str(port))) as broker:
+    nsq_port = free_port()
+    words = ("--prometheus-port", str(port), "--nsq-port", str(nsq_port))
+    with LiveBroker(directory, words) as broker:
+        speak_nsq(nsq_port)
         connection = pika.BlockingConnection(pika.URLParameters(broker.url))
         channel: Any = connection.channel()
         channel.queue_declare('a "quoted" \\ queue', durable=True)
@@ -102,6 +127,12 @@ def test_numbers_are_those_of_the_clients(scraped: Scraped) -> None:
     amqp = 'protocol="amqp091"'
     assert found["rabbitmq_global_messages_received_confirm_total"][amqp] == 10
     assert found["rabbitmq_global_messages_confirmed_total"][amqp] == 10
+    nsq = 'protocol="nsq"'
+    assert found["rabbitmq_global_messages_received_total"][nsq] == 2
+    assert found["rabbitmq_global_messages_routed_total"][nsq] == 2
+    nsq_classic = f'{nsq},queue_type="rabbit_classic_queue"'
+    assert found["rabbitmq_global_messages_acknowledged_total"][nsq_classic] == 1
+    assert found["penstock_e2e_seconds_count"][""] >= 1
     assert found["rabbitmq_global_publishers"][amqp] == 1
     classic = f'{amqp},queue_type="rabbit_classic_queue"'
     assert found["rabbitmq_global_messages_acknowledged_total"][classic] == 1
@@ -109,13 +140,15 @@ def test_numbers_are_those_of_the_clients(scraped: Scraped) -> None:
     dropped = found["rabbitmq_global_messages_dead_lettered_maxlen_total"]
     assert dropped['queue_type="rabbit_classic_queue",dead_letter_strategy="disabled"'] == 3
     assert found["penstock_messages_died_total"]['reason="maxlen"'] == 3
-    assert found["rabbitmq_queue_messages_ready"][""] == 6
-    assert found["rabbitmq_queue_disk_writes_total"][""] == 5
-    assert found["rabbitmq_queues_declared_total"][""] == 2
+    assert found["rabbitmq_queue_messages_ready"][""] == 7
+    assert found["rabbitmq_queue_disk_writes_total"][""] == 7
+    assert found["rabbitmq_queues_declared_total"][""] == 3
     assert found["rabbitmq_connections"][""] == 1
+    assert found["rabbitmq_auth_attempts_succeeded_total"][amqp] == 2
+    assert found["rabbitmq_process_open_tcp_sockets"][""] == 1
     assert found["rabbitmq_process_resident_memory_bytes"][""] > 1_000_000
     assert found["penstock_confirm_latency_seconds_count"][""] >= 1
-    assert sum(found["penstock_vq_messages"].values()) == 6
+    assert sum(found["penstock_vq_messages"].values()) == 7
 
 
 def test_every_object_has_its_line_whatever_its_name(scraped: Scraped) -> None:

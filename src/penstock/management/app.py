@@ -114,7 +114,7 @@ class ManagementServer:
             view, self._on_loop, node, __version__, segment_entries, self._statistics, control
         )
         self._context.gathering = Gathering(
-            view, self._on_loop, node, self._statistics, self.sampler
+            view, self._on_loop, node, self._statistics, self.sampler, self._http_log_ins
         )
         self._context.answer_get = self._answer_get
         self._metrics_port = 0 if settings is None else settings.prometheus_port
@@ -192,6 +192,10 @@ class ManagementServer:
         """Protocol, host and port, if there is one."""
         address = self.metrics_address
         return [] if address is None else [("http/prometheus", *address)]
+
+    def _http_log_ins(self) -> tuple[int, int]:
+        counts = self._context.log_ins
+        return counts.total, counts.failed
 
     def _listening(self, port: int) -> int:
         self._context.contexts = [

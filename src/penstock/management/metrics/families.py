@@ -371,6 +371,19 @@ DEAD_LETTERED: Final = {
         "Total number of messages dead-lettered due to delivery-limit exceeded",
     ),
 }
+AUTH_ATTEMPTS: Final = (
+    Family("rabbitmq_auth_attempts_total", COUNTER, "Total number of authorization attempts"),
+    Family(
+        "rabbitmq_auth_attempts_succeeded_total",
+        COUNTER,
+        "Total number of successful authentication attempts",
+    ),
+    Family(
+        "rabbitmq_auth_attempts_failed_total",
+        COUNTER,
+        "Total number of failed authentication attempts",
+    ),
+)
 BUILD_INFO: Final = Family("rabbitmq_build_info", UNTYPED, "RabbitMQ & Erlang/OTP version info")
 IDENTITY_INFO: Final = Family(
     "rabbitmq_identity_info", UNTYPED, "RabbitMQ node & cluster identity info"

@@ -110,6 +110,7 @@ class NodeNumbers(NamedTuple):
     storage: Row
     flow: Row
     pipelines: list[Row]
+    log_ins: dict[str, tuple[int, int]]  # by protocol: all, and those that failed
     confirms: Latencies
     residence: Latencies
 
@@ -124,12 +125,14 @@ class Gathering:
         node: NodeFacts,
         statistics: Statistics,
         sampler: Sampler,
+        http_log_ins: Callable[[], tuple[int, int]],
     ) -> None:
         self.view = view
         self.statistics = statistics
         self.sampler = sampler
         self._on_loop = on_loop
         self._node = node
+        self._http_log_ins = http_log_ins
 
     # -- on management's side ------------------------------------------------------------------
 
@@ -196,9 +199,16 @@ class Gathering:
             connections.append((facts.name, facts.vhost, protocol, numbers))
         return connections, channels
 
+    def _log_ins(self) -> dict[str, tuple[int, int]]:
+        users = self.view.broker.users
+        total, failed = self._http_log_ins()
+        rest = int(users.attempt_count) - total, int(users.failed_count) - failed
+        return {"http": (total, failed), "amqp091": rest}
+
     def _numbers(self, row: Row) -> NodeNumbers:
         view = self.view
         broker = view.broker
+        row["sockets_used"] = len(view.sessions())
         return NodeNumbers(
             row,
             view.cluster_counts(),
@@ -208,6 +218,7 @@ class Gathering:
             storage_row(broker.engine, view.watch.disk(), None),
             view.flow_row(),
             broker.pipelines.rows(broker.vhosts, time.time_ns() // 1_000_000),
+            self._log_ins(),
             broker.confirm_times,
             broker.sampling.times,
         )

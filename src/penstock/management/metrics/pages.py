@@ -174,6 +174,7 @@ def from_node(node_name: str, node: NodeNumbers) -> str:
     pieces = [identity(node_name)]
     pieces += [family.alone(_of_row(node, name)) for name, family in f.NODE.items()]
     pieces += [family.alone(node.churn[name]) for name, family in f.CHURN.items()]
+    pieces += _log_ins(node)
     return "".join(pieces)
 
 
@@ -217,6 +218,12 @@ def _global(node: NodeNumbers, connections: Table) -> Iterator[str]:
             (labels(queue_type=CLASSIC, dead_letter_strategy=strategy), counts[reason])
             for strategy, counts in (("at_least_once", node.buried), ("disabled", node.dropped))
         )
+
+
+def _log_ins(node: NodeNumbers) -> Iterator[str]:
+    counts = {name: (all_, all_ - failed, failed) for name, (all_, failed) in node.log_ins.items()}
+    for place, family in enumerate(f.AUTH_ATTEMPTS):
+        yield family.labelled((labels(protocol=name), one[place]) for name, one in counts.items())
 
 
 def _sums(families: Sequence[Family], table: Table) -> Iterator[str]:

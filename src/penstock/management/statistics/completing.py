@@ -21,6 +21,7 @@ from penstock.management.statistics.kinds import (
     DELIVERIES,
     KINDS,
     LENGTHS,
+    NODE,
     OCTETS,
     VHOST,
     Kind,
@@ -46,6 +47,7 @@ class Statistics:
         if settings is not None:
             self.interval_s = settings.collect_statistics_interval_ms / 1000
             self.mode = settings.rates_mode
+        self.socket_count = 0
         self._asked: dict[Key, tuple[float, dict[str, int], dict[str, float]]] = {}
         self.tracks = {name: Tracks(kind, self.interval_s) for name, kind in KINDS.items()}
 
@@ -190,10 +192,16 @@ class Statistics:
         return row
 
     def node(self, row: Row) -> None:
-        """Add the details of a node's row."""
-        kind = KINDS["node"]
-        numbers = {name: row[name] for name in kind.gauges if isinstance(row.get(name), int)}
-        row.update(self.with_details(kind, (), cast(dict[str, int], numbers), "node_stats"))
+        """Add to a node's row what was found at the last walk, and the details."""
+        row["rates_mode"] = self.mode
+        row["sockets_used"] = self.socket_count
+        numbers = {name: row[name] for name in NODE.names if isinstance(row.get(name), int)}
+        row.update(self.with_details(NODE, (), cast(dict[str, int], numbers), "node_stats"))
+        track = self.tracks[CLUSTER.name].by_key.get(())
+        if track is not None:
+            named = dict(zip(CLUSTER.names, track.counts, strict=True))
+            churn = {name: named[name] for name in CHURN}
+            row.update(self.with_details(CLUSTER, (), churn, "node_stats"))
 
 
 def averages(samples: Sequence[Sample]) -> Row:

@@ -72,8 +72,8 @@ CLUSTER: Final = Kind(
 )
 NODE: Final = Kind(
     "node",
-    (),
-    ("mem_used", "fd_used", "sockets_used", "disk_free", "proc_used", "run_queue"),
+    ("gc_num", "context_switches", "io_read_bytes", "io_write_bytes"),
+    ("mem_used", "fd_used", "sockets_used", "disk_free", "proc_used"),
     wide=True,
     kept=GLOBAL,
 )

@@ -78,7 +78,7 @@ class Sampler:
         counts = await self._on_loop(self._reading.cluster)
         self.tracks["cluster"].record((), (*counts, ready, unacked))
         row = await asyncio.to_thread(self._node.row)
-        self.tracks["node"].record((), tuple(_number(row.get(name)) for name in NODE.gauges))
+        self.tracks["node"].record((), tuple(_number(row.get(name)) for name in NODE.names))
         for tracks in self.tracks.values():
             tracks.end()
         self.last_walk_s = time.monotonic() - began
@@ -98,6 +98,7 @@ class Sampler:
 
     async def _sessions(self) -> None:
         sessions = await self._on_loop(self._reading.sessions)
+        self._statistics.socket_count = len(sessions)
         for start in range(0, len(sessions), SLICE):
             some = sessions[start : start + SLICE]
             for tally in await self._timed(self._reading.traffic_of, some):
