@@ -12,6 +12,7 @@ import pika
 import pytest
 
 from penstock.management.app import ManagementServer
+from penstock.wire.reports import Report
 from tests.management.conftest import Served
 
 MANY = 10_000
@@ -191,6 +192,41 @@ def test_who_sees_one_virtual_host_is_told_of_that_alone(sampled: Sampled, clien
     assert overview["message_stats"]["publish"] >= 1
     assert "churn_rates" not in overview
     assert sampled.get("/api/overview", "none")["message_stats"] == {}
+
+
+def test_a_list_is_sorted_by_a_rate(sampled: Sampled, client: Any) -> None:
+    channel = client.channel()
+    for count in (2, 5, 1):
+        channel.queue_declare(f"rated{count}")
+    sampled.walk()
+    for count in (2, 5, 1):
+        for _ in range(count):
+            channel.basic_publish("", f"rated{count}", b"")
+    channel.queue_declare("rated1", passive=True)
+    sampled.walk()
+    path = "message_stats.publish_details.rate"
+    query = f"columns=name,{path}&sort={path}&sort_reverse=true&page=1&name=rated"
+    found = sampled.get(f"/api/queues?{query}")["items"]
+    rates = {row["name"]: row["message_stats"]["publish_details"]["rate"] for row in found}
+    assert list(rates.items()) == [("rated5", 1.0), ("rated2", 0.4), ("rated1", 0.2)]
+
+
+def test_a_pipeline_that_reports_is_among_the_metrics(sampled: Sampled) -> None:
+    sampled.declare("feed")
+    told = Report(name="lake", state="running", queues=("feed",), batch=1, rows=70, lag=5)
+
+    def report() -> None:
+        broker = sampled.node.broker
+        user = broker.users.users["guest"]
+        now_ms = time.time_ns() // 1_000_000
+        broker.pipelines.report(told, user, broker.vhosts["/"], now_ms)
+
+    sampled.on_loop(report)
+    page = sampled.request("GET", "/metrics").body.decode()
+    label = '{vhost="/",pipeline="lake"}'
+    for line in ("rows_total", "batches_total", "lag_messages", "running"):
+        assert f"penstock_pipeline_{line}{label}" in page
+    assert f"penstock_pipeline_rows_total{label} 70\n" in page
 
 
 def test_ten_thousand_queues_never_hold_up_the_data_loop(sampled: Sampled) -> None:

@@ -13,6 +13,8 @@
     control     what may be asked of the node itself: its log, its doors, its end
     audit_lines a line in the log for each change
     page        the status page: plain HTML, no script
+    statistics/ rates and history: sampled in slices, kept in rings, added to rows
+    metrics/    pages for Prometheus, on a port of their own too
     node_facts  what the operating system says about this process
     start_screen  what a start prints
 
