@@ -11,7 +11,6 @@ the queues, what rests in memory goes into segments, and the terms are written.
 """
 
 import ctypes
-import fcntl
 import gc
 import logging
 import os
@@ -32,12 +31,12 @@ from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.alarms import NO_PAGING
 from penstock.broker.broker import Broker
 from penstock.core import message
-from penstock.core.errors import DataDirLocked, DataDirOutdated
 from penstock.core.settings import Settings
 from penstock.server.amqp_stamping import STAMPINGS
 from penstock.server.boot_definitions import load_definitions
 from penstock.server.committer import Committer
 from penstock.server.control_file import new_token, remove_control, write_control
+from penstock.server.data_dir import lock_data_dir, refuse_old_data
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.doors import Doors
 from penstock.server.ending import Ending
@@ -453,34 +452,10 @@ def engine_limits(settings: Settings, memory: int) -> EngineLimits:
     )
 
 
-def refuse_old_data(path: str) -> None:
-    """Of the releases before the storage engine: nothing is deleted, nothing is guessed."""
-    if os.path.isdir(os.path.join(path, "log")):
-        raise DataDirOutdated(
-            f"{path} holds a message log of a release before the storage engine, which this"
-            " release does not read: empty the queues with that release, then remove it"
-        )
-
-
 def raise_descriptor_limit() -> None:
     """As many connections as the system lets us have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def lock_data_dir(path: str) -> int:
-    """Take the data directory for this process; raises DataDirLocked naming the holder."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    fd = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(fd, 32).decode().strip() or "unknown"
-        os.close(fd)
-        raise DataDirLocked(f"{path} is in use by process {holder}") from None
-    os.truncate(fd, 0)
-    os.write(fd, f"{os.getpid()}\n".encode())
-    return fd
 
 
 def is_compiled() -> bool:
