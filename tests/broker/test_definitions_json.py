@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.administration import Administration
-from penstock.broker.definitions_export import export_definitions
+from penstock.broker.definitions_export import DefinitionsExport, export_definitions
 from penstock.broker.definitions_json import DefinitionsImport
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
@@ -94,6 +94,33 @@ def test_our_own_export_is_taken_whole() -> None:
     }
     assert taken_in(second, again) == []  # twice changes nothing
     assert exported(second) == again
+
+
+@pytest.mark.parametrize("vhost", ["", "shop"])
+@pytest.mark.parametrize("steps", [1, 7])
+def test_in_steps_as_at_once(vhost: str, steps: int) -> None:
+    node = QuietBroker()
+    taken_in(node, read(ALL))
+    work = DefinitionsExport(node.broker, "3.10.8", "0", vhost)
+    count = 0
+    while not work.run(steps):
+        count += steps
+    assert work.exported == export_definitions(node.broker, "3.10.8", "0", vhost)
+    assert count >= len(work.exported["queues"]) + len(work.exported["bindings"])
+
+
+def test_what_goes_while_it_is_exported_is_left_out() -> None:
+    node = QuietBroker()
+    taken_in(node, read(ALL))
+    shop = node.broker.vhosts["shop"]
+    work = DefinitionsExport(node.broker, "3.10.8", "0", "shop")
+    for queue in list(shop.queues.values()):
+        shop.delete_queue(queue)
+    while not work.run(1):
+        pass
+    assert work.exported["queues"] == []
+    kinds = {row["destination_type"] for row in work.exported["bindings"]}
+    assert "queue" not in kinds
 
 
 def test_it_works_and_survives() -> None:

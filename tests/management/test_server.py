@@ -183,6 +183,9 @@ def test_ten_thousand_queues_are_read_in_short_calls(served: Served) -> None:
         assert served.get("/api/overview")["object_totals"]["queues"] >= 10_000
         assert len(served.get("/api/bindings/large")) == 10_000
         assert served.get("/api/consumers/large") == []
+        definitions = served.get("/api/definitions/large")
+        assert len(definitions["queues"]) == 10_000
+        assert len(served.get("/api/definitions")["queues"]) >= 10_000
         assert "the first 500 shown" in served.ask("/status").body
         calls = 0
         assert len(served.get("/api/queues/large?page=7&page_size=50")["items"]) == 50
