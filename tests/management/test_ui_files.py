@@ -18,7 +18,9 @@ from tests.management.conftest import Served
 REPOSITORY = Path(__file__).resolve().parents[2]
 FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file())
 MODULES = [path for path in FILES if path.suffix == ".js"]
-IMPORT = re.compile(r"""(?:from|import)\s*\(?["']([^"'$]+)["']""")
+IMPORT = re.compile(
+    r"""(?:^|;)(?:import|export)\b[^;"'`=]*?\bfrom\s*["']([^"']+)["']""", re.MULTILINE
+)
 
 
 def test_the_page_is_for_everybody_and_strict(served: Served) -> None:
@@ -68,6 +70,10 @@ def test_only_reading(served: Served) -> None:
 
 
 def test_every_import_is_a_file_here() -> None:
+    assert (
+        IMPORT.findall((FOLDER / "main.js").read_text(encoding="utf-8")).count("./lib/ui.js") == 1
+    )
+    assert "./preact.js" in IMPORT.findall((FOLDER / "vendor/signals.js").read_text("utf-8"))
     for module in MODULES:
         for target in IMPORT.findall(module.read_text(encoding="utf-8")):
             assert target.startswith("."), f"{module.name}: {target} would need a bundler"

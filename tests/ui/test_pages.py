@@ -208,7 +208,7 @@ def test_pause_purge_and_questions(visit: Visit, life: Life) -> None:
     life.channel.basic_publish("dead", "", b"gone soon")
     visit.wait_for_text(visit.figure("ready"), "1")
     page.get_by_role("button", name="Purge…").click()
-    page.get_by_role("dialog").get_by_text("1 ready messages are dropped").wait_for()
+    page.get_by_role("dialog").get_by_text("1 ready message will be dropped").wait_for()
     page.keyboard.press("Escape")
     assert life.api("/api/queues/%2F/dead")["messages"] == 1
     page.get_by_role("button", name="Purge…").click()

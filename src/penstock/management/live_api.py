@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Final
 
 from aiohttp import web
+from aiohttp.hdrs import WWW_AUTHENTICATE
 
 from penstock.management.access import Visitor
 from penstock.management.desk import Context, Desk, Route, to_json
@@ -40,6 +41,9 @@ STILL_HERE_S: Final = 15.0
 """Proxies between here and the browser close what is silent for long."""
 LOOK_S: Final = 0.05
 """The least between two rounds, however the paths fall due."""
+JSON: Final = "application/json"
+END: Final = b": the log-in does not hold any more\n\n"
+TAG: Final = "live"
 LIVE: Final = "/api/penstock/live"
 
 
@@ -52,7 +56,9 @@ class LiveApi(Desk):
         self._stopped = asyncio.Event()
 
     def routes(self) -> list[Route]:
-        return [Route(LIVE, {"GET": self.live})]
+        return [
+            Route(LIVE, {"GET": self.live}, "Other GETs as they change, as server-sent events", TAG)
+        ]
 
     async def close(self) -> None:
         self._stopped.set()
@@ -97,6 +103,8 @@ class LiveApi(Desk):
                     sent[number] = digest
                     wrote_s = time.monotonic()
                     await response.write(event)
+                if event.endswith(END):
+                    return
             if time.monotonic() - wrote_s >= STILL_HERE_S:
                 wrote_s = time.monotonic()
                 await response.write(b": still here\n\n")
@@ -107,13 +115,16 @@ class LiveApi(Desk):
     async def _event(self, request: web.Request, number: int, path: str) -> bytes:
         answer = await self._context.answer_get(request, path)
         body = await _body(answer)
-        if answer.status == 200 and len(body) <= ANSWER_MAX_BYTES:
-            return b"event: %d\ndata: %b\n\n" % (number, body)
-        if answer.status == 200:
+        if answer.status == 200 and answer.content_type != JSON:
+            body = to_json({"error": "no_json", "reason": "only answers in JSON can be live"})
+        elif answer.status == 200 and len(body) > ANSWER_MAX_BYTES:
             reason = f"the answer is longer than {ANSWER_MAX_BYTES} bytes: ask for a page of it"
             body = to_json({"error": "too_long", "reason": reason})
+        elif answer.status == 200:
+            return b"event: %d\ndata: %b\n\n" % (number, body)
         fault = b'{"status":%d,"answer":%b}' % (answer.status, body or b"null")
-        return b"event: %d.error\ndata: %b\n\n" % (number, fault)
+        end = END if WWW_AUTHENTICATE in answer.headers else b""
+        return b"event: %d.error\ndata: %b\n\n%b" % (number, fault, end)
 
 
 def pause_s(interval_s: float, took_s: float) -> float:

@@ -24,6 +24,7 @@ from penstock.management.rows import DEFAULT_EXCHANGE_IN_PATHS
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import route
 
+TAG: Final = "what if"
 NAMES_SHOWN: Final = 100
 KINDS: Final = ("queues", "exchanges", "all")
 
@@ -33,8 +34,18 @@ class WhatIfApi(Desk):
 
     def routes(self) -> list[Route]:
         return [
-            Route("/api/penstock/route/{vhost}/{exchange}", {"GET": self.route}),
-            Route("/api/penstock/covered/{vhost}", {"GET": self.covered}),
+            Route(
+                "/api/penstock/route/{vhost}/{exchange}",
+                {"GET": self.route},
+                "Where a message would go",
+                TAG,
+            ),
+            Route(
+                "/api/penstock/covered/{vhost}",
+                {"GET": self.covered},
+                "What a policy would reach",
+                TAG,
+            ),
         ]
 
     # -- where a message would go ------------------------------------------------------------

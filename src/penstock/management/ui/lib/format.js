@@ -9,6 +9,9 @@ export function count(value) {
   return value === undefined || value === null ? missing : GROUPED.format(Math.round(value));
 }
 
+/** some(1, "message") → "1 message", some(2, "message") → "2 messages" */
+export const some = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 /** 1234567 → 1.23 M, for axes and tight places. */
 export function short(value) {
   if (value === undefined || value === null) return missing;

@@ -7,7 +7,7 @@ import { Card, Empty, Facts, Field, Form, Problem, Tabs, attempt, confirm } from
 import { BindForm, BindingsTable } from "../lib/bindings.js";
 import { PublishForm } from "../lib/publishing.js";
 import { RatesChart, SAMPLED } from "../lib/stats.js";
-import { count } from "../lib/format.js";
+import { count, some } from "../lib/format.js";
 import { go, link } from "../lib/router.js";
 import { ShownTable, TableField, parseTable } from "../lib/tables.js";
 import { ExchangeFeatures } from "./exchanges.js";
@@ -78,7 +78,7 @@ function WhereTo({ vhost, name, type }) {
       ${found && html`<div aria-live="polite" class="gap">
         ${found.queues.length === 0
           ? html`<${Empty}>Nowhere: it would be dropped, or returned to a publisher who asked for that.<//>`
-          : html`<p>To ${found.queues.length === 1 ? "one queue" : `${found.queues.length} queues`}:</p>
+          : html`<p>To ${some(found.queues.length, "queue")}:</p>
             <ul class="plain-list">${found.queues.map((queue) => html`<li key=${queue}><a href=${link(["queues", vhost, queue])}>${queue}</a></li>`)}</ul>`}
       </div>`}
     <//>`;

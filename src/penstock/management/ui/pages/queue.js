@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
 import { Card, Facts, Figure, Guarded, Problem, State, Tabs, attempt, confirm, say } from "../lib/parts.js";
 import { QueuedChart, RatesChart, SAMPLED, useRate } from "../lib/stats.js";
-import { bytes, count, duration, percent, rate, when } from "../lib/format.js";
+import { bytes, count, duration, percent, rate, some, when } from "../lib/format.js";
 import { go, link } from "../lib/router.js";
 import { Field, Form } from "../lib/parts.js";
 import { BindForm, BindingsTable } from "../lib/bindings.js";
@@ -128,7 +128,7 @@ function Settings({ vhost, name, queue }) {
   const path = at("queues", vhost, name);
   const act = (action) => attempt(() => send("POST", `${path}/actions`, { action }), `${name}: ${action}d.`);
   const purge = async () => {
-    const text = `${count(queue.messages_ready)} ready messages are dropped for good. What consumers hold stays.`;
+    const text = `${some(queue.messages_ready, "ready message")} will be dropped for good. What consumers hold stays.`;
     if (!await confirm({ title: `Purge ${name}?`, text, action: "Purge" })) return;
     await attempt(() => send("DELETE", `${path}/contents`), `${name} is purged.`);
   };

@@ -3,7 +3,7 @@
 import { html } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
 import { Card, Empty, Problem, State, Table, attempt, confirm } from "../lib/parts.js";
-import { count } from "../lib/format.js";
+import { count, some } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
 const TOPIC = "x-nsq-topic";
@@ -50,7 +50,7 @@ function Actions({ channel }) {
   const action = channel.paused ? "resume" : "pause";
   const toggle = () => attempt(() => send("POST", `${path}/actions`, { action }), `${channel.name}: ${action}d.`);
   const clear = async () => {
-    const text = `${count(channel.messages_ready)} messages are dropped for good.`;
+    const text = `${some(channel.messages_ready, "message")} will be dropped for good.`;
     if (!await confirm({ title: `Empty ${channel.name}?`, text, action: "Empty" })) return;
     await attempt(() => send("DELETE", `${path}/contents`), `${channel.name} is empty.`);
   };
