@@ -109,6 +109,8 @@ So run it as the user of the broker (`sudo -u penstock penstockctl status`), or 
   the node's totals when they change, not each event; the [event log](../guide/events.md) has
   those.
 - **`add_user NAME`** without a password reads one from standard input, as there.
+- **`--longnames`** makes no difference, `--formatter erlang` and `import_definitions
+  --skip-if-unchanged` are refused.
 - **`--formatter pretty_table`** shows lists in brackets.
 
 Exit codes: 0 done, 64 wrong usage, 65 wrong data, 67 no such user, 69 the node does not answer,

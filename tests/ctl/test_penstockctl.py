@@ -10,6 +10,7 @@ import resource
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,12 @@ from penstock.core.control import CONTROL_FILE, Control, read, written
 from penstock.ctl.main import run
 from penstock.ctl.options import FLAG, NUMBER, TEXT, parse
 from penstock.ctl.verbs import VERBS
+from penstock.management.access import shows_token
+from penstock.server.starting import StartingPage, StartProgress
 from tests.ctl.conftest import penstockctl
+from tests.helpers.broker_process import free_port
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.sim_files import SimFileSystem
 
 HELP = json.loads(Path(__file__).with_name("recorded_help.json").read_text())
 BUDGET_S = 0.2
@@ -68,7 +73,7 @@ def test_options_are_read_as_elixir_reads_them() -> None:
         "--",
         "--vhost",
     ]
-    assert parse([*line, "--", "--vhost"], switches) == (
+    assert parse(line, switches) == (
         ["list", "x", "-0.1", "--vhost"],
         {"vhost": "a", "timeout": 5, "quiet": False, "silent": True},
         [],
@@ -159,6 +164,35 @@ def test_nobody_there(tmp_path: Path) -> None:
     assert "unable to perform an operation on node 'p@h'" in said.err
     assert "refused" in said.err
     assert penstockctl(tmp_path, "--url", "ftp://x", "list_queues").code == 64
+
+
+def test_a_node_that_is_starting_says_how_far_it_is(tmp_path: Path) -> None:
+    port = free_port()
+    control = Control(f"http://127.0.0.1:{port}", "penstock@x", 1, "of the last start")
+    (tmp_path / CONTROL_FILE).write_text(written(control))
+    with StartingPage("127.0.0.1", port, StartProgress(SimFileSystem())):
+        until = time.monotonic() + 10
+        while (said := penstockctl(tmp_path, "list_queues")).code == 69:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    assert said.code == 64
+    assert "requires the 'rabbit' app to be running" in said.err
+    assert "the node is starting" in said.err
+
+
+@pytest.mark.parametrize(
+    "remote, local, believed",
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("10.0.0.5", "10.0.0.5", True),
+        ("10.0.0.6", "10.0.0.5", False),
+        ("", "", False),
+    ],
+)
+def test_the_token_is_for_this_machine(remote: str, local: str, believed: bool) -> None:
+    assert shows_token("Bearer secret", "secret", remote, local) is believed
+    assert not shows_token("Bearer ", "", remote, local), "no token opens nothing"
 
 
 # -- what it does not pretend --------------------------------------------------------------------

@@ -19,7 +19,7 @@ from penstock.client.management import (
 from penstock.ctl.faults import UNAVAILABLE, USAGE, Fault, Invalid
 from penstock.ctl.options import Value
 
-MACHINE_READABLE: Final = ("json", "csv", "erlang")
+MACHINE_READABLE: Final = ("json", "csv")
 LONG_S: Final = 3600.0
 """How long a node may take that was given no time limit."""
 NODE_DOWN: Final = """\
@@ -104,7 +104,7 @@ class Node:
             raise self.down(f"{self.url}: {error}") from error
         if answer.status == 401 and b'"not_authorised"' not in answer.body:
             raise self.down(f"{self.url} refuses the log-in: {answer.reason() or 'no reason'}")
-        if answer.status == 503 and answer.body.startswith(b'{"error": "starting"'):
+        if answer.status == 503 and b'"starting"' in answer.body:
             raise Fault(
                 USAGE,
                 "Error: this command requires the 'rabbit' app to be running on the target node."

@@ -50,6 +50,8 @@ def import_definitions(call: Call) -> str:
     if path != "-" and not os.path.isfile(path):
         raise Invalid(f"Bad argument: File {path} does not exist", DATA)
     _check_format(call)
+    if call.is_set("skip-if-unchanged"):
+        raise Invalid("Bad argument: what was imported last is not remembered here", DATA)
     if path == "-":
         call.say("Importing definitions in JSON from standard input ...")
         body = sys.stdin.buffer.read()

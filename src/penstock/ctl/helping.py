@@ -19,12 +19,12 @@ The following options are accepted by all commands.
 short            | long            | description
 -----------------|-----------------|--------------------------------
 -n <node>        | --node <node>   | the node that has to answer, by its name
--l               | --longnames     | accepted; names are what they are
+-l               | --longnames     | makes no difference: a name is what it is
 -t <n>           | --timeout <n>   | operation timeout in seconds
 -q               | --quiet         | suppress informational messages
 -s               | --silent        | suppress informational messages and table header row
 -p <vhost>       | --vhost <vhost> | for commands that are scoped to a virtual host
-                 | --formatter     | json, pretty_table, table, csv, erlang
+                 | --formatter     | json, pretty_table, table, csv
                  | --data-dir      | the broker's data directory, where its control file is
                  | --url           | management API instead of the control file,
                  | --user          | with this user

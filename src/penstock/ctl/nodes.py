@@ -200,6 +200,8 @@ def stop(call: Call) -> None:
 def _end(call: Call, pid_file: str = "") -> None:
     pid = _pid_in(pid_file, 0.0) if pid_file else call.node.pid
     call.node.post("/api/penstock/stop", {})
+    if call.options.get("wait") is False:
+        return
     until = time.monotonic() + (call.number("timeout", 0) or WAIT_S)
     while _is_running(pid):
         if time.monotonic() > until:

@@ -37,6 +37,10 @@ SHORT: Final[Mapping[str, str]] = {
     "t": "timeout",
     "p": "vhost",
     "N": "number",
+    "d": "duration",
+    "e": "if-empty",
+    "u": "if-unused",
+    "P": "pid",
 }
 
 Value = str | int | bool

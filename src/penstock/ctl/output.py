@@ -15,7 +15,7 @@ BOLD: Final = "\x1b[1m"
 PLAIN: Final = "\x1b[0m"
 LINES_ON: Final = "\x1b(0"
 LINES_OFF: Final = "\x1b(B"
-FORMATTERS: Final = ("json", "csv", "table", "pretty_table", "erlang")
+FORMATTERS: Final = ("json", "csv", "table", "pretty_table")
 
 
 class Table(NamedTuple):
