@@ -212,14 +212,34 @@ def test_what_a_target_would_refuse_or_multiply(penstock: LiveBroker, other: Liv
         source.publish(b"x", routing_key="marked", properties=properties)
         source.wait_for_confirms()
         shovel = Shovel(here, Endpoint(there.host, there.port, "guest", "guest", "/"), ["marked"])
-        while not shovel.is_empty():
-            shovel.step()
+        step_until_empty(shovel)
         shovel.close()
         assert (shovel.moved, shovel.queues[0].renamed) == (1, 1)
         moved = target.get("marked")
         assert moved is not None
         assert moved.properties.headers == {"x-migrated-cc": ["nowhere"], "a": 1}
         assert moved.properties.user_id == "guest"
+
+
+def test_types_of_headers_and_large_bodies_stay(penstock: LiveBroker, other: LiveBroker) -> None:
+    """A short, an unsigned octet, a float: Python has one kind of each, the wire has many."""
+    table = b"\x01as\x00\x07" + b"\x01bB\xff" + b"\x01cf\x3f\x80\x00\x00" + b"\x01dx\0\0\0\x01\xfe"
+    written = b"\x30\x00" + len(table).to_bytes(4, "big") + table + b"\x02"
+    body = os.urandom(300_000)  # of several frames
+    here, there = Endpoint.parse(penstock.url), Endpoint.parse(other.url)
+    with Connection(here) as one, Connection(there) as two:
+        source, target = one.channel(), two.channel()
+        for channel in (source, target):
+            channel.queue_declare("typed", durable=True)
+        source.publish(body, routing_key="typed", written=written)
+        shovel = Shovel(here, there, ["typed"])
+        while shovel.moved == 0:
+            shovel.step()
+        shovel.close()
+        moved = target.get("typed")
+        assert moved is not None
+        assert moved.written == written
+        assert moved.body == body
 
 
 def test_a_full_target_loses_nothing(penstock: LiveBroker, other: LiveBroker) -> None:

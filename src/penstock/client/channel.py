@@ -19,7 +19,8 @@ from penstock.wire.amqp.properties import (
     Properties,
     body_of,
     decode_properties,
-    encode_content,
+    encode_properties,
+    encode_written,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ FRAME_HEADER: Final = 2
 FRAME_BODY: Final = 3
 BODY_SIZE_AT: Final = 11
 """Offset of the body size in a content header frame."""
+PROPERTIES_AT: Final = 19
+"""And of the properties."""
 
 
 class Delivery:
@@ -37,6 +40,8 @@ class Delivery:
     def __init__(self, method: Method, content: bytes) -> None:
         self.method = method
         self.properties = decode_properties(content)
+        end = 7 + int.from_bytes(content[3:7], "big")
+        self.written = content[PROPERTIES_AT:end]  # the properties, as they came
         self.body = body_of(content)
 
     @property
@@ -151,12 +156,18 @@ class Channel:
         properties: Properties | None = None,
         *,
         mandatory: bool = False,
+        written: bytes | None = None,
     ) -> int:
-        """Send one message; returns its confirm tag (0 without ``confirm_select``)."""
+        """Send one message; returns its confirm tag (0 without ``confirm_select``).
+
+        ``written``: of another ``Delivery``, in place of properties, down to the last bit.
+        """
         self._check_open()
         values = (0, exchange, routing_key, mandatory, False)
         frame_max = self.connection.frame_max
-        content = encode_content(properties or Properties(), body, self.number, frame_max)
+        if written is None:
+            written = encode_properties(properties or Properties())
+        content = encode_written(written, body, self.number, frame_max)
         self.connection.send(encode_method(self.number, m.BASIC_PUBLISH, values) + content)
         if not self._confirming:
             return 0

@@ -20,7 +20,7 @@ from typing import Final
 from penstock.client.amqp import Connection
 from penstock.client.channel import Channel, Delivery
 from penstock.client.endpoint import ClientError, Endpoint
-from penstock.wire.amqp.properties import Properties
+from penstock.wire.amqp.properties import encode_properties
 
 WINDOW: Final = 500
 TIMEOUT_S: Final = 60.0
@@ -125,24 +125,30 @@ class Shovel:
 
     def _publish(self, queue: QueueMove) -> None:
         while (delivery := queue.source.next_delivery(0.0)) is not None:
-            properties = self._kept(queue, delivery)
-            tag = queue.target.publish(delivery.body, "", queue.name, properties, mandatory=True)
+            written = self._kept(queue, delivery)
+            tag = queue.target.publish(
+                delivery.body, "", queue.name, mandatory=True, written=written
+            )
             queue.waiting.append((tag, delivery.delivery_tag))
             queue.heard_s = time.monotonic()
             queue.empty = False
 
-    def _kept(self, queue: QueueMove, delivery: Delivery) -> Properties:
-        properties = delivery.properties
-        if properties.user_id is not None and properties.user_id != self._user:
+    def _kept(self, queue: QueueMove, delivery: Delivery) -> bytes:
+        """The properties, byte for byte unless something must go."""
+        properties, headers = delivery.properties, delivery.properties.headers
+        is_foreign = properties.user_id is not None and properties.user_id != self._user
+        makes_copies = headers is not None and CC in headers
+        if not is_foreign and not makes_copies:
+            return delivery.written
+        if is_foreign:
             properties.user_id = None
             queue.unnamed += 1
-        headers = properties.headers
-        if headers is not None and CC in headers:
+        if headers is not None and makes_copies:
             properties.headers = {
                 CC_AWAY if name == CC else name: value for name, value in headers.items()
             }
             queue.renamed += 1
-        return properties
+        return encode_properties(properties)
 
     def _settle(self) -> None:
         """Acknowledge at the source what the target has confirmed, in order."""

@@ -347,7 +347,11 @@ def body_of(content: bytes) -> bytes:
 
 def encode_content(properties: Properties, body: bytes, channel: int, frame_max: int) -> bytes:
     """Header frame and body frames of at most ``frame_max`` bytes (0 = no limit)."""
-    payload = encode_properties(properties)
+    return encode_written(encode_properties(properties), body, channel, frame_max)
+
+
+def encode_written(payload: bytes, body: bytes, channel: int, frame_max: int) -> bytes:
+    """The same; ``payload`` is what ``encode_properties`` makes, or what a peer has sent."""
     writer = BytesWriter()
     size = len(payload) + 12
     if frame_max and size + FRAME_OVERHEAD_BYTES > frame_max:
