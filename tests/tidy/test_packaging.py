@@ -55,7 +55,7 @@ def test_the_image_is_what_the_guide_promises() -> None:
     keys = re.findall(r"(PENSTOCK_\w+)=", environment)
     assert set(keys) <= {s.environment_name for s in DECLARED.values()} | set(OTHER_VARIABLES)
     ports = {int(port) for port in of("EXPOSE")[0].split()}
-    names = ("amqp_port", "ssl_port", "http_port", "nsq_port", "nsq_http_port")
+    names = ["amqp_port", "ssl_port", "http_port", "prometheus_port", "nsq_port", "nsq_http_port"]
     assert ports == {DECLARED[name].default for name in names}
     (health,) = of("HEALTHCHECK")
     program, command = re.findall(r'"([^"]+)"', health)

@@ -204,6 +204,8 @@ FIXED: Final[Mapping[str, tuple[str, str]]] = {
         "new passwords are hashed with SHA-256",
     ),
     "definitions.import_backend": ("local_filesystem", "definitions come from a file"),
+    "prometheus.return_per_object_metrics": ("false", "`/metrics/per-object` has them"),
+    "prometheus.path": ("/metrics", "metrics have one path"),
     "management.path_prefix": ("/", "the management API begins at the root"),
     "cluster_formation.peer_discovery_backend": ("classic_config", "nodes find no peers"),
     "log.console.stdio": ("stderr", "the console log goes to standard error"),
