@@ -16,8 +16,10 @@ from penstock.broker.topics import Channel, Topic, exchange_name, is_name, queue
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import PERSISTENT, Message
+from penstock.core.traffic import NSQ
 from penstock.server.disk_waiters import DiskWaiters
 from penstock.server.nsq_answers import Refused
+from penstock.server.nsq_publishing import count_published
 from penstock.server.nsq_shared import NsqShared
 from penstock.server.turn import Turn
 from penstock.wire.nsq.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
@@ -182,6 +184,8 @@ class Desk:
             position = vhost.topics.publish_deferred(topic, messages, size, until_ms, now_ms)
         else:
             position = vhost.topics.publish(topic, messages, size, now_ms)
+        traffic = self._broker.traffic.of(vhost.name, NSQ)
+        count_published(traffic, topic, len(messages), len(vhost.topics.route(topic)))
         vhost.budget.allowance -= len(messages)
         if vhost.budget.allowance <= 0:
             self._broker.budgets.spent(vhost)

@@ -149,8 +149,6 @@ class NsqPublishing(PublishCredit):
         budget.allowance -= count
         if budget.allowance <= 0:
             self._broker.budgets.spent(vhost)
-        self.traffic.publish(count, True)
-        self.traffic.confirm(count)
         self.counts[run.topic] = self.counts.get(run.topic, 0) + int(count)
         return 0 if topic.is_fast(self._shared.fast) else position
 
@@ -159,11 +157,7 @@ class NsqPublishing(PublishCredit):
         flow = broker.flow
         store = broker.engine.store
         queues = vhost.topics.route(topic)
-        copies: i64 = len(run.messages) * len(queues)
-        exchange_traffic = topic.exchange.traffic
-        exchange_traffic.taken += len(run.messages)
-        exchange_traffic.passed += copies
-        self.traffic.route(copies)
+        count_published(self.traffic, topic, len(run.messages), len(queues))
         stored = store.pending_bytes()
         since = perf_counter_ns() if flow.measuring else 0
         position: i64 = 0
@@ -192,6 +186,15 @@ class NsqPublishing(PublishCredit):
             self.count_held(-answer.held_bytes)
         self._answers.clear()
         self.give_up()
+
+
+def count_published(traffic: Traffic, topic: Topic, count: i64, queue_count: i64) -> None:
+    """For people who watch: so many messages to so many channels.  Each is answered."""
+    traffic.publish(count, True)
+    traffic.confirm(count)
+    traffic.route(count * queue_count)
+    topic.exchange.traffic.taken += count
+    topic.exchange.traffic.passed += count * queue_count
 
 
 def _held_bytes(run: PublishRun) -> i64:
