@@ -194,7 +194,8 @@ class Statistics:
     def node(self, row: Row) -> None:
         """Add to a node's row what was found at the last walk, and the details."""
         row["rates_mode"] = self.mode
-        row["sockets_used"] = self.socket_count
+        if self.mode != "none":
+            row["sockets_used"] = self.socket_count
         numbers = {name: row[name] for name in NODE.names if isinstance(row.get(name), int)}
         row.update(self.with_details(NODE, (), cast(dict[str, int], numbers), "node_stats"))
         track = self.tracks[CLUSTER.name].by_key.get(())
