@@ -153,7 +153,7 @@ def test_an_object_of_the_same_name_begins_anew() -> None:
     for at, published in ((0, 100), (5, 30)):
         tracks.begin(NEWEST_S + at)
         tracks.record(KEY, counts(publish=published))
-    assert tracks.by_key[KEY].rate(tracks.levels, 0) == 6.0
+    assert tracks.by_key[KEY].rates(tracks.levels)["publish"] == 6.0
 
 
 def test_rings_go_with_their_object_and_after_an_idle_hour() -> None:
@@ -174,7 +174,7 @@ def test_rings_go_with_their_object_and_after_an_idle_hour() -> None:
     tracks.begin(NEWEST_S + 4000)
     tracks.record(KEY, counts(publish=10, messages_ready=10))
     assert [value for _, value in track.samples(tracks.levels, ready, 5, 5)] == [10, 9]
-    assert track.rate(tracks.levels, 0) == 0.2
+    assert track.rates(tracks.levels)["publish"] == 0.2
 
 
 def test_a_reset_forgets_the_past_and_no_count() -> None:

@@ -9,7 +9,7 @@ them; the newest sample comes first.  An object that never did anything has no `
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
 from penstock.core.settings import Settings
@@ -23,15 +23,20 @@ from penstock.management.statistics.kinds import (
     LENGTHS,
     NODE,
     OCTETS,
+    SUMS,
     VHOST,
     Kind,
 )
-from penstock.management.statistics.rings import Sample, Track, Tracks
+from penstock.management.statistics.rings import Levels, Sample, Track, Tracks
 from penstock.management.statistics.tally import Key, Tally
 
 ASKED_MAX: Final = 1000
 ASKED_AGAIN_S: Final = 1.0
 """Who asks sooner is told the rates of before."""
+DETAILS: Final = {
+    name: f"{name}_details" for kind in KINDS.values() for name in (*kind.names, *SUMS)
+}
+NO_RATES: Final[dict[str, float]] = {}
 PUBLISHING: Final = ("publish", "confirm", "return_unroutable", "drop_unroutable")
 CONSUMING: Final = (*DELIVERIES, "get_empty", "redeliver", "ack")
 
@@ -143,28 +148,17 @@ class Statistics:
         row: Row = dict(counts)
         if self.mode == "none":
             return row
-        track = self.tracks[kind.name].by_key.get(key)
-        wish = asked_now.get().get(group)
-        for name, count in counts.items():
-            row[f"{name}_details"] = self._details(kind, track, name, count, wish)
-        return row
-
-    def _details(
-        self, kind: Kind, track: Track | None, name: str, now: int, wish: tuple[int, int] | None
-    ) -> Row:
         tracks = self.tracks[kind.name]
-        places = _places(kind, name)
-        levels = tracks.levels
-        rate = sum(track.rate(levels, place) for place in places) if track is not None else 0.0
-        details: Row = {"rate": rate}
-        if wish is not None and levels.levels[0].slot >= 0:
-            if track is None:  # it stands where it always stood
-                series = [Track().samples(levels, places[0], *wish)]
-                series[0] = [(at_ms, now) for at_ms, _ in series[0]]
-            else:
-                series = [track.samples(levels, place, *wish) for place in places]
-            details.update(averages(_sum(series)))
-        return details
+        track = tracks.by_key.get(key)
+        rates = NO_RATES if track is None else track.rates(tracks.levels)
+        for name in counts:
+            row[DETAILS[name]] = {"rate": rates.get(name, 0.0)}
+        wish = asked_now.get().get(group)
+        if wish is not None and tracks.levels.levels[0].slot >= 0:
+            for name, count in counts.items():
+                samples = _samples(tracks.levels, track, name, count, wish)
+                cast(Row, row[DETAILS[name]]).update(averages(samples))
+        return row
 
     # -- the node --------------------------------------------------------------------------
 
@@ -215,13 +209,14 @@ def averages(samples: Sequence[Sample]) -> Row:
     }
 
 
-def _places(kind: Kind, name: str) -> list[int]:
-    parts: Iterable[str] = (name,)
-    if name == "deliver_get":
-        parts = DELIVERIES
-    elif name == "messages":
-        parts = LENGTHS
-    return [kind.names.index(part) for part in parts]
+def _samples(
+    levels: Levels, track: Track | None, name: str, now: int, wish: tuple[int, int]
+) -> list[Sample]:
+    names = levels.kind.names
+    places = [names.index(part) for part in SUMS.get(name, (name,))]
+    if track is None:  # it stands where it always stood
+        return [(at_ms, now) for at_ms, _ in Track().samples(levels, places[0], *wish)]
+    return _sum([track.samples(levels, place, *wish) for place in places])
 
 
 def _sum(series: list[list[Sample]]) -> list[Sample]:

@@ -27,6 +27,7 @@ DELIVERIES: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 """Of which ``deliver_get`` is the sum."""
 LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
 """Of which ``messages`` is the sum."""
+SUMS: Final = {"deliver_get": DELIVERIES, "messages": LENGTHS}
 SHOWN_TRAFFIC: Final = TRAFFIC_FIELDS[:11]
 OCTETS: Final = ("recv_oct", "send_oct")
 

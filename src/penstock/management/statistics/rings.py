@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.management.statistics.kinds import FINE_S, Kind
+from penstock.management.statistics.kinds import FINE_S, SUMS, Kind
 
 NARROW_MAX: Final = (1 << 32) - 1
 WIDE_MAX: Final = (1 << 64) - 1
@@ -59,6 +59,9 @@ class Levels:
         self._empty = array("Q" if kind.wide else "I", bytes((8 if kind.wide else 4) * offset))
         self.fresh: list[int] = []
         self.current: list[int] = []
+        self.newest = self.before = 0  # places in the finest ring
+        self.names = kind.names
+        self.sums = [(name, parts) for name, parts in SUMS.items() if parts[0] in kind.names]
 
     def advance(self, now_s: float) -> None:
         """A tick: from here on samples belong to this moment."""
@@ -66,6 +69,8 @@ class Levels:
             level.advance(now_s)
         self.fresh = [place for level in self.levels for place in level.fresh]
         self.current = [level.place(level.slot) for level in self.levels]
+        fine = self.levels[0]
+        self.newest, self.before = fine.place(fine.slot), fine.place(fine.slot - 1)
 
     def column(self) -> "array[int]":
         return self._empty[:]
@@ -136,16 +141,19 @@ class Track:
                         column[at] = min(was, levels.ceiling)
                 self.columns[place] = column
 
-    def rate(self, levels: Levels, place: int) -> float:
-        """Per second, over the last interval."""
-        column = self.columns.get(place)
-        if column is None:
-            return 0.0
-        fine = levels.levels[0]
-        newest = column[fine.place(fine.slot)]
-        if place < levels.counter_count:
-            return newest / levels.interval_s
-        return (newest - column[fine.place(fine.slot - 1)]) / levels.interval_s
+    def rates(self, levels: Levels) -> dict[str, float]:
+        """Per second, over the last interval, of what moved; sums as well."""
+        found: dict[str, float] = {}
+        for place, column in self.columns.items():
+            moved = column[levels.newest]
+            if place >= levels.counter_count:
+                moved -= column[levels.before]
+            if moved:
+                found[levels.names[place]] = moved / levels.interval_s
+        if found:
+            for name, parts in levels.sums:
+                found[name] = sum([found.get(part, 0.0) for part in parts])
+        return found
 
     def samples(self, levels: Levels, place: int, age_s: int, step_s: int) -> list[Sample]:
         """The newest first."""
