@@ -83,6 +83,8 @@ def missing(theirs: Shape, ours: Shape, path: str = "") -> Iterator[tuple[str, s
     elif isinstance(theirs, list) and isinstance(ours, list):
         if theirs and ours:
             yield from missing(theirs[0], ours[0], path + "[]")
+        elif theirs:
+            yield path, "nothing in the list"
     elif not set(_kinds(ours)) <= set(_kinds(theirs)) and "null" not in _kinds(theirs):
         yield path, f"{'|'.join(_kinds(ours))} for {'|'.join(_kinds(theirs))}"
 
