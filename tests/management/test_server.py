@@ -18,6 +18,7 @@ from penstock.core.errors import AccessRefused
 from penstock.core.settings import load_settings
 from penstock.management import app
 from penstock.management.app import ManagementServer
+from tests.helpers.broker_process import free_port
 from tests.management.cases import QUEUES
 from tests.management.conftest import Served
 
@@ -213,13 +214,14 @@ def test_a_stuck_broker_makes_requests_fail_not_hang(
 ) -> None:
     monkeypatch.setattr(app, "ANSWER_TIMEOUT_S", 0.2)
     stuck = StuckLoop()
+    metrics_port = str(free_port())
     server = ManagementServer(
         "127.0.0.1",
         0,
         stuck.call,  # type: ignore[arg-type]
         served.view,
         served.facts,
-        settings=load_settings(None, {}, {"rates_mode": "none", "prometheus_port": "0"}),
+        settings=load_settings(None, {}, {"rates_mode": "none", "prometheus_port": metrics_port}),
     )
     port = server.start()
     monkeypatch.setattr(served, "port", port)
@@ -228,8 +230,12 @@ def test_a_stuck_broker_makes_requests_fail_not_hang(
             answer = served.ask(path)
             assert answer.status == 503
             assert "did not answer in time" in answer.body
+        with socket.create_connection(("127.0.0.1", int(metrics_port)), timeout=10) as scraper:
+            scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            with scraper.makefile("rb") as answered:
+                assert b" 503 " in answered.readline()
         # The loop may still come to what it was asked: nobody cancelled under its hands.
-        assert len(stuck.futures) == 3
+        assert len(stuck.futures) == 4
         for future in stuck.futures:
             future.set_result(None)
     finally:

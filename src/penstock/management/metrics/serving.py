@@ -3,7 +3,7 @@
 The port is bound where management is, so nobody on a network reads it unless `bind` says so.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
@@ -13,6 +13,8 @@ from penstock.management.desk import Desk, Route, must_monitor
 from penstock.management.listing import BadQuery
 from penstock.management.metrics.pages import Pages
 from penstock.management.metrics.text import CONTENT_TYPE
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 INDEX: Final = b"Metrics: /metrics, /metrics/per-object, /metrics/detailed?family=...\n"
 
@@ -56,17 +58,24 @@ def metrics_application(pages: Pages) -> web.Application:
         return await streamed(request, pages.each())
 
     async def detailed(request: web.Request) -> web.StreamResponse:
-        try:
-            return await streamed(request, asked_details(pages, request))
-        except BadQuery as wrong:
-            return web.Response(status=400, text=f"{wrong}\n")
+        return await streamed(request, asked_details(pages, request))
 
-    application = web.Application()
+    application = web.Application(middlewares=[_faults_as_answers])
     application.router.add_get("/", index)
     application.router.add_get("/metrics", overall)
     application.router.add_get("/metrics/per-object", each)
     application.router.add_get("/metrics/detailed", detailed)
     return application
+
+
+@web.middleware
+async def _faults_as_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except BadQuery as wrong:
+        return web.Response(status=400, text=f"{wrong}\n")
+    except TimeoutError:
+        return web.Response(status=503, text="the broker did not answer in time\n")
 
 
 def asked_details(pages: Pages, request: web.Request) -> AsyncIterator[str]:
