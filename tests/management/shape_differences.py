@@ -44,14 +44,6 @@ DIFFERENCES: Final = (
         "system counts; the engine's own are in `/api/penstock/storage`.",
     ),
     DifferentShape(
-        (
-            *("*.connection_created*", "*.connection_closed*", "*.channel_created*"),
-            *("*.channel_closed*", "*.queue_created*", "*.queue_declared*", "*.queue_deleted*"),
-        ),
-        "churn of nodes",
-        "One node: `churn_rates` of the overview has them.",
-    ),
-    DifferentShape(
         ("*.backing_queue_status.version",),
         "`version` of `backing_queue_status`",
         "There is one format of a queue's index.",

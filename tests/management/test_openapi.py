@@ -53,6 +53,12 @@ def test_every_route_is_in_the_reference(served: Served) -> None:
     assert [path for path in routes if _nameless(path) not in spelt] == []
 
 
+def test_no_path_has_two_lines() -> None:
+    lines = [line for line in REFERENCE.read_text().splitlines() if line.startswith("| `/")]
+    paths = [_nameless(path) for line in lines for path in _spelt(line.split("|")[1])]
+    assert [path for path in set(paths) if paths.count(path) > 1] == []
+
+
 def _spelt(text: str) -> Iterator[str]:
     """All paths; behind one of them ``…/other`` is the same with another last part."""
     before = ""

@@ -71,6 +71,9 @@ class NodesApi(ListDesk):
         row = self._context.node.row()
         row["contexts"] = self._context.contexts
         row.update(await self._on_loop(_from_broker, self._broker))
+        counts = await self._on_loop(self._view.cluster_counts)
+        # There is one node: what the cluster has seen come and go it has seen.
+        row.update(self._context.statistics.overview(counts, {})["churn_rates"])
         return row
 
 
