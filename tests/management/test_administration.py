@@ -174,6 +174,40 @@ def test_settings_are_told_without_passwords(served: Served) -> None:
     assert served.raw("/api/config/effective", token).status == 401
 
 
+@pytest.mark.parametrize(
+    "path, body",
+    [
+        ("global-parameters/g", '{"value": NaN}'),
+        ("global-parameters/g", '{"value": -Infinity}'),
+        ("global-parameters/g", '{"value": "\\ud800"}'),
+        ("users/half", '{"password": "p", "tags": "\\uD800"}'),
+        ("permissions/%2F/guest", '{"configure": "\\udc00", "write": "", "read": ""}'),
+        ("policies/%2F/half", '{"pattern": "\\ud8", "definition": {"max-length": 1}}'),
+    ],
+)
+def test_what_json_cannot_say_changes_nothing(served: Served, path: str, body: str) -> None:
+    before = served.get("/api/definitions")
+    answer = served.request("PUT", f"/api/{path}", body.encode())
+    assert (answer.status, json.loads(answer.body)["reason"]) == (400, "not_json")
+    assert served.get("/api/definitions") == before
+    whole = served.request("PUT", "/api/global-parameters/clef", b'{"value": "\\ud834\\udd1e"}')
+    assert whole.status in (201, 204)
+    assert served.get("/api/global-parameters/clef")["value"] == "\N{MUSICAL SYMBOL G CLEF}"
+    assert served.request("DELETE", "/api/global-parameters/clef").status == 204
+
+
+def test_names_that_are_no_text(served: Served) -> None:
+    """Whatever a path says, the broker goes on and gives the same name back."""
+    for name in ("%FF", "%C3%BC", "%00", "a%2Fb", "%2F", "x" * 300):
+        path = f"/api/users/{name}"
+        status = put(served, path, {"password": "p", "tags": ""}).status
+        assert status in (201, 400), (name, status)
+        if status == 201:
+            assert served.request("GET", path).status == 200
+            assert served.request("DELETE", path).status == 204
+    assert served.get("/api/whoami")["name"] == "guest"
+
+
 def test_all_of_it_survives_a_restart(tmp_path: Path) -> None:
     one = Served(tmp_path)
     make_user(one, "kept")

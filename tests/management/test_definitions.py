@@ -49,7 +49,8 @@ def test_what_is_left_out_is_said(served: Served) -> None:
 
 
 def test_nonsense_is_refused(served: Served) -> None:
-    for body in (b"", b"x", b"[]", b"[" * 100_000, b"\xff"):
+    no_number = b'{"global_parameters": [{"name": "g", "value": NaN}]}'
+    for body in (b"", b"x", b"[]", b"[" * 100_000, b"\xff", no_number):
         assert post(served, "/api/definitions", body)[0] == 400, body[:9]
     assert post(served, "/api/definitions/nowhere", b"{}")[0] == 404
 

@@ -3,8 +3,11 @@
     app         the HTTP server: its own thread and event loop, errors, log-in
     desk        what every desk has: a desk names routes and answers for one kind of thing
     lists       desks that answer with lists: in slices, filtered, sorted, paged
-    *_api       the desks: overview, queues, exchanges, bindings, messages, clients, vhosts,
-                limits, resources, definitions, pipelines …
+    desks       who answers what
+    *_api       the desks: overview, nodes, queues, exchanges, bindings, messages, clients, vhosts,
+                users, permissions, policies, parameters, limits, cluster, health, resources,
+                definitions, pipelines …
+    openapi     all of it described, from the routes the desks name
     view        what the broker holds, as JSON-able dicts (queue_rows, exchange_rows, client_rows);
                 quiet, runs on the data loop
     facts       what the server tells about its connections, and who publishes and gets for it
@@ -16,6 +19,7 @@
     statistics/ rates and history: sampled in slices, kept in rings, added to rows
     metrics/    pages for Prometheus, on a port of their own too
     node_facts  what the operating system says about this process
+    node_memory where its memory is
     start_screen  what a start prints
 
 The data loop never waits for management.  Long lists are read in slices, each one short

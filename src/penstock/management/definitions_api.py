@@ -7,7 +7,6 @@ when all was taken, as RabbitMQ does, and else 200 with ``{"left_out": [...]}``:
 why.  It adds and changes; it removes nothing.
 """
 
-import json
 import secrets
 from typing import Final
 
@@ -26,6 +25,7 @@ from penstock.management.desk import (
     json_response,
     must_administrate,
     now_ms,
+    parsed,
 )
 from penstock.management.listing import BadQuery
 from penstock.management.lists import ListDesk
@@ -60,11 +60,7 @@ class DefinitionsApi(ListDesk):
 
     async def take(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor)
-        body = await _sent(request)
-        try:
-            definitions = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise BadQuery("bad_request", "failed_to_parse_json") from error
+        definitions = parsed(await _sent(request), "failed_to_parse_json")
         work = await self._on_loop(self._begin, definitions, name)
         while not await self._on_loop(work.run, now_ms(), STEPS):
             pass

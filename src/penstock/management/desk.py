@@ -43,6 +43,7 @@ INTEGER_END: Final = 2**63
 DIGITS_MAX: Final = 19
 ERLANG_COLUMNS: Final = 80
 """What is longer Erlang prints in several lines."""
+HALF_A_PAIR: Final = b"\\ud"
 SPELT: Final = {"true": True, "false": False}
 
 
@@ -219,10 +220,26 @@ def must_monitor(visitor: Visitor) -> None:
 
 async def json_value(request: web.Request) -> Any:
     """What a request carries; raises BadQuery when it is no JSON."""
+    body = await request.clone(client_max_size=BODY_MAX_BYTES).read()
+    return parsed(body, "not_json")
+
+
+def parsed(body: bytes, reason: str) -> Any:
+    """The JSON it is; raises BadQuery with that reason when it is none."""
     try:
-        return json.loads(await request.clone(client_max_size=BODY_MAX_BYTES).read())
+        value = json.loads(body, parse_constant=_no_number)
+        if HALF_A_PAIR in body.lower():
+            # Python takes half a character.  Bytes of names that are no UTF-8 are spelt so here;
+            # anything else could not be written down again.
+            json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
     except (ValueError, RecursionError) as error:
-        raise BadQuery("bad_request", "not_json") from error
+        raise BadQuery("bad_request", reason) from error
+    return value
+
+
+def _no_number(name: str) -> None:
+    """NaN and infinity, which Python reads and JSON has not."""
+    raise ValueError(name)
 
 
 async def json_body(request: web.Request) -> dict[str, Any]:
