@@ -15,6 +15,38 @@ character counts, but for names, numbers and the order of rows, which are the no
 from __future__ import annotations
 
 SCENES: dict[str, str] = {
+    "forms": r"""
+trace_on --formatter json
+! trace_off --formatter csv
+ping --formatter json
+add_user dora secret --formatter json
+add_user dora secret --formatter json
+set_user_tags dora management --formatter json
+list_users dora --formatter json
+set_permissions dora a b c --formatter csv
+list_vhosts -q --formatter pretty_table
+list_permissions -p nosuch --formatter json
+list_queues --formatter json
+list_queues --formatter csv name
+list_queues --formatter pretty_table name
+list_policies --formatter json
+list_policies --formatter csv
+! list_policies --formatter pretty_table
+list_policies -q
+list_consumers -q
+delete_user dora -q
+delete_user dora -s
+purge_queue nosuch -q
+set_policy -q p "^x" '{"max-length":1}'
+clear_policy -s p
+cancel_sync_queue nosuch --formatter json
+= diagnostics check_port_listener 1 --formatter json
+diagnostics check_alarms -s
+diagnostics is_booting --formatter json
+await_online_nodes 1 -q
+-p / list_exchanges --no-table-headers name
+! list_exchanges --no-table-headers --formatter csv name
+""",
     "arguments": r"""
 ! help
 ~ help set_policy

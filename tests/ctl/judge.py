@@ -27,7 +27,7 @@ ERLANG = {
     *("run_queue", "vm_memory_high_watermark_setting"),
 }
 """Keys of ``status`` in JSON that have no meaning here."""
-LISTS = re.compile(r"^(-\S+ |--formatter \S+ )*list_")
+LISTS = re.compile(r"^(-p \S+ |--formatter \S+ |-\S+ )*list_")
 
 
 def same_for_all(text: str) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import socket
 import stat
 import subprocess
 import sys
@@ -178,6 +179,17 @@ def test_a_node_that_is_starting_says_how_far_it_is(tmp_path: Path) -> None:
     assert said.code == 64
     assert "requires the 'rabbit' app to be running" in said.err
     assert "the node is starting" in said.err
+
+
+def test_a_node_that_does_not_answer_in_time(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        (tmp_path / CONTROL_FILE).write_text(written(Control(url, "penstock@x", 1, "t")))
+        said = penstockctl(tmp_path, "list_users", "-t", "1")
+    assert said.code == 75
+    assert said.err == (
+        "Error: operation list_users on node penstock@x timed out. Timeout value used: 1000\n"
+    )
 
 
 @pytest.mark.parametrize(

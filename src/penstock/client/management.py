@@ -22,6 +22,10 @@ class NobodyAnswers(Exception):
     """The text says why, in the words of the operating system."""
 
 
+class TooLate(NobodyAnswers):
+    """Somebody is there, but has not answered in the time that was given."""
+
+
 class NotJson(Exception):
     """Something answers there, but no management API."""
 
@@ -102,6 +106,8 @@ class ManagementClient:
         try:
             answer = self._ask(method, path, body, headers)
             return Answer(answer.status, answer.read())
+        except TimeoutError as error:
+            raise TooLate(f"no answer within {timeout_s:g} s") from error
         except (OSError, HTTPException) as error:
             raise NobodyAnswers(str(error) or type(error).__name__) from error
         finally:

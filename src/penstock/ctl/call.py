@@ -14,9 +14,10 @@ from penstock.client.management import (
     BadAddress,
     ManagementClient,
     NobodyAnswers,
+    TooLate,
     path_of,
 )
-from penstock.ctl.faults import UNAVAILABLE, USAGE, Fault, Invalid
+from penstock.ctl.faults import NOT_YET, UNAVAILABLE, USAGE, Fault, Invalid
 from penstock.ctl.options import Value
 
 MACHINE_READABLE: Final = ("json", "csv")
@@ -48,8 +49,9 @@ DIAGNOSTICS
 class Node:
     """A running node, by its management API."""
 
-    def __init__(self, place: Place, wanted: str, timeout_s: float) -> None:
+    def __init__(self, place: Place, wanted: str, timeout_s: float, verb: str) -> None:
         """``wanted``: the name given with ``-n``, "" for none.  Raises Fault."""
+        self._verb = verb
         try:
             self._client = ManagementClient(place.url, place.who)
         except BadAddress as error:
@@ -100,6 +102,10 @@ class Node:
         """Whatever it answers, but for refusals of a log-in; raises Fault."""
         try:
             answer = self._client.request(method, path, body, headers, self._timeout_s)
+        except TooLate as error:
+            node = self._name or self.url
+            text = f"Error: operation {self._verb} on node {node} timed out. Timeout value used: "
+            raise Fault(NOT_YET, f"{text}{self._timeout_s * 1000:.0f}") from error
         except NobodyAnswers as error:
             raise self.down(f"{self.url}: {error}") from error
         if answer.status == 401 and b'"not_authorised"' not in answer.body:
@@ -150,6 +156,7 @@ class Call:
 
     def __init__(
         self,
+        verb: str,
         words: list[str],
         options: Mapping[str, Value],
         environment: Mapping[str, str],
@@ -157,6 +164,7 @@ class Call:
         own: Collection[str] = (),
     ) -> None:
         """``own``: options of the verb itself, which are not about where to ask and who asks."""
+        self.verb = verb
         self._own = own
         self.words = words
         self.options = options
@@ -218,7 +226,7 @@ class Call:
                 self._given("password", "PENSTOCK_PASSWORD"),
             )
             timeout_s = float(self.number("timeout", 0)) or LONG_S
-            self._node = Node(place, self.text("node"), timeout_s)
+            self._node = Node(place, self.text("node"), timeout_s, self.verb)
             self._node.check_name()
         return self._node
 

@@ -205,8 +205,12 @@ def check_port_listener(call: Call) -> object:
     if not text.isdecimal():
         raise Invalid("Bad argument: Argument must be a positive integer", DATA)
     call.say(f"Asking node {call.node.name} if there's an active listener on port {text} ...")
-    ports = [one["port"] for one in listeners_of(call)]
+    found = listeners_of(call)
+    ports = [one["port"] for one in found]
     if int(text) not in ports:
+        if call.formatter == "json":
+            facts = {"missing": text, "ports": ports, "listeners": found, "result": "error"}
+            raise Fault(UNAVAILABLE, as_json(facts, sort=True))
         raise Fault(
             UNAVAILABLE,
             f"No listener for port {text} is active on node {call.node.name}. Found listeners that"

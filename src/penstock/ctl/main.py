@@ -79,7 +79,7 @@ def _call(
     if formatter and formatter not in FORMATTERS:
         text = f"there is no formatter {formatter!r}: {', '.join(FORMATTERS)}"
         raise Fault(USAGE, _invalid(text, line, name, verb))
-    return Call(parsed.words[1:], parsed.options, environment, out, verb.switches)
+    return Call(name, parsed.words[1:], parsed.options, environment, out, verb.switches)
 
 
 def _invalid(

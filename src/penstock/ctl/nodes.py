@@ -9,7 +9,7 @@ from penstock.ctl.call import Call
 from penstock.ctl.connections import close_everything
 from penstock.ctl.faults import DATA, NOT_YET, SOFTWARE, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.logs import tail
-from penstock.ctl.output import printed
+from penstock.ctl.output import Facts, printed
 from penstock.ctl.status import cluster_status, status
 
 PING_TIMEOUT_S: Final = 60
@@ -22,7 +22,7 @@ ALONE: Final = (
 DRAIN_PATH: Final = "/api/penstock/drain"
 
 
-def ping(call: Call) -> str:
+def ping(call: Call) -> object:
     call.take(0)
     timeout_ms = call.number("timeout", PING_TIMEOUT_S) * 1000
     call.say(
@@ -30,7 +30,7 @@ def ping(call: Call) -> str:
         f" Timeout: {timeout_ms} ms."
     )
     call.node.get("/healthz/live")
-    return "Ping succeeded"
+    return Facts("Ping succeeded", {"message": "Ping succeeded"})
 
 
 def _is_up(call: Call) -> bool:

@@ -49,13 +49,14 @@ def printed(result: object, call: Call) -> str | None:
     """As it goes to standard output, without the last line's end; None for nothing."""
     if isinstance(result, Table):
         return _table(result, call)
+    if call.is_silent and call.verb.startswith("check_"):
+        return None  # the exit code says it all
     if isinstance(result, Facts):
         return as_json(result.value, sort=True) if call.formatter == "json" else result.text
-    if isinstance(result, str):
-        if call.formatter == "json":
-            return as_json({"message": result})
-        return result
-    return None
+    if call.formatter == "json":
+        done = {"node": call.node.name, "result": "ok"}
+        return as_json(done | {"value": result} if isinstance(result, str) else done)
+    return result if isinstance(result, str) else None
 
 
 def _table(table: Table, call: Call) -> str | None:
@@ -63,9 +64,13 @@ def _table(table: Table, call: Call) -> str | None:
     if call.formatter == "json":
         filled = [["" if cell is None else cell for cell in row] for row in rows]
         lines = [as_json(dict(zip(columns, row, strict=True))) for row in filled]
+        if not lines:
+            return "[]" if table.empty_line else "[\n]"
         return "[\n" + "\n,".join(lines) + "\n]"
     if call.formatter == "csv":
-        return "\n".join(map(_csv_line, [columns, *rows])) if rows else None
+        if not rows:
+            return "" if table.empty_line else None
+        return "\n".join(map(_csv_line, [columns, *rows]))
     if call.formatter == "pretty_table":
         # A tab would push the frame away.
         cells = [[shown(cell).expandtabs() for cell in row] for row in rows]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from penstock.client.management import Credentials, ManagementClient, path_of
 from penstock.ctl.call import Call
-from penstock.ctl.faults import DATA, NO_USER, UNAVAILABLE, Invalid, Refused
+from penstock.ctl.faults import DATA, NO_USER, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.output import Facts, Table, Term, as_json
 from penstock.ctl.words import object_of
 
@@ -65,13 +65,18 @@ def add_user(call: Call) -> object:
     call.say(f'Adding user "{name}" ...')
     path = path_of("users", name)
     if call.node.found(path) is not None:
+        if call.formatter == "json":
+            facts = {"message": f"User {name} already exists", "result": "error"}
+            raise Fault(UNAVAILABLE, as_json({"node": call.node.name, **facts}, sort=True))
         raise Refused(f'User "{name}" already exists')
     password = _password(call, given)
     if call.is_set("pre-hashed-password"):
         call.node.put(path, {"password_hash": password, "tags": ""})
     else:
         call.node.put(path, {"password": password, "tags": ""})
-    return None if call.is_quiet else ADDED
+    if call.is_quiet and call.formatter != "json":
+        return None
+    return Facts(ADDED, {"message": ADDED, "node": call.node.name, "status": "ok"})
 
 
 def change_password(call: Call) -> None:
