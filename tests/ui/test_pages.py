@@ -260,6 +260,31 @@ def test_a_narrow_window_has_a_menu_behind_a_button(visit: Visit) -> None:
     visit.check()
 
 
+def test_paused_means_nobody_asks(visit: Visit, life: Life) -> None:
+    page = visit.page
+    asked: list[str] = []
+    visit.go(QUEUE)
+    ready = life.api("/api/queues/%2F/orders.audit")["messages_ready"]
+    visit.wait_for_text(visit.figure("ready"), str(ready))
+    page.get_by_label("Refresh").select_option("0")
+    page.get_by_text("paused", exact=True).first.wait_for()
+    page.on("request", lambda request: asked.append(request.url))
+    life.publish(4)
+    page.wait_for_timeout(1200)
+    assert asked == []
+    visit.wait_for_text(visit.figure("ready"), str(ready))
+    page.get_by_role("button", name="Look now").click()
+    visit.wait_for_text(visit.figure("ready"), str(ready + 4))
+    assert not any("/api/penstock/live" in url for url in asked)
+    visit.shoot("paused")
+    # Another page is shown once, too.
+    visit.menu("Consumers")
+    page.get_by_text("packer").wait_for()
+    page.get_by_label("Refresh").select_option("1000")
+    page.get_by_text("live", exact=True).wait_for()
+    visit.check()
+
+
 def test_the_line_comes_back(visit: Visit, life: Life) -> None:
     """The browser is cut off and let in again: it says so, and numbers go on."""
     page = visit.page

@@ -186,9 +186,8 @@ def test_the_heaps_of_an_nsq_channel(visit: Visit, node: NsqLiveBroker, life: Li
         # Of the two AMQP channels that have published, and of this client.
         assert links.count(("connection", "channel")) == 3
         visit.go("/topics")
-        in_flight = visit.row("Channels of clicks", "archive").get_by_role("link").nth(1)
-        eventually(lambda: in_flight.inner_text() == "5")
-        in_flight.click()
+        row = visit.row("Channels of clicks", "archive")
+        row.get_by_role("link", name="5", exact=True).click()
         visit.heading("archive")
         visit.wait_for_text(visit.figure("in flight"), "5")
         visit.wait_for_text(visit.figure("deferred"), "1")

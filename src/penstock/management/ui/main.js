@@ -2,7 +2,7 @@
 
 import { html, render, signal, cx, useEffect, useRef, useState } from "./lib/ui.js";
 import {
-  comeBack, interval, isAdministrator, line, logIn, logOut, mayMonitor, setInterval_, useLive, useOnce, user,
+  comeBack, interval, isAdministrator, line, logIn, logOut, mayMonitor, refresh, setInterval_, useLive, useOnce, user,
 } from "./lib/api.js";
 import { Guarded, Notices, Question } from "./lib/parts.js";
 import { match, route } from "./lib/router.js";
@@ -110,6 +110,7 @@ function Header({ onMenu, open }) {
       <span class="space"></span>
       <span class=${cx("state", line.value === "live" ? "good" : line.value === "lost" ? "bad" : "warn")} role="status">
         ${LINE_TEXTS[line.value]}</span>
+      ${line.value === "paused" && html`<button type="button" class="small" onClick=${refresh}>Look now</button>`}
       <span class="who" title=${user.value.tags.join(", ")}>${user.value.name}</span>
       <button type="button" onClick=${logOut}>Log out</button>
     </header>`;

@@ -186,6 +186,7 @@ export function useOnce(path) {
 
 /** Asks anew at once: after a change one wants to see it; every change of ours does this. */
 export function refresh() {
+  if (interval.value === 0) for (const entry of watched.values()) entry.known = false;
   reopenSoon();
 }
 

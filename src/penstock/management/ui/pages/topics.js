@@ -32,7 +32,7 @@ function Topic({ topic, channels }) {
     <${Card} title=${html`<a href=${link(["exchanges", topic.vhost, topic.name])}>${name}</a>`}>
       <${Table} caption=${`Channels of ${name}`} rows=${channels} empty="No channel yet: its messages wait in the topic." columns=${[
         { id: "name", title: "Channel", sort: (row) => row.name,
-          cell: (row) => html`<a href=${link(["topics", name, row.name.slice(topic.name.length + 1)])}>${row.name.slice(topic.name.length + 1)}</a>` },
+          cell: (row) => html`<a href=${link(["topics", name, row.name.slice(topic.name.length + 1)], { vhost: row.vhost })}>${row.name.slice(topic.name.length + 1)}</a>` },
         { id: "queue", title: "Queue", cell: (row) => html`<a href=${link(["queues", row.vhost, row.name])}>${row.name}</a>` },
         { id: "depth", title: "Depth", number: true, sort: (row) => row.messages_ready, cell: (row) => count(row.messages_ready) },
         { id: "flight", title: "In flight", number: true, sort: (row) => row.messages_unacknowledged,
