@@ -172,6 +172,18 @@ def test_pages_of_a_long_list(visit: Visit, life: Life) -> None:
     visit.check()
 
 
+def test_what_is_bound_is_drawn(visit: Visit) -> None:
+    visit.go("/exchanges/%2F/orders?tab=bindings")
+    words = "orders: bound to 0 sources and 2 destinations, as the tables say"
+    picture = visit.page.get_by_role("img", name=words)
+    picture.wait_for()
+    names = picture.locator("a title").all_text_contents()
+    assert sorted(names) == ["orders.audit", "orders.new"]
+    picture.locator("a").filter(has_text="orders.audit").click()
+    visit.heading("orders.audit")
+    visit.check()
+
+
 def test_where_would_it_go(visit: Visit) -> None:
     page = visit.page
     visit.go("/exchanges/%2F/orders?tab=route")

@@ -4,7 +4,7 @@
 import { html, useState } from "../lib/ui.js";
 import { at, enc, get, send, useLive } from "../lib/api.js";
 import { Card, Empty, Facts, Field, Form, Problem, Tabs, attempt, confirm } from "../lib/parts.js";
-import { BindForm, BindingsTable } from "../lib/bindings.js";
+import { BindForm, BindingGraph, BindingsTable } from "../lib/bindings.js";
 import { PublishForm } from "../lib/publishing.js";
 import { RatesChart, SAMPLED } from "../lib/stats.js";
 import { count, some } from "../lib/format.js";
@@ -52,6 +52,8 @@ function Bindings({ vhost, name, builtIn }) {
   const into = useLive(builtIn ? null : `${at("exchanges", vhost, name)}/bindings/destination`);
   if (builtIn) return html`<${Card}><p>Every queue is bound to the default exchange by its name; there is nothing to bind or unbind.</p><//>`;
   return html`
+    <${Card} title="Bindings"><${BindingGraph} vhost=${vhost} name=${name} into=${into.data ?? []} from=${from.data ?? []} />
+      ${from.data && into.data && from.data.length + into.data.length === 0 && html`<${Empty}>Nothing is bound.<//>`}<//>
     <${Card} title=${`From ${name} to`}>
       <${Problem} error=${from.error} />
       <${BindingsTable} bindings=${from.data ?? []} show="destination" empty="Nothing: what is published here is dropped or returned." /><//>
