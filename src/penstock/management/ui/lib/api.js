@@ -206,6 +206,7 @@ function reopen() {
     for (const [path, entry] of watched) if (!entry.known) once(path);
     return;
   }
+  if (watched.size > PATHS_MAX) console.error(`${watched.size} live paths, the server takes ${PATHS_MAX}`);
   stream = new AbortController();
   follow([...watched.keys()].slice(0, PATHS_MAX), stream);
 }
