@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 SHOTS = Path(os.environ.get("PENSTOCK_UI_SHOTS", "build/ui")).resolve()
+# The guard runs as root, and in containers whose /dev/shm is small.
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 
 
 def chromium() -> str:
@@ -37,7 +39,7 @@ def browser() -> Iterator[Browser]:
     reason = "playwright is not installed: pip install 'penstock[test]'"
     playwright = pytest.importorskip("playwright.sync_api", reason=reason)
     with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        opened = running.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield opened
         opened.close()
 
