@@ -82,6 +82,7 @@ to an address that was given.
    that API, as that user (guest if none is named).
 2. Else the control file in `--data-dir` or `PENSTOCK_DATA_DIR`; else in `/var/lib/penstock`, else
    in `~/.local/share/penstock`.
+   A file whose process has gone, since it was killed, is passed over.
 3. Else guest at `http://127.0.0.1:15672`.
 
 So run it as the user of the broker (`sudo -u penstock penstockctl status`), or give a URL.

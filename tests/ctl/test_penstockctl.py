@@ -104,7 +104,17 @@ def test_the_control_file_is_for_its_owner_alone(live: LiveBroker) -> None:
 def test_what_is_no_control_file_is_passed_over(tmp_path: Path) -> None:
     control = Control("http://127.0.0.1:1", "penstock@x", 1, "secret")
     assert read(written(control)) == control
-    for text in ("", "[]", "{}", '{"url": 1, "node": "n", "pid": 2, "token": "t"}', "\0"):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(30)
+    left_behind = written(control._replace(pid=gone.pid))
+    for text in (
+        left_behind,
+        "",
+        "[]",
+        "{}",
+        '{"url": 1, "node": "n", "pid": 2, "token": "t"}',
+        "\0",
+    ):
         (tmp_path / CONTROL_FILE).write_text(text)
         assert find_control({"PENSTOCK_DATA_DIR": str(tmp_path)}) is None, text
 
@@ -244,6 +254,13 @@ def test_maintenance_sends_clients_away(live: LiveBroker) -> None:
     finally:
         assert penstockctl(live.data_dir, "revive").code == 0
     assert "not under maintenance" in penstockctl(live.data_dir, "cluster_status").out
+
+
+def test_streams_end_in_time(live: LiveBroker) -> None:
+    said = penstockctl(live.data_dir, "log_tail_stream", "--duration", "1", "-q")
+    assert said.code == 0
+    said = penstockctl(live.data_dir, "consume_event_stream", "-d", "1", "-q")
+    assert json.loads(said.out.splitlines()[0])["event"] == "node.stats"
 
 
 def test_the_log_is_there(live: LiveBroker) -> None:

@@ -56,13 +56,27 @@ def data_dirs(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def find_control(environment: Mapping[str, str]) -> Control | None:
-    """Of the first data directory whose control file we may read."""
+    """Of the first data directory whose control file we may read, and whose broker runs.
+
+    A broker that was killed leaves its file behind: it shall not hide another one that runs.
+    """
     for directory in data_dirs(environment):
         try:
             text = Path(directory, CONTROL_FILE).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
         control = read(text)
-        if control is not None:
+        if control is not None and is_running(control.pid):
             return control
     return None
+
+
+def is_running(pid: int) -> bool:
+    """Of any user."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

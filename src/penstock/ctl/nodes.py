@@ -1,10 +1,10 @@
 """A node as a process: is it there, wait for it, drain it, stop it."""
 
-import os
 import socket
 import time
 from typing import Final
 
+from penstock.client.local_node import is_running
 from penstock.ctl.call import Call
 from penstock.ctl.connections import close_everything
 from penstock.ctl.faults import DATA, NOT_YET, SOFTWARE, UNAVAILABLE, Fault, Invalid, Refused
@@ -87,12 +87,8 @@ def _pid_in(path: str, until: float) -> int:
 
 
 def _must_run(pid: int) -> None:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError as error:
-        raise Fault(SOFTWARE, f"Error:\nprocess {pid} is not running") from error
-    except PermissionError:
-        return
+    if not is_running(pid):
+        raise Fault(SOFTWARE, f"Error:\nprocess {pid} is not running")
 
 
 def await_online_nodes(call: Call) -> None:
