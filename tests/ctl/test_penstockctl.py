@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import __version__
 from penstock.client.local_node import choose_place, find_control
 from penstock.core.control import CONTROL_FILE, Control, read, written
 from penstock.ctl.main import run
@@ -58,6 +59,25 @@ def test_every_verb_has_somebody_who_carries_it_out(name: str) -> None:
 def test_verbs_of_daily_use_that_rabbitmqctl_has_are_here() -> None:
     missing = set(HELP["rabbitmqctl"]) - set(VERBS)
     assert missing == set(), "rabbitmqctl has verbs that are neither carried out nor refused"
+
+
+@pytest.mark.parametrize(
+    "line, code, said",
+    [
+        ("", 64, "Available commands:"),
+        ("-q", 64, "Available commands:"),
+        ("--help", 0, "Available commands:"),
+        ("--version", 0, __version__),
+        ("list_users --help", 0, "list_users [--no-table-headers]"),
+        ("list_users -?", 0, "list_users [--no-table-headers]"),
+    ],
+)
+def test_without_a_verb(line: str, code: int, said: str) -> None:
+    """Usage that was asked for goes to standard output, else to standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    assert run(line.split(), out, err, {}) == code
+    assert said in (err if code else out).getvalue()
+    assert (out if code else err).getvalue() == ""
 
 
 def test_options_are_read_as_elixir_reads_them() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, TextIO
 
+from penstock import __version__
 from penstock.ctl import helping
 from penstock.ctl.call import Call
 from penstock.ctl.faults import USAGE, Fault, Invalid
@@ -42,8 +43,7 @@ def _carried_out(line: list[str], out: TextIO, environment: Mapping[str, str]) -
     words = parse(line, _all_switches()).words
     name = words[0] if words else ""
     if not name:
-        out.write(helping.all_usage() + "\n")
-        return USAGE if not line else 0
+        return _without_a_verb(line, out)
     verb = VERBS.get(ALIASES.get(name, name))
     if verb is None:
         raise Fault(USAGE, helping.not_found(name))
@@ -60,6 +60,16 @@ def _carried_out(line: list[str], out: TextIO, environment: Mapping[str, str]) -
     shown = printed(result, call)
     if shown is not None:
         out.write(shown + "\n")
+    return 0
+
+
+def _without_a_verb(line: list[str], out: TextIO) -> int:
+    if "--version" in line:
+        out.write(__version__ + "\n")
+    elif "--help" in line or "-?" in line:
+        out.write(helping.all_usage() + "\n")
+    else:
+        raise Fault(USAGE, helping.all_usage())
     return 0
 
 

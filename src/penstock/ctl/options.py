@@ -30,6 +30,7 @@ COMMON: Final[Mapping[str, str]] = {
 }
 """Options of every verb; the last four are ours."""
 SHORT: Final[Mapping[str, str]] = {
+    "?": "help",
     "n": "node",
     "q": "quiet",
     "s": "silent",
