@@ -112,6 +112,7 @@ So run it as the user of the broker (`sudo -u penstock penstockctl status`), or 
 - **`add_user NAME`** without a password reads one from standard input, as there.
 - **`--longnames`** makes no difference, `--formatter erlang` and `import_definitions
   --skip-if-unchanged` are refused.
+- **Control characters** in names, but for tabs, are shown spelt out in tables: `\\x1b`.
 - **`--formatter pretty_table`** shows lists in brackets.
 
 Exit codes: 0 done, 64 wrong usage, 65 wrong data, 67 no such user, 69 the node does not answer,

@@ -262,6 +262,19 @@ def test_where_messages_rest_is_a_column(live: LiveBroker) -> None:
     assert penstockctl(live.data_dir, "list_queues", "name", "backing_queue_status").code == 0
 
 
+def test_a_name_moves_no_cursor(live: LiveBroker) -> None:
+    definitions = live.directory / "nasty.json"
+    queue = {"name": "nasty\x1b[2J\nname\té", "vhost": "/", "durable": True}
+    queue |= {"auto_delete": False, "arguments": {}}
+    definitions.write_text(json.dumps({"queues": [queue]}))
+    assert penstockctl(live.data_dir, "import_definitions", str(definitions)).code == 0
+    said = penstockctl(live.data_dir, "list_queues", "-s", "name").out
+    assert said == "nasty\\x1b[2J\\nname\té\n"
+    listed = json.loads(penstockctl(live.data_dir, "list_queues", "--formatter", "json").out)
+    assert [row["name"] for row in listed] == [queue["name"]]
+    assert penstockctl(live.data_dir, "delete_queue", str(queue["name"])).code == 0
+
+
 def test_maintenance_sends_clients_away(live: LiveBroker) -> None:
     import pika
 

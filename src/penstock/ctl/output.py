@@ -151,10 +151,20 @@ def shown(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return visible(value)
     if isinstance(value, list) and all(isinstance(one, Term) for one in value):
         return "[" + ", ".join(one.name for one in value) + "]"
     return erlang(value)
+
+
+def visible(text: str) -> str:
+    """Names come from strangers: nothing in one shall move a terminal's cursor, or end a line."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode()
+        for one in text
+    )
 
 
 def erlang(value: Any) -> str:
