@@ -87,6 +87,8 @@ def test_names_are_read_as_sql_reads_them() -> None:
         ("", "begins with SELECT"),
         ("drop table x", "begins with SELECT"),
         ("insert into t select * from queue('a')", "begins with SELECT"),
+        ("with a as (select 1) insert into t select * from a", "a query reads"),
+        ("with a as (select 1) INSERT /* */ OVERWRITE DIRECTORY '/x' select 1", "a query reads"),
         ("select 1 from queue()", r"column 15: write queue\('name'\)"),
         ("select 1 from queue('')", "write queue"),
         ("select 1\nfrom queue('a', 'b')", "line 2, column 6"),

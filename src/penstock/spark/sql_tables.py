@@ -94,6 +94,8 @@ def rewrite(text: str) -> Rewritten:
         text = text[: found.pop().start]
     if not found or found[0].text.lower() not in BEGINNINGS:
         raise BadQuery("a query begins with SELECT or WITH; nothing else is run")
+    if _writes(found):
+        raise BadQuery("a query reads: INSERT is not run, not even behind WITH")
     views: dict[str, Place] = {}
     pieces = []
     at = 0
@@ -107,6 +109,12 @@ def rewrite(text: str) -> Rewritten:
     rewritten = "".join([*pieces, text[at:]])
     found = tokens(rewritten)
     return Rewritten(rewritten, views, _words(found), _starred(found))
+
+
+def _writes(found: list[Token]) -> bool:
+    pairs = zip(found, found[1:], strict=False)
+    words = [(one.text.lower(), other.text.lower()) for one, other in pairs if one.kind == "word"]
+    return ("insert", "into") in words or ("insert", "overwrite") in words
 
 
 def columns(query: Rewritten, known: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
