@@ -13,6 +13,7 @@ Python source which of them it needs, and a count should not transfer bodies.
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.core.errors import PenstockError
@@ -112,9 +113,11 @@ def rewrite(text: str) -> Rewritten:
 
 
 def _writes(found: list[Token]) -> bool:
-    pairs = zip(found, found[1:], strict=False)
-    words = [(one.text.lower(), other.text.lower()) for one, other in pairs if one.kind == "word"]
-    return ("insert", "into") in words or ("insert", "overwrite") in words
+    return any(
+        one.text.lower() == "insert" and other.text.lower() in ("into", "overwrite")
+        for one, other in pairwise(found)
+        if one.kind == "word"
+    )
 
 
 def columns(query: Rewritten, known: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
