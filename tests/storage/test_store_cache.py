@@ -242,4 +242,5 @@ def test_files_are_described() -> None:
         "messages": 1,
         "garbage": 100 / 156,
         "damaged": False,
+        "compacting": False,
     }

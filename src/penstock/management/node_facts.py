@@ -5,7 +5,6 @@ the same use is told: its Erlang processes are our threads.
 """
 
 import gc
-import importlib.metadata
 import os
 import platform
 import resource
@@ -14,6 +13,8 @@ import ssl
 import time
 from pathlib import Path
 from typing import Final
+
+import aiohttp
 
 from penstock import __version__
 from penstock.broker.alarms import UNKNOWN, Alarms
@@ -131,7 +132,7 @@ def _mechanism_rows(external: bool) -> list[Row]:
 def _application_rows() -> list[Row]:
     """What the process is made of."""
     known = (
-        ("aiohttp", "HTTP server of the management API", importlib.metadata.version("aiohttp")),
+        ("aiohttp", "HTTP server of the management API", aiohttp.__version__),
         ("openssl", "TLS", ssl.OPENSSL_VERSION.split()[1]),
         ("penstock", "Penstock", __version__),
         ("python", platform.python_implementation(), platform.python_version()),
