@@ -180,7 +180,8 @@ def properties_of(given: dict[str, object]) -> Properties:
     Raises PreconditionFailed for numbers that do not fit.
     """
     properties = Properties()
-    for name in Properties.__slots__:
+    for pair in properties.items():
+        name = pair[0]
         value = given.get(name)
         if isinstance(value, int) and not 0 <= value <= NUMBERS[name]:
             raise kinds.PreconditionFailed(f"{name}: {value} is out of range")
