@@ -42,6 +42,7 @@ from penstock.management.audit_lines import audit
 from penstock.management.control import NodeControl
 from penstock.management.desk import Context, Endpoint, NotThere, Route, json_response
 from penstock.management.desks import DESKS
+from penstock.management.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.management.listing import BadQuery
 from penstock.management.metrics.gathering import Gathering
 from penstock.management.metrics.pages import Pages
@@ -118,6 +119,7 @@ class ManagementServer:
         )
         self._context.answer_get = self._answer_get
         self._metrics_port = 0 if settings is None else settings.prometheus_port
+        self.connections = HttpConnections()
         self.metrics_address: tuple[str, int] | None = None  # once it listens
         self._desks = [desk(self._context) for desk in DESKS]
         self._web = self._application()
@@ -161,15 +163,12 @@ class ManagementServer:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._turn = asyncio.Lock()
-        runner = web.AppRunner(
-            self._web, access_log=None, handle_signals=False, shutdown_timeout=1.0
-        )
+        runner = _runner(self._web)
         sampling = self.sampling = asyncio.create_task(self.sampler.run())
-        pages = metrics_application(Pages(self._context.gathering))
-        metrics = web.AppRunner(pages, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        metrics = _runner(metrics_application(Pages(self._context.gathering)))
         try:
             await runner.setup()
-            await web.TCPSite(runner, self._bind, self._port).start()
+            await self.connections.site(runner, self._bind, self._port).start()
             await self._serve_metrics(metrics)
             self._started.set_result(self._listening(runner.addresses[0][1]))
             await self._stopping.wait()
@@ -185,7 +184,7 @@ class ManagementServer:
     async def _serve_metrics(self, runner: web.AppRunner) -> None:
         if self._metrics_port:
             await runner.setup()
-            await web.TCPSite(runner, self._bind, self._metrics_port).start()
+            await self.connections.site(runner, self._bind, self._metrics_port).start()
             self.metrics_address = self._bind, runner.addresses[0][1]
 
     def metrics_listeners(self) -> list[tuple[str, str, int]]:
@@ -321,6 +320,16 @@ class ManagementServer:
         visitor = Visitor(self._view.authenticate(name, password, peer_is_loopback))
         counts.failed -= 1
         return visitor
+
+
+def _runner(application: web.Application) -> web.AppRunner:
+    return web.AppRunner(
+        application,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=1.0,
+        keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+    )
 
 
 async def _nobody(_request: web.Request) -> Visitor:
