@@ -1,6 +1,7 @@
 """Management looks in: an HTTP API in the dialect of RabbitMQ 3.10, and a status page.
 
     app         the HTTP server: its own thread and event loop, errors, log-in
+    browsers    who was sent by somebody else's page
     http_connections  how many of them, and how long without a request
     desk        what every desk has: a desk names routes and answers for one kind of thing
     lists       desks that answer with lists: in slices, filtered, sorted, paged

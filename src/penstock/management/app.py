@@ -10,6 +10,7 @@ Answers of errors are RabbitMQ's (bodies and all, as its release 3.10 gives them
     400  {"error":"bad_request","reason":...}        nonsense in the query, or refused by state
     401  {"error":"not_authorized", ...}             login failed; without credentials: no body
     401  {"error":"not_authorised", ...}             logged in, but not allowed
+    403  {"error":"forbidden","reason":...}          a page of another site asks (``browsers``)
     404  {"error":"Object Not Found","reason":"Not Found"}
     405  no body, ``allow`` names what would do
     500  no detail: it is in the log
@@ -39,6 +40,7 @@ from penstock.management.access import (
     shows_token,
 )
 from penstock.management.audit_lines import audit
+from penstock.management.browsers import refusal
 from penstock.management.control import NodeControl
 from penstock.management.desk import Context, Endpoint, NotThere, Route, json_response
 from penstock.management.desks import DESKS
@@ -221,7 +223,7 @@ class ManagementServer:
     # -- routes --------------------------------------------------------------------------
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[_errors_as_answers])
+        application = web.Application(middlewares=[_errors_as_answers, _no_other_pages])
         application.on_response_prepare.append(_finish_headers)
         application.on_shutdown.append(self._close_desks)
         self._context.routes = [route for desk in self._desks for route in desk.routes()]
@@ -376,6 +378,14 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
     except Exception:
         log.exception("%s %s failed", request.method, request.rel_url.raw_path)
         return _error(500, "internal_server_error", "the log of the broker says more")
+
+
+@web.middleware
+async def _no_other_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    reason = refusal(request.method, request.headers, is_loopback(request.remote or ""))
+    if reason:
+        return _error(403, "forbidden", reason)
+    return await handler(request)
 
 
 def _error(status: int, error: str, reason: object) -> web.Response:

@@ -1,0 +1,70 @@
+"""Whether a browser was sent here by somebody else's page.
+
+A browser keeps the password of a site and shows it with whatever any page has it ask there, so a
+page elsewhere could change the broker (cross-site request forgery); and a page whose name was made
+to mean 127.0.0.1 could talk to a broker that listens for this machine only (DNS rebinding).
+Browsers say so: in ``Sec-Fetch-Site`` how the page is related to what it asks, in ``Origin`` where
+it came from, in ``Host`` what they believe they talk to.  Tools send neither of the first two, and
+are not asked.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+READING: Final = ("GET", "HEAD", "OPTIONS")
+ELSEWHERE: Final = ("cross-site", "same-site")
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+def refusal(method: str, headers: Mapping[str, str], peer_is_loopback: bool) -> str:
+    """Why it is refused; "" when it is not."""
+    origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site")
+    if origin is None and site is None:
+        return ""
+    host = headers.get("Host", "")
+    if peer_is_loopback and not _is_this_machine(host):
+        return (
+            f"a browser on this machine asks for the host '{host}': use its host name, localhost"
+            " or an address"
+        )
+    if method in READING:
+        return ""
+    if site is not None and site.strip().lower() in ELSEWHERE:
+        return f"a page of another site may change nothing here (Sec-Fetch-Site: {site})"
+    if origin is not None and not _is_same(origin, host):
+        return f"a page from '{origin}' may change nothing at '{host}' (Origin and Host differ)"
+    return ""
+
+
+def _is_same(origin: str, host: str) -> bool:
+    try:
+        scheme = urlsplit(origin).scheme
+        default = DEFAULT_PORTS.get(scheme)
+        return default is not None and _place(origin, default) == _place(f"//{host}", default)
+    except ValueError:  # no port, or no address
+        return False
+
+
+def _place(url: str, default_port: int) -> tuple[str, int]:
+    parts = urlsplit(url)
+    if not parts.hostname or parts.username is not None:
+        raise ValueError(url)
+    return parts.hostname, default_port if parts.port is None else parts.port
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    own = socket.gethostname().lower()
+    if name in ("localhost", own, own.partition(".")[0]):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

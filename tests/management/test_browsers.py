@@ -1,0 +1,88 @@
+"""A browser that another site's page sends here is refused; tools are not asked."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from penstock.management.browsers import refusal
+from tests.management.conftest import Served
+
+HERE = "broker.example:15672"
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "PATCH"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "Cross-Site", "Origin": f"http://{HERE}"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://broker.example:8080"},
+        {"Origin": "http://broker.example"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"},
+        {"Origin": f"http://{HERE}@evil.example"},
+        {"Origin": "http://broker.example:x"},
+    ],
+)
+def test_another_page_changes_nothing(method: str, headers: dict[str, str]) -> None:
+    assert "may change nothing" in refusal(method, {"Host": HERE} | headers, False)
+    assert refusal("GET", {"Host": HERE} | headers, False) == ""
+
+
+@pytest.mark.parametrize(
+    "host, headers",
+    [
+        (HERE, {}),
+        (HERE, {"Sec-Fetch-Site": "same-origin", "Origin": f"http://{HERE}"}),
+        (HERE, {"Sec-Fetch-Site": "none"}),
+        (HERE, {"Origin": "http://BROKER.example:15672"}),
+        ("broker.example", {"Origin": "https://broker.example"}),
+        ("broker.example:443", {"Origin": "https://broker.example"}),
+        ("[::1]:15672", {"Origin": "http://[::1]:15672"}),
+    ],
+)
+def test_our_own_page_and_tools_go_on(host: str, headers: dict[str, str]) -> None:
+    assert refusal("PUT", {"Host": host} | headers, False) == ""
+
+
+@pytest.mark.parametrize(
+    "host, is_us",
+    [
+        ("localhost:15672", True),
+        ("127.0.0.1:15672", True),
+        ("10.1.2.3", True),
+        ("[::1]:15672", True),
+        (socket.gethostname(), True),
+        ("evil.example:15672", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example", False),
+        ("[::1", False),
+        ("", False),
+    ],
+)
+def test_on_this_machine_a_browser_names_this_machine(host: str, is_us: bool) -> None:
+    browser = {"Host": host, "Sec-Fetch-Site": "same-origin"}
+    assert (refusal("GET", browser, True) == "") is is_us
+    assert refusal("GET", browser, False) == ""
+    assert refusal("PUT", {"Host": host}, True) == ""
+
+
+def test_the_answer_says_why(served: Served) -> None:
+    path = "/api/queues/%2F/forged"
+    raw = served.request("PUT", path, b"{}", {"Origin": "http://evil.example"})
+    assert raw.status == 403
+    answer = json.loads(raw.body)
+    assert answer["error"] == "forbidden"
+    assert "http://evil.example" in answer["reason"]
+    assert raw.headers["Server"] == "Penstock"
+    assert served.ask(path).status == 404
+    rebound = {"Host": "evil.example", "Sec-Fetch-Site": "same-origin"}
+    assert served.request("GET", "/api/whoami", headers=rebound).status == 403
+    own = {"Origin": f"http://127.0.0.1:{served.port}", "Sec-Fetch-Site": "same-origin"}
+    assert served.request("PUT", path, b"{}", own).status == 201
