@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.administration import Administration
+from penstock.broker.administration import Administration, left_out_at_start
 from penstock.broker.policies import (
     OPERATOR_KEYS,
     Policy,
@@ -191,6 +191,40 @@ def test_wrong_patterns_and_targets() -> None:
         check_policy(Policy("p", "(", "all", 0, {"message-ttl": 1}), False)
     with pytest.raises(PreconditionFailed, match="apply-to 'streams' unrecognised"):
         check_policy(Policy("p", "", "streams", 0, {"message-ttl": 1}), False)
+
+
+SLOW = "(a+)+$"
+LONG = "a" * 60 + "!"
+
+
+def test_a_pattern_that_could_take_for_ever_is_refused() -> None:
+    node = QuietBroker()
+    admin = Administration(node.broker, 64)
+    with pytest.raises(PreconditionFailed, match="is invalid: could take too long"):
+        admin.put_policy("/", Policy("p", SLOW, "all", 0, {"expires": 9}), node.now_ms)
+    with pytest.raises(PreconditionFailed, match="invalid_regexp"):
+        admin.put_permission("guest", "/", SLOW, "", "")
+    with pytest.raises(PreconditionFailed, match="invalid_regexp"):
+        admin.put_topic_permission("guest", "/", "amq.topic", SLOW, "")
+
+
+def test_one_that_was_kept_covers_nothing_and_is_named_at_the_start() -> None:
+    node = QuietBroker()
+    vhost = node.broker.vhosts["/"]
+    assert left_out_at_start(node.broker) == []
+    vhost.policies.policies["p"] = Policy("p", SLOW, "all", 0, {"expires": 9})
+    user = node.broker.users.users["guest"]
+    user.topics[("/", "x")] = (".*", "^{username}" + SLOW)
+    assert vhost.policies.queue_policy(LONG) is None
+    lines = left_out_at_start(node.broker)
+    assert [line.partition(":")[0] for line in lines] == [
+        "policy 'p' in vhost '/'",
+        "topic permission of 'guest' for 'x' in vhost '/'",
+    ]
+    # What stands beside it and is taken away costs it nothing.
+    user.topics[("/", "y")] = ("", "")
+    Administration(node.broker, 64).delete_topic_permissions("guest", "/", "y")
+    assert list(user.topics) == [("/", "x")]
 
 
 # -- live ----------------------------------------------------------------------------------

@@ -48,6 +48,14 @@ def test_what_is_left_out_is_said(served: Served) -> None:
     ]
 
 
+def test_a_pattern_that_could_take_for_ever_is_left_out(served: Served) -> None:
+    rule = {"name": "slow", "vhost": "/", "pattern": "(a+)+$", "definition": {"expires": 900}}
+    status, answer = post(served, "/api/definitions", json.dumps({"policies": [rule]}).encode())
+    assert status == 200
+    (line,) = json.loads(answer)["left_out"]
+    assert line.startswith("policy 'slow' in vhost '/': pattern should be regular expression")
+
+
 def test_nonsense_is_refused(served: Served) -> None:
     no_number = b'{"global_parameters": [{"name": "g", "value": NaN}]}'
     for body in (b"", b"x", b"[]", b"[" * 100_000, b"\xff", no_number):

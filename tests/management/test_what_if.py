@@ -77,3 +77,12 @@ def test_what_a_pattern_reaches(served: Served) -> None:
     everything = served.get("/api/penstock/covered/%2F?pattern=or&apply_to=all")
     assert everything["names"] == ["more", "orders"]
     assert served.get("/api/penstock/covered/%2F?pattern=NEW")["count"] == 0
+
+
+def test_a_pattern_that_could_take_for_ever_is_refused(served: Served) -> None:
+    slow = quote("(a+)+$")
+    for path in (
+        f"/api/penstock/covered/%2F?pattern={slow}",
+        f"/api/queues?page=1&use_regex=true&name={slow}",
+    ):
+        assert served.ask(path).status == 400, path

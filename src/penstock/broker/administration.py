@@ -10,7 +10,6 @@ about their user with them.
 
 import base64
 import binascii
-import re
 from typing import Final
 
 from penstock.broker.access import HASHINGS, NO_LIMIT, User
@@ -18,6 +17,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.budget import BUDGET_LIMITS
 from penstock.broker.policies import Policy, check_policy
 from penstock.broker.vhost import Vhost
+from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.storage.definition_parameters import delete_global_parameter, put_global_parameter
 from penstock.storage.definition_records import (
@@ -52,9 +52,42 @@ def user_limits_of(user: User) -> dict[str, int]:
 
 def check_pattern(pattern: str) -> None:
     try:
-        re.compile(pattern, re.ASCII)
-    except re.error as error:
+        patterns.check(pattern)
+    except patterns.Refused as error:
         raise PreconditionFailed(f"invalid_regexp '{pattern}': {error}") from None
+
+
+def left_out_at_start(broker: Broker) -> list[str]:
+    """What is kept and does nothing: patterns that this release refuses, a line each."""
+    rules: list[tuple[str, str]] = []
+    for vhost in broker.vhosts.values():
+        book = vhost.policies
+        for kind, policies in (
+            ("policy", book.policies),
+            ("operator policy", book.operator_policies),
+        ):
+            rules += [
+                (f"{kind} '{policy.name}' in vhost '{vhost.name}'", policy.pattern)
+                for policy in policies.values()
+            ]
+    for user in broker.users.users.values():
+        for name, given in user.vhosts.items():
+            rules += [(f"permission of '{user.name}' in vhost '{name}'", one) for one in given]
+        for (name, exchange), those in user.topics.items():
+            what = f"topic permission of '{user.name}' for '{exchange}' in vhost '{name}'"
+            rules += [(what, without_variables(one)) for one in those]
+    lines: list[str] = []
+    for what, pattern in rules:
+        try:
+            patterns.check(pattern)
+        except patterns.Refused as error:
+            lines.append(f"{what}: its pattern covers nothing: {error}")
+    return lines
+
+
+def without_variables(pattern: str) -> str:
+    """A topic permission's: they stand for names."""
+    return pattern.replace("{username}", "").replace("{vhost}", "")
 
 
 class Administration:
@@ -141,12 +174,16 @@ class Administration:
         user = self.user(user_name)
         vhost = self._broker.vhost(vhost_name)
         for pattern in (write, read):
-            # As it will be searched: the variables stand for names.
-            check_pattern(pattern.replace("{username}", "").replace("{vhost}", ""))
-        user.topics[(vhost_name, exchange)] = (write, read)
+            check_pattern(without_variables(pattern))
         vhost.epoch += 1
+        self._keep_topic_permission(user, vhost_name, exchange, write, read)
+
+    def _keep_topic_permission(
+        self, user: User, vhost_name: str, exchange: str, write: str, read: str
+    ) -> None:
+        user.topics[(vhost_name, exchange)] = (write, read)
         self._broker.definitions.put_topic_permission(
-            TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
+            TopicPermissionRecord(user.name, vhost_name, exchange, write, read)
         )
 
     def delete_topic_permissions(
@@ -157,10 +194,10 @@ class Administration:
         vhost = self._broker.vhost(vhost_name)
         there = {place: user.topics[place] for place in user.topics if place[0] == vhost_name}
         self._broker.definitions.delete_topic_permissions(user_name, vhost_name)
-        for place, patterns in there.items():
+        for place, those in there.items():
             del user.topics[place]
             if exchange is not None and place[1] != exchange:
-                self.put_topic_permission(user_name, *place, *patterns)
+                self._keep_topic_permission(user, *place, *those)
         vhost.epoch += 1
 
     # -- virtual hosts ---------------------------------------------------------------------

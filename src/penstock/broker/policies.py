@@ -20,11 +20,11 @@ this release has no use for (mirroring, streams) are refused by name, as ``NotIm
 policy that does nothing would be believed.
 """
 
-import re
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core import patterns
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.queues.limits import DROP_HEAD, QueueLimits
 from penstock.queues.queue import Queue
@@ -111,7 +111,7 @@ class Policy:
         """``kind``: "queues" or "exchanges"."""
         if self.apply_to != "all" and self.apply_to != kind:
             return False
-        return re.search(self.pattern, name, re.ASCII) is not None
+        return patterns.found(self.pattern, name)
 
 
 @final
@@ -272,8 +272,8 @@ def _text(value: object) -> str | None:
 def check_policy(policy: Policy, operator: bool) -> None:
     """Raises PreconditionFailed or NotImplementedYet."""
     try:
-        re.compile(policy.pattern, re.ASCII)
-    except re.error as error:
+        patterns.check(policy.pattern)
+    except patterns.Refused as error:
         raise PreconditionFailed(
             f"pattern should be regular expression but is invalid: {error}"
         ) from None

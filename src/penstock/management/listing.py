@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from penstock.core import patterns
 from penstock.management.rows import Row
 
 DEFAULT_PAGE_SIZE: Final = 100
@@ -66,8 +67,8 @@ class ListQuery:
         if name:
             pattern = name if query.get("use_regex") == "true" else re.escape(name)
             try:
-                self.name = re.compile(pattern, re.IGNORECASE)
-            except (re.error, OverflowError, RecursionError) as error:
+                self.name = patterns.compiled(pattern, re.IGNORECASE)
+            except patterns.Refused as error:
                 raise _bad_parameters() from error
 
     def wants(self, name: str) -> bool:

@@ -12,13 +12,14 @@ A change holds at once, for sessions that are there too.  Deleting topic permiss
 for all exchanges, or for the one that stands behind the user in the path.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
 
 from penstock.broker.access import User
+from penstock.broker.administration import without_variables
+from penstock.core import patterns
 from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
 from penstock.management.desk import (
@@ -201,6 +202,6 @@ def _texts(asked: dict[str, object], *keys: str) -> list[str]:
 
 def _check_pattern(text: str) -> None:
     try:
-        re.compile(text.replace("{username}", "").replace("{vhost}", ""), re.ASCII)
-    except re.error as error:
+        patterns.check(without_variables(text))
+    except patterns.Refused as error:
         raise BadQuery("bad_request", ["invalid_regexp", text, str(error)]) from error

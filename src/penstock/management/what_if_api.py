@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
+from penstock.core import patterns
 from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
 from penstock.management.desk import Desk, Route, json_response
@@ -80,8 +81,8 @@ class WhatIfApi(Desk):
         if apply_to not in KINDS:
             raise BadQuery("bad_request", f"apply_to: one of {', '.join(KINDS)}")
         try:
-            pattern = re.compile(request.query.get("pattern", ""), re.ASCII)
-        except (re.error, OverflowError, RecursionError) as error:
+            pattern = patterns.compiled(request.query.get("pattern", ""))
+        except patterns.Refused as error:
             raise BadQuery("bad_request", f"pattern: {error}") from error
         names = await self._on_loop(self._names, vhost, apply_to)
         found = await asyncio.to_thread(_found, pattern, names)

@@ -10,7 +10,7 @@ import logging
 import secrets
 from typing import Final
 
-from penstock.broker.administration import Administration
+from penstock.broker.administration import Administration, left_out_at_start
 from penstock.broker.broker import Broker
 from penstock.broker.definitions_json import DefinitionsImport
 from penstock.core.errors import PreconditionFailed, SettingInvalid
@@ -22,6 +22,12 @@ logger = logging.getLogger("penstock")
 
 def new_salt() -> bytes:
     return secrets.token_bytes(4)
+
+
+def warn_of_refused(broker: Broker) -> None:
+    """What was kept by an older release, and does nothing in this one."""
+    for line in left_out_at_start(broker):
+        logger.warning("kept, but left out: %s", line)
 
 
 def load_definitions(path: str, broker: Broker, segment_entries: int, now_ms: int) -> None:

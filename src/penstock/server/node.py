@@ -33,7 +33,7 @@ from penstock.broker.broker import Broker
 from penstock.core import message
 from penstock.core.settings import Settings
 from penstock.server.amqp_stamping import STAMPINGS
-from penstock.server.boot_definitions import load_definitions
+from penstock.server.boot_definitions import load_definitions, warn_of_refused
 from penstock.server.committer import Committer
 from penstock.server.control_file import new_token, remove_control, write_control
 from penstock.server.data_dir import lock_data_dir, refuse_old_data
@@ -208,6 +208,7 @@ class Node:
         with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
             opening.run(progress.run, progress.say)
         self.broker.open(topology, now_ms, now_ms)
+        warn_of_refused(self.broker)
         self._name_cluster()
         if self.settings.load_definitions:
             load_definitions(
