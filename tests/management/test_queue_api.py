@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
+from penstock.core.message import Message
 from penstock.storage.definitions import Definitions
 from tests.management.conftest import Served
 
@@ -134,6 +135,28 @@ def test_peeking_at_what_rests_on_disk(served: Served, channel: Any) -> None:
     assert [one["payload"] for one in found["messages"]] == ["body 30", "body 31", "body 32"]
 
 
+@pytest.mark.parametrize("path", ["/messages?count=3", "/messages/search?text=body"])
+def test_what_paging_takes_from_memory_meanwhile_is_shown(
+    served: Served, channel: Any, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    fill(channel, 3)
+    queue = served.node.broker.vhosts["/"].queues["q"]
+    watch = served.view.watch
+    opened = watch.opened
+
+    def page_out() -> None:
+        for message in queue.backing.parts()[0].peek_range(0, 9, 9, 1 << 20):
+            message.content = b""
+
+    def opened_late(message: Message) -> tuple[dict[str, object], bytes]:
+        served.on_loop(page_out)
+        return opened(message)
+
+    monkeypatch.setattr(watch, "opened", opened_late)
+    shown = served.get(Q + path)["messages"]
+    assert [one["payload"] for one in shown] == ["body 0", "body 1", "body 2"]
+
+
 def test_each_priority_is_looked_at(served: Served, channel: Any) -> None:
     fill(channel, 4, **{"x-max-priority": 2})
     highest = page(served)
@@ -146,7 +169,12 @@ def test_each_priority_is_looked_at(served: Served, channel: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["count=1001", "from=-1", "from=x", "truncate=1.5", "encoding=hex", "count="]
+    "query",
+    [
+        *("count=1001", "from=-1", "from=x", "truncate=1.5", "encoding=hex", "count="),
+        *(f"{key}={'9' * 5000}" for key in ("count", "from", "truncate", "priority")),
+    ],
+    ids=lambda query: query[:12],
 )
 def test_wrong_queries_are_refused(served: Served, channel: Any, query: str) -> None:
     fill(channel, 0)

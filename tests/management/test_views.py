@@ -350,6 +350,7 @@ def test_a_search_stays_with_the_priority_it_began_with(served: Served, channel:
         ("", "text: 1 to 1000 characters"),
         ("text=a&from=x", "from: a number from 0 to"),
         ("text=a&count=201", "count: a number from 0 to 200"),
+        ("text=a&from=" + "9" * 5000, "from: a number from 0 to"),
         ("text=a&encoding=hex", "encoding: one of auto, base64"),
         ("text=a&priority=3", "the queue's priorities end at 0"),
     ],

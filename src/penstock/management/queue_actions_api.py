@@ -27,6 +27,7 @@ from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import REDELIVERED, Message
 from penstock.management.access import Visitor
 from penstock.management.desk import (
+    DIGITS_MAX,
     Desk,
     Route,
     json_body,
@@ -88,10 +89,10 @@ class QueueActionsApi(Desk):
         encoding = request.query.get("encoding", "auto")
         if encoding not in ENCODINGS:
             raise BadQuery("bad_request", f"encoding: one of {', '.join(ENCODINGS)}")
-        start = _number(request, "from", -1, EVERY_SEQ_ID)
-        count = _number(request, "count", COUNT, COUNT_MAX)
-        priority = _number(request, "priority", -1, 255)
-        truncate = _number(request, "truncate", TRUNCATE_BYTES, BYTES_MAX)
+        start = number_asked(request, "from", -1, EVERY_SEQ_ID)
+        count = number_asked(request, "count", COUNT, COUNT_MAX)
+        priority = number_asked(request, "priority", -1, 255)
+        truncate = number_asked(request, "truncate", TRUNCATE_BYTES, BYTES_MAX)
         page, messages = await self._on_loop(self._look, vhost, name, start, count, priority)
         page["messages"] = [self._row(message, truncate, encoding) for message in messages]
         return json_response(page)
@@ -117,7 +118,7 @@ class QueueActionsApi(Desk):
         }
         if len(parts) > 1:
             page["priority"] = priority
-        return page, messages
+        return page, snapshots(messages)
 
     def _row(self, message: Message, truncate: int, encoding: str) -> Row:
         """In the shape of RabbitMQ's ``/get``, and the position."""
@@ -142,6 +143,16 @@ class QueueActionsApi(Desk):
         }
 
 
+def snapshots(messages: list[Message]) -> list[Message]:
+    """For use on the data loop, which goes on to change its own: paging takes their contents."""
+    copies: list[Message] = []
+    for message in messages:
+        copy = Message(message.content, message.address, message.flags, message.expires_at_ms)
+        copy.seq_id, copy.enqueued_at_ms = message.seq_id, message.enqueued_at_ms
+        copies.append(copy)
+    return copies
+
+
 def _highest_with_messages(parts: list[BackingQueue]) -> int:
     for priority in range(len(parts) - 1, 0, -1):
         if parts[priority].ready_count() > 0:
@@ -156,10 +167,12 @@ def _queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
     return vhost, name
 
 
-def _number(request: web.Request, key: str, default: int, largest: int) -> int:
+def number_asked(request: web.Request, key: str, default: int, largest: int) -> int:
+    """Python refuses to read thousands of digits, so they are counted first."""
     text = request.query.get(key)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or int(text) > largest:
+    is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+    if not is_number or int(text) > largest:
         raise BadQuery("bad_request", f"{key}: a number from 0 to {largest}")
     return int(text)

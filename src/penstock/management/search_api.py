@@ -23,7 +23,12 @@ from penstock.core.message import Message
 from penstock.management.access import Visitor
 from penstock.management.desk import Route, json_response
 from penstock.management.listing import BadQuery
-from penstock.management.queue_actions_api import ENCODINGS, QueueActionsApi
+from penstock.management.queue_actions_api import (
+    ENCODINGS,
+    QueueActionsApi,
+    number_asked,
+    snapshots,
+)
 from penstock.management.rows import Row
 
 SLICE: Final = 100
@@ -87,7 +92,7 @@ class SearchApi(QueueActionsApi):
         part = parts[priority]
         floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
         messages = part.read_range(max(start, floor), end, SLICE, SLICE_BYTES)
-        return Slice(messages, floor, end, priority, len(parts))
+        return Slice(snapshots(messages), floor, end, priority, len(parts))
 
 
 def _highest_with_messages(parts: list[BackingQueue]) -> int:
@@ -105,10 +110,10 @@ class _Asked:
         self.encoding = request.query.get("encoding", "auto")
         if self.encoding not in ENCODINGS:
             raise BadQuery("bad_request", f"encoding: one of {', '.join(ENCODINGS)}")
-        self.start = _number(request, "from", -1, LARGEST)
-        self.count = max(_number(request, "count", FOUND, FOUND_MAX), 1)
-        self.truncate = _number(request, "truncate", TRUNCATE, TRUNCATE_MAX)
-        self.priority = _number(request, "priority", -1, 255)
+        self.start = number_asked(request, "from", -1, LARGEST)
+        self.count = max(number_asked(request, "count", FOUND, FOUND_MAX), 1)
+        self.truncate = number_asked(request, "truncate", TRUNCATE, TRUNCATE_MAX)
+        self.priority = number_asked(request, "priority", -1, 255)
 
 
 class _Walk:
@@ -170,12 +175,3 @@ def match(message: Message, wanted: str, properties: dict[str, object], body: by
         if wanted in f"{name} {value}".casefold():
             return name
     return None
-
-
-def _number(request: web.Request, key: str, default: int, largest: int) -> int:
-    text = request.query.get(key)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or int(text) > largest:
-        raise BadQuery("bad_request", f"{key}: a number from 0 to {largest}")
-    return int(text)
