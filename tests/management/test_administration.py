@@ -165,6 +165,12 @@ def test_a_hash_from_here_is_a_password(served: Served) -> None:
             served.on_loop(lambda word=password: served.view.authenticate("hashed", word, True))
 
 
+def test_numbers_and_algorithms_that_are_none_are_refused(served: Served) -> None:
+    asked = b'{"password_hash": "", "tags": "", "hashing_algorithm": []}'
+    assert served.request("PUT", "/api/users/listed", asked).status == 400
+    assert served.request("GET", "/api/penstock/log?lines=" + "9" * 5000).status == 400
+
+
 def test_settings_are_told_without_passwords(served: Served) -> None:
     settings = served.get("/api/config/effective")
     assert settings["channel_max"] == 2047

@@ -79,6 +79,11 @@ def test_a_port_and_a_protocol_nobody_serves(served: Served) -> None:
     assert body["protocols"][0] == "amqp"
 
 
+@pytest.mark.parametrize("within", ["9" * 400, "-" + "9" * 400])
+def test_times_no_clock_can_tell(served: Served, within: str) -> None:
+    assert check(served, f"certificate-expiration/{within}/days")[0] in (200, 503)
+
+
 def test_a_node_that_drains_is_not_in_service(served: Served) -> None:
     for path in ("is-in-service", "ready-to-serve-clients"):
         assert served.raw(CHECKS + path).status == 200

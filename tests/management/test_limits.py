@@ -136,6 +136,8 @@ def test_who_may_look_and_who_may_change(served: Served) -> None:
     assert ask(served, "GET", f"{VHOST}/max-queues")[0] == 405
     assert ask(served, "GET", "/api/vhost-limits/nowhere")[0] == 404
     assert ask(served, "GET", "/api/user-limits/nobody")[0] == 404
+    for somebody in ("guest", "nobody"):
+        assert served.get(f"/api/user-limits/{somebody}", user="none") == []
     assert ask(served, "DELETE", f"{VHOST}/max-queues")[0] == 204
 
 

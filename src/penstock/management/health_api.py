@@ -35,6 +35,8 @@ NOT_SERVING: Final = "the rabbit node is not currently available to serve"
 LIMIT_REACHED: Final = "node connection limit is reached"
 NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 DAY_S: Final = 86_400
+FAR_S: Final = 10**12
+"""Later than any certificate can end; a clock cannot be asked for what is much later."""
 UNITS_S: Final = {
     "days": DAY_S,
     "weeks": 7 * DAY_S,
@@ -189,7 +191,7 @@ def _seconds(within: str, unit: str) -> int:
         raise BadQuery(
             "bad_request", "Time unit not recognised. Supported units: days, weeks, months, years."
         )
-    return count * size
+    return max(-FAR_S, min(count * size, FAR_S))
 
 
 def _expiring(listener: ListenerFacts, until_s: float, node: str) -> Row | None:

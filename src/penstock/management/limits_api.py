@@ -49,6 +49,8 @@ class LimitsApi(Desk):
 
     async def of_users(self, request: web.Request, visitor: Visitor) -> web.Response:
         asked = request.match_info.get("user")
+        if asked not in (None, visitor.name) and not visitor.may_monitor:
+            return json_response([])  # whether there is such a user is not theirs to know
         rows = await self._on_loop(self._user_rows, asked)
         shown = [row for row in rows if visitor.may_monitor or row["user"] == visitor.name]
         return json_response(shown)

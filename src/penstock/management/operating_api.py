@@ -18,6 +18,7 @@ from aiohttp import web
 from penstock.management.access import Visitor
 from penstock.management.control import NodeControl
 from penstock.management.desk import (
+    DIGITS_MAX,
     Desk,
     Route,
     json_body,
@@ -78,7 +79,7 @@ class OperatingApi(Desk):
     async def log(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
         text = request.query.get("lines", str(LINES))
-        if not text.isdecimal() or not 0 < int(text) <= LINES_MAX:
+        if not text.isdecimal() or len(text) > DIGITS_MAX or not 0 < int(text) <= LINES_MAX:
             raise BadQuery("bad_request", f"lines: a whole number from 1 to {LINES_MAX}")
         return json_response({"lines": self._control.log_lines(int(text))})
 

@@ -154,13 +154,13 @@ def hashed_password(asked: dict[str, object]) -> tuple[str, str]:
             raise BadQuery("bad_request", "password is no text")
         return hash_password(password, secrets.token_bytes(SALT_BYTES)) if password else "", HASHING
     hashed, hashing = asked.get("password_hash", ""), asked.get("hashing_algorithm", HASHING)
-    if hashing not in HASHINGS:
+    if not isinstance(hashing, str) or hashing not in HASHINGS:
         raise BadQuery("bad_request", f"unknown hashing algorithm '{hashing}'")
     try:
         base64.b64decode(str(hashed), validate=True)
     except ValueError as error:
         raise BadQuery("bad_request", "password_hash is no base64") from error
-    return str(hashed), str(hashing)
+    return str(hashed), hashing
 
 
 def _tags(value: object) -> list[str]:
