@@ -121,6 +121,14 @@ def test_the_old_check_fails_with_an_alarm(served: Served) -> None:
         served.on_loop(lambda: setattr(alarms, "disk", False))
 
 
+def test_the_operator_may_ask_whether_the_broker_is_alive(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.management, "_token", "secret")
+    shown = {"Authorization": "Bearer secret"}
+    assert served.raw("/api/aliveness-test/%2F", shown).status == 200
+
+
 def test_where_memory_is_adds_up(served: Served) -> None:
     memory = served.get("/api/nodes/penstock@test/memory")["memory"]
     total = memory.pop("total")

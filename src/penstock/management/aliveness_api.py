@@ -11,6 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
+from penstock.broker import declaring
 from penstock.core.errors import AccessRefused
 from penstock.management.access import Visitor
 from penstock.management.desk import Desk, Route, json_response, now_ms
@@ -36,8 +37,9 @@ class AlivenessApi(Desk):
         await self.must_be_there(vhost, visitor)
         if not visitor.may_configure(vhost, QUEUE):
             raise AccessRefused("User not authorised to access object")
-        await self.change(self._declare, vhost)
-        agent = await self._on_loop(self._view.watch.enter, visitor.name, vhost, now_ms())
+        await self.change(self._declare, vhost, visitor)
+        sender = await self._on_loop(self.name_of_sender, visitor, vhost)
+        agent = await self._on_loop(self._view.watch.enter, sender, vhost, now_ms())
         try:
             async with asyncio.timeout(PATIENCE_S):
                 routed = await self._on_loop(agent.publish, "", QUEUE, {}, BODY, now_ms())
@@ -53,8 +55,9 @@ class AlivenessApi(Desk):
                 return
             await asyncio.sleep(HEAD_WAIT_S)
 
-    def _declare(self, vhost: str) -> None:
-        self._broker.vhost(vhost).declare_queue(QUEUE, False, None, False, {}, now_ms())
+    def _declare(self, vhost: str, visitor: Visitor) -> None:
+        found, rights = self._broker.vhost(vhost), self.rights(visitor, vhost)
+        declaring.declare_queue(found, rights, QUEUE, False, None, False, {}, now_ms())
 
 
 def _got_one(agent: Agent) -> bool:
