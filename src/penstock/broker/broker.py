@@ -89,6 +89,7 @@ class Broker:
         engine.events = self.events
         self.pipelines = PipelineRegistry()
         self.node_name: str = ""
+        self._epochs_used: i64 = 0  # by virtual hosts that are gone
         self.global_parameters: dict[str, object] = {}
         self.schedule = Schedule()
         self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries
@@ -252,12 +253,20 @@ class Broker:
             self.sweep,
             lambda: self.scan is not None,
         )
+        # Addresses may outlive an earlier one of this name: no route of theirs may look valid.
+        vhost.epoch = self._epochs_used
         vhost.churn = self.churn
         vhost.topics.latency_targets = self.latency_targets
         vhost.topics.latency_window_ms = self.latency_window_ms
         vhost.topics.publish_time = self.publish_time
         self.vhosts[name] = vhost
         return vhost
+
+    def remove_vhost(self, vhost: Vhost) -> None:
+        """With all that is remembered of its routes; what was in it is gone already."""
+        del self.vhosts[vhost.name]
+        self._epochs_used = max(self._epochs_used, vhost.epoch + 1)
+        self.staging.pouring.forget(vhost.name)
 
     # -- for sessions --------------------------------------------------------------------
 

@@ -54,6 +54,11 @@ class Pouring:
             self._addresses[(vhost.name, wire)] = address
         return address
 
+    def forget(self, vhost_name: str) -> None:
+        """That virtual host is gone."""
+        for key in [key for key in self._addresses if key[0] == vhost_name]:
+            del self._addresses[key]
+
     def pour_decided(self, vhost: Vhost, messages: list[Message], now_ms: int, again: bool) -> int:
         """As ``pour``, but does not wait for what can never be."""
         self._decided = True

@@ -89,4 +89,4 @@ class VhostRemoval:
         for key in [key for key in broker.staging.producers.known if key[0] == name]:
             broker.staging.producers.forget(key)
         broker.definitions.delete_vhost(name)
-        del broker.vhosts[name]
+        broker.remove_vhost(self._vhost)

@@ -1,0 +1,90 @@
+"""Chosen messages are moved, copied and retried: none is lost, wherever it would have gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.broker.moving import MOVE, Errand, Tally
+from penstock.broker.rights import Rights
+from penstock.broker.vhost_removal import VhostRemoval
+from penstock.core.message import Message
+from penstock.queues.queue import Queue
+from tests.helpers.connection_pair import ClientEnd, QuietBroker
+
+
+@pytest.fixture
+def node() -> QuietBroker:
+    return QuietBroker()
+
+
+@pytest.fixture
+def client(node: QuietBroker) -> ClientEnd:
+    return node.client()
+
+
+def act(
+    node: QuietBroker,
+    action: str,
+    queue: str,
+    seq_ids: list[int],
+    target: tuple[str, str] | None,
+    vhost_name: str = "/",
+) -> Tally:
+    vhost = node.broker.vhosts[vhost_name]
+    user = node.broker.users.users["guest"]
+    user.vhosts.setdefault(vhost_name, (".*", ".*", ".*"))
+    rights = Rights(user, vhost_name)
+    errand = Errand(node.broker, rights, vhost, vhost.queue(queue), 0, action, target)
+    while seq_ids:
+        seq_ids = errand.step(seq_ids, node.now_ms)
+    node.run()
+    return errand.tally
+
+
+def declare(client: ClientEnd, name: str, **arguments: Any) -> None:
+    named = {key.replace("_", "-"): value for key, value in arguments.items()}
+    client.call("queue.declare", queue=name, durable=True, arguments=named)
+
+
+def lying(node: QuietBroker, queue: str, vhost: str = "/") -> list[Message]:
+    found: Queue = node.broker.vhosts[vhost].queue(queue)
+    return found.backing.parts()[0].read_range(0, 1 << 62, 1000, 1 << 30)
+
+
+def count(node: QuietBroker, queue: str, vhost: str = "/") -> int:
+    return int(node.broker.vhosts[vhost].queue(queue).backing.ready_count())
+
+
+def remove(node: QuietBroker, name: str) -> None:
+    removal = VhostRemoval(node.broker, node.broker.vhosts[name], lambda _name, _count: False)
+    for _ in range(20):
+        gone, _ = removal.step()
+        node.run()
+        if gone:
+            return
+    raise AssertionError("it never goes")
+
+
+def test_a_route_is_not_remembered_beyond_its_virtual_host(node: QuietBroker) -> None:
+    for _ in range(2):
+        node.broker.add_vhost("t", 16_384)
+        node.broker.users.users["guest"].vhosts["t"] = (".*", ".*", ".*")
+        client = node.client(vhost="t")
+        declare(client, "a")
+        declare(client, "b")
+        client.publish("", "a")
+        assert act(node, MOVE, "a", [0], ("", "b"), "t").done == 1
+        assert (count(node, "a", "t"), count(node, "b", "t")) == (0, 1)
+        client.call("connection.close", channel=0)
+        client.drop()
+        remove(node, "t")
+
+
+def test_no_epoch_of_a_virtual_host_comes_again_under_its_name(node: QuietBroker) -> None:
+    before = node.broker.add_vhost("t", 16_384)
+    before.forget_routes()
+    used = before.epoch
+    remove(node, "t")
+    assert node.broker.add_vhost("t", 16_384).epoch > used
