@@ -88,3 +88,48 @@ def test_no_epoch_of_a_virtual_host_comes_again_under_its_name(node: QuietBroker
     used = before.epoch
     remove(node, "t")
     assert node.broker.add_vhost("t", 16_384).epoch > used
+
+
+# -- through an exchange that takes each key once ------------------------------------------------
+
+
+def once(client: ClientEnd, *queues: str) -> None:
+    client.call(
+        "exchange.declare",
+        exchange="x",
+        type="x-message-deduplication",
+        arguments={"x-cache-size": 10},
+    )
+    for queue in queues:
+        client.call("queue.bind", queue=queue, exchange="x", routing_key="")
+
+
+def keyed(client: ClientEnd, queue: str, body: bytes, key: str) -> None:
+    client.publish("", queue, body, headers={"x-deduplication-header": key})
+
+
+def test_a_move_through_a_deduplicating_exchange_arrives(
+    node: QuietBroker, client: ClientEnd
+) -> None:
+    declare(client, "a")
+    declare(client, "b")
+    once(client, "b")
+    keyed(client, "a", b"1", "k")
+    keyed(client, "a", b"2", "k")
+    tally = act(node, MOVE, "a", [0, 1], ("x", ""))
+    assert (tally.done, tally.unroutable) == (1, 1)
+    assert (count(node, "a"), count(node, "b")) == (1, 1)
+
+
+def test_what_found_a_queue_full_is_no_duplicate_when_it_comes_again(
+    node: QuietBroker, client: ClientEnd
+) -> None:
+    declare(client, "a")
+    declare(client, "b", x_max_length=1, x_overflow="reject-publish")
+    once(client, "b")
+    client.publish("", "b")
+    keyed(client, "a", b"1", "k")
+    assert act(node, MOVE, "a", [0], ("x", "")).full == 1
+    client.call("queue.purge", queue="b")
+    assert act(node, MOVE, "a", [0], ("x", "")).done == 1
+    assert (count(node, "a"), count(node, "b")) == (0, 1)

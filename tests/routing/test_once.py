@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.headers import NOW
+from penstock.core.headers import LOOKING, NOW
 from penstock.routing.exchanges import Exchange, route
 from tests.helpers.connection_pair import QuietBroker
 
@@ -41,6 +41,17 @@ def test_the_oldest_key_is_forgotten_first() -> None:
     for key in ("a", "b", "a", "c"):  # a second "a" makes the key no younger
         passes(x, key)
     assert [passes(x, key) for key in ("b", "c", "a")] == [False, False, True]
+
+
+def test_who_only_looks_leaves_the_key_unknown() -> None:
+    x = exchange(size=10)
+    looked_at: dict[str, object] = {"x-deduplication-header": "a", NOW: 0, LOOKING: False}
+    assert len(route(x, "any", looked_at)) == 1
+    assert looked_at[LOOKING] is True
+    assert passes(x, "a")
+    looked_at[LOOKING] = False
+    assert route(x, "any", looked_at) == []
+    assert looked_at[LOOKING] is False
 
 
 @pytest.mark.parametrize("own", [False, True])

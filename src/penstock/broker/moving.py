@@ -165,18 +165,21 @@ class Errand:
         tally, pouring = self.tally, self._broker.staging.pouring
         # Without the mark of the store: the copy's content is stored anew, if it is large.
         copy = Message(message.content, address.wire, message.flags & ~STORED, 0)
-        if not self._leads_somewhere(address, copy):
+        if not self._leads_somewhere(address, copy, now_ms):
             tally.unroutable += 1
             return False
         if pouring.pour(self._vhost, [copy], now_ms, False) == 0:
             tally.full += 1
             tally.trouble = pouring.trouble()
             return False
-        return True
+        if pouring.unroutable:
+            tally.unroutable += 1
+        return pouring.unroutable == 0
 
-    def _leads_somewhere(self, address: Address, copy: Message) -> bool:
+    def _leads_somewhere(self, address: Address, copy: Message, now_ms: int) -> bool:
         try:
-            return self._broker.staging.pouring.leads_somewhere(self._vhost, address, [copy])
+            pouring = self._broker.staging.pouring
+            return pouring.leads_somewhere(self._vhost, address, [copy], now_ms)
         except (NotFound, AccessRefused):
             return False  # the exchange is gone, or internal
 

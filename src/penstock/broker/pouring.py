@@ -22,7 +22,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.routes import Route, any_refuses, count_published
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
-from penstock.core.headers import NOW, HeaderReader
+from penstock.core.headers import LOOKING, NOW, HeaderReader
 from penstock.core.message import REDELIVERED, STORED, Address, Message, body_size
 from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
@@ -83,12 +83,23 @@ class Pouring:
                 break
         return done
 
-    def leads_somewhere(self, vhost: Vhost, address: Address, messages: list[Message]) -> bool:
+    def leads_somewhere(
+        self, vhost: Vhost, address: Address, messages: list[Message], now_ms: int
+    ) -> bool:
         """Would each of these have a queue now?  Raises NotFound or AccessRefused."""
         route = vhost.route(address)
         if not route.needs_headers:
             return len(route.queues) > 0
-        return all(self._queues_for(vhost, address, one, 0) for one in messages)
+        return all(self.queues_for(vhost, address, one, now_ms) for one in messages)
+
+    def queues_for(
+        self, vhost: Vhost, address: Address, message: Message, now_ms: int
+    ) -> list[Queue]:
+        """Where it would go now; nothing is remembered of it.  Raises as ``leads_somewhere``."""
+        route = vhost.route(address)
+        if not route.needs_headers:
+            return route.queues
+        return _find(vhost, address, self._facts(message, now_ms))
 
     def trouble(self) -> str:
         """Why the last call did not take all."""
@@ -120,17 +131,19 @@ class Pouring:
         if not route.needs_headers:
             return self._give_all(vhost, route.queues, run, now_ms)
         for place, message in enumerate(run):
-            queues = self._queues_for(vhost, address, message, now_ms)
-            if self._give(vhost, queues, [message], now_ms) == 0:
-                return place
+            facts = self._facts(message, now_ms)
+            if self._give(vhost, _find(vhost, address, facts), [message], now_ms) == 0:
+                return place  # it comes again, and must not be a duplicate then
+            if facts.pop(LOOKING) is True:
+                _find(vhost, address, facts)
         return len(run)
 
-    def _queues_for(
-        self, vhost: Vhost, address: Address, message: Message, now_ms: int
-    ) -> list[Queue]:
+    def _facts(self, message: Message, now_ms: int) -> dict[str, object]:
+        """To look where it would go."""
         facts = self._reader.facts(message.content)
         facts[NOW] = now_ms
-        return vhost.find_queues(address.exchange, address.routing_key, facts, [])
+        facts[LOOKING] = False
+        return facts
 
     def _give_all(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
         """Until they have no room, and may have some later."""
@@ -186,6 +199,10 @@ class Pouring:
                     room = min(over)
                     self.full = queue.name
         return room
+
+
+def _find(vhost: Vhost, address: Address, facts: dict[str, object]) -> list[Queue]:
+    return vhost.find_queues(address.exchange, address.routing_key, facts, [])
 
 
 def _is_waited_for(queue: Queue) -> bool:

@@ -11,12 +11,13 @@ destination is as unroutable as any message: returned if mandatory, offered to a
 A message may bring its own ``x-cache-ttl``.  Spelt as the community's plug-in for RabbitMQ
 spells it.  Keys are forgotten with the process.
 
-Rooms without a clock are told the time with the message (``NOW``).
+Rooms without a clock are told the time with the message (``NOW``).  Who only asks where a message
+would go says so (``LOOKING``): then its key stays as unknown as it was.
 """
 
 from typing import Final, final
 
-from penstock.core.headers import CACHE_TTL_HEADER, DEDUPLICATION_HEADER, NOW
+from penstock.core.headers import CACHE_TTL_HEADER, DEDUPLICATION_HEADER, LOOKING, NOW
 from penstock.routing.matcher import FanoutMatcher, Matcher
 
 ONCE: Final = "x-message-deduplication"
@@ -53,7 +54,7 @@ class OnceMatcher(Matcher):
         self._all.match(routing_key, headers, found)
 
     def _is_duplicate(self, headers: dict[str, object]) -> bool:
-        """And if it is none, it is known from now on."""
+        """And if it is none, it is known from now on, unless somebody is only looking."""
         value = headers.get(DEDUPLICATION_HEADER)
         if value is None:
             return False
@@ -61,6 +62,9 @@ class OnceMatcher(Matcher):
         now_ms = _number(headers.get(NOW), 0)
         if self._known.get(key, 0) > now_ms:
             return True
+        if LOOKING in headers:
+            headers[LOOKING] = True
+            return False
         self._known.pop(key, None)
         while len(self._known) >= self._size:
             del self._known[next(iter(self._known))]

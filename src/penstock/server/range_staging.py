@@ -353,7 +353,8 @@ class StagingDesk(RangeDesk):
 
     def _must_lead_somewhere(self, address: Address, messages: list[Message]) -> None:
         vhost = self.vhost()
-        if not self.broker.staging.pouring.leads_somewhere(vhost, address, messages):
+        pouring = self.broker.staging.pouring
+        if not pouring.leads_somewhere(vhost, address, messages, self.session.now_ms):
             what = vhost.exchange_text(address.exchange)
             raise PreconditionFailed(
                 f"messages for {what} with routing key '{address.routing_key}' reach no queue:"
