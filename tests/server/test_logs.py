@@ -14,6 +14,7 @@ import pytest
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings, load_settings
 from penstock.server.logs import RING_LINES, WAITING_MAX, Logs
+from penstock.server.node import Node
 from penstock.server.state_lines import LINES, log_events
 
 
@@ -72,15 +73,23 @@ def test_a_file_is_put_aside_by_size(logs: Logs, tmp_path: Path) -> None:
     )
     for number in range(60):
         logging.getLogger("penstock.channel").warning("line %d", number)
-    names = sorted(path.name for path in (tmp_path / "log").iterdir())
+    names = sorted(path.name for path in (tmp_path / "logs").iterdir())
     assert names == ["p.log", "p.log.1", "p.log.2"]
-    row = json.loads((tmp_path / "log" / "p.log").read_text().splitlines()[-1])
+    row = json.loads((tmp_path / "logs" / "p.log").read_text().splitlines()[-1])
     assert (row["level"], row["category"], row["message"]) == ("warning", "channel", "line 59")
+
+
+def test_a_node_starts_twice_with_only_a_log_file(logs: Logs, tmp_path: Path) -> None:
+    """The old message log was a directory of the data directory, too."""
+    given = settings(tmp_path, log_file="p.log")
+    for _ in range(2):
+        logs.apply(given)  # before the node, as ``run`` does
+        Node(given, logs)._close()
 
 
 def test_a_file_that_cannot_be_written_changes_nothing(logs: Logs, tmp_path: Path) -> None:
     logs.apply(settings(tmp_path, log_level="debug"))
-    (tmp_path / "log").write_text("in the way")
+    (tmp_path / "logs").write_text("in the way")
     with pytest.raises(SettingInvalid, match="log_file = "):
         logs.apply(settings(tmp_path, log_level="error", log_file="p.log"))
     assert logs.levels() == {"": "debug"}

@@ -68,7 +68,7 @@ class OperatingSettings:
         min_bytes=0,
     )
     log_dir = Text(
-        "", "Directory of the log file. Empty: `log` in the data directory.", min_bytes=0
+        "", "Directory of the log file. Empty: `logs` in the data directory.", min_bytes=0
     )
     log_file_level = Text(
         "", "Least important line that goes to the file. Empty: as `log_level`.", choices=AS_ABOVE

@@ -207,7 +207,7 @@ def _made(handler: logging.Handler, form: str, level: str) -> logging.Handler:
 
 
 def _file(settings: Settings) -> logging.Handler:
-    directory = settings.log_dir or os.path.join(settings.data_dir, "log")
+    directory = settings.log_dir or os.path.join(settings.data_dir, "logs")
     path = os.path.join(directory, settings.log_file)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
