@@ -97,6 +97,21 @@ def test_what_was_got_and_not_settled_goes_back(served: Served, channel: Any) ->
     assert served.on_loop(lambda: served.node.broker.vhosts["/"].connection_count) == 1
 
 
+def test_who_gives_up_waiting_for_the_disk_breaks_nothing(served: Served, channel: Any) -> None:
+    channel.queue_declare("q", durable=True)
+
+    def give_up() -> Any:
+        agent: Any = served.view.watch.enter("guest", "/", 0)
+        answer = agent.publish("", "q", {"delivery_mode": 2}, b"x", 0)
+        assert answer.cancel()
+        return agent
+
+    agent = served.on_loop(give_up)
+    assert publish(served, "q", properties={"delivery_mode": 2}) == (200, {"routed": True})
+    assert (agent.closed, agent.awaiting_disk) == (False, False)
+    served.on_loop(lambda: agent.leave(0))
+
+
 def test_nobody_publishes_while_publishers_are_blocked(served: Served, channel: Any) -> None:
     channel.queue_declare("q")
     reasons = served.node.broker.admission.vhost_reasons

@@ -43,7 +43,7 @@ class AlivenessApi(Desk):
         try:
             async with asyncio.timeout(PATIENCE_S):
                 routed = await self._on_loop(agent.publish, "", QUEUE, {}, BODY, now_ms())
-                await asyncio.wrap_future(routed)
+                await asyncio.shield(asyncio.wrap_future(routed))
                 await self._get_one(agent)
         finally:
             await self._on_loop(agent.leave, now_ms())

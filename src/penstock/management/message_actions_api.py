@@ -89,8 +89,10 @@ class MessageActionsApi(Desk):
     async def _on_disk(self, errand: Errand) -> None:
         """What was published, and then that the originals are gone."""
         async with asyncio.timeout(DURABLE_S):
-            await asyncio.wrap_future(await self._on_loop(self._when_safe, errand))
-            await asyncio.wrap_future(await self._on_loop(self._when_safe, None))
+            for one in (errand, None):
+                safe = await self._on_loop(self._when_safe, one)
+                # Shielded: giving up here must not cancel under the data loop's hands.
+                await asyncio.shield(asyncio.wrap_future(safe))
 
     def _when_safe(self, errand: Errand | None) -> "Future[None]":
         journal = self._broker.engine.journal

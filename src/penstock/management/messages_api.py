@@ -99,7 +99,7 @@ class MessagesApi(Desk):
             routed = await self._on_loop(
                 agent.publish, exchange, text("routing_key", key), properties, body, now_ms()
             )
-            answer = await asyncio.wrap_future(routed)
+            answer = await asyncio.shield(asyncio.wrap_future(routed))
         return json_response({"routed": answer})
 
     # -- getting -----------------------------------------------------------------------------

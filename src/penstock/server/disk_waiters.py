@@ -17,7 +17,7 @@ class DiskWaiters(Session):
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn.flow.book)
         self._turn = turn
-        self._waiting: list[tuple[i64, Future[None]]] = []  # positions ascend
+        self._waiting: list[tuple[i64, Future[None]]] = []  # in any order of positions
 
     def wait(self, position: i64) -> Future[None]:
         """Done when the journal is on disk up to there."""
@@ -28,8 +28,10 @@ class DiskWaiters(Session):
         return future
 
     def confirm(self, durable_position: i64) -> None:
-        done = [one for one in self._waiting if one[0] <= durable_position]
-        self._waiting = self._waiting[len(done) :]
+        waiting = self._waiting
+        self._waiting = [one for one in waiting if one[0] > durable_position]
         self.awaiting_disk = len(self._waiting) > 0
-        for _, future in done:
-            future.set_result(None)
+        for position, future in waiting:
+            # Who asked may have given up, and then nobody waits for it.
+            if position <= durable_position and future.set_running_or_notify_cancel():
+                future.set_result(None)

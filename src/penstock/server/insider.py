@@ -157,10 +157,12 @@ class Insider(Session, Agent):
             self._returned = True
         elif reply.key == m.BASIC_ACK and answer is not None:
             self._answer = None
-            answer.set_result(not self._returned)
+            if answer.set_running_or_notify_cancel():  # else who asked has given up
+                answer.set_result(not self._returned)
         elif reply.key == m.BASIC_NACK and answer is not None:
             self._answer = None
-            answer.set_exception(kinds.PreconditionFailed(NO_ROOM))
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(kinds.PreconditionFailed(NO_ROOM))
 
     # -- what the turn asks for --------------------------------------------------------------
 
