@@ -17,6 +17,7 @@ from penstock.broker.administration import Administration
 from penstock.broker.definitions_export import DefinitionsExport, export_definitions
 from penstock.broker.definitions_json import DefinitionsImport
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.routing.exchanges import Exchange
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.letters import AmqpLetterWriter
 from tests.helpers.connection_pair import QuietBroker
@@ -94,6 +95,18 @@ def test_our_own_export_is_taken_whole() -> None:
     }
     assert taken_in(second, again) == []  # twice changes nothing
     assert exported(second) == again
+
+
+def test_the_exchange_of_the_log_is_left_out_and_its_bindings_are_not() -> None:
+    node = QuietBroker()
+    vhost = node.broker.vhosts["/"]
+    vhost.add_exchange(Exchange("/", "amq.rabbitmq.log", "topic", True, False, True, {}))
+    queue = vhost.declare_queue("lines", True, None, False, {}, node.now_ms)
+    vhost.bind_queue(queue, "amq.rabbitmq.log", "#", {})
+    ours = exported(node)
+    assert ours["exchanges"] == []
+    assert [row["source"] for row in ours["bindings"]] == ["amq.rabbitmq.log"]
+    assert taken_in(node, ours) == []
 
 
 @pytest.mark.parametrize("vhost", ["", "shop"])

@@ -15,6 +15,9 @@ from penstock.broker.administration import Administration
 from penstock.broker.policies import Policy
 from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.settings import load_settings
+from penstock.server.log_exchange import NAME as LOG_EXCHANGE
+from penstock.server.log_exchange import LogExchange
+from penstock.server.logs import Logs, Outbox, Waiting
 from penstock.server.node import Node
 from tests.management.conftest import Served
 
@@ -100,6 +103,29 @@ def test_everything_in_it_goes_and_nothing_else(node: Served, tmp_path: Path) ->
         *(kept.staged_sets, kept.staged_producers, kept.limits),
     ):
         assert {one.vhost for one in records} <= {"/"}
+
+
+def test_the_exchange_of_the_log_goes_too_and_does_not_come_back(node: Served) -> None:
+    logs = Logs()
+    logs.outbox = Outbox()
+    lines = LogExchange(node.node.broker, logs, "gone")
+
+    def say() -> bool:
+        assert logs.outbox is not None
+        logs.outbox.waiting.append(Waiting("info", "node", "text", 0))
+        lines.look()
+        return LOG_EXCHANGE in vhost.exchanges
+
+    vhost = node.node.broker.vhosts["gone"]
+    assert node.on_loop(say)
+    removal = VhostRemoval(node.node.broker, vhost, node.view.watch.close_some)
+    while node.on_loop(lambda: LOG_EXCHANGE in vhost.exchanges):
+        assert not node.on_loop(removal.step)[0]
+    assert not node.on_loop(say)
+    while not node.on_loop(removal.step)[0]:
+        pass
+    assert "gone" not in node.node.broker.vhosts
+    assert {one.vhost for one in node.node.definitions.load().exchanges} <= {"/"}
 
 
 def test_nobody_comes_in_any_more(node: Served) -> None:

@@ -2,7 +2,9 @@
 
 Out: users with their hashes and tags, virtual hosts, permissions, topic permissions, global
 parameters, parameters (operator policies and limits), policies, exchanges, queues, bindings, as
-RabbitMQ's management API gives them.  Exclusive queues and what every broker has are not in it.
+RabbitMQ's management API gives them.  Exclusive queues and what every broker has are not in it,
+nor is the exchange of the log, which a broker makes itself: no import takes an ``amq.*``.  Bindings
+to it are, and find it again where the log goes to an exchange, too.
 
 Work is done in steps, so that a broker that serves clients is not held up by ten thousand queues:
 what is declared meanwhile may be in it or not, and a queue that is deleted meanwhile may be there
@@ -128,7 +130,7 @@ class DefinitionsExport:
     # -- rows ----------------------------------------------------------------------------
 
     def _exchange_rows(self, exchange: Exchange) -> Rows:
-        if exchange.name in ALWAYS_THERE:
+        if exchange.name in ALWAYS_THERE or exchange.name.startswith("amq."):
             return []
         what = f"exchange '{exchange.name}' in vhost '{exchange.vhost}'"
         return [

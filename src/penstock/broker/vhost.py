@@ -272,9 +272,9 @@ class Vhost:
             return
         if if_unused and exchange.has_bindings():
             raise PreconditionFailed(f"{self.exchange_text(name)} in use")
-        self._remove_exchange(exchange)
+        self.remove_exchange(exchange)
 
-    def _remove_exchange(self, exchange: Exchange) -> None:
+    def remove_exchange(self, exchange: Exchange) -> None:
         self._strike(exchange)
         self._forget_destination(exchange)
 
@@ -361,7 +361,7 @@ class Vhost:
         self.epoch += 1
         self.definitions.delete_binding(record)
         if unused(exchange):
-            self._remove_exchange(exchange)
+            self.remove_exchange(exchange)
         elif exchange.type == NSQ_TOPIC:
             self.topics.bindings_changed(exchange)
 

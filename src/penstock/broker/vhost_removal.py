@@ -77,7 +77,8 @@ class VhostRemoval:
         always = {name for name, _, _ in PREDECLARED}
         names = [name for name in self._vhost.exchanges if name not in always]
         for name in names[:AT_ONCE]:
-            self._vhost.delete_exchange(name, False)
+            # That of the log too, which no client could delete.
+            self._vhost.remove_exchange(self._vhost.exchanges[name])
         return len(names) > 0
 
     def _end(self) -> None:

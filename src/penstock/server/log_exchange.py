@@ -55,9 +55,11 @@ class LogExchange:
                 self._publish(vhost, line, now_ms)
 
     def _there(self) -> Vhost | None:
-        """The virtual host, with the exchange in it; None while it is not there."""
+        """The virtual host, with the exchange in it; None while it is not there, or is going."""
         vhost = self._broker.vhosts.get(self._vhost)
-        if vhost is None or NAME in vhost.exchanges:
+        if vhost is None or vhost.closing:
+            return None
+        if NAME in vhost.exchanges:
             return vhost
         # The broker's own, as its prefix says: no client could declare or delete it.
         vhost.add_exchange(Exchange(vhost.name, NAME, "topic", True, False, True, {}))
