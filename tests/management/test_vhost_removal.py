@@ -128,6 +128,19 @@ def test_the_exchange_of_the_log_goes_too_and_does_not_come_back(node: Served) -
     assert {one.vhost for one in node.node.definitions.load().exchanges} <= {"/"}
 
 
+def test_a_removal_that_was_interrupted_is_taken_up_again(node: Served) -> None:
+    broker = node.node.broker
+    node.declare(*(f"q{number}" for number in range(120)), vhost="gone")
+    removal = VhostRemoval(broker, broker.vhosts["gone"], node.view.watch.close_some)
+    assert not node.on_loop(removal.step)[0]  # and then whoever asked was gone
+    refused = node.request("PUT", V, b"{}")
+    assert (refused.status, b"is being deleted" in refused.body) == (400, True)
+    assert delete(node) == 204
+    assert node.on_loop(removal.step) == (True, [])  # had it only been slow
+    assert delete(node) == 404
+    assert node.request("PUT", V, b"{}").status == 201
+
+
 def test_nobody_comes_in_any_more(node: Served) -> None:
     assert delete(node) == 204
     with pytest.raises((ProbableAccessDeniedError, ConnectionClosedByBroker)):

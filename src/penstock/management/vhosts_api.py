@@ -3,7 +3,8 @@
     GET  /api/vhosts/{vhost}
     PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],
                                  "tracing": true or false}
-    DELETE                       with everything in it; its connections are closed
+    DELETE                       with everything in it; its connections are closed; one more of
+                                 these takes up a removal that was interrupted
 
 ``PUT`` makes a virtual host that is not there (201) and changes one that is (204); what the body
 does not name stays as it is.  Only administrators may; who makes one may do everything in it.
@@ -17,7 +18,7 @@ from aiohttp import web
 
 from penstock.broker.definitions_json import tags_in
 from penstock.broker.vhost_removal import VhostRemoval
-from penstock.core.errors import AccessRefused, PreconditionFailed
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.management.access import Visitor
 from penstock.management.desk import Route, flag, json_body, json_response, must_administrate
 from penstock.management.listing import BadQuery, ListQuery
@@ -87,8 +88,11 @@ class VhostsApi(ListDesk):
         return web.Response(status=204)
 
     def _remove(self, name: str) -> VhostRemoval:
-        watch = self._view.watch
-        return VhostRemoval(self._broker, self._broker.vhost(name), watch.close_some)
+        """One that was begun and is not at its end goes on with this one."""
+        vhost = self._broker.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"vhost {name} not found")
+        return VhostRemoval(self._broker, vhost, self._view.watch.close_some)
 
     def _step(self, removal: VhostRemoval) -> bool:
         done, lost = removal.step()
@@ -98,6 +102,8 @@ class VhostsApi(ListDesk):
     def _put(self, name: str, asked: dict[str, object]) -> bool:
         admin = self.admin()
         known = self._broker.vhosts.get(name)
+        if known is not None and known.closing:
+            raise PreconditionFailed(f"vhost '{name}' is being deleted")
         described = "description" in asked or "tags" in asked
         if known is None or described:
             description = "" if known is None else known.description
