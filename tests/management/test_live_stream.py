@@ -171,7 +171,7 @@ def test_a_slow_path_does_not_hold_up_the_others(
         while asked.count("/api/whoami") < 3:
             assert time.monotonic() < give_up
             time.sleep(0.01)
-    assert asked.count("/api/vhosts") == 1
+    assert asked.count("/api/vhosts") < asked.count("/api/whoami")
 
 
 def test_only_so_many_streams(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
