@@ -18,6 +18,7 @@ Answers of errors are RabbitMQ's (bodies and all, as its release 3.10 gives them
 
 import asyncio
 import logging
+import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -62,11 +63,12 @@ P = ParamSpec("P")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ANSWER_TIMEOUT_S: Final = 5.0
-"""How long the data loop may keep a request waiting."""
+"""How long a request waits for its turn and the data loop's answer together."""
 STOP_TIMEOUT_S: Final = 5.0
 SWITCH_INTERVAL_S: Final = 0.0005
 REALM: Final = 'Basic realm="RabbitMQ Management"'
 """Tools that log in when they are asked to do so for this realm only."""
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 
 log = logging.getLogger("penstock.management")
@@ -131,6 +133,7 @@ class ManagementServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._turn: asyncio.Lock | None = None
+        self._pulse: asyncio.Future[None] | None = None
         self.sampling: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------
@@ -213,12 +216,22 @@ class ManagementServer:
 
     async def _on_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         assert self._turn is not None
-        async with self._turn, asyncio.timeout(ANSWER_TIMEOUT_S):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S), self._turn:
             future = self._call_on_loop(partial(function, *args, **kwargs))
             # Shielded: giving up here must not cancel under the data loop's hands.
             found = await asyncio.shield(asyncio.wrap_future(future))
         self._statistics.complete(found)
         return found
+
+    async def _must_turn(self) -> None:
+        """Whether the data loop turns, out of turn: the lists of others are no fault of it.
+
+        Nobody is asked who they are here, so it is asked once for all who wait.
+        """
+        if self._pulse is None or self._pulse.done():
+            self._pulse = asyncio.wrap_future(self._call_on_loop(_nothing))
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            await asyncio.shield(self._pulse)
 
     # -- routes --------------------------------------------------------------------------
 
@@ -238,9 +251,11 @@ class ManagementServer:
     def _route(self, application: web.Application, route: Route) -> None:
         """One path with and without a slash at its end, every method answered."""
         handler = self._for_methods(route.endpoints, _nobody if route.is_open else self._visitor)
-        application.router.add_route("*", route.path, handler)
-        if route.path != "/":
-            application.router.add_route("*", route.path + "/", handler)
+        # A parameter without a pattern of its own would not match braces, which names may have.
+        path = _PARAMETER.sub(r"{\1:[^/]+}", route.path)
+        application.router.add_route("*", path, handler)
+        if path != "/":
+            application.router.add_route("*", path + "/", handler)
 
     async def _close_desks(self, _application: web.Application) -> None:
         for desk in self._desks:
@@ -282,11 +297,11 @@ class ManagementServer:
 
     async def _live(self, request: web.Request) -> web.Response:
         """The data loop turns."""
-        await self._on_loop(_nothing)
+        await self._must_turn()
         return json_response({"status": "ok"})
 
     async def _is_ready(self, request: web.Request) -> web.Response:
-        await self._on_loop(_nothing)
+        await self._must_turn()
         if self._ready and self._context.control.is_open():
             return json_response({"status": "ok"})
         reason = "draining" if self._ready else "not open for clients"
