@@ -230,3 +230,51 @@ def test_whoever_goes_away_is_noticed(served: Served, monkeypatch: pytest.Monkey
                 return
         assert time.monotonic() < give_up
         time.sleep(0.05)
+
+
+def live_desk(served: Served) -> live_api.LiveApi:
+    return next(desk for desk in served.management._desks if isinstance(desk, live_api.LiveApi))
+
+
+def wait_for_streams(served: Served, count: int) -> None:
+    """Those of the tests before are noticed to be gone within a second."""
+    give_up = time.monotonic() + WAIT_S
+    while live_desk(served)._streams.total() != count:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_one_user_does_not_take_the_streams_of_all(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_api, "STREAMS_OF_USER_MAX", 2)
+    served.add_user("other", "m", ["management"])
+    wait_for_streams(served, 0)
+    with Stream(served, "/api/whoami"), Stream(served, "/api/whoami"):
+        with Stream(served, "/api/whoami") as third:
+            assert third.response.status == 503
+            reason = json.loads(third.response.read())["reason"]
+            assert reason == "2 streams of this user are open already"
+        with Stream(served, "/api/whoami", login={"Authorization": "Basic b3RoZXI6bQ=="}) as other:
+            assert other.response.status == 200
+    wait_for_streams(served, 0)
+    assert not live_desk(served)._streams
+
+
+def test_who_does_not_read_does_not_watch(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_streams(served, 0)
+    monkeypatch.setattr(live_api, "WRITE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(live_api, "INTERVAL_MIN_MS", 1)
+    monkeypatch.setattr(live_api, "LOOK_S", 0.001)
+
+    async def much(_request: web.Request, _path: str) -> web.StreamResponse:
+        return web.json_response(str(time.monotonic_ns()) * 40_000)
+
+    monkeypatch.setattr(served.management._context, "answer_get", much)
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(WAIT_S)
+        raw.connect(("127.0.0.1", served.port))
+        raw.sendall(REQUEST.replace(b"whoami", b"whoami&interval_ms=1"))
+        assert raw.recv(9) == b"HTTP/1.1 "
+        wait_for_streams(served, 0)

@@ -11,15 +11,16 @@ the answer sent last goes out:
 
 So whatever is a GET can be live, through the same endpoints and the same rights; the visitor is
 found out anew each time, and a user who was removed hears 401 and no more.
-Streams, paths and the length of an answer are bounded, and so is the time an answer may take from
-others: a path that took long is asked the more rarely (``pause_s``), so that a list of ten thousand
-queues, sorted by length, costs a fifth of the time at most.  A page that watches is a guest.  The
-stream ends when the server stops.
+Streams (in all, and of one user), paths and the length of an answer are bounded, and so is the time
+an answer may take from others: a path that took long is asked the more rarely (``pause_s``), so
+that a list of ten thousand queues, sorted by length, costs a fifth of the time at most.  A page
+that watches is a guest.  The stream ends when the server stops.
 """
 
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +32,8 @@ from penstock.management.desk import Context, Desk, Route, to_json
 from penstock.management.listing import BadQuery
 
 STREAMS_MAX: Final = 64
+STREAMS_OF_USER_MAX: Final = 12
+"""One user, or one page left open all over a floor, does not take those of all others."""
 PATHS_MAX: Final = 16
 ANSWER_MAX_BYTES: Final = 1024 * 1024
 INTERVAL_MIN_MS: Final = 1000
@@ -39,6 +42,8 @@ PAUSE_SHARE: Final = 4.0
 """A path is left alone so many times as long as its answer took."""
 STILL_HERE_S: Final = 15.0
 """Proxies between here and the browser close what is silent for long."""
+WRITE_TIMEOUT_S: Final = 30.0
+"""Who does not take an event for so long does not watch."""
 LOOK_S: Final = 0.05
 """The least between two rounds, however the paths fall due."""
 JSON: Final = "application/json"
@@ -52,7 +57,7 @@ class LiveApi(Desk):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._streams = 0
+        self._streams: Counter[str] = Counter()  # by user
         self._stopped = asyncio.Event()
 
     def routes(self) -> list[Route]:
@@ -66,18 +71,23 @@ class LiveApi(Desk):
     async def live(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         paths = _paths(request.query.getall("path", []))
         interval_s = _interval_ms(request.query.get("interval_ms", "1000")) / 1000
-        if self._streams >= STREAMS_MAX:
+        if self._streams.total() >= STREAMS_MAX:
             raise web.HTTPServiceUnavailable(reason=f"{STREAMS_MAX} streams are open already")
+        if self._streams[visitor.name] >= STREAMS_OF_USER_MAX:
+            reason = f"{STREAMS_OF_USER_MAX} streams of this user are open already"
+            raise web.HTTPServiceUnavailable(reason=reason)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         response.headers["X-Accel-Buffering"] = "no"  # nginx would collect the events
-        self._streams += 1
+        self._streams[visitor.name] += 1
         try:
             with suppress(ConnectionResetError):  # whoever watched went away
                 await response.prepare(request)
                 if request.method != "HEAD":
                     await self._stream(request, response, paths, interval_s)
         finally:
-            self._streams -= 1
+            self._streams[visitor.name] -= 1
+            if not self._streams[visitor.name]:
+                del self._streams[visitor.name]
         return response
 
     async def _stream(
@@ -90,7 +100,7 @@ class LiveApi(Desk):
         sent = [b""] * len(paths)
         due_s = [0.0] * len(paths)
         wrote_s = time.monotonic()
-        await response.write(b": live\n\n")
+        await _write(request, response, b": live\n\n")
         while not self._stopped.is_set() and not _is_gone(request):
             for number, path in enumerate(paths):
                 began_s = time.monotonic()
@@ -102,12 +112,12 @@ class LiveApi(Desk):
                 if digest != sent[number]:
                     sent[number] = digest
                     wrote_s = time.monotonic()
-                    await response.write(event)
+                    await _write(request, response, event)
                 if event.endswith(END):
                     return
             if time.monotonic() - wrote_s >= STILL_HERE_S:
                 wrote_s = time.monotonic()
-                await response.write(b": still here\n\n")
+                await _write(request, response, b": still here\n\n")
             with suppress(TimeoutError):
                 wait_s = min(due_s) - time.monotonic()
                 await asyncio.wait_for(self._stopped.wait(), max(LOOK_S, min(wait_s, interval_s)))
@@ -130,6 +140,17 @@ class LiveApi(Desk):
 def pause_s(interval_s: float, took_s: float) -> float:
     """From the beginning of one look at a path to that of the next."""
     return max(interval_s, took_s * (1 + PAUSE_SHARE))
+
+
+async def _write(request: web.Request, response: web.StreamResponse, event: bytes) -> None:
+    """Raises ConnectionResetError when whoever watched went away, or might as well have."""
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await response.write(event)
+    except TimeoutError as error:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("an event was not taken in time") from error
 
 
 def _is_gone(request: web.Request) -> bool:
