@@ -103,7 +103,11 @@ class Served:
         return json.loads(answer.body)
 
     def request(
-        self, method: str, path: str, body: bytes | None = None, headers: Any = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterator[bytes] | None = None,
+        headers: Any = None,
     ) -> Raw:
         """As guest, unless the headers say otherwise."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)

@@ -59,6 +59,25 @@ def test_a_large_message_comes_back_as_it_was(served: Served, channel: Any) -> N
     assert got["payload_bytes"] == 400_000
 
 
+def test_a_body_has_an_end(served: Served, channel: Any) -> None:
+    channel.queue_declare("q")
+    large = {"arguments": {}, "padding": "x" * 1024 * 1024}
+    raw = served.request("PUT", "/api/queues/%2F/q2", json.dumps(large).encode())
+    assert (raw.status, json.loads(raw.body)["reason"]) == (413, "body has more than 1048576 bytes")
+    pieces = iter([json.dumps(large).encode()])  # which does not say how long it is
+    assert served.request("PUT", "/api/queues/%2F/q2", pieces).status == 413
+    # A message may be larger, but not from anybody.
+    served.add_user("poor", "poor", ["management"])
+    user = served.node.broker.users.users["poor"]
+    served.on_loop(lambda: user.vhosts.__setitem__("/", ("", "", "")))
+    body = GUEST | {"routing_key": "q", "payload": "x" * 2 * 1024 * 1024}
+    login = {"Authorization": "Basic cG9vcjpwb29y"}
+    path = "/api/exchanges/%2F/amq.default/publish"
+    assert post(served, path, body, login).status == 401
+    assert post(served, path, body).status == 200
+    assert len(get(served, "q")) == 1
+
+
 def test_more_than_one_visit_gets(served: Served, channel: Any) -> None:
     channel.queue_declare("q", arguments={"x-queue-mode": "lazy"}, durable=True)
     for number in range(150):

@@ -37,6 +37,9 @@ AnswerGet = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
 DIALECT: Final = "3.10.8"
 """The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
 BODY_MAX_BYTES: Final = 256 * 1024 * 1024
+"""Of definitions, which only administrators send."""
+ASKED_MAX_BYTES: Final = 1024 * 1024
+"""Of everything else but messages: no other thread runs while JSON is read."""
 SHORT_BYTES_MAX: Final = 255
 NESTING_MAX: Final = 100
 INTEGER_END: Final = 2**63
@@ -218,9 +221,15 @@ def must_monitor(visitor: Visitor) -> None:
 # -- what they say -------------------------------------------------------------------------
 
 
-async def json_value(request: web.Request) -> Any:
-    """What a request carries; raises BadQuery when it is no JSON."""
-    body = await request.clone(client_max_size=BODY_MAX_BYTES).read()
+async def json_value(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) -> Any:
+    """What a request carries; raises BadQuery when it is no JSON, or too much of it."""
+    too_large = BadQuery("bad_request", f"body has more than {most_bytes} bytes", status=413)
+    if (request.content_length or 0) > most_bytes:
+        raise too_large
+    try:
+        body = await request.clone(client_max_size=most_bytes).read()
+    except web.HTTPRequestEntityTooLarge as error:  # it did not say how long it is
+        raise too_large from error
     return parsed(body, "not_json")
 
 
@@ -242,9 +251,9 @@ def _no_number(name: str) -> None:
     raise ValueError(name)
 
 
-async def json_body(request: web.Request) -> dict[str, Any]:
+async def json_body(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) -> dict[str, Any]:
     """The object a request carries, none being an empty one; raises BadQuery for anything else."""
-    asked = await json_value(request) if request.can_read_body else {}
+    asked = await json_value(request, most_bytes) if request.can_read_body else {}
     if not isinstance(asked, dict):
         raise BadQuery("bad_request", "not_json")
     return asked

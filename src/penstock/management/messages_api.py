@@ -23,6 +23,7 @@ from aiohttp import web
 from penstock.core.errors import AccessRefused
 from penstock.management.access import Visitor
 from penstock.management.desk import (
+    ASKED_MAX_BYTES,
     Desk,
     NotThere,
     Route,
@@ -89,7 +90,11 @@ class MessagesApi(Desk):
     async def publish(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost, exchange = request.match_info["vhost"], exchange_asked(request)
         await self.must_be_there(vhost, visitor)
-        asked = await json_body(request)
+        length = request.content_length
+        if length is None or length > ASKED_MAX_BYTES:
+            # Reading that holds everybody up: only for who may publish there.
+            await self._on_loop(self._may_publish, visitor, vhost, exchange)
+        asked = await json_body(request, self._most_bytes())
         key, properties, payload, encoding = required(
             asked, "routing_key", "properties", "payload", "payload_encoding"
         )
@@ -101,6 +106,13 @@ class MessagesApi(Desk):
             )
             answer = await asyncio.shield(asyncio.wrap_future(routed))
         return json_response({"routed": answer})
+
+    def _may_publish(self, visitor: Visitor, vhost: str, exchange: str) -> None:
+        self.rights(visitor, vhost).write("exchange", exchange)
+
+    def _most_bytes(self) -> int:
+        """Of a publish: the largest message in base64, and what stands around it."""
+        return int(self._context.node.settings.max_message_size_bytes) * 4 // 3 + ASKED_MAX_BYTES
 
     # -- getting -----------------------------------------------------------------------------
 
