@@ -13,6 +13,7 @@ from typing import Any
 import pika
 import pytest
 
+from penstock.management import messages_api
 from tests.helpers.live_broker import LiveBroker
 from tests.management.conftest import Raw, Served
 from tests.management.write_cases import Step, ask
@@ -88,6 +89,19 @@ def test_more_than_one_visit_gets(served: Served, channel: Any) -> None:
     got = get(served, "q", count=1000)
     assert [one["payload"] for one in got] == [str(number) for number in range(150)]
     assert [one["redelivered"] for one in got] == [True] * 140 + [False] * 10
+
+
+def test_a_get_ends_with_so_many_bytes(
+    served: Served, channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages_api, "GOT_MAX_BYTES", 2500)
+    monkeypatch.setattr(messages_api, "GOT_BYTES_AT_ONCE", 1000)
+    channel.queue_declare("q")
+    for letter in "abcde":
+        publish(served, "q", payload=letter * 1000)
+    assert [one["payload"][0] for one in get(served, "q")] == ["a", "b", "c"]
+    assert [one["payload"][0] for one in get(served, "q")] == ["d", "e"]
+    assert get(served, "q") == []
 
 
 def test_who_rejects_makes_dead_letters(served: Served, channel: Any) -> None:

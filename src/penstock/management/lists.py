@@ -159,7 +159,7 @@ class ListDesk(Desk):
             else:
                 pieces.append(to_json(value))
         pieces.append(b"}")
-        return _in_pieces(pieces)
+        return in_pieces(pieces)
 
     async def gathered(
         self, items: Sequence[T], rows_of: Callable[[Sequence[T]], list[Row]]
@@ -187,7 +187,7 @@ class ListDesk(Desk):
             item_count = max(0, min(query.page_size, filtered_count - first))
             around = to_json(query.envelope(total_count, filtered_count, item_count))
             pieces = [around[:-1] + b',"items":', *pieces, b"}"]
-        return _in_pieces(pieces)
+        return in_pieces(pieces)
 
 
 def _with_commas(parts: Sequence[bytes]) -> list[bytes]:
@@ -199,7 +199,7 @@ def _with_commas(parts: Sequence[bytes]) -> list[bytes]:
     return pieces
 
 
-def _in_pieces(pieces: Sequence[bytes]) -> web.Response:
+def in_pieces(pieces: Sequence[bytes]) -> web.Response:
     size_bytes = sum(len(piece) for piece in pieces)
     return web.Response(
         # One piece at a time: joining megabytes would keep the data loop waiting.

@@ -35,10 +35,12 @@ from penstock.management.desk import (
     number,
     required,
     text,
+    to_json,
 )
 from penstock.management.exchanges_api import exchange_asked
 from penstock.management.facts import Agent, AgentRefused, Got
 from penstock.management.listing import BadQuery
+from penstock.management.lists import in_pieces
 from penstock.management.rows import Row, jsonable
 from penstock.queues.queue import HeadAway
 
@@ -51,6 +53,8 @@ GOT_AT_ONCE: Final = 64
 GOT_BYTES_AT_ONCE: Final = 1024 * 1024
 """Messages of one visit to the data loop."""
 COUNT_MAX: Final = 100_000
+GOT_MAX_BYTES: Final = 64 * 1024 * 1024
+"""Bodies of one answer; it ends with the message that goes beyond."""
 NOT_FOUND: Final = 404
 ACCESS_REFUSED: Final = 403
 """As AMQP says them."""
@@ -129,19 +133,23 @@ class MessagesApi(Desk):
             raise BadQuery("bad_request", "Unsupported encoding. Please use auto or base64.")
         cut = number(asked["truncate"]) if "truncate" in asked else None
         rest = min(number(count), COUNT_MAX)
-        rows: list[Row] = []
+        pieces: list[bytes] = []
+        size = 0
         async with self._agent(visitor, vhost) as agent, _told():
-            while rest > 0:
+            while rest > 0 and size < GOT_MAX_BYTES:
                 some = await self._get_some(agent, name, rest)
                 rest -= len(some)
-                rows += [_row(one, encoding, cut) for one in some]
                 if not some:
                     break
+                size += sum(len(one.body) for one in some)
+                # One by one: between two of them the data loop may have the interpreter.
+                rows = [to_json(_row(one, encoding, cut)) for one in some]
+                pieces += [b"," if pieces else b"[", b",".join(rows)]
             if ackmode == "ack_requeue_false":
                 await self._on_loop(agent.accept, now_ms())
             else:
                 await self._on_loop(agent.refuse, ackmode.endswith("true"), now_ms())
-        return json_response(rows)
+        return in_pieces([*pieces, b"]"] if pieces else [b"[]"])
 
     async def _get_some(self, agent: Agent, queue: str, count: int) -> list[Got]:
         """At least one, unless the queue is empty."""
