@@ -12,6 +12,7 @@
     openapi     all of it described, from the routes the desks name
     view        what the broker holds, as JSON-able dicts (queue_rows, exchange_rows, client_rows);
                 quiet, runs on the data loop
+    portions    how much of sessions and channels one call on the data loop describes
     facts       what the server tells about its connections, and who publishes and gets for it
     listing     the query of a list, as RabbitMQ's API understands it
     access      who asks, and what they may see

@@ -7,26 +7,39 @@ from collections.abc import Sequence
 
 from penstock.core.errors import NotFound
 from penstock.management.facts import ChannelFacts, ConnectionFacts
+from penstock.management.portions import Part
 from penstock.management.rows import Row, Rows, activity, jsonable
 from penstock.management.statistics.reading import channel_tally, octets_tally
+from penstock.queues.consumers import Consumer
 
 
 class ClientRows(Rows):
     """See the head of this file."""
 
     def sessions(self) -> list[object]:
-        """All sessions; tokens for the next two."""
+        """All sessions; tokens for the next ones."""
         return self._watch.sessions()
+
+    def session(self, name: str) -> object:
+        """Raises NotFound."""
+        found = self._watch.find(name)
+        if found is None:
+            raise NotFound(f"no connection '{name}'")
+        return found
+
+    def channel_numbers(self, sessions: Sequence[object]) -> list[tuple[object, list[int]]]:
+        """Each session with its channels; for ``portions``."""
+        return [(session, self._watch.channel_numbers(session)) for session in sessions]
 
     def connection_row(self, name: str) -> Row:
         """Raises NotFound."""
-        facts = self._watch.connection(self._named(name))
+        facts = self._watch.connection(self.session(name))
         assert facts is not None
         return self._connection_row(facts)
 
     def close_connection(self, name: str, reason: str) -> None:
         """Tell the client why, and end it; raises NotFound."""
-        self._watch.close(self._named(name), reason)
+        self._watch.close(self.session(name), reason)
 
     def close_sessions_of(
         self, sessions: Sequence[object], users: Sequence[str], reason: str
@@ -37,12 +50,6 @@ class ClientRows(Rows):
             if facts is not None and facts.user in users:
                 self._watch.close(session, reason.format(facts.user))
 
-    def _named(self, name: str) -> object:
-        found = self._watch.find(name)
-        if found is None:
-            raise NotFound(f"no connection '{name}'")
-        return found
-
     def connection_rows(self, sessions: Sequence[object]) -> list[Row]:
         rows: list[Row] = []
         for session in sessions:
@@ -51,28 +58,35 @@ class ClientRows(Rows):
                 rows.append(self._connection_row(facts))
         return rows
 
-    def channel_rows(self, sessions: Sequence[object]) -> list[Row]:
+    def channel_rows(self, parts: Sequence[Part]) -> list[Row]:
         watch = self._watch
         rows: list[Row] = []
-        for session in sessions:
+        for session, numbers, _ in parts:
             facts = watch.connection(session)
             if facts is not None:
                 rows.extend(
-                    self._channel_row(facts, channel) for channel in watch.channels(session)
+                    self._channel_row(facts, channel)
+                    for channel in watch.channels(session, numbers)
                 )
         return rows
 
-    def channel_rows_of(self, name: str) -> list[Row]:
-        """Channels of one connection; raises NotFound."""
-        return self.channel_rows([self._named(name)])
-
     def channel_row(self, name: str) -> Row:
         """``name`` is its connection's with the number in brackets; raises NotFound."""
-        connection, _, number = name.removesuffix(")").rpartition(" (")
-        for row in self.channel_rows_of(connection):
-            if str(row["number"]) == number:
-                return row
+        for row in self.channel_rows([Part(*self._channel(name), True)]):
+            return row
         raise NotFound(f"no channel '{name}'")
+
+    def consumers_on(self, channel: str) -> list[Consumer]:
+        """Of the channel of that name; raises NotFound."""
+        session, numbers = self._channel(channel)
+        return [one for number in numbers for one in self._watch.consumers(session, number)]
+
+    def _channel(self, name: str) -> tuple[object, list[int]]:
+        """Its session, and its number if it is there."""
+        connection, _, number = name.removesuffix(")").rpartition(" (")
+        session = self.session(connection)
+        numbers = self._watch.channel_numbers(session)
+        return session, [one for one in numbers if str(one) == number]
 
     def _connection_row(self, facts: ConnectionFacts) -> Row:
         row: Row = {

@@ -8,6 +8,7 @@ GET         /api/channels/{name}                with its consumers
 GET         /api/consumers   /api/consumers/{vhost}
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from penstock.management.access import Visitor
 from penstock.management.desk import Route, json_response
 from penstock.management.listing import ListQuery
 from penstock.management.lists import ListDesk, runs, slices
+from penstock.management.portions import portions
 from penstock.management.rows import Row
 
 CLOSED_HERE: Final = "Closed via management plugin"
@@ -51,7 +53,8 @@ class ClientsApi(ListDesk):
         pairs = await self.pairs_of(vhosts, self._view.queue_names)
         rows: list[Row] = []
         for vhost, names in runs(pairs):
-            rows += await self._on_loop(self._view.consumer_rows, vhost, names)
+            consumers = await self._on_loop(self._view.consumers_of, vhost, names)
+            rows += await self.gathered(consumers, self._view.consumer_rows)
         return await self.answer_rows(query, rows, pageable=False)
 
     # -- connections -----------------------------------------------------------------------
@@ -104,28 +107,33 @@ class ClientsApi(ListDesk):
     async def channels(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         await self._check_path(request, visitor)
-        rows = await self.session_rows(self._view.channel_rows, visitor)
+        sessions = await self._on_loop(self._view.sessions)
+        rows = await self._channel_rows(sessions)
+        if not visitor.may_monitor:
+            rows = [row for row in rows if row["user"] == visitor.name]
         return await self.answer_rows(query, _of_path(request, rows), pageable=True)
 
     async def channels_of(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         row = await self._known_connection(request, visitor, visitor.may_monitor)
-        rows = await self._on_loop(self._view.channel_rows_of, str(row["name"]))
+        session = await self._on_loop(self._view.session, str(row["name"]))
+        rows = await self._channel_rows([session])
         return await self.answer_rows(query, rows, pageable=True)
+
+    async def _channel_rows(self, sessions: Sequence[object]) -> list[Row]:
+        rows: list[Row] = []
+        for some in slices(sessions):
+            for portion in portions(await self._on_loop(self._view.channel_numbers, some)):
+                rows += await self._on_loop(self._view.channel_rows, portion)
+        return rows
 
     async def channel(self, request: web.Request, visitor: Visitor) -> web.Response:
         row = await self._on_loop(self._view.channel_row, request.match_info["name"])
         if not visitor.may_monitor and row["user"] != visitor.name:
             raise AccessRefused("User not authorised to access object")
-        row["consumer_details"] = await self._consumers_on(str(row["vhost"]), str(row["name"]))
+        consumers = await self._on_loop(self._view.consumers_on, str(row["name"]))
+        row["consumer_details"] = await self.gathered(consumers, self._view.consumer_rows)
         return json_response(ListQuery(request.query).project(row))
-
-    async def _consumers_on(self, vhost: str, channel: str) -> list[Row]:
-        names = await self._on_loop(self._view.queue_names, vhost)
-        rows: list[Row] = []
-        for some in slices(names):
-            rows += await self._on_loop(self._view.consumer_rows_of, vhost, some, channel)
-        return rows
 
 
 def _of_path(request: web.Request, rows: list[Row]) -> list[Row]:

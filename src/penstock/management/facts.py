@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
+from penstock.management.portions import Part
 from penstock.management.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -96,9 +97,10 @@ class ChannelFacts:
 
 
 class SessionTally(NamedTuple):
-    """What has gone through a connection and its channels, by their numbers."""
+    """What has gone through a connection and some of its channels, by their numbers."""
 
     name: str
+    is_first: bool  # of the tallies of this connection
     octets: tuple[int, int]
     channels: list[tuple[int, tuple[int, ...]]]
 
@@ -224,11 +226,19 @@ class Watch:
         """Tell the peer, and end it."""
         raise NotImplementedError
 
-    def channels(self, session: object) -> list[ChannelFacts]:
+    def channel_numbers(self, session: object) -> list[int]:
+        """For the next three, which describe those that are still there."""
         raise NotImplementedError
 
-    def tallies(self, sessions: Sequence[object]) -> list[SessionTally]:
-        """Of those that are still there; counts as ``Traffic.counts`` has them, as far as shown."""
+    def channels(self, session: object, numbers: Sequence[int]) -> list[ChannelFacts]:
+        raise NotImplementedError
+
+    def consumers(self, session: object, number: int) -> list[Consumer]:
+        """Of one channel."""
+        raise NotImplementedError
+
+    def tallies(self, parts: Sequence[Part]) -> list[SessionTally]:
+        """Counts are as ``Traffic.counts`` has them, as far as shown."""
         raise NotImplementedError
 
     def place_of(self, consumer: Consumer) -> tuple[object, int] | None:

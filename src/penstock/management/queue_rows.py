@@ -8,9 +8,10 @@ from typing import cast
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.credit import QUEUE, Stage
+from penstock.management.facts import ConnectionFacts
 from penstock.management.rows import Row, Rows, activity, jsonable
 from penstock.management.statistics.kinds import QUEUE as QUEUE_KIND
-from penstock.management.statistics.reading import consumer_tally, queue_counts
+from penstock.management.statistics.reading import Counts, consumer_tally, queue_counts
 from penstock.management.statistics.tally import Tally
 from penstock.management.storage_view import listed_fields, shown_fields
 from penstock.queues.consumers import Consumer
@@ -31,12 +32,10 @@ class QueueRows(Rows):
         return [self._queue_row(queue) | listed_fields(queue.backing) for queue in queues]
 
     def queue_row(self, vhost: str, name: str) -> Row:
-        """One queue with its consumers and all that is known of its storage; raises NotFound."""
+        """One queue with all that is known of its storage; raises NotFound."""
         queue = self.vhost(vhost).queue(name)
         row = self._queue_row(queue) | shown_fields(queue.backing)
-        row["consumer_details"] = self._consumer_rows(queue)
         row["head_message_timestamp"] = self._head_timestamp(queue)
-        row["deliveries"] = self._delivery_rows(queue)
         return row
 
     def _head_timestamp(self, queue: Queue) -> object:
@@ -99,79 +98,82 @@ class QueueRows(Rows):
             ),
         }
 
-    def consumer_rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
-        """Consumers of these queues."""
+    def consumers_of(self, vhost_name: str, names: Sequence[str]) -> list[Consumer]:
+        """All consumers of these queues; tokens for the next two, which take some of them."""
         vhost = self._broker.vhosts.get(vhost_name)
-        if vhost is None:
-            return []
-        rows: list[Row] = []
-        for name in names:
-            queue = vhost.queues.get(name)
-            if queue is not None and queue.consumers:
-                rows.extend(self._consumer_rows(queue))
-        return rows
+        queues = {} if vhost is None else vhost.queues
+        return [one for name in names if name in queues for one in queues[name].consumers]
 
-    def consumer_rows_of(self, vhost: str, names: Sequence[str], channel: str) -> list[Row]:
-        """Those of a channel, as far as they are on these queues."""
-        found: list[Row] = []
-        for row in self.consumer_rows(vhost, names):
-            details = row["channel_details"]
-            if isinstance(details, dict) and details.get("name") == channel:
-                found.append(row)
+    def consumer_rows(self, consumers: Sequence[Consumer]) -> list[Row]:
+        """Of those that are still there."""
+        return [row for row, _ in self.consumers_with_counts(consumers)]
+
+    def consumers_with_counts(self, consumers: Sequence[Consumer]) -> list[tuple[Row, Counts]]:
+        """The same, and what each got."""
+        found: list[tuple[Row, Counts]] = []
+        known: dict[int, ConnectionFacts | None] = {}  # asking a session costs system calls
+        for consumer in consumers:
+            if not consumer.cancelled:
+                details = self._channel_details(consumer, known)
+                delivered, acked = int(consumer.delivered_count), int(consumer.acked_count)
+                counts = (0, delivered, acked) if consumer.no_ack else (delivered, 0, acked)
+                found.append((_consumer_row(consumer, details), counts))
         return found
 
-    def _consumer_rows(self, queue: Queue) -> list[Row]:
-        return [
-            {
-                "queue": {"name": queue.name, "vhost": queue.vhost},
-                "consumer_tag": consumer.tag,
-                "channel_details": self._channel_details(consumer),
-                "ack_required": not consumer.no_ack,
-                "prefetch_count": int(
-                    consumer.prefetch if consumer.window < 0 else consumer.window
-                ),
-                "exclusive": consumer.exclusive,
-                "active": queue.active in (None, consumer),
-                "activity_status": _activity_status(queue, consumer),
-                "arguments": jsonable(consumer.arguments),
-            }
-            for consumer in queue.consumers
-        ]
-
-    def _delivery_rows(self, queue: Queue) -> list[Row]:
-        """What each channel got from it, as far as its consumers are still there."""
-        by_channel: dict[str, list[int]] = {}
-        details: dict[str, Row] = {}
-        for consumer in queue.consumers:
-            row = self._channel_details(consumer)
-            name = str(row.get("name", ""))
-            counts = by_channel.setdefault(name, [0, 0, 0])
-            details[name] = row
-            counts[1 if consumer.no_ack else 0] += int(consumer.delivered_count)
-            counts[2] += int(consumer.acked_count)
-        return [
-            {
-                "channel_details": details[name],
-                "stats": consumer_tally((queue.vhost, queue.name, name), counts),
-            }
-            for name, counts in by_channel.items()
-            if any(counts)
-        ]
-
-    def _channel_details(self, consumer: Consumer) -> Row:
+    def _channel_details(self, consumer: Consumer, known: dict[int, ConnectionFacts | None]) -> Row:
         place = self._watch.place_of(consumer)
-        facts = None if place is None else self._watch.connection(place[0])
-        if place is None or facts is None:
+        if place is None:
+            return {}
+        session, number = place
+        if id(session) not in known:
+            known[id(session)] = self._watch.connection(session)
+        facts = known[id(session)]
+        if facts is None:
             return {}
         return {
-            "name": f"{facts.name} ({place[1]})",
-            "number": place[1],
+            "name": f"{facts.name} ({number})",
+            "number": number,
             "connection_name": facts.name,
             "user": facts.user,
             "peer_host": facts.peer_host,
             "peer_port": facts.peer_port,
             "node": self.node_name,
         }
+
+
+def delivery_rows(vhost: str, name: str, consumers: Sequence[tuple[Row, Counts]]) -> list[Row]:
+    """What each channel got from a queue, as far as its consumers are still there."""
+    by_channel: dict[str, Counts] = {}
+    details: dict[str, object] = {}
+    for row, counts in consumers:
+        channel = cast(Row, row["channel_details"])
+        key = str(channel.get("name", ""))
+        before = by_channel.get(key, (0, 0, 0))
+        by_channel[key] = tuple(map(sum, zip(before, counts, strict=True)))
+        details[key] = channel
+    return [
+        {
+            "channel_details": details[key],
+            "stats": consumer_tally((vhost, name, key), counts),
+        }
+        for key, counts in by_channel.items()
+        if any(counts)
+    ]
+
+
+def _consumer_row(consumer: Consumer, channel_details: Row) -> Row:
+    queue = cast(Queue, consumer.queue)
+    return {
+        "queue": {"name": queue.name, "vhost": queue.vhost},
+        "consumer_tag": consumer.tag,
+        "channel_details": channel_details,
+        "ack_required": not consumer.no_ack,
+        "prefetch_count": int(consumer.prefetch if consumer.window < 0 else consumer.window),
+        "exclusive": consumer.exclusive,
+        "active": queue.active in (None, consumer),
+        "activity_status": _activity_status(queue, consumer),
+        "arguments": jsonable(consumer.arguments),
+    }
 
 
 def _activity_status(queue: Queue, consumer: Consumer) -> str:

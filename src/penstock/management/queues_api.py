@@ -25,7 +25,10 @@ from penstock.management.desk import (
     now_ms,
 )
 from penstock.management.listing import ListQuery
-from penstock.management.lists import ListDesk
+from penstock.management.lists import ListDesk, slices
+from penstock.management.queue_rows import delivery_rows
+from penstock.management.rows import Row
+from penstock.management.statistics.reading import Counts
 
 BASIC_QUEUE_COLUMNS: Final = [
     "arguments",
@@ -68,6 +71,12 @@ class QueuesApi(ListDesk):
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["name"]
         row = await self._on_loop(self._view.queue_row, vhost, name)
+        consumers: list[tuple[Row, Counts]] = []
+        for some in slices(await self._on_loop(self._view.consumers_of, vhost, [name])):
+            consumers += await self._on_loop(self._view.consumers_with_counts, some)
+        row["consumer_details"] = [one for one, _ in consumers]
+        row["deliveries"] = delivery_rows(vhost, name, consumers)
+        self._context.statistics.complete({"deliveries": row["deliveries"]})
         return json_response(ListQuery(request.query).project(row))
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:

@@ -19,6 +19,7 @@ from penstock.management.facts import (
     SessionTally,
     Watch,
 )
+from penstock.management.portions import Part
 from penstock.management.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -118,27 +119,45 @@ class NodeWatch(Watch):
             there.shut_down()  # NSQ has no words for it
         self._loop.turn.touch(there)
 
-    def channels(self, session: object) -> list[ChannelFacts]:
+    def channel_numbers(self, session: object) -> list[int]:
         assert isinstance(session, Connection)
-        amqp = session.session
-        if isinstance(amqp, NsqSession) and _is_entered(session):
-            return [nsq_watch.channel_facts(amqp)]
-        if not isinstance(amqp, AmqpSession):
-            return []
-        return [_channel_facts(number, channel) for number, channel in amqp.channels.items()]
+        there = session.session
+        if isinstance(there, NsqSession) and _is_entered(session):
+            return [nsq_watch.CHANNEL]
+        return list(there.channels) if isinstance(there, AmqpSession) else []
 
-    def tallies(self, sessions: Sequence[object]) -> list[SessionTally]:
+    def channels(self, session: object, numbers: Sequence[int]) -> list[ChannelFacts]:
+        assert isinstance(session, Connection)
+        there = session.session
+        if isinstance(there, NsqSession) and _is_entered(session):
+            return [nsq_watch.channel_facts(there) for _ in numbers]
+        if not isinstance(there, AmqpSession):
+            return []
+        channels = there.channels
+        return [_channel_facts(one, channels[one]) for one in numbers if one in channels]
+
+    def consumers(self, session: object, number: int) -> list[Consumer]:
+        assert isinstance(session, Connection)
+        there = session.session
+        if isinstance(there, NsqSession):
+            consumer = there.consuming.consumer
+            return [] if consumer is None else [consumer]
+        channel = there.channels.get(number) if isinstance(there, AmqpSession) else None
+        return [] if channel is None else list(channel.consumers.values())
+
+    def tallies(self, parts: Sequence[Part]) -> list[SessionTally]:
         found: list[SessionTally] = []
-        for one in sessions:
+        for one, numbers, is_first in parts:
             assert isinstance(one, Connection)
             session = one.session
             if session is None or one.gone or not _is_entered(one):
                 continue
             channels = [
-                (int(number), traffic.counts()[:SHOWN]) for number, traffic in _traffics(session)
+                (int(number), traffic.counts()[:SHOWN])
+                for number, traffic in _traffics(session, numbers)
             ]
             octets = (int(session.received_bytes), int(session.sent_bytes))
-            found.append(SessionTally(one.name, octets, channels))
+            found.append(SessionTally(one.name, is_first, octets, channels))
         return found
 
     def place_of(self, consumer: Consumer) -> tuple[object, int] | None:
@@ -222,11 +241,12 @@ def _is_entered(connection: Connection) -> bool:
     return isinstance(session, AmqpSession) and session.decoder.opened
 
 
-def _traffics(session: Session) -> list[tuple[int, Traffic]]:
+def _traffics(session: Session, numbers: Sequence[int]) -> list[tuple[int, Traffic]]:
     if isinstance(session, NsqSession):
-        return [(nsq_watch.CHANNEL, session.traffic)]
+        return [(number, session.traffic) for number in numbers]
     assert isinstance(session, AmqpSession)
-    return [(number, channel.traffic) for number, channel in session.channels.items()]
+    channels = session.channels
+    return [(number, channels[number].traffic) for number in numbers if number in channels]
 
 
 def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:

@@ -6,7 +6,7 @@ An object is a row of numbers in the order of its families (``Table``).
 import gc
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from penstock.backing.variable_queue import VariableQueue
@@ -17,10 +17,11 @@ from penstock.management.metrics.families import CONNECTION as CONNECTION_FAMILI
 from penstock.management.metrics.families import QUEUE as QUEUE_FAMILIES
 from penstock.management.metrics.text import labels
 from penstock.management.node_facts import NodeFacts
+from penstock.management.portions import SLICE, Part, portions
 from penstock.management.rows import Row
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.reading import SHOWN
-from penstock.management.statistics.sampler import SLICE, Sampler
+from penstock.management.statistics.sampler import Sampler
 from penstock.management.storage_view import listed_fields, storage_row
 from penstock.management.view import BrokerView
 from penstock.queues.queue import Queue
@@ -154,15 +155,27 @@ class Gathering:
         """Connections, and their channels.  RabbitMQ labels both as channels."""
         connections = Table(CONSUMERS_AT + 1)
         channels = Table(len(CHANNEL_FAMILIES))
+        last: Client | None = None  # as far as its channels were read
+        async for some, theirs in self._parts():
+            for one in some:
+                if last is not None and last[0] == one[0]:
+                    last = _with_more_channels(last, one)
+                    continue
+                if last is not None:
+                    _add(connections, last, vhosts)
+                last = one
+            for one in theirs:
+                _add(channels, one, vhosts)
+        if last is not None:
+            _add(connections, last, vhosts)
+        return connections, channels
+
+    async def _parts(self) -> AsyncIterator[tuple[list[Client], list[Client]]]:
         sessions = await self._on_loop(self.view.sessions)
         for start in range(0, len(sessions), SLICE):
-            some = await self._on_loop(self._clients, sessions[start : start + SLICE])
-            for table, rows in zip((connections, channels), some, strict=True):
-                for name, vhost, protocol, numbers in rows:
-                    if vhost in vhosts:
-                        more = labels(channel=name, vhost=vhost)
-                        table.add(labels(channel=name), more, protocol, numbers)
-        return connections, channels
+            some = sessions[start : start + SLICE]
+            for portion in portions(await self._on_loop(self.view.channel_numbers, some)):
+                yield await self._on_loop(self._clients, portion)
 
     async def node(self) -> NodeNumbers:
         return await self._on_loop(self._numbers, self._node.row())
@@ -181,16 +194,16 @@ class Gathering:
             (name, _queue_numbers(found.queues[name])) for name in names if name in found.queues
         ]
 
-    def _clients(self, sessions: Sequence[object]) -> tuple[list[Client], list[Client]]:
+    def _clients(self, parts: Sequence[Part]) -> tuple[list[Client], list[Client]]:
         connections: list[Client] = []
         channels: list[Client] = []
-        for session in sessions:
+        for session, channel_numbers, _ in parts:
             facts = self.view.watch.connection(session)
             if facts is None:
                 continue
             protocol = PROTOCOL_NAMES.get(facts.protocol, facts.protocol)
             publishes, consumers = 0, 0
-            for channel in self.view.watch.channels(session):
+            for channel in self.view.watch.channels(session, channel_numbers):
                 publishes |= int(channel.traffic[0] > 0)
                 consumers += channel.consumer_count
                 name = f"{facts.name} ({channel.number})"
@@ -222,6 +235,20 @@ class Gathering:
             broker.confirm_times,
             broker.sampling.times,
         )
+
+
+def _add(table: Table, client: Client, vhosts: Sequence[str]) -> None:
+    name, vhost, protocol, numbers = client
+    if vhost in vhosts:
+        table.add(labels(channel=name), labels(channel=name, vhost=vhost), protocol, numbers)
+
+
+def _with_more_channels(before: Client, client: Client) -> Client:
+    """A connection of which some channels were read before, and these now."""
+    name, vhost, protocol, numbers = client
+    publishes, consumers = before[3][PUBLISHES_AT:]
+    more = (numbers[PUBLISHES_AT] | publishes, numbers[CONSUMERS_AT] + consumers)
+    return name, vhost, protocol, (*numbers[:PUBLISHES_AT], *more)
 
 
 def _fates(fates: Fates) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS, ExchangeTraffic
 from penstock.management.facts import SessionTally, Watch
+from penstock.management.portions import Part
 from penstock.management.statistics.kinds import EXCHANGE, OCTETS, SHOWN_TRAFFIC, VHOST
 from penstock.management.statistics.tally import Key, Tally
 from penstock.queues.queue import Queue
@@ -72,8 +73,11 @@ class Reading:
     def sessions(self) -> list[object]:
         return self._watch.sessions()
 
-    def traffic_of(self, sessions: Sequence[object]) -> list[SessionTally]:
-        return self._watch.tallies(sessions)
+    def channel_numbers(self, sessions: Sequence[object]) -> list[tuple[object, list[int]]]:
+        return [(session, self._watch.channel_numbers(session)) for session in sessions]
+
+    def traffic_of(self, parts: Sequence[Part]) -> list[SessionTally]:
+        return self._watch.tallies(parts)
 
     def vhost(self, name: str) -> Counts:
         return vhost_counts(self._broker, name)

@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 from penstock.core.traffic import Latencies
+from penstock.management.facts import SessionTally
 from penstock.management.node_facts import NodeFacts
+from penstock.management.portions import SLICE, portions
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.kinds import NODE
 from penstock.management.statistics.reading import Reading
 
-SLICE: Final = 100
 LATE_S: Final = 0.02
 """A walk begins so long after its step does: a clock that wakes us early is still in it."""
 
@@ -107,10 +108,16 @@ class Sampler:
         self._statistics.socket_count = len(sessions)
         for start in range(0, len(sessions), SLICE):
             some = sessions[start : start + SLICE]
-            for tally in await self._timed(self._reading.traffic_of, some):
+            found = await self._timed(self._reading.channel_numbers, some)
+            for portion in portions(found):
+                self._record(await self._timed(self._reading.traffic_of, portion))
+
+    def _record(self, tallies: list[SessionTally]) -> None:
+        for tally in tallies:
+            if tally.is_first:
                 self.tracks["connection"].record((tally.name,), tally.octets)
-                for number, counts in tally.channels:
-                    self.tracks["channel"].record((f"{tally.name} ({number})",), counts)
+            for number, counts in tally.channels:
+                self.tracks["channel"].record((f"{tally.name} ({number})",), counts)
 
     async def _vhost(self, vhost: str) -> tuple[int, int]:
         """Returns what is ready and unacknowledged in it."""
