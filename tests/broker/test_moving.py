@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.moving import MOVE, Errand, Tally
+from penstock.broker.moving import COPY, MOVE, RETRY, Errand, Tally
 from penstock.broker.rights import Rights
 from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.message import Message
@@ -133,3 +133,54 @@ def test_what_found_a_queue_full_is_no_duplicate_when_it_comes_again(
     client.call("queue.purge", queue="b")
     assert act(node, MOVE, "a", [0], ("x", "")).done == 1
     assert (count(node, "a"), count(node, "b")) == (0, 1)
+
+
+# -- where it would be lost ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"x_message_deduplication": True}, {"x_max_length": 3}, {}], ids=str
+)
+def test_what_leads_back_to_its_own_queue_stays(
+    node: QuietBroker, client: ClientEnd, arguments: dict[str, Any]
+) -> None:
+    declare(client, "a", **arguments)
+    for number in range(3):
+        keyed(client, "a", b"%d" % number, f"k{number}")
+    tally = act(node, MOVE, "a", [1, 2], ("", "a"))
+    assert (tally.done, tally.same_queue) == (0, 2)
+    assert [int(one.seq_id) for one in lying(node, "a")] == [0, 1, 2]
+
+
+def test_a_retry_that_leads_back_to_its_own_queue_leaves_it(
+    node: QuietBroker, client: ClientEnd
+) -> None:
+    declare(client, "a", x_max_length=1)
+    client.publish("", "a", headers={"x-death": [{"exchange": "", "routing-keys": ["a"]}]})
+    tally = act(node, RETRY, "a", [0], None)
+    assert (tally.done, tally.same_queue) == (0, 1)
+
+
+@pytest.mark.parametrize("action", [MOVE, COPY])
+def test_what_every_queue_has_already_stays(
+    node: QuietBroker, client: ClientEnd, action: str
+) -> None:
+    declare(client, "a")
+    declare(client, "b", x_message_deduplication=True)
+    keyed(client, "b", b"first", "k")
+    keyed(client, "a", b"again", "k")
+    tally = act(node, action, "a", [0], ("", "b"))
+    assert (tally.done, tally.duplicate) == (0, 1)
+    assert (count(node, "a"), count(node, "b")) == (1, 1)
+
+
+def test_a_duplicate_for_one_of_two_queues_goes(node: QuietBroker, client: ClientEnd) -> None:
+    declare(client, "a")
+    declare(client, "b", x_message_deduplication=True)
+    declare(client, "c")
+    client.call("queue.bind", queue="b", exchange="amq.fanout", routing_key="")
+    client.call("queue.bind", queue="c", exchange="amq.fanout", routing_key="")
+    keyed(client, "b", b"first", "k")
+    keyed(client, "a", b"again", "k")
+    assert act(node, MOVE, "a", [0], ("amq.fanout", "")).done == 1
+    assert (count(node, "a"), count(node, "b"), count(node, "c")) == (0, 1, 1)

@@ -12,7 +12,16 @@ import pytest
 from tests.management.conftest import Served
 
 ACTIONS = "/api/queues/%2F/from/messages/actions"
-NOTHING = {"done": 0, "gone": 0, "unroutable": 0, "without_death": 0, "full": 0, "trouble": ""}
+NOTHING = {
+    "done": 0,
+    "gone": 0,
+    "unroutable": 0,
+    "same_queue": 0,
+    "duplicate": 0,
+    "without_death": 0,
+    "full": 0,
+    "trouble": "",
+}
 
 
 @pytest.fixture

@@ -12,11 +12,14 @@ which stay where they are and as they are.
 
 A slice does all of that within one turn, so no consumer gets what was chosen in between.  A
 message goes only if it leads somewhere: what would have no queue, or has no ``x-death`` to say
-where it came from (retry), or finds a queue full that refuses publishes, stays.
+where it came from (retry), or finds a queue full that refuses publishes, stays.  So does what
+would be lost on its way: it leads back to the queue it is in, where its newer self may be a
+duplicate or push others out, or every queue it reaches takes each key once and has its own.
 """
 
 from typing import Final, final
 
+from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
 from penstock.broker.vhost import Vhost
@@ -44,6 +47,8 @@ class Tally:
         self.done: int = 0
         self.gone: int = 0  # not ready here: delivered, expired, deleted
         self.unroutable: int = 0
+        self.same_queue: int = 0  # led back to where they are
+        self.duplicate: int = 0  # their key was in every queue they led to
         self.without_death: int = 0  # never died, so there is nowhere to retry
         self.full: int = 0
         self.trouble: str = ""  # why those in ``full`` found no room
@@ -165,23 +170,28 @@ class Errand:
         tally, pouring = self.tally, self._broker.staging.pouring
         # Without the mark of the store: the copy's content is stored anew, if it is large.
         copy = Message(message.content, address.wire, message.flags & ~STORED, 0)
-        if not self._leads_somewhere(address, copy, now_ms):
-            tally.unroutable += 1
+        queues = self._queues_for(address, copy, now_ms)
+        if self._action != COPY and self._queue in queues:
+            tally.same_queue += 1
             return False
+        known = _duplicate_count(queues)
         if pouring.pour(self._vhost, [copy], now_ms, False) == 0:
             tally.full += 1
             tally.trouble = pouring.trouble()
             return False
         if pouring.unroutable:
             tally.unroutable += 1
-        return pouring.unroutable == 0
+            return False
+        if _duplicate_count(queues) - known == len(queues):
+            tally.duplicate += 1
+            return False
+        return True
 
-    def _leads_somewhere(self, address: Address, copy: Message, now_ms: int) -> bool:
+    def _queues_for(self, address: Address, copy: Message, now_ms: int) -> list[Queue]:
         try:
-            pouring = self._broker.staging.pouring
-            return pouring.leads_somewhere(self._vhost, address, [copy], now_ms)
+            return self._broker.staging.pouring.queues_for(self._vhost, address, copy, now_ms)
         except (NotFound, AccessRefused):
-            return False  # the exchange is gone, or internal
+            return []  # the exchange is gone, or internal
 
     def _address_of(self, message: Message) -> Address | None:
         """Where it is to go; raises AccessRefused when the user may not publish there."""
@@ -206,6 +216,16 @@ class Errand:
         if not isinstance(exchange, str) or not isinstance(key, str):
             return None
         return exchange, key
+
+
+def _duplicate_count(queues: list[Queue]) -> int:
+    """How many they have dropped for their keys."""
+    count = 0
+    for queue in queues:
+        backing = queue.backing
+        if isinstance(backing, DeduplicatingBacking):
+            count += int(backing.duplicate_count)
+    return count
 
 
 def _runs(seq_ids: list[int]) -> list[tuple[int, int]]:

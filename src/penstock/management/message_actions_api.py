@@ -11,6 +11,7 @@
 ``seq_ids`` are places as ``…/messages`` shows them; in a queue with priorities ``priority`` says
 which of them is meant (0 without it).  Answered when all of it is on disk, with how many are
 ``done`` and why others stayed: ``gone`` (not ready there any more), ``unroutable``,
+``same_queue`` (they lead back to it), ``duplicate`` (their key is in every queue they lead to),
 ``without_death`` (nowhere to retry), ``full`` (a queue that refuses publishes, see ``trouble``).
 
 Wants the right to read the queue, and what publishing there would want.
@@ -126,6 +127,8 @@ def _row(errand: Errand) -> Row:
         "done": tally.done,
         "gone": tally.gone,
         "unroutable": tally.unroutable,
+        "same_queue": tally.same_queue,
+        "duplicate": tally.duplicate,
         "without_death": tally.without_death,
         "full": tally.full,
         "trouble": tally.trouble,

@@ -13,7 +13,7 @@ const WHOLE_BYTES = 1_000_000;
 const EXCERPT = 70;
 const SEARCHES_MAX = 50;
 const DONE = { move: "moved", copy: "copied", delete: "deleted", retry: "sent back to where it was published", dead_letter: "dead-lettered" };
-const LEFT = { gone: "not there any more", unroutable: "could not be routed", without_death: "never died, so there is nowhere to retry", full: "refused by a full queue" };
+const LEFT = { gone: "not there any more", unroutable: "could not be routed", same_queue: "would come back to this queue", duplicate: "known already where they would go", without_death: "never died, so there is nowhere to retry", full: "refused by a full queue" };
 
 const nothing = { messages: [], next: null, first: null, end: null };
 
