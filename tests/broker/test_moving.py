@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.moving import COPY, MOVE, RETRY, Errand, Tally
+from penstock.backing.runs import FEW_CHOSEN
+from penstock.broker.moving import COPY, DELETE, MOVE, RETRY, SLICE_PLACES, Errand, Tally
 from penstock.broker.rights import Rights
 from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.message import Message
@@ -184,3 +185,13 @@ def test_a_duplicate_for_one_of_two_queues_goes(node: QuietBroker, client: Clien
     keyed(client, "a", b"again", "k")
     assert act(node, MOVE, "a", [0], ("amq.fanout", "")).done == 1
     assert (count(node, "a"), count(node, "b"), count(node, "c")) == (0, 1, 1)
+
+
+def test_a_slice_has_few_or_what_lies_near(node: QuietBroker, client: ClientEnd) -> None:
+    declare(client, "a")
+    vhost = node.broker.vhosts["/"]
+    rights = Rights(node.broker.users.users["guest"], "/")
+    errand = Errand(node.broker, rights, vhost, vhost.queue("a"), 0, DELETE, None)
+    near, far = list(range(100)), list(range(0, 100 * SLICE_PLACES, SLICE_PLACES))
+    assert errand.step(near, node.now_ms) == []
+    assert errand.step(far, node.now_ms) == far[FEW_CHOSEN:]

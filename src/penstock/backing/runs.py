@@ -12,6 +12,8 @@ from mypy_extensions import i64
 from penstock.core.message import Message
 
 DEAD_HEAD_MIN: Final[i64] = 1024
+FEW_CHOSEN: Final = 8
+"""So many are searched for one by one; for more all that lies between them is looked at."""
 _GONE: Final = Message(b"", b"", 0, 0)
 """Stands where a message was taken from."""
 
@@ -56,6 +58,8 @@ class Run:
         """Those with these ascending numbers, wherever they are."""
         if self.count() == 0 or len(seq_ids) == 0:
             return []
+        if len(seq_ids) <= FEW_CHOSEN:
+            return self._take_few(seq_ids)
         start = self.first_at(seq_ids[0])
         end = self.first_at(seq_ids[len(seq_ids) - 1] + 1)
         chosen = set(seq_ids)
@@ -71,6 +75,17 @@ class Run:
             self.messages[start:end] = kept
             if self.count() == 0:
                 self.take_all()
+        return taken
+
+    def _take_few(self, seq_ids: list[int]) -> list[Message]:
+        taken: list[Message] = []
+        for seq_id in seq_ids:
+            place = self.first_at(seq_id)
+            if place < len(self.messages) and self.messages[place].seq_id == seq_id:
+                taken.append(self.messages[place])
+                del self.messages[place]
+        if self.count() == 0:
+            self.take_all()
         return taken
 
     def take_all(self) -> list[Message]:

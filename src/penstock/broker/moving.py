@@ -17,9 +17,11 @@ would be lost on its way: it leads back to the queue it is in, where its newer s
 duplicate or push others out, or every queue it reaches takes each key once and has its own.
 """
 
+from bisect import bisect_left
 from typing import Final, final
 
 from penstock.backing.deduplication import DeduplicatingBacking
+from penstock.backing.runs import FEW_CHOSEN
 from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
 from penstock.broker.vhost import Vhost
@@ -36,6 +38,8 @@ SLICE_MESSAGES: Final = 256
 SLICE_BYTES: Final = 1024 * 1024
 SLICE_READS: Final = 8
 """Chosen messages may lie far apart on disk: so many reads in one turn."""
+SLICE_PLACES: Final = 65_536
+"""And in memory: what lies between them is looked at, if they are more than few."""
 NAME_BYTES_MAX: Final = 255
 
 
@@ -109,7 +113,8 @@ class Errand:
         if self._queue.deleted:
             raise NotFound(f"no {self._vhost.queue_text(self._queue.name)}")
         part = self._queue.backing.parts()[self._priority]
-        few = seq_ids[:SLICE_MESSAGES]
+        near = bisect_left(seq_ids, seq_ids[0] + SLICE_PLACES)
+        few = seq_ids[: min(max(near, FEW_CHOSEN), SLICE_MESSAGES)]
         few = few[: int(part.few_reads(few, SLICE_READS))]
         journal = self._broker.engine.journal
         if self._action in (DELETE, DEAD_LETTER):

@@ -1,0 +1,47 @@
+"""Runs give away chosen messages without looking at all that lie between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.backing.runs import Run
+from penstock.core.message import Message
+
+
+class CountingList(list[Message]):
+    looks = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(place)
+
+
+def run_of(count: int) -> Run:
+    run = Run()
+    for seq_id in range(0, 2 * count, 2):
+        message = Message(b"", b"", 0, 0)
+        message.seq_id = seq_id
+        run.messages.append(message)
+    return run
+
+
+@pytest.mark.parametrize("chosen", [[2, 4, 5, 18, 99], [0, 19], list(range(20)), list(range(9))])
+@pytest.mark.parametrize("taken_before", [0, 1])
+def test_chosen_ones_are_taken_and_the_others_stay(chosen: list[int], taken_before: int) -> None:
+    run = run_of(10)
+    run.take(taken_before)
+    here = [int(one.seq_id) for one in run.live()]
+    taken = [int(one.seq_id) for one in run.take_chosen(chosen)]
+    assert taken == [one for one in here if one in chosen]
+    assert [int(one.seq_id) for one in run.live()] == [one for one in here if one not in chosen]
+    assert run.count() == len(run.live())
+
+
+def test_few_are_found_without_looking_at_those_between() -> None:
+    run = run_of(10_000)
+    counting = CountingList(run.messages)
+    run.messages = counting
+    assert len(run.take_chosen([0, 19_998])) == 2
+    assert counting.looks < 100
