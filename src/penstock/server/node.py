@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from penstock.server.nsq_services import NsqServices
 
 DRAIN_MS: Final = 3000
+COMMITTER_LOOK_S: Final = 0.001
 _MALLOPT_TRIM_THRESHOLD: Final = -1
 _MALLOPT_MMAP_THRESHOLD: Final = -3
 
@@ -424,17 +425,36 @@ class Node:
 
     def _finish_disk_work(self) -> None:
         """What was journalled and asked for so far; raises what went wrong."""
-        group = self.engine.seal(sync=True)
-        if group is not None:
-            self.committer.submit(group)
+        if not self.ending.quick:
+            self._commit_rest()
+            self._await_committer()
+            # What has moved is safe now where it went: else the next start has it twice.
+            self.broker.dead_letters.settle()
+        self._commit_rest()
         self.committer.close()
-        for done in self.committer.collect():
-            self.engine.committed(done)
+        self._collect()
         self.worker.close()
         self.worker.collect()
         error = self.committer.error or self.worker.error or self.engine.disk_error()
         if error is not None:
             raise error
+
+
+    def _commit_rest(self) -> None:
+        group = self.engine.seal(sync=True)
+        if group is not None:
+            self.committer.submit(group)
+
+    def _await_committer(self) -> None:
+        """Until it has done everything, or cannot."""
+        committer = self.committer
+        while not (committer.idle() or committer.stalled or committer.error):
+            time.sleep(COMMITTER_LOOK_S)
+        self._collect()
+
+    def _collect(self) -> None:
+        for done in self.committer.collect():
+            self.engine.committed(done)
 
 
 def _now_ms() -> int:
