@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from penstock.broker.moving import MOVE, Errand
@@ -39,3 +40,14 @@ def test_what_was_moved_and_not_settled_yet_is_not_doubled(tmp_path: Path) -> No
     assert again.opening.clean
     assert counts(again) == {"q": 1, "to": 2}
     again._close()
+
+
+def test_only_a_second_signal_is_quick(tmp_path: Path) -> None:
+    node = started(tmp_path)
+    ending = node.ending
+    ending.ask()  # by the management API; then the service manager stops the process
+    ending._signalled(signal.SIGTERM, None)
+    assert not ending.quick
+    ending._signalled(signal.SIGTERM, None)
+    assert ending.quick
+    node._close()

@@ -30,6 +30,7 @@ class Ending:
         self._loop = loop
         self._timeout_s = timeout_s
         self._tidying = False
+        self._is_signalled = False
         self._had_terminal = False
         self._flush: Callable[[], None] = lambda: None
 
@@ -57,11 +58,13 @@ class Ending:
         self._tidying = True
 
     def _signalled(self, _number: int, _frame: object) -> None:
-        if self._loop.stopping:
+        # Not of a stop the management API asked for: the service manager's signal is its first.
+        if self._is_signalled:
             logger.warning("a second signal: the node ends at once")
             self.quick = True
             if self._tidying:
                 self._leave()
+        self._is_signalled = True
         self.ask()
 
     def _hung_up(self, _number: int, _frame: object) -> None:

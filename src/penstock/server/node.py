@@ -439,7 +439,6 @@ class Node:
         if error is not None:
             raise error
 
-
     def _commit_rest(self) -> None:
         group = self.engine.seal(sync=True)
         if group is not None:
