@@ -7,6 +7,7 @@ whether they are there.  Whoever points those pages at this broker sees no hole.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import quote
 import pika
 import pytest
 
+from penstock.management import lists
 from tests.management.conftest import Served
 
 PAGE = "page=1&page_size=100&name=&use_regex=false&pagination=true"
@@ -131,3 +133,22 @@ def _has(row: Any, dotted: str) -> bool:
             return False
         row = row[part]
     return True
+
+
+def test_samples_of_many_rows_want_a_page(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "ROWS_WITH_SAMPLES_MAX", 6)
+    for number in range(8):
+        served.declare(f"many-{number}")
+    management, sampler = served.management._loop, served.management.sampler
+    assert management is not None
+    for at_s in (1000.0, 1005.0):
+        asyncio.run_coroutine_threadsafe(sampler.walk(at_s), management).result(10)
+    assert len(served.get("/api/queues")) > 7
+    answer = served.ask(f"/api/queues?{LENGTHS}")
+    assert answer.status == 400
+    assert "ask for a page" in json.loads(answer.body)["reason"]
+    for sort in ("", "&sort=messages"):
+        page = served.get(f"/api/queues?{LENGTHS}&page=1&page_size=6{sort}")
+        assert len(page["items"]) == 6
+        assert "samples" in page["items"][0]["messages_details"]
+    assert served.ask(f"/api/queues?{LENGTHS}&page=1&sort=messages_details.avg").status == 400

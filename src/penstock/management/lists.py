@@ -26,11 +26,16 @@ from penstock.management.listing import (
     sorted_in_chunks,
 )
 from penstock.management.rows import Row
+from penstock.management.statistics.asked import NOTHING, asked_now
 
 T = TypeVar("T")
 Pair = tuple[str, str]
 
 SLICE: Final = 100
+SLICE_WITH_SAMPLES: Final = 5
+"""A row with samples is a hundred times as long."""
+ROWS_WITH_SAMPLES_MAX: Final = 500
+OF_SAMPLES: Final = ("avg", "avg_rate")
 EVERYTHING: Final = ListQuery({})
 """No column, no page."""
 
@@ -116,6 +121,7 @@ class ListDesk(Desk):
         else:
             ordered = await self._by_value(query, in_order(wanted), rows_of)
         shown = query.cut(ordered)
+        check_samples(len(shown))
         parts = [encode(query, rows) async for rows in self._read(shown, rows_of)]
         return self._list_response(query, parts, len(pairs), len(wanted))
 
@@ -127,8 +133,14 @@ class ListDesk(Desk):
     ) -> list[Pair]:
         """Sorted by a field of the rows: every row is read once for its key, and let go."""
         keyed: list[tuple[SortKey, Pair]] = []
+        asked = asked_now.get()
+        if query.sort.rpartition(".")[2] in OF_SAMPLES:
+            check_samples(len(pairs), "sort by something else")
+        else:
+            asked_now.set(NOTHING)  # of rows that may not be shown
         async for rows in self._read(pairs, rows_of):
             keyed += [(query.sort_key(row), _pair(row)) for row in rows]
+        asked_now.set(asked)
         return [pair for _, pair in sorted_in_chunks(keyed, itemgetter(0), query.reverse)]
 
     async def answer_rows(
@@ -145,7 +157,10 @@ class ListDesk(Desk):
             ordered = sorted_in_chunks(
                 wanted, lambda row: sort_key(dig(row, path.split("."))), query.reverse
             )
-        parts = await self._encode(query, query.cut(ordered))
+        shown = query.cut(ordered)
+        if pageable:
+            check_samples(len(shown))
+        parts = await self._encode(query, shown)
         return self._list_response(query, parts, len(rows), len(wanted))
 
     async def answer_object(self, row: Row) -> web.Response:
@@ -236,8 +251,18 @@ def _by_vhost_and_name(pair: Pair) -> tuple[str, ...]:
 
 
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), SLICE):
-        yield items[start : start + SLICE]
+    size = SLICE_WITH_SAMPLES if asked_now.get() else SLICE
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def check_samples(count: int, instead: str = "ask for a page") -> None:
+    """Raises BadQuery when samples are asked of so many rows."""
+    if count > ROWS_WITH_SAMPLES_MAX and asked_now.get():
+        raise BadQuery(
+            "bad_request",
+            f"samples (…_age) of {count} rows, more than {ROWS_WITH_SAMPLES_MAX}: {instead}",
+        )
 
 
 def runs(pairs: Sequence[Pair]) -> Iterator[tuple[str, list[str]]]:
