@@ -10,7 +10,7 @@ from penstock.backing.runs import FEW_CHOSEN
 from penstock.broker.moving import COPY, DELETE, MOVE, RETRY, SLICE_PLACES, Errand, Tally
 from penstock.broker.rights import Rights
 from penstock.broker.vhost_removal import VhostRemoval
-from penstock.core.message import Message
+from penstock.core.message import REDELIVERED, Message
 from penstock.queues.queue import Queue
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -195,3 +195,53 @@ def test_a_slice_has_few_or_what_lies_near(node: QuietBroker, client: ClientEnd)
     near, far = list(range(100)), list(range(0, 100 * SLICE_PLACES, SLICE_PLACES))
     assert errand.step(near, node.now_ms) == []
     assert errand.step(far, node.now_ms) == far[FEW_CHOSEN:]
+
+
+# -- what is counted -----------------------------------------------------------------------------
+
+
+def test_what_found_no_room_is_not_counted_as_taken(node: QuietBroker, client: ClientEnd) -> None:
+    declare(client, "a")
+    declare(client, "b", x_max_length=1, x_overflow="reject-publish")
+    client.call("queue.bind", queue="b", exchange="amq.fanout", routing_key="")
+    for _ in range(2):
+        client.publish("", "a")
+    assert act(node, MOVE, "a", [0, 1], ("amq.fanout", "")).full == 1
+    traffic = node.broker.vhosts["/"].exchange("amq.fanout").traffic
+    assert (traffic.taken, traffic.passed) == (1, 1)
+
+
+def test_by_headers_every_queue_counts(node: QuietBroker, client: ClientEnd) -> None:
+    declare(client, "a")
+    declare(client, "b")
+    client.call("queue.bind", queue="b", exchange="amq.headers", arguments={"x-match": "all"})
+    client.publish("", "a")
+    assert act(node, MOVE, "a", [0], ("amq.headers", "")).done == 1
+    traffic = node.broker.vhosts["/"].exchange("amq.headers").traffic
+    assert (traffic.taken, traffic.passed) == (1, 1)
+
+
+def test_what_came_back_and_was_moved_is_waited_for_no_more(
+    node: QuietBroker, client: ClientEnd
+) -> None:
+    declare(client, "a")
+    declare(client, "b")
+    client.publish("", "a")
+    client.publish("", "a")
+    queue = node.broker.vhosts["/"].queue("a")
+    for _ in range(2):
+        client.method(1, "basic.get", queue="a")
+    client.method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True)
+    assert queue._returned == 2
+    act(node, MOVE, "a", [0], ("", "b"))
+    client.method(1, "basic.get", queue="a")
+    assert (queue._returned, queue.again_count) == (0, 1)
+
+
+def test_marks_of_a_crash_are_not_waited_for(node: QuietBroker, client: ClientEnd) -> None:
+    declare(client, "a")
+    queue = node.broker.vhosts["/"].queue("a")
+    queue._returned = 1
+    marked = [Message(b"", b"", REDELIVERED, 0) for _ in range(3)]
+    assert queue._count_again(marked) == 3
+    assert queue._returned == 0

@@ -29,6 +29,7 @@ from penstock.queues.queue import Queue
 from penstock.storage.engine import Engine
 
 ADDRESSES_MAX: Final = 8192
+NOWHERE: Final = Route([], False, ExchangeTraffic())
 
 
 @final
@@ -38,6 +39,7 @@ class Pouring:
     def __init__(self, engine: Engine, reader: HeaderReader) -> None:
         self.full: str = ""
         self.unroutable: int = 0  # of the last call
+        self._route = NOWHERE  # of those being poured
         self._decided: bool = False  # nobody is there to be told "no"
         self._engine = engine
         self._reader = reader
@@ -123,11 +125,8 @@ class Pouring:
         try:
             route = vhost.route(address)
         except (NotFound, AccessRefused):
-            route = Route([], False, ExchangeTraffic())
-        route.traffic.taken += len(run)
-        route.traffic.passed += len(run) * len(route.queues)
-        if route.topic is not None:
-            count_published(route.topic, run)
+            route = NOWHERE
+        self._route = route
         if not route.needs_headers:
             return self._give_all(vhost, route.queues, run, now_ms)
         for place, message in enumerate(run):
@@ -159,12 +158,14 @@ class Pouring:
         """To all of these queues as many as each has room for."""
         if not queues:
             self.unroutable += len(run)
+            self._count(run, 0)
             return len(run)
         if any_refuses(queues):
             room = self._room(queues, run)
             if room == 0:
                 return self._go_around(vhost, queues, run, now_ms) if self._decided else 0
             run = run[:room]
+        self._count(run, len(queues))
         parts = [cast(VariableQueue, part) for queue in queues for part in queue.backing.parts()]
         for part in parts:
             part.expect_moved()
@@ -186,9 +187,18 @@ class Pouring:
             end += 1
         self.full = ""
         left = [queue for queue in queues if queue not in never]
-        count = self._give(vhost, left, run[:end], now_ms) if left else end
-        self.unroutable += count
+        count = self._give(vhost, left, run[:end], now_ms)
+        if left:
+            self.unroutable += count
         return count
+
+    def _count(self, run: list[Message], queue_count: int) -> None:
+        """These are not poured again: they go to so many queues."""
+        route = self._route
+        route.traffic.taken += len(run)
+        route.traffic.passed += len(run) * queue_count
+        if route.topic is not None:
+            count_published(route.topic, run)
 
     def _room(self, queues: list[Queue], run: list[Message]) -> int:
         room = len(run)

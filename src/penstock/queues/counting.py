@@ -48,5 +48,11 @@ class CountedMessages:
             if message.flags & REDELIVERED:
                 count += 1
         self.again_count += count
-        self._returned -= count
+        # After a crash more have the mark than were given back since.
+        self._returned = self._returned - count if self._returned > count else 0
         return count
+
+    def _limit_returned(self, ready: i64) -> None:
+        """So many are still here: some that came back may have expired, been dropped or moved."""
+        if self._returned > ready:
+            self._returned = ready

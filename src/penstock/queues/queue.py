@@ -165,6 +165,7 @@ class Queue(LeasedMessages):
                 if self._returned > 0:
                     for delivery in deliveries:
                         delivery.again_count = self._count_again(delivery.messages)
+                    self._limit_returned(self.backing.ready_count())
                 if self.counts_attempts:
                     for delivery in deliveries:
                         if not delivery.consumer.no_ack:
@@ -306,6 +307,7 @@ class Queue(LeasedMessages):
         self._count_get(account)
         if self._returned > 0:
             self._count_again(messages)
+            self._limit_returned(self.backing.ready_count())
         if self.sampler is not None and self.delivered_count >= self.sampler.due:
             self._sample(account, messages)
         if self.counts_attempts and not account.no_ack:
