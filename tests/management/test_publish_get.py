@@ -13,13 +13,14 @@ from typing import Any
 import pika
 import pytest
 
-from penstock.management import messages_api
+from penstock.management import app, messages_api
 from tests.helpers.live_broker import LiveBroker
 from tests.management.conftest import Raw, Served
 from tests.management.write_cases import Step, ask
 
 DEEP = json.loads("[" * 102 + "]" * 102)
 MOVE = "/api/queues/%2F/from/messages/actions"
+GET_Q = "/api/queues/%2F/q/get"
 GUEST = {"properties": {}, "payload": "x", "payload_encoding": "string"}
 
 
@@ -143,6 +144,28 @@ def test_who_gives_up_waiting_for_the_disk_breaks_nothing(served: Served, channe
     assert publish(served, "q", properties={"delivery_mode": 2}) == (200, {"routed": True})
     assert (agent.closed, agent.awaiting_disk) == (False, False)
     served.on_loop(lambda: agent.leave(0))
+
+
+@pytest.mark.parametrize("method, path", [("POST", GET_Q), ("GET", "/api/aliveness-test/%2F")])
+def test_who_came_in_too_late_leaves_all_the_same(
+    served: Served, channel: Any, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    channel.queue_declare("q")
+    watch, told = served.view.watch, threading.Event()
+    enter = watch.enter
+
+    def enter_late(user: str, vhost: str, now_ms: int) -> Any:
+        agent = enter(user, vhost, now_ms)
+        assert told.wait(10)
+        return agent
+
+    monkeypatch.setattr(watch, "enter", enter_late)
+    monkeypatch.setattr(app, "ANSWER_TIMEOUT_S", 0.2)
+    asked = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    assert served.request(method, path, json.dumps(asked).encode()).status == 503
+    told.set()
+    vhost = served.node.broker.vhosts["/"]
+    assert served.on_loop(lambda: vhost.connection_count) == 1  # the channel's
 
 
 def test_nobody_publishes_while_publishers_are_blocked(served: Served, channel: Any) -> None:

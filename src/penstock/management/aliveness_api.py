@@ -16,6 +16,7 @@ from penstock.core.errors import AccessRefused
 from penstock.management.access import Visitor
 from penstock.management.desk import Desk, Route, json_response, now_ms
 from penstock.management.facts import Agent
+from penstock.management.messages_api import leave
 from penstock.queues.queue import HeadAway
 
 QUEUE: Final = "aliveness-test"
@@ -39,14 +40,16 @@ class AlivenessApi(Desk):
             raise AccessRefused("User not authorised to access object")
         await self.change(self._declare, vhost, visitor)
         sender = await self._on_loop(self.name_of_sender, visitor, vhost)
-        agent = await self._on_loop(self._view.watch.enter, sender, vhost, now_ms())
+        watch, entered = self._view.watch, list[Agent]()
         try:
+            await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, now_ms())))
+            agent = entered[0]
             async with asyncio.timeout(PATIENCE_S):
                 routed = await self._on_loop(agent.publish, "", QUEUE, {}, BODY, now_ms())
                 await asyncio.shield(asyncio.wrap_future(routed))
                 await self._get_one(agent)
         finally:
-            await self._on_loop(agent.leave, now_ms())
+            await self._on_loop(leave, entered)
         return json_response({"status": "ok"})
 
     async def _get_one(self, agent: Agent) -> None:

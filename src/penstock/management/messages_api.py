@@ -83,11 +83,13 @@ class MessagesApi(Desk):
     @contextlib.asynccontextmanager
     async def _agent(self, visitor: Visitor, vhost: str) -> AsyncIterator[Agent]:
         sender = await self._on_loop(self.name_of_sender, visitor, vhost)
-        agent = await self._on_loop(self._view.watch.enter, sender, vhost, now_ms())
+        watch, entered = self._view.watch, list[Agent]()
         try:
-            yield agent
+            await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, now_ms())))
+            yield entered[0]
         finally:
-            await self._on_loop(agent.leave, now_ms())
+            # Behind the first on the data loop, so whoever gave up waiting for that leaves, too.
+            await self._on_loop(leave, entered)
 
     # -- publishing --------------------------------------------------------------------------
 
@@ -159,6 +161,12 @@ class MessagesApi(Desk):
                 if found is not None:
                     return found
                 await asyncio.sleep(HEAD_WAIT_S)
+
+
+def leave(entered: list[Agent]) -> None:
+    """For use on the data loop: who has come in by now goes."""
+    for agent in entered:
+        agent.leave(now_ms())
 
 
 @contextlib.asynccontextmanager
