@@ -16,6 +16,7 @@
     facts       what the server tells about its connections, and who publishes and gets for it
     listing     the query of a list, as RabbitMQ's API understands it
     access      who asks, and what they may see
+    log_ins     how many, and a line for each that is refused
     control     what may be asked of the node itself: its log, its doors, its end
     audit_lines a line in the log for each change
     page        the status page: plain HTML, no script

@@ -43,7 +43,14 @@ from penstock.management.access import (
 from penstock.management.audit_lines import audit
 from penstock.management.browsers import refusal
 from penstock.management.control import NodeControl
-from penstock.management.desk import Context, Endpoint, NotThere, Route, json_response
+from penstock.management.desk import (
+    Context,
+    Endpoint,
+    NotManagement,
+    NotThere,
+    Route,
+    json_response,
+)
 from penstock.management.desks import DESKS
 from penstock.management.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.management.listing import BadQuery
@@ -320,23 +327,14 @@ class ManagementServer:
             raise LoginFailed("Login failed")
         peer_is_loopback = is_loopback(request.remote or "")
         try:
-            visitor = await self._on_loop(self._log_in, given[0], given[1], peer_is_loopback)
+            return await self._context.log_in(*given, request.remote or "", peer_is_loopback)
+        except NotManagement as error:
+            raise LoginFailed(str(error), "not_authorised") from error
         except AccessRefused as error:
             if "via localhost" in str(error):
                 reason = "User can only log in via localhost"
                 raise LoginFailed(reason, "not_authorised") from error
             raise LoginFailed("Login failed") from error
-        if not visitor.may_use_api:
-            raise LoginFailed("Not management user", "not_authorised")
-        return visitor
-
-    def _log_in(self, name: str, password: str, peer_is_loopback: bool) -> Visitor:
-        counts = self._context.log_ins
-        counts.total += 1
-        counts.failed += 1
-        visitor = Visitor(self._view.authenticate(name, password, peer_is_loopback))
-        counts.failed -= 1
-        return visitor
 
 
 def _runner(application: web.Application) -> web.AppRunner:

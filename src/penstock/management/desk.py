@@ -24,6 +24,7 @@ from penstock.management.access import EVERYTHING, Operator, Visitor
 from penstock.management.control import NodeControl
 from penstock.management.facts import ListenerFacts
 from penstock.management.listing import BadQuery
+from penstock.management.log_ins import LogIns
 from penstock.management.metrics.gathering import Gathering
 from penstock.management.node_facts import NodeFacts
 from penstock.management.statistics.completing import Statistics
@@ -67,24 +68,16 @@ class NotThere(NotFound):
     """Something a request needs is missing; its answer says what."""
 
 
+class NotManagement(AccessRefused):
+    """The password was right, but the user has none of the tags."""
+
+
 class OnLoop(Protocol):
     """Runs a short function on the data loop."""
 
     def __call__(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]: ...
-
-
-class LogIns:
-    """How often somebody showed a name and a password, and was not let in."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.failed = 0
-
-    def forget(self) -> None:
-        self.total = 0
-        self.failed = 0
 
 
 class Context:
@@ -118,6 +111,19 @@ class Context:
     @property
     def broker(self) -> Broker:
         return self.view.broker
+
+    async def log_in(self, name: str, password: str, peer: str, peer_is_loopback: bool) -> Visitor:
+        """Who may use the API.  Raises AccessRefused, and NotManagement."""
+        authenticate = self.view.authenticate
+        counted = self.log_ins.counted
+        try:
+            visitor = await self.on_loop(counted, authenticate, name, password, peer_is_loopback)
+            if not visitor.may_use_api:
+                raise NotManagement("Not management user")
+        except AccessRefused as error:
+            self.log_ins.refused(name, peer, error)
+            raise
+        return visitor
 
     def serves(self) -> bool:
         """May clients come?"""
