@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import load_settings
-from penstock.server.listener import check_listeners, unix_socket
+from penstock.server.listener import Listener, check_listeners, tcp_socket, unix_socket
 from penstock.server.proxy_protocol import SIGNATURE, Header, NoProxyHeader, read_header
+from penstock.server.secure_socket import TlsOptions
 from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed, free_port
 from tests.helpers.certificates import MISSING, Authority
@@ -297,3 +298,11 @@ def test_the_node_has_a_connection_limit(tmp_path: Path) -> None:
         while len(rows(broker)) > 1 and time.monotonic() < until:
             time.sleep(0.02)
         enter(socks[3])
+
+
+def test_the_dates_of_renewed_certificates_are_shown() -> None:
+    options = TlsOptions(ssl.create_default_context(), "", expiry_dates={"certfile": [1]})
+    listener = Listener(tcp_socket("127.0.0.1", 0), options)
+    options.expiry_dates = {"certfile": [2]}  # as a reload does
+    assert listener.expiry_dates == {"certfile": [2]}
+    listener.close()

@@ -315,13 +315,16 @@ def test_reload_is_all_or_nothing(node: Operated) -> None:
 def test_a_renewed_certificate_comes_in_with_a_reload(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.sign("broker", "/CN=localhost")
-    port = free_port()
-    arguments = ("--ssl-port", str(port), "--ssl-certfile", certificate, "--ssl-keyfile", key)
+    ports = free_port(), free_port()
+    arguments = ("--ssl-port", str(ports[0]), "--ssl-certfile", certificate, "--ssl-keyfile", key)
+    nsq = ("--nsq-http-port", str(free_port()), "--nsq-https-port", str(ports[1]))
 
     def shown() -> str:
-        return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
+        found = {ssl.get_server_certificate(("127.0.0.1", port), timeout=10) for port in ports}
+        assert len(found) == 1
+        return found.pop()
 
-    with LiveBroker(tmp_path / "node", arguments) as broker:
+    with LiveBroker(tmp_path / "node", arguments + nsq) as broker:
         old = shown()
         new = Path(authority.sign("renewed", "/CN=localhost")[0]).read_text()
         Path(certificate).write_text("torn")

@@ -47,7 +47,6 @@ class Listener:
         self.sock = sock
         self.protocol = protocol or (AMQP if tls is None else AMQP_SSL)
         self._options = tls
-        self.expiry_dates = {} if tls is None else tls.expiry_dates
         self._proxied = proxied
         self._is_unix = sock.family == socket.AF_UNIX
         self._numbers = itertools.count(1)
@@ -55,6 +54,11 @@ class Listener:
         self.host = name if self._is_unix else name[0]
         self.port = 0 if self._is_unix else int(name[1])
         sock.setblocking(False)
+
+    @property
+    def expiry_dates(self) -> dict[str, list[int]]:
+        """Of the certificates that are in force now."""
+        return {} if self._options is None else self._options.expiry_dates
 
     def accept(self) -> tuple[socket.socket, tuple[str, int]]:
         """Raises what the socket raises."""

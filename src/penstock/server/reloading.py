@@ -6,6 +6,7 @@ again each time, whether or not their settings changed: that is how renewed ones
 """
 
 import logging
+import ssl
 from collections.abc import Callable
 from typing import Final
 
@@ -53,6 +54,9 @@ class Reloading:
         self._monitor = monitor
         self._tls = tls
         self._logs = logs
+        if tls is not None:
+            # Some keep the context they were started with (NSQ's HTTPS): it passes them on.
+            tls.context.sni_callback = self._renew
 
     def run(self, reread: Callable[[], Settings]) -> None:
         """Never raises: the node goes on either way."""
@@ -65,6 +69,7 @@ class Reloading:
             return
         if self._tls is not None and tls is not None:
             self._tls.context = tls.context
+            self._tls.expiry_dates = tls.expiry_dates
         changed = self._changed(new)
         self._apply(new)
         self._settings = new
@@ -75,6 +80,13 @@ class Reloading:
             logger.warning("these count from the next start on: %s", ", ".join(late))
         for text in new.warnings:
             logger.warning("%s", text)
+
+    def _renew(
+        self, client: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _first: ssl.SSLContext
+    ) -> None:
+        """A client shakes hands: with the certificate that is in force now."""
+        assert self._tls is not None
+        client.context = self._tls.context
 
     def _is_there(self, key: str) -> bool:
         """No TLS port is opened on the way."""
