@@ -51,9 +51,9 @@ ASKED = {
     "parameters": "parameters",
     "permissions": "permissions",
     "policies": "policies",
-    "queue": "queues/%2F/work",
-    "queue_backlog": "queues/%2F/work",
-    "queue_bindings": "queues/%2F/work/bindings",
+    "queue": "queues/%2F/orders",
+    "queue_backlog": "queues/%2F/orders",
+    "queue_bindings": "queues/%2F/orders/bindings",
     "queues": "queues",
     "queues_paged": "queues?page=1&page_size=2",
     "shovels": "shovels",
@@ -80,7 +80,7 @@ def answers(served: Served) -> Iterator[dict[str, Any]]:
     put = {
         "users/mon": {"password": "m", "tags": "monitoring"},
         "vhosts/second": {},
-        "policies/%2F/short": {"pattern": "^work", "definition": {"max-length": 100}},
+        "policies/%2F/short": {"pattern": "^orders", "definition": {"max-length": 100}},
     }
     for path, body in put.items():
         served.request("PUT", f"/api/{path}", json.dumps(body).encode())
@@ -92,13 +92,13 @@ def answers(served: Served) -> Iterator[dict[str, Any]]:
     channel = connection.channel()
     channel.confirm_delivery()
     channel.exchange_declare("events", "topic", durable=True)
-    channel.queue_declare("work", durable=True, arguments={"x-max-length": 1000})
-    channel.queue_bind("work", "events", "a.#")
+    channel.queue_declare("orders", durable=True, arguments={"x-max-length": 1000})
+    channel.queue_bind("orders", "events", "a.#")
     channel.basic_qos(prefetch_count=1)
     for _ in range(3):
         channel.basic_publish("events", "a.b", b"x", pika.BasicProperties(delivery_mode=2))
-    channel.basic_get("work", auto_ack=True)
-    channel.basic_consume("work", lambda *_: None)
+    channel.basic_get("orders", auto_ack=True)
+    channel.basic_consume("orders", lambda *_: None)
     connection.process_data_events(0)
     yield {name: _asked(served, path) for name, path in ASKED.items()}
     connection.close()

@@ -64,14 +64,14 @@ REQUESTS = {
     "exchanges/%2F/events/bindings/destination": "",
     "exchanges/%2F": "name type vhost",
     f"queues?{PAGE}": "items total_count",
-    f"queues/%2F/work?{LENGTHS}&{RATES}&{DATA}": (
+    f"queues/%2F/orders?{LENGTHS}&{RATES}&{DATA}": (
         "name vhost node state durable auto_delete exclusive arguments policy operator_policy"
         " effective_policy_definition consumers consumer_details messages messages_ready"
         " messages_unacknowledged message_bytes message_bytes_ready message_bytes_unacknowledged"
         " message_bytes_ram messages_ram messages_ready_ram messages_unacknowledged_ram memory"
         " exclusive_consumer_tag backing_queue_status.mode"
     ),
-    "queues/%2F/work/bindings": "source destination routing_key properties_key arguments",
+    "queues/%2F/orders/bindings": "source destination routing_key properties_key arguments",
     "consumers": "queue.name consumer_tag ack_required channel_details.name prefetch_count active",
     "vhosts?sort=name&sort_reverse=false": "name tags description",
     f"vhosts/%2F?{LENGTHS}&{RATES}&{DATA}": "name tracing description tags",
@@ -97,15 +97,15 @@ REQUESTS = {
 @pytest.fixture(scope="module")
 def names(served: Served) -> Iterator[dict[str, str]]:
     """What stands for NODE, CONNECTION and CHANNEL, of a broker in use."""
-    policy = json.dumps({"pattern": "^work", "definition": {"max-length": 100}}).encode()
+    policy = json.dumps({"pattern": "^orders", "definition": {"max-length": 100}}).encode()
     assert served.request("PUT", "/api/policies/%2F/short", policy).status == 201
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", served.amqp_port))
     channel = connection.channel()
     channel.exchange_declare("events", "topic")
-    channel.queue_declare("work")
-    channel.queue_bind("work", "events", "a.#")
+    channel.queue_declare("orders")
+    channel.queue_bind("orders", "events", "a.#")
     channel.basic_publish("events", "a.b", b"x")
-    channel.basic_consume("work", lambda *_: None)
+    channel.basic_consume("orders", lambda *_: None)
     known = served.get("/api/channels")[0]
     yield {
         "NODE": "penstock@test",
