@@ -180,7 +180,8 @@ class RestingMessages(RestingQueue):
             return
         if self._trimmed_count > 0 and self._fill_read is None and self._fill_store is None:
             self._ask_fill()
-        if self.delta_count > 0 and self._read is None and self._is_low():
+        # What is at hand at once may be a stretch of delayed messages only: then the next one.
+        while self.delta_count > 0 and self._read is None and self._is_low():
             self._ask_load()
 
     def _is_low(self) -> bool:
