@@ -22,7 +22,7 @@ FAILED_ONCE = (
     4,  # a group tried again was written over in a store file left behind
     213,  # two starts on a full disk, each with a journal file begun in vain
     1307,  # a read here and now waited for a compaction to be heard of
-    526066093,  # a stretch of delta, at hand at once, in which all were delayed: and no read after it
+    526066093,  # all of delta at hand were delayed, and no read followed
     216768323,  # published for later, and in a segment before its time was on disk
 )
 WANTED = (
