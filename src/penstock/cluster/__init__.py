@@ -1,7 +1,7 @@
 """Several nodes as one broker: what they agree on, how they tell each other, and who has what.
 
-Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values.  The promises (K1-K8)
-and the reasons are in docs/design/clusters.md.
+Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values.  The promises
+(K1-K8) and the reasons are in docs/design/clusters.md.
 
     coordinator.py   where the cluster agrees: keys, leases, compare-and-set
 """
