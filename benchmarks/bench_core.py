@@ -68,6 +68,8 @@ class Bench:
         )
         self.broker.flow.enabled = credit
         self.broker.events.on = self.broker.flow.book.noting = events
+        # Queues are sampled where there is a log to write to.
+        self.broker.events.directory = str(Path(directory) / "events") if events else ""
         self.log = EventLog(Path(directory) / "events", 1 << 24, 1 << 27) if events else None
         self._carry_at_ms = self._interval_at_ms = self._delivered = 0
         user = User("guest", hash_password("guest", b"salt"), [])
