@@ -7,16 +7,19 @@ bounded over all of them, and closed
     as it comes       when ``CONNECTIONS_MAX`` are there, or a quarter of what the process may open,
                       or, beyond the first few, when descriptors run short: those of the reserve are
                       the engine's (``DESCRIPTORS_RESERVED``)
-    after 10 s        when no request's header is complete, however slowly its bytes come
+    after 10 s        when no request's header is complete, however slowly its bytes come; with TLS
+                      also when the greeting is not
     after 30 s        when nothing is taken of what is written to it
 
-In: the runner of each site.  Out: a site that listens.  All of it on one event loop.
+In: the runner of each site, perhaps its socket, perhaps TLS.  Out: a site that listens.  All of it
+on one event loop.  TLS begins when somebody was let in, so who never greets is counted too.
 """
 
 import asyncio
 import resource
 import socket
 from collections.abc import Callable
+from ssl import SSLContext
 from typing import Any, Final
 
 from aiohttp import web
@@ -45,9 +48,19 @@ class HttpConnections:
         self._open: set[Guest] = set()
         self._by_handler: dict[object, Guest] = {}
 
-    def site(self, runner: web.AppRunner, bind: str, port: int) -> web.TCPSite:
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
+    def site(self, runner: web.AppRunner, bind: str, port: int) -> web.BaseSite:
         """Of a runner that is set up; to be started."""
-        return _Site(self, runner, bind, port)
+        return _Site(self, runner, None, {"host": bind, "port": port})
+
+    def site_at(
+        self, runner: web.AppRunner, sock: socket.socket, tls: SSLContext | None
+    ) -> web.BaseSite:
+        """The same, on a socket that is bound."""
+        return _Site(self, runner, tls, {"sock": sock})
 
     def let_in(self, guest: "Guest", descriptor: int) -> bool:
         count = len(self._open)
@@ -81,33 +94,65 @@ def bounds(soft: int) -> tuple[int, int]:
 class Guest(asyncio.Protocol):
     """One connection: aiohttp's handler with clocks around it."""
 
-    def __init__(self, connections: HttpConnections, handler: web.RequestHandler) -> None:
+    def __init__(
+        self,
+        connections: HttpConnections,
+        handler: web.RequestHandler,
+        tls: SSLContext | None = None,
+    ) -> None:
         self.handler = handler
         self._connections = connections
+        self._tls = tls
+        self._greeting: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport
         self._is_in = False
+        self._has_begun = False
+        self._early = b""  # what came with the last of the greeting
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
         sock: socket.socket = transport.get_extra_info("socket")
         self._is_in = self._connections.let_in(self, sock.fileno())
         if not self._is_in:
             transport.abort()
+        elif self._tls is None:
+            self._begin(transport)
+        else:
+            self._greeting = asyncio.create_task(self._greet(transport, self._tls))
+
+    async def _greet(self, transport: asyncio.Transport, tls: SSLContext) -> None:
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                transport, self, tls, server_side=True, ssl_handshake_timeout=HEADER_TIMEOUT_S
+            )
+        except OSError:  # no TLS, none in time, or it hung up
+            self._connections.gone(self)
             return
+        assert secured is not None
+        if self._is_in:
+            self._begin(secured)
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._has_begun = True
         loop = asyncio.get_running_loop()
         self._header_timer = loop.call_later(HEADER_TIMEOUT_S, transport.abort)
         self.handler.connection_made(transport)
+        if self._early:
+            early, self._early = self._early, b""
+            self.handler.data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._is_in:
             return
+        self._is_in = False
         self._connections.gone(self)
-        self.asked()
-        self._stop_watching()
-        self.handler.connection_lost(exc)
+        if self._has_begun:
+            self.asked()
+            self._stop_watching()
+            self.handler.connection_lost(exc)
 
     def asked(self) -> None:
         if self._header_timer is not None:
@@ -115,11 +160,13 @@ class Guest(asyncio.Protocol):
             self._header_timer = None
 
     def data_received(self, data: bytes) -> None:
-        if self._is_in:
+        if self._has_begun:
             self.handler.data_received(data)
+        elif self._is_in:
+            self._early += data
 
     def eof_received(self) -> None:
-        if self._is_in:
+        if self._has_begun:
             self.handler.eof_received()
 
     # -- writing -------------------------------------------------------------------------
@@ -149,23 +196,32 @@ class Guest(asyncio.Protocol):
             self._write_timer = None
 
 
-class _Site(web.TCPSite):
+class _Site(web.BaseSite):
     def __init__(
-        self, connections: HttpConnections, runner: web.AppRunner, bind: str, port: int
+        self,
+        connections: HttpConnections,
+        runner: web.AppRunner,
+        tls: SSLContext | None,
+        where: dict[str, Any],
     ) -> None:
-        super().__init__(runner, bind, port, backlog=ACCEPTS_MAX)
+        super().__init__(runner, ssl_context=tls, backlog=ACCEPTS_MAX)
         self._connections = connections
+        self._where = where
+
+    @property
+    def name(self) -> str:
+        """Which ``BaseSite`` wants."""
+        return str(self._where)
 
     async def start(self) -> None:
-        await web.BaseSite.start(self)
+        await super().start()
         server = self._runner.server
         assert server is not None
         _tell_when_asked(server, self._connections.asked)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Guest(self._connections, server()),
-            self._host,
-            self._port,
+            lambda: Guest(self._connections, server(), self._ssl_context),
             backlog=self._backlog,
+            **self._where,
         )
 
 

@@ -32,6 +32,6 @@ insider.py         a client without a socket  disk_waiters.py  answers that wait
 nsq_watch.py       NSQ clients as management shows them
 nsq_services.py    what runs beside the loop for NSQ
 nsq_http.py        nsqd's HTTP API    nsq_answers.py, nsq_desk.py, nsq_stats.py, nsq_config.py,
-                   nsq_statsd.py, nsq_site.py
+                   nsq_statsd.py
 lookup_http.py     nsqlookupd                 lookup_tcp.py, lookup_peers.py
 """

@@ -30,6 +30,7 @@ from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topics import Topics, is_ephemeral
 from penstock.core.errors import BrokerError, SettingInvalid
 from penstock.core.settings import Settings
+from penstock.management.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.server.listener import tcp_socket
 from penstock.server.lookup_http import LookupApi, now_ms
 from penstock.server.lookup_peers import LookupPeers
@@ -40,7 +41,6 @@ from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import NsqdApi, on_loop
 from penstock.server.nsq_shared import NsqShared
-from penstock.server.nsq_site import BoundedSite
 from penstock.server.nsq_stats import Row, StatsView, collect
 from penstock.server.nsq_statsd import Statsd
 
@@ -200,6 +200,7 @@ class NsqServices:
         self._server = LookupServer(self.lookup, self.config, loop.call)
         self.lookup_tcp_port = 0
         self.lookup_http_port = 0
+        self.connections = HttpConnections()
         self._tls = tls
         self._needs_tls = settings.nsq_tls_required == "yes"
         self._listening: list[tuple[str, int]] = []
@@ -333,11 +334,12 @@ class NsqServices:
             logger=server_log,
             handle_signals=False,
             shutdown_timeout=1.0,
+            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
         )
         runners.append(runner)
         await runner.setup()
         sock = tcp_socket(self._settings.bind, port)
-        await BoundedSite(runner, sock, tls).start()
+        await self.connections.site_at(runner, sock, tls).start()
         return int(runner.addresses[0][1])
 
     def _tell_ports(self) -> None:
