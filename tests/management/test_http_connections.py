@@ -11,7 +11,7 @@ import pytest
 
 from penstock.management import http_connections
 from penstock.management.http_connections import bounds
-from penstock.server.loop import DESCRIPTORS_RESERVED
+from penstock.server.descriptors import DESCRIPTORS_RESERVED
 from tests.management.conftest import Served
 
 REQUEST = b"GET /healthz/live HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -13,10 +13,12 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from penstock.server.descriptors import DESCRIPTORS_RESERVED
 from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed
 from tests.helpers.live_broker import LiveBroker
@@ -307,6 +309,36 @@ def test_without_descriptors_left_those_who_are_in_are_served(tmp_path: Path) ->
         wait_for(lambda: can_enter(broker))
         show_out()
     assert burnt_s < 0.3, f"{burnt_s:.1f} s of processor in a second of waiting"
+
+
+class Narrow(LiveBroker):
+    """May open so many files and sockets."""
+
+    open_files = 160
+
+    def command(self) -> list[str]:
+        return ["prlimit", f"--nofile={self.open_files}:{self.open_files}", *super().command()]
+
+
+def test_the_last_descriptors_are_the_engines_whoever_has_the_others(tmp_path: Path) -> None:
+    with Narrow(tmp_path / "broker") as broker, ExitStack() as held:
+        for _ in range(20):
+            browser = socket.create_connection(("127.0.0.1", broker.http_port), 5)
+            held.enter_context(browser)
+            browser.sendall(b"GET /healthz/live HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert browser.recv(100).startswith(b"HTTP/1.1 200")
+        inside = enter(broker)
+        crowd = [knock(broker) for _ in range(100)]
+        assert inside.call(1, "queue.declare", queue="q", durable=True).name == "queue.declare-ok"
+        numbers = [int(name) for name in os.listdir(f"/proc/{broker.pid}/fd")]
+        for client in crowd:
+            client.close_socket()
+        wait_for(lambda: can_enter(broker))
+        show_out()
+        said = broker.output()
+    # Among them may be some of the engine's own, that came last.
+    assert max(numbers) < Narrow.open_files - DESCRIPTORS_RESERVED + 8
+    assert said.count("a connection is refused: few of 160 descriptors are left") == 1
 
 
 def can_enter(broker: LiveBroker) -> bool:

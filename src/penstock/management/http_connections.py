@@ -26,7 +26,7 @@ from aiohttp import web
 
 CONNECTIONS_MAX: Final = 1024
 DESCRIPTORS_RESERVED: Final = 64
-"""As many as the data loop's, which leaves them to the engine as well (``server/loop``)."""
+"""As many as the data loop's, which leaves them to the engine as well (``server/descriptors``)."""
 SHARE: Final = 4
 """Of the descriptors for guests HTTP takes one in so many at most."""
 ALWAYS: Final = 16

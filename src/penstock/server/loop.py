@@ -9,7 +9,6 @@ A peer that does not take its bytes is not read from either, above a limit.
 
 import contextlib
 import logging
-import resource
 import select
 import socket
 import time
@@ -18,6 +17,7 @@ from concurrent.futures import Future
 from typing import Final, cast
 
 from penstock.server.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
+from penstock.server.descriptors import Descriptors
 from penstock.server.listener import Listener
 from penstock.server.session import Session
 from penstock.server.thread_calls import T, ThreadCalls
@@ -28,8 +28,6 @@ OUTPUT_KEPT_BYTES: Final = 1024 * 1024
 """An output buffer that grew larger is not kept for the next turn."""
 LINGER_MAX_MS: Final = 35_000
 """A closed session whose last words are not taken is given up; longer than any session waits."""
-DESCRIPTORS_RESERVED: Final = 64
-"""For files of our own: guests must not take the descriptors the engine needs."""
 OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Above this much unsent output a connection is not read."""
 HOLD_MS: Final = 5
@@ -56,8 +54,7 @@ class Loop:
         self.stopping = False
         self._sessions = sessions
         self._choose_timeout_ms = choose_timeout_ms
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._connections_max = max(1, soft - DESCRIPTORS_RESERVED)
+        self._descriptors = Descriptors()
         self._epoll = select.epoll()
         self.listeners: dict[int, Listener] = {}
         self._listeners_rest = False  # until the next tick
@@ -109,7 +106,7 @@ class Loop:
             except OSError as error:
                 self._rest_listeners(error)
                 return
-            if len(self.connections) >= self._connections_max:
+            if not self._descriptors.has_room(sock.fileno(), now_ms):
                 sock.close()
                 continue
             connection = listener.connection(sock, peer, now_ms)
