@@ -99,6 +99,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "amqp_listener": "false",
         "ssl_bind": "::",
         "http_bind": "127.0.0.2",
+        "http_host_names": "broker.example,b.example",
         "default_user_tags": "monitoring",
         "default_permissions_configure": "a",
         "default_permissions_write": "b",

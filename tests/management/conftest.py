@@ -36,8 +36,8 @@ class Raw(NamedTuple):
 class Served:
     """A node that turns in a thread, and its management server."""
 
-    def __init__(self, data_dir: Path) -> None:
-        settings = load_settings(None, {}, {"data_dir": str(data_dir)})
+    def __init__(self, data_dir: Path, **given: str) -> None:
+        settings = load_settings(None, {}, {"data_dir": str(data_dir)} | given)
         self.node = Node(settings)
         self.node.monitor.begin(0, 0)
         listener = Listener(tcp_socket("127.0.0.1", 0))
@@ -50,7 +50,12 @@ class Served:
         self.node.broker.node_name = "penstock@test"
         self.facts = NodeFacts("penstock@test", settings, self.node.broker.admission.alarms)
         self.management = ManagementServer(
-            "127.0.0.1", 0, self.node.loop.call, self.view, self.facts
+            "127.0.0.1",
+            0,
+            self.node.loop.call,
+            self.view,
+            self.facts,
+            host_names=settings.http_host_names,
         )
         self.port = self.management.start()
         self.stop_sampling()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,29 @@ def test_on_this_machine_a_browser_names_this_machine(host: str, is_us: bool) ->
     assert (refusal("GET", browser, True) == "") is is_us
     assert refusal("GET", browser, False) == ""
     assert refusal("PUT", {"Host": host}, True) == ""
+
+
+@pytest.mark.parametrize("host", ["broker.example", "BROKER.example:443", "other.example"])
+def test_a_proxy_on_this_machine_hands_on_names_that_are_set(host: str) -> None:
+    names = frozenset({"broker.example", "other.example"})
+    browser = {"Host": host, "Sec-Fetch-Site": "same-origin", "Origin": f"https://{host.lower()}"}
+    assert refusal("PUT", browser, True, names) == ""
+    assert "may change nothing" in refusal("PUT", browser | {"Origin": "http://a.b"}, True, names)
+    assert "http_host_names" in refusal("GET", browser | {"Host": "evil.example"}, True, names)
+
+
+def test_the_names_are_a_setting(tmp_path: Path) -> None:
+    served = Served(tmp_path, http_host_names="Broker.Example, other.example:8443")
+    try:
+        for host, status in (
+            ("broker.example", 200),
+            ("other.example:8443", 200),
+            ("evil.example", 403),
+        ):
+            browser = {"Host": host, "Sec-Fetch-Site": "same-origin"}
+            assert served.request("GET", "/api/whoami", headers=browser).status == status
+    finally:
+        served.stop()
 
 
 def test_the_answer_says_why(served: Served) -> None:

@@ -63,6 +63,11 @@ class ListenerSettings:
     http_bind = Text(
         "", "Address the management API binds to. Empty: as `bind`.", min_bytes=0, max_bytes=255
     )
+    http_host_names = NameList(
+        (),
+        "Host names of the management API besides this machine's own, such as that of a reverse"
+        " proxy on it: browsers on this machine, and what such a proxy hands on, may use them.",
+    )
     listen_backlog = Integer(
         1024, 1, 65_535, "Connections the system may hold for a listener before they are accepted."
     )

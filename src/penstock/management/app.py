@@ -21,7 +21,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -41,7 +41,7 @@ from penstock.management.access import (
     shows_token,
 )
 from penstock.management.audit_lines import audit
-from penstock.management.browsers import refusal
+from penstock.management.browsers import names_in, refusal
 from penstock.management.control import NodeControl
 from penstock.management.desk import (
     Context,
@@ -109,10 +109,13 @@ class ManagementServer:
         control: NodeControl | None = None,
         token: str = "",
         settings: Settings | None = None,
+        host_names: Iterable[str] = (),
     ) -> None:
         """``segment_entries``: of virtual hosts that an import makes; ``token``: the operator's;
-        without ``settings`` there are no metrics on a port of their own.
+        without ``settings`` there are no metrics on a port of their own; ``host_names``: under
+        which browsers on this machine may ask, besides its own.
         """
+        self._host_names = names_in(host_names)
         self._bind = bind
         self._port = port
         self._call_on_loop = call_on_loop
@@ -243,7 +246,7 @@ class ManagementServer:
     # -- routes --------------------------------------------------------------------------
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[_errors_as_answers, _no_other_pages])
+        application = web.Application(middlewares=[_errors_as_answers, self._no_other_pages])
         application.on_response_prepare.append(_finish_headers)
         application.on_shutdown.append(self._close_desks)
         self._context.routes = [route for desk in self._desks for route in desk.routes()]
@@ -315,6 +318,14 @@ class ManagementServer:
         return json_response({"status": "failed", "reason": reason}, 503)
 
     # -- who asks ------------------------------------------------------------------------
+
+    @web.middleware
+    async def _no_other_pages(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        is_here = is_loopback(request.remote or "")
+        reason = refusal(request.method, request.headers, is_here, self._host_names)
+        if reason:
+            return _error(403, "forbidden", reason)
+        return await handler(request)
 
     async def _visitor(self, request: web.Request) -> Visitor:
         header = request.headers.get("Authorization")
@@ -391,14 +402,6 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
     except Exception:
         log.exception("%s %s failed", request.method, request.rel_url.raw_path)
         return _error(500, "internal_server_error", "the log of the broker says more")
-
-
-@web.middleware
-async def _no_other_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    reason = refusal(request.method, request.headers, is_loopback(request.remote or ""))
-    if reason:
-        return _error(403, "forbidden", reason)
-    return await handler(request)
 
 
 def _error(status: int, error: str, reason: object) -> web.Response:

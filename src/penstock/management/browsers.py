@@ -6,11 +6,14 @@ to mean 127.0.0.1 could talk to a broker that listens for this machine only (DNS
 Browsers say so: in ``Sec-Fetch-Site`` how the page is related to what it asks, in ``Origin`` where
 it came from, in ``Host`` what they believe they talk to.  Tools send neither of the first two, and
 are not asked.
+
+A reverse proxy on this machine looks like a browser on it: the names under which it is known are a
+setting (``http_host_names``).
 """
 
 import ipaddress
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -19,16 +22,21 @@ ELSEWHERE: Final = ("cross-site", "same-site")
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-def refusal(method: str, headers: Mapping[str, str], peer_is_loopback: bool) -> str:
-    """Why it is refused; "" when it is not."""
+def refusal(
+    method: str,
+    headers: Mapping[str, str],
+    peer_is_loopback: bool,
+    host_names: frozenset[str] = frozenset(),
+) -> str:
+    """Why it is refused; "" when it is not.  ``host_names``: see ``names_in``."""
     origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site")
     if origin is None and site is None:
         return ""
     host = headers.get("Host", "")
-    if peer_is_loopback and not _is_this_machine(host):
+    if peer_is_loopback and not _is_this_machine(host, host_names):
         return (
             f"a browser on this machine asks for the host '{host}': use its host name, localhost"
-            " or an address"
+            " or an address, or set http_host_names (a proxy)"
         )
     if method in READING:
         return ""
@@ -55,13 +63,22 @@ def _place(url: str, default_port: int) -> tuple[str, int]:
     return parts.hostname, default_port if parts.port is None else parts.port
 
 
-def _is_this_machine(host: str) -> bool:
+def names_in(hosts: Iterable[str]) -> frozenset[str]:
+    """Of hosts as ``Host`` has them: small letters, and no ports."""
+    return frozenset(_name(host) for host in hosts)
+
+
+def _name(host: str) -> str:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        return urlsplit(f"//{host}").hostname or ""
     except ValueError:
-        return False
+        return ""
+
+
+def _is_this_machine(host: str, host_names: frozenset[str]) -> bool:
+    name = _name(host)
     own = socket.gethostname().lower()
-    if name in ("localhost", own, own.partition(".")[0]):
+    if name in ("localhost", own, own.partition(".")[0]) or (name and name in host_names):
         return True
     try:
         ipaddress.ip_address(name)

@@ -289,6 +289,7 @@ class Node:
             Control(self.loop, self.doors, self.ending, self._logs),
             token,
             settings,
+            settings.http_host_names,
         )
         http_port = management.start()
         write_control(settings.data_dir, http_bind(settings), http_port, self.name, token)
