@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.broker.administration import Administration
 from penstock.broker.definitions_export import DefinitionsExport, export_definitions
-from penstock.broker.definitions_json import DefinitionsImport
+from penstock.broker.definitions_json import DefinitionsImport, Plan
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.routing.exchanges import Exchange
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
@@ -33,7 +33,7 @@ def read(name: str) -> Any:
 
 def taken_in(node: QuietBroker, definitions: object, vhost: str = "", steps: int = 3) -> list[str]:
     admin = Administration(node.broker, 64)
-    work = DefinitionsImport(node.broker, admin, definitions, lambda: b"salt", vhost)
+    work = DefinitionsImport(node.broker, admin, Plan(definitions, vhost), lambda: b"salt")
     while not work.run(node.now_ms, steps):
         pass
     node.definitions.commit()

@@ -43,48 +43,53 @@ _NAMES: Final = frozenset(
 )
 
 
+class Plan:
+    """The rows of a file in the order in which they are taken; made without the broker."""
+
+    def __init__(self, definitions: object, vhost_name: str = "") -> None:
+        """Raises PreconditionFailed when this is no file of definitions."""
+        if not isinstance(definitions, dict):
+            raise PreconditionFailed("definitions are a JSON object")
+        known = OF_A_VHOST if vhost_name else OF_ALL
+        self.vhost_name = vhost_name
+        self.left_out = [
+            f"section '{key}' is not known here"
+            for key in definitions
+            if key not in known and key not in ABOUT_THE_FILE
+        ]
+        self.rows: list[tuple[str, Json]] = []
+        for section in known:
+            rows = definitions.get(section, [])
+            if not isinstance(rows, list):
+                raise PreconditionFailed(f"'{section}' is a list of objects")
+            for row in rows:
+                if not isinstance(row, dict):
+                    raise PreconditionFailed(f"'{section}' is a list of objects")
+                self.rows.append((section, row))
+        self.rows.reverse()  # the next one is the last: what was taken is let go with its slice
+
+
 class DefinitionsImport:
     """One file on its way in; ``left_out`` names what was not taken, and why."""
 
     def __init__(
-        self,
-        broker: Broker,
-        administration: Administration,
-        definitions: object,
-        new_salt: SaltSource,
-        vhost_name: str = "",
+        self, broker: Broker, administration: Administration, plan: Plan, new_salt: SaltSource
     ) -> None:
-        """Raises PreconditionFailed when this is no file of definitions."""
-        if not isinstance(definitions, dict):
-            raise PreconditionFailed("definitions are a JSON object")
-        self.left_out: list[str] = []
+        self.left_out = plan.left_out
         self._broker = broker
         self._admin = administration
         self._new_salt = new_salt
-        self._vhost_name = vhost_name
-        self._steps: list[tuple[str, Json]] = []
-        if vhost_name:
-            broker.vhost(vhost_name)
-        self._plan(definitions, OF_A_VHOST if vhost_name else OF_ALL)
-        self._next = 0
-
-    def _plan(self, definitions: Json, known: tuple[str, ...]) -> None:
-        for key in definitions:
-            if key not in known and key not in ABOUT_THE_FILE:
-                self.left_out.append(f"section '{key}' is not known here")
-        for section in known:
-            rows = definitions.get(section, [])
-            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-                raise PreconditionFailed(f"'{section}' is a list of objects")
-            self._steps += [(section, row) for row in rows]
+        self._vhost_name = plan.vhost_name
+        self._rows = plan.rows
+        if plan.vhost_name:
+            broker.vhost(plan.vhost_name)
 
     def run(self, now_ms: int, steps: int) -> bool:
         """Take so many more; True when all is done."""
-        last = min(self._next + steps, len(self._steps))
-        for section, row in self._steps[self._next : last]:
+        for _ in range(min(steps, len(self._rows))):
+            section, row = self._rows.pop()
             self._take(section, row, now_ms)
-        self._next = last
-        return last == len(self._steps)
+        return not self._rows
 
     def _take(self, section: str, row: Json, now_ms: int) -> None:
         """A row; whatever is wrong with it costs this row only."""

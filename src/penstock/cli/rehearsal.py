@@ -14,7 +14,7 @@ from penstock.backing.factory import BackingMaker
 from penstock.broker.access import SALT_BYTES
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
-from penstock.broker.definitions_json import DefinitionsImport
+from penstock.broker.definitions_json import DefinitionsImport, Plan
 from penstock.cli.failure import Failure
 from penstock.core.errors import PreconditionFailed
 from penstock.storage.definition_records import VhostRecord
@@ -49,7 +49,7 @@ def _rehearse(definitions: object, stored: Definitions, directory: str) -> list[
     broker = _broker(stored, directory)
     now_ms = time.time_ns() // 1_000_000
     broker.open(stored.load(), now_ms, now_ms)
-    work = DefinitionsImport(broker, Administration(broker, ENTRIES), definitions, _salt)
+    work = DefinitionsImport(broker, Administration(broker, ENTRIES), Plan(definitions), _salt)
     while not work.run(now_ms, STEPS):
         pass
     return work.left_out

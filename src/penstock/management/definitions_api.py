@@ -2,11 +2,13 @@
 
 The body of a POST is the JSON itself, or a form with a field ``file``, as browsers send it.
 
-Both are done on the data loop in slices, between which clients are served.  An import answers 204
+Both are done on the data loop in slices, between which clients are served; what comes is read in
+a thread, row by row (``definitions_reading``).  An import answers 204
 when all was taken, as RabbitMQ does, and else 200 with ``{"left_out": [...]}``: what was not, and
 why.  It adds and changes; it removes nothing.
 """
 
+import asyncio
 import secrets
 from typing import Final
 
@@ -14,9 +16,10 @@ from aiohttp import BodyPartReader, web
 
 from penstock.broker.access import SALT_BYTES
 from penstock.broker.definitions_export import DefinitionsExport
-from penstock.broker.definitions_json import DefinitionsImport
+from penstock.broker.definitions_json import DefinitionsImport, Plan
 from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
+from penstock.management.definitions_reading import parsed_by_rows
 from penstock.management.desk import (
     BODY_MAX_BYTES,
     DIALECT,
@@ -25,7 +28,6 @@ from penstock.management.desk import (
     json_response,
     must_administrate,
     now_ms,
-    parsed,
 )
 from penstock.management.listing import BadQuery
 from penstock.management.lists import ListDesk
@@ -60,8 +62,8 @@ class DefinitionsApi(ListDesk):
 
     async def take(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor)
-        definitions = parsed(await _sent(request), "failed_to_parse_json")
-        work = await self._on_loop(self._begin, definitions, name)
+        plan = await asyncio.to_thread(_plan, await _sent(request), name)
+        work = await self._on_loop(self._begin, plan)
         while not await self._on_loop(work.run, now_ms(), STEPS):
             pass
         # Once more around: what was declared is on disk when the loop comes here.
@@ -70,8 +72,8 @@ class DefinitionsApi(ListDesk):
             return json_response({"left_out": work.left_out})
         return web.Response(status=204)
 
-    def _begin(self, definitions: object, vhost: str) -> DefinitionsImport:
-        return DefinitionsImport(self._broker, self.admin(), definitions, _salt, vhost)
+    def _begin(self, plan: Plan) -> DefinitionsImport:
+        return DefinitionsImport(self._broker, self.admin(), plan, _salt)
 
     async def _vhost(self, request: web.Request, visitor: Visitor) -> str:
         """The one in the path, "" = all; raises unless an administrator asks."""
@@ -94,6 +96,10 @@ async def _sent(request: web.Request) -> bytes:
     except (ValueError, AssertionError) as error:
         raise BadQuery("bad_request", "not_multipart") from error
     raise BadQuery("bad_request", "the form has no field 'file'")
+
+
+def _plan(body: bytes, vhost: str) -> Plan:
+    return Plan(parsed_by_rows(body, "failed_to_parse_json"), vhost)
 
 
 def _salt() -> bytes:

@@ -242,19 +242,24 @@ async def json_value(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) ->
 def parsed(body: bytes, reason: str) -> Any:
     """The JSON it is; raises BadQuery with that reason when it is none."""
     try:
-        value = json.loads(body, parse_constant=_no_number)
+        value = json.loads(body, parse_constant=no_number)
         if HALF_A_PAIR in body.lower():
-            # Python takes half a character.  Bytes of names that are no UTF-8 are spelt so here;
-            # anything else could not be written down again.
-            json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+            check_writable(value)
     except (ValueError, RecursionError) as error:
         raise BadQuery("bad_request", reason) from error
     return value
 
 
-def _no_number(name: str) -> None:
+def no_number(name: str) -> None:
     """NaN and infinity, which Python reads and JSON has not."""
     raise ValueError(name)
+
+
+def check_writable(value: object) -> None:
+    """Python takes half a character.  Bytes of names that are no UTF-8 are spelt so here; anything
+    else could not be written down again: raises ValueError.
+    """
+    json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
 async def json_body(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.broker.administration import Administration, left_out_at_start
 from penstock.broker.broker import Broker
-from penstock.broker.definitions_json import DefinitionsImport
+from penstock.broker.definitions_json import DefinitionsImport, Plan
 from penstock.core.errors import PreconditionFailed, SettingInvalid
 
 STEPS: Final = 1000
@@ -36,7 +36,7 @@ def load_definitions(path: str, broker: Broker, segment_entries: int, now_ms: in
         with open(path, encoding="utf-8") as file:
             definitions = json.load(file)
         work = DefinitionsImport(
-            broker, Administration(broker, segment_entries), definitions, new_salt
+            broker, Administration(broker, segment_entries), Plan(definitions), new_salt
         )
     except (OSError, ValueError, RecursionError, PreconditionFailed) as error:
         raise SettingInvalid(f"load_definitions = {path!r}: {error}") from error
