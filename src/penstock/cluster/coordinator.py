@@ -3,21 +3,33 @@
 Keys are paths whose parts are percent-encoded (``queues/%2F/orders``), values are JSON texts.
 Every accepted proposal gets a *revision*, one number for the whole store that only grows; a key's
 own revision is that of its last change.  A key may be bound to the lease of the member who put it:
-it goes when that lease ends.
+it goes when that lease ends.  One proposal touches a key once.
 
 In: proposals, and what time it is.  Out: events, in the order of their revisions, each once, for
 everything that changed since the snapshot the member began with, its own changes included.
 Nothing here waits: a proposal is done some time later (with the embedded coordinator at once), and
-whoever wants to know looks at it in a later turn, or is woken by the events.
+whoever wants to know looks at it in a later turn, or is woken by the events.  Of two proposals
+that are pending at once either may happen first.
+
+A member has one lease.  It is kept alive from ``tick``; one that has ended is not renewed: the
+member is over (``lease_has_ended``), nothing it proposes is accepted, though it goes on hearing
+events.  When its owner has given up what rested on the lease it may ask for another
+(``new_lease``), and is a new member then.
 
 What a coordinator promises (one suite of tests asks all of them):
-  O1  a proposal is accepted only if all its conditions hold; then all its changes happen at once
-  O2  ``take_events`` gives every change of every revision, in order, and none twice
-  O3  a proposal that is done and accepted has its events taken, or to be taken next
+  O1  a proposal is accepted only if all its conditions hold and its member's lease lasts; then
+      all its changes happen at once
+  O2  ``take_events`` gives every change of every revision, in order, and none twice; to a member
+      that was cut off for longer than history is kept, what differs instead: first what is gone,
+      the youngest first, then of each key the last change, in the order in which the keys were
+      made (so that what rests on something else goes before it and comes after it); revisions
+      then ascend for each key only
+  O3  when a proposal is done and accepted, its events and all before them are taken, or to be
+      taken next; so one that changes nothing is a barrier
   O4  keys bound to a lease are gone some time after ``lease_valid_until_ms`` of who put them,
       never before
-  O5  what cannot be known (the answer got lost) is *uncertain*: it may have happened, and is not
-      reported as refused
+  O5  what cannot be known (the answer got lost) is *uncertain*: it may have happened, or may yet
+      while the lease lasts, and is not reported as refused
 """
 
 from collections.abc import Sequence
@@ -28,6 +40,11 @@ ABSENT: Final = 0
 
 PENDING, ACCEPTED, REFUSED, FAILED, UNCERTAIN = range(5)
 """Of a proposal.  FAILED: nothing has happened, and ``error`` says why nothing can at present."""
+
+CHANGES_MAX: Final = 100
+"""Of one proposal, and as many conditions; etcd takes 128 unless told otherwise."""
+PROPOSAL_MAX_BYTES: Final = 1 << 20
+"""Keys and values of one proposal; etcd takes 1.5 MiB unless told otherwise."""
 
 
 @final
@@ -75,14 +92,15 @@ class Event:
 
 @final
 class Entry:
-    """A key as the snapshot has it."""
+    """A key of a snapshot: ``revision`` is that of its last change, ``made`` of its first."""
 
-    __slots__ = ("key", "revision", "value")
+    __slots__ = ("key", "made", "revision", "value")
 
-    def __init__(self, key: str, value: str, revision: int) -> None:
+    def __init__(self, key: str, value: str, revision: int, made: int) -> None:
         self.key = key
         self.value = value
         self.revision = revision
+        self.made = made
 
 
 @final
@@ -103,11 +121,34 @@ class Proposal:
         return self.state != PENDING
 
 
+def why_unfit(proposal: Proposal) -> str:
+    """What no coordinator takes, in a sentence; "" = nothing."""
+    changes = proposal.changes
+    if len(changes) > CHANGES_MAX or len(proposal.conditions) > CHANGES_MAX:
+        return (
+            f"{len(changes)} changes under {len(proposal.conditions)} conditions are too many"
+            f" for one proposal (limit: {CHANGES_MAX})"
+        )
+    size = sum(len(one.key.encode()) for one in proposal.conditions)
+    for change in changes:
+        size += len(change.key.encode()) + len((change.value or "").encode())
+    if size > PROPOSAL_MAX_BYTES:
+        key = changes[0].key if changes else ""
+        return (
+            f"a proposal of {size} bytes ({key} ...) is too large for the coordinator"
+            f" (limit: {PROPOSAL_MAX_BYTES})"
+        )
+    return ""
+
+
 class Coordinator:
     """The promise of every coordinator; see the top of this file."""
 
     def snapshot(self) -> list[Entry]:
-        """Everything, as it was when this member joined; events begin behind it."""
+        """Everything, as it was when this member joined, in the order in which it was made.
+
+        Events begin behind it.
+        """
         raise NotImplementedError
 
     def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
@@ -117,7 +158,18 @@ class Coordinator:
         raise NotImplementedError
 
     def lease_valid_until_ms(self) -> int:
-        """Until then, by this node's monotonic clock, nobody can think that this member is gone."""
+        """Until then, by this node's monotonic clock, nobody can think that this member is gone.
+
+        It may lie in the past and later in the future again: then the lease lasted.
+        """
+        raise NotImplementedError
+
+    def lease_has_ended(self) -> bool:
+        """It is gone for good, and what was bound to it; see ``new_lease``."""
+        raise NotImplementedError
+
+    def new_lease(self) -> None:
+        """After one that ended; there is one as soon as ``lease_valid_until_ms`` says so."""
         raise NotImplementedError
 
     def why_not(self) -> str:
@@ -126,4 +178,8 @@ class Coordinator:
 
     def tick(self, now_ms: int) -> None:
         """Time has passed; called several times per second."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leave: the lease is given back, what is bound to it goes at once."""
         raise NotImplementedError

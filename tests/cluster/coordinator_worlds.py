@@ -1,0 +1,106 @@
+"""The same few words for every coordinator, so that one suite asks all of them.
+
+A world has members that join, and time that passes.  Where the coordinator is simulated or
+embedded the time is made up; with etcd it is the clock's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from penstock.cluster.coordinator import Change, Condition, Coordinator, Event, Proposal
+from tests.simulation.sim_coordinator import SimStore
+
+STEP_MS = 20
+
+
+class World:
+    """``asleep``: members whose process stands still; they are not ticked."""
+
+    ttl_ms = 3000
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.members: list[Coordinator] = []
+        self.asleep: list[Coordinator] = []
+
+    def join(self, name: str) -> Coordinator:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()
+
+    def pass_time(self) -> None:
+        self.now_ms += STEP_MS
+
+    def step(self) -> None:
+        self.pass_time()
+        for member in self.members:
+            if member not in self.asleep:
+                member.tick(self.now_ms)
+
+    def wait(self, until: Callable[[], bool], within_ms: int = 10_000) -> None:
+        end_ms = self.now_ms + within_ms
+        while not until():
+            assert self.now_ms < end_ms, f"not within {within_ms} ms"
+            self.step()
+
+    def spend(self, duration_ms: int) -> None:
+        end_ms = self.now_ms + duration_ms
+        self.wait(lambda: self.now_ms >= end_ms, duration_ms + 1000)
+
+    def done(
+        self, member: Coordinator, conditions: Sequence[Condition], changes: Sequence[Change]
+    ) -> Proposal:
+        """What became of it, some time later."""
+        proposal = member.propose(conditions, changes)
+        self.wait(lambda: proposal.done)
+        return proposal
+
+    def barrier(self, member: Coordinator) -> None:
+        assert self.done(member, [], []).revision > 0
+
+
+class SimWorld(World):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.store = SimStore(Random(seed), delay_ms=(0, 60))
+        self.store.now_ms = self.now_ms
+
+    def join(self, name: str) -> Coordinator:
+        member = self.store.join(name)
+        self.members.append(member)
+        return member
+
+
+class Copy:
+    """What a member knows: its snapshot, and the events on top of it; judges their order.
+
+    ``may_differ``: it may get the difference instead of the history.
+    """
+
+    def __init__(self, member: Coordinator, *, may_differ: bool = False) -> None:
+        self.member = member
+        self.may_differ = may_differ
+        self.keys = {entry.key: entry.value for entry in member.snapshot()}
+        self.revisions = {entry.key: entry.revision for entry in member.snapshot()}
+        self.revision = max(self.revisions.values(), default=0)
+        self.log: list[tuple[int, str, str | None]] = []
+
+    def take(self) -> list[Event]:
+        events = self.member.take_events()
+        for event in events:
+            assert self.may_differ or event.revision >= self.revision, "O2: in order"
+            self.revision = event.revision
+            self.log.append((event.revision, event.key, event.value))
+            if event.value is None:
+                assert event.key in self.keys, "O2: what goes was there"
+                del self.keys[event.key], self.revisions[event.key]
+            else:
+                assert event.created == (event.key not in self.keys), "O2: created"
+                assert event.revision > self.revisions.get(event.key, 0), "O2: none twice"
+                self.keys[event.key] = event.value
+                self.revisions[event.key] = event.revision
+        return events
