@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from penstock.cluster.coordinator import Change, Condition, Coordinator, Event, Proposal
+from penstock.cluster.embedded import EmbeddedCoordinator
+from penstock.storage.coordination import HISTORY_KEPT, CoordinationStore
 from tests.simulation.sim_coordinator import SimStore
 
 STEP_MS = 20
@@ -73,6 +75,22 @@ class SimWorld(World):
         member = self.store.join(name)
         self.members.append(member)
         return member
+
+
+class EmbeddedWorld(World):
+    def __init__(self, path: str, history_kept: int = HISTORY_KEPT) -> None:
+        super().__init__()
+        self.store = CoordinationStore(path, self.now_ms, history_kept)
+
+    def join(self, name: str) -> Coordinator:
+        member = EmbeddedCoordinator(self.store, name, self.now_ms, self.ttl_ms)
+        self.members.append(member)
+        return member
+
+    def close(self) -> None:
+        super().close()
+        self.store.check()
+        self.store.close()
 
 
 class Copy:

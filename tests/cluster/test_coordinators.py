@@ -23,15 +23,17 @@ from penstock.cluster.coordinator import (
     Coordinator,
     Proposal,
 )
-from tests.cluster.coordinator_worlds import Copy, SimWorld, World
+from tests.cluster.coordinator_worlds import Copy, EmbeddedWorld, SimWorld, World
 
 SEED = int(os.environ.get("PENSTOCK_COORDINATOR_SEED") or SystemRandom().randrange(10**9))
 
 
-@pytest.fixture(params=["simulated"])
+@pytest.fixture(params=["simulated", "embedded"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     print(f"PENSTOCK_COORDINATOR_SEED={SEED}")
     made: World = SimWorld(SEED)
+    if request.param == "embedded":
+        made = EmbeddedWorld(str(tmp_path / "coordination.db"))
     yield made
     made.close()
 
@@ -263,6 +265,23 @@ def test_what_is_too_large_fails_and_says_so(world: World) -> None:
     assert world.done(one, [Condition(one.key, ABSENT) for one in most], most).state == ACCEPTED
 
 
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (Change("k/1", "1"), Change("k/1", "2")),
+        (Change("k/1", None), Change("k/1", "2")),
+        (Change("k/", None, below=True), Change("k/1", "2")),
+        (Change("k/1", "2"), Change("k/", None, below=True)),
+        (Change("", None, below=True), Change("k/1", "2")),
+    ],
+)
+def test_no_proposal_touches_a_key_twice(world: World, first: Change, second: Change) -> None:
+    one = world.join("a/1")
+    done = world.done(one, [], [first, Change("between", "1"), second])
+    assert done.state == FAILED
+    assert "twice" in done.error
+
+
 def test_a_hundred_at_once(world: World) -> None:
     one = world.join("a/1")
     asked = [one.propose([Condition(f"k{n}", ABSENT)], [put(f"k{n}")]) for n in range(100)]
@@ -315,6 +334,38 @@ def test_who_was_cut_off_gets_the_history_or_the_difference() -> None:
         assert ("anew", None) in [(key, value) for _, key, value in two.log]
         differences += sim.counts["differences"]
     assert 0 < differences < 30
+
+
+def test_embedded_who_is_behind_the_history_gets_the_difference(tmp_path: Path) -> None:
+    world = EmbeddedWorld(str(tmp_path / "coordination.db"), history_kept=3)
+    one, two = world.join("a/1"), world.join("b/1")
+    copy = Copy(two, may_differ=True)
+    world.done(one, [], [put("a"), put("b"), put("c"), put("d")])
+    copy.take()
+    world.done(one, [], [Change("a", None), Change("b", None)])
+    for number in range(5):
+        world.done(one, [], [put("c", str(number)), put("b", str(number))])
+    copy.take()
+    assert copy.keys == {"b": "4", "c": "4", "d": "1"}
+    world.done(one, [], [put("d", "2")])
+    assert shapes(two) == [("d", "2", False)]
+    world.close()
+
+
+def test_embedded_a_failing_disk_is_said_and_nothing_is_called_refused(tmp_path: Path) -> None:
+    world = EmbeddedWorld(str(tmp_path / "coordination.db"))
+    one, two = world.join("a/1"), world.join("b/1")
+    world.store._db.execute("PRAGMA query_only = ON")
+    lost = one.propose([], [put("k")])
+    assert lost.state == UNCERTAIN
+    assert "Read-only" in lost.error
+    assert one.propose([], [put("k")]).state == FAILED
+    assert "Read-only" in one.why_not()
+    assert two.take_events() == []
+    world.step()
+    assert two.lease_has_ended()
+    assert two.lease_valid_until_ms() == 0
+    world.store.close()
 
 
 def test_a_member_that_is_cut_off_knows_before_the_others_do() -> None:

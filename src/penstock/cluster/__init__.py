@@ -4,4 +4,6 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
 (K1-K8) and the reasons are in docs/design/clusters.md.
 
     coordinator.py   where the cluster agrees: keys, leases, compare-and-set
+    known_keys.py    what a member was told of them, and what it missed
+    embedded.py      on SQLite, for the nodes of one machine
 """

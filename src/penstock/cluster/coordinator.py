@@ -138,6 +138,18 @@ def why_unfit(proposal: Proposal) -> str:
             f"a proposal of {size} bytes ({key} ...) is too large for the coordinator"
             f" (limit: {PROPOSAL_MAX_BYTES})"
         )
+    return _touched_twice(changes)
+
+
+def _touched_twice(changes: Sequence[Change]) -> str:
+    """Two changes of a key at one revision could not be told apart; etcd takes none such."""
+    touched: set[str] = set()
+    prefixes = tuple(change.key for change in changes if change.below)
+    for change in changes:
+        key = change.key
+        if key in touched or (not change.below and key.startswith(prefixes)):
+            return f"a proposal may not change {key} twice"
+        touched.add(key)
     return ""
 
 

@@ -39,6 +39,8 @@ everything back.
     definition_values.py names and arguments in them
     definition_records.py  their rows as objects
     definitions.py       the entities, in SQLite
+    sqlite_errors.py     a full or unreadable disk, as SQLite says it
+    coordination.py      where several nodes agree, in SQLite
     range_readers.py     who reads queues by ranges, in there too
     audit_files.py       walks through one file, on behind damage
     audit.py             looks at a data directory without changing it

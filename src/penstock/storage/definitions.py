@@ -20,9 +20,7 @@ SQLite runs with a write-ahead log and synchronous=FULL: a commit returns when i
 docs/formats/definitions.md has the tables and the JSON of arguments.
 """
 
-import errno
 import json
-import os
 import sqlite3
 from typing import Final, final
 
@@ -57,25 +55,12 @@ from penstock.storage.definition_values import (
     name_in_cell,
     name_to_cell,
 )
+from penstock.storage.sqlite_errors import disk_error
 
 QUEUE_IDS_SET_ASIDE: Final = 1024
 READERS: Final = ("range_starts", "range_leases")
 """Tables of ``range_readers``."""
 QUEUE_ID_MAX: Final = 2**31 - 1
-
-_ERRORS: Final = {
-    sqlite3.SQLITE_FULL: errno.ENOSPC,
-    sqlite3.SQLITE_READONLY: errno.EROFS,
-    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
-    sqlite3.SQLITE_BUSY: errno.EBUSY,
-    sqlite3.SQLITE_LOCKED: errno.EBUSY,
-}
-
-
-def _disk_error(error: sqlite3.OperationalError, path: str) -> OSError:
-    """The same failure in the words of the operating system, whose numbers callers know."""
-    number = _ERRORS.get(error.sqlite_errorcode & 0xFF, errno.EIO)
-    return OSError(number, f"{os.strerror(number)} ({error})", path)
 
 
 @final
@@ -99,7 +84,7 @@ class Definitions:
             self._db.close()
             # Locked, read-only or full is not damage.
             if isinstance(error, sqlite3.OperationalError):
-                raise _disk_error(error, path) from error
+                raise disk_error(error, path) from error
             raise Corrupt(f"{path}: not a readable SQLite file: {error}") from error
         except Corrupt:
             self._db.close()
@@ -178,7 +163,7 @@ class Definitions:
         try:
             return self._db.execute(statement, values).rowcount
         except sqlite3.OperationalError as error:
-            self._error = _disk_error(error, self.path)
+            self._error = disk_error(error, self.path)
             raise self._error from error
 
     def _set_aside(self) -> None:
