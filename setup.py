@@ -127,6 +127,7 @@ HOT = [
     "src/penstock/broker/alarms.py",
     "src/penstock/broker/admission.py",
     "src/penstock/broker/broker.py",
+    "src/penstock/cluster/link_session.py",
     "src/penstock/server/output_budget.py",
     "src/penstock/server/session.py",
     "src/penstock/server/amqp_link.py",

@@ -6,4 +6,5 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     coordinator.py   where the cluster agrees: keys, leases, compare-and-set
     known_keys.py    what a member was told of them, and what it missed
     embedded.py      on SQLite, for the nodes of one machine
+    link_session.py  between two members nothing is lost, doubled or put out of order
 """
