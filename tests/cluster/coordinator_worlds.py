@@ -6,11 +6,16 @@ embedded the time is made up; with etcd it is the clock's.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 from penstock.cluster.coordinator import Change, Condition, Coordinator, Event, Proposal
 from penstock.cluster.embedded import EmbeddedCoordinator
+from penstock.server.etcd_coordinator import EtcdCoordinator
+from penstock.server.etcd_http import EtcdOptions
+from penstock.server.etcd_lease import boot_ms
 from penstock.storage.coordination import HISTORY_KEPT, CoordinationStore
 from tests.simulation.sim_coordinator import SimStore
 
@@ -91,6 +96,26 @@ class EmbeddedWorld(World):
         super().close()
         self.store.check()
         self.store.close()
+
+
+class EtcdWorld(World):
+    """``endpoints``: where clients find it."""
+
+    def __init__(self, endpoints: tuple[str, ...], **options: Any) -> None:
+        super().__init__()
+        self.options = EtcdOptions(endpoints, **options)
+        self.ttl_ms = self.options.lease_ttl_s * 1000
+        self.now_ms = boot_ms()
+
+    def join(self, name: str) -> EtcdCoordinator:
+        member = EtcdCoordinator(self.options)
+        member.start(patience_s=5)
+        self.members.append(member)
+        return member
+
+    def pass_time(self) -> None:
+        time.sleep(0.002)
+        self.now_ms = boot_ms()
 
 
 class Copy:

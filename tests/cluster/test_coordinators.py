@@ -23,17 +23,34 @@ from penstock.cluster.coordinator import (
     Coordinator,
     Proposal,
 )
-from tests.cluster.coordinator_worlds import Copy, EmbeddedWorld, SimWorld, World
+from tests.cluster.coordinator_worlds import Copy, EmbeddedWorld, EtcdWorld, SimWorld, World
+from tests.helpers.etcd import EtcdServer, missing_reason
 
 SEED = int(os.environ.get("PENSTOCK_COORDINATOR_SEED") or SystemRandom().randrange(10**9))
 
 
-@pytest.fixture(params=["simulated", "embedded"])
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    """One for the whole file; each test has a cluster name of its own."""
+    reason = missing_reason()
+    if reason:
+        pytest.skip(reason)
+    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
+    try:
+        yield server.start()
+    finally:
+        server.kill()
+
+
+@pytest.fixture(params=["simulated", "embedded", "etcd"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     print(f"PENSTOCK_COORDINATOR_SEED={SEED}")
     made: World = SimWorld(SEED)
     if request.param == "embedded":
         made = EmbeddedWorld(str(tmp_path / "coordination.db"))
+    elif request.param == "etcd":
+        server = request.getfixturevalue("etcd")
+        made = EtcdWorld((server.endpoint,), cluster_name=tmp_path.name, lease_ttl_s=2)
     yield made
     made.close()
 

@@ -35,4 +35,6 @@ nsq_services.py    what runs beside the loop for NSQ
 nsq_http.py        nsqd's HTTP API    nsq_answers.py, nsq_desk.py, nsq_stats.py, nsq_config.py,
                    nsq_statsd.py
 lookup_http.py     nsqlookupd                 lookup_tcp.py, lookup_peers.py
+etcd_coordinator.py  where a cluster of several machines agrees: etcd_http.py requests,
+                   etcd_names.py keys, etcd_lease.py, etcd_watch.py events, etcd_proposals.py
 """

@@ -1,0 +1,242 @@
+"""Requests to etcd's v3 gateway: JSON over HTTP, to whichever of its members answers.
+
+In: a path below ``/v3/`` and a body.  Out: the answer, or an exception that says what may be
+believed: ``NotReached`` (nothing has happened), ``AnswerLost`` (it may have), ``EtcdRefusal`` (it
+has not, and etcd says why).  One endpoint is in use at a time; when it does not answer the
+next one is, and who follows a stream is told (``on_move``).
+
+A login is renewed when etcd has forgotten it.  Tried and dropped: gRPC, which asks
+for a large package with a thread pool of its own, for three requests and two streams.
+"""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+
+Row = dict[str, Any]
+
+ENDED: Final = 5
+"""gRPC's NOT_FOUND: the lease that was named is not there."""
+UNAUTHENTICATED: Final = 16
+UNSURE: Final = frozenset((1, 2, 4, 13, 14, 15))
+"""gRPC's codes that leave open whether something has happened: CANCELLED, UNKNOWN,
+DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE, DATA_LOSS.  etcd says UNAVAILABLE without a leader."""
+TIMEOUT_S: Final = 2.0
+CONNECT_S: Final = 1.0
+ANSWER_SHOWN_CHARS: Final = 120
+
+
+class EtcdFailed(Exception):
+    """Its text is a sentence for people."""
+
+
+class NotReached(EtcdFailed):
+    """Nothing was sent."""
+
+
+class AnswerLost(EtcdFailed):
+    """It may have been done, or may still be."""
+
+
+class EtcdRefusal(EtcdFailed):
+    """It was not done."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class EtcdOptions:
+    """``endpoints``: host:port of each member.  Files of TLS: "" = not that."""
+
+    endpoints: tuple[str, ...]
+    cluster_name: str = "penstock"
+    lease_ttl_s: int = 3
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+    def context(self) -> ssl.SSLContext | None:
+        if not self.tls:
+            return None
+        context = ssl.create_default_context(cafile=self.ca_file or None)
+        if self.certificate_file:
+            context.load_cert_chain(self.certificate_file, self.key_file or None)
+        return context
+
+
+class EtcdHttp:
+    """Made on the event loop that uses it.  ``failing``: why nothing answers, "" = it does."""
+
+    def __init__(self, options: EtcdOptions) -> None:
+        self.options = options
+        self.failing = ""
+        self.failing_since_s = 0.0
+        self.on_move: Callable[[], None] = lambda: None
+        self._at = 0
+        self._token = ""
+        self._login = asyncio.Lock()
+        self._tls = options.context()
+        connector = aiohttp.TCPConnector(limit=0)
+        self._session = aiohttp.ClientSession(connector=connector)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    @property
+    def endpoint(self) -> str:
+        return self.options.endpoints[self._at]
+
+    def failed_for_s(self) -> float:
+        return time.monotonic() - self.failing_since_s if self.failing else 0.0
+
+    async def call(self, path: str, body: Row, timeout_s: float = TIMEOUT_S) -> Row:
+        """From the endpoint in use."""
+        endpoint = self.endpoint
+        try:
+            answer = await self._with_login(endpoint, path, body, timeout_s)
+        except (NotReached, AnswerLost) as error:
+            self.gave_up(endpoint, str(error))
+            raise
+        except EtcdRefusal:
+            self.answered()
+            raise
+        self.answered()
+        return answer
+
+    def answered(self) -> None:
+        self.failing = ""
+
+    def gave_up(self, endpoint: str, why: str) -> None:
+        """It did not answer: the next one is tried, unless somebody has moved on already."""
+        if not self.failing:
+            self.failing_since_s = time.monotonic()
+        self.failing = f"{endpoint}: {why}"
+        if endpoint == self.endpoint and len(self.options.endpoints) > 1:
+            self._at = (self._at + 1) % len(self.options.endpoints)
+            self.on_move()
+
+    # -- one request ---------------------------------------------------------------------
+
+    async def _with_login(self, endpoint: str, path: str, body: Row, timeout_s: float) -> Row:
+        used = await self._token_for(endpoint)
+        try:
+            return await self._post(endpoint, path, body, timeout_s)
+        except EtcdRefusal as refusal:
+            if refusal.code != UNAUTHENTICATED or not used:
+                raise
+        self.forget_login(used)
+        await self._token_for(endpoint)
+        return await self._post(endpoint, path, body, timeout_s)
+
+    def forget_login(self, token: str = "") -> None:
+        if token in ("", self._token):
+            self._token = ""
+
+    async def _token_for(self, endpoint: str) -> str:
+        options = self.options
+        if not options.user:
+            return ""
+        async with self._login:
+            if not self._token:
+                asked = {"name": options.user, "password": options.password}
+                answer = await self._post(endpoint, "auth/authenticate", asked, TIMEOUT_S)
+                self._token = str(answer.get("token", ""))
+            return self._token
+
+    def _request(self, endpoint: str, path: str, body: Row, timeout: aiohttp.ClientTimeout) -> Any:
+        headers = {"Authorization": self._token} if self._token else {}
+        if path == "watch":
+            # A member that has lost the others would otherwise keep quiet, and so would we.
+            headers["Grpc-Metadata-hasleader"] = "true"
+        scheme = "http" if self._tls is None else "https"
+        return self._session.post(
+            f"{scheme}://{endpoint}/v3/{path}",
+            data=json.dumps(body).encode(),
+            headers=headers,
+            timeout=timeout,
+            ssl=True if self._tls is None else self._tls,
+        )
+
+    async def _post(self, endpoint: str, path: str, body: Row, timeout_s: float) -> Row:
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        try:
+            async with self._request(endpoint, path, body, timeout) as response:
+                data = await response.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotReached(_words(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise AnswerLost(_words(error)) from error
+        return _understood(data)
+
+    # -- streams -------------------------------------------------------------------------
+
+    async def stream(self, path: str, body: Row, on_row: Callable[[Row], None]) -> None:
+        """Until it ends; every row that comes goes to ``on_row``.  Raises ``EtcdFailed``."""
+        endpoint = self.endpoint
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+        try:
+            await self._token_for(endpoint)
+            async with self._request(endpoint, path, body, timeout) as response:
+                await _rows(response.content, on_row)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.gave_up(endpoint, _words(error))
+            raise NotReached(_words(error)) from error
+        except (NotReached, AnswerLost) as error:
+            self.gave_up(endpoint, str(error))
+            raise
+
+
+async def _rows(content: aiohttp.StreamReader, on_row: Callable[[Row], None]) -> None:
+    """A row is a line, and may be long."""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            row = b"".join((*parts, line))
+            parts = []
+            if row:
+                on_row(_understood(row))
+        parts.append(rest)
+
+
+def _understood(data: bytes) -> Row:
+    """What it says, or an exception: a fault is a row of its own kind."""
+    row = None
+    with suppress(ValueError):
+        row = json.loads(data)
+    if not isinstance(row, dict):
+        shown = data.decode("utf-8", "replace").strip()[:ANSWER_SHOWN_CHARS]
+        raise NotReached(f"that is no etcd with a v3 gateway, it says {shown!r}")
+    fault = row.get("error")
+    if fault is None:
+        return row
+    said = fault if isinstance(fault, dict) else row
+    code = int(said.get("grpc_code") or said.get("code") or 2)
+    text = str(said.get("message") or fault)
+    if code in UNSURE:
+        raise AnswerLost(text)
+    raise EtcdRefusal(code, text)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
+        return f"TLS failed: {error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error.os_error) or "cannot connect"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "it closed the connection"
+    return str(error) or type(error).__name__

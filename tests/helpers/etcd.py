@@ -1,0 +1,140 @@
+"""Real etcd, one member or three, on 127.0.0.1 with ports and a directory of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+from tests.helpers.broker_process import BrokerFailed, free_port
+
+READY_S = 30.0
+
+
+def missing_reason() -> str | None:
+    """Why there is no etcd here and how to get one; None when there is one."""
+    if shutil.which("etcd"):
+        return None
+    return "etcd is not installed (Debian: apt-get install etcd-server)"
+
+
+class EtcdServer:
+    """One member.  ``tls``: certificate, key and authority of its clients' side."""
+
+    def __init__(
+        self, directory: Path, name: str = "m1", tls: tuple[str, str, str] | None = None
+    ) -> None:
+        self.directory = directory
+        self.name = name
+        self.tls = tls
+        self.port = free_port()
+        self.peer_port = free_port()
+        self.metrics_port = free_port()
+        self.members = [self]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        scheme = "https" if self.tls else "http"
+        client = f"{scheme}://{self.endpoint}"
+        peer = f"http://127.0.0.1:{self.peer_port}"
+        cluster = ",".join(f"{one.name}=http://127.0.0.1:{one.peer_port}" for one in self.members)
+        words = ["etcd", "--name", self.name, "--data-dir", str(self.directory / self.name)]
+        words += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        words += ["--initial-cluster", cluster, "--log-level", "warn", "--logger", "zap"]
+        words += ["--listen-metrics-urls", f"http://127.0.0.1:{self.metrics_port}"]
+        # Milliseconds: a lost leader is noticed sooner than by default.
+        words += ["--heartbeat-interval", "50", "--election-timeout", "500"]
+        if self.tls:
+            certificate, key, authority = self.tls
+            words += ["--cert-file", certificate, "--key-file", key]
+            words += ["--trusted-ca-file", authority, "--client-cert-auth"]
+        return words
+
+    def start(self) -> EtcdServer:
+        self.launch()
+        self.wait_until_healthy()
+        return self
+
+    def launch(self) -> None:
+        assert self.process is None
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / f"{self.name}.out").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def is_healthy(self) -> bool:
+        url = f"http://127.0.0.1:{self.metrics_port}/health"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(json.load(answer)["health"] == "true")
+        except OSError:
+            return False
+
+    def wait_until_healthy(self) -> None:
+        end_s = time.monotonic() + READY_S
+        while not self.is_healthy():
+            assert self.process is not None
+            if self.process.poll() is not None or time.monotonic() > end_s:
+                said = (self.directory / f"{self.name}.out").read_text()
+                raise BrokerFailed(f"etcd is not healthy:\n{said[-4000:]}")
+            time.sleep(0.02)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def pause(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL; may be called when it does not run."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def ask(self, path: str, body: dict[str, object]) -> dict[str, object]:
+        """The v3 gateway, without us."""
+        url = f"http://{self.endpoint}/v3/{path}"
+        data = json.dumps(body).encode()
+        with urllib.request.urlopen(url, data=data, timeout=10) as answer:
+            said = json.load(answer)
+        assert isinstance(said, dict)
+        return said
+
+
+class EtcdTrio:
+    """Three members that are one etcd."""
+
+    def __init__(self, directory: Path) -> None:
+        self.members = [EtcdServer(directory, f"m{number}") for number in (1, 2, 3)]
+        for member in self.members:
+            member.members = self.members
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return tuple(member.endpoint for member in self.members)
+
+    def start(self) -> EtcdTrio:
+        for member in self.members:
+            member.launch()
+        for member in self.members:
+            member.wait_until_healthy()
+        return self
+
+    def kill(self) -> None:
+        for member in self.members:
+            member.kill()
