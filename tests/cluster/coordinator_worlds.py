@@ -110,6 +110,7 @@ class EtcdWorld(World):
     def join(self, name: str) -> EtcdCoordinator:
         member = EtcdCoordinator(self.options)
         member.start(patience_s=5)
+        self.step()
         self.members.append(member)
         return member
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import ssl
 import subprocess
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.helpers.broker_process import BrokerFailed, free_port
@@ -106,11 +108,13 @@ class EtcdServer:
             process.kill()
             process.wait()
 
-    def ask(self, path: str, body: dict[str, object]) -> dict[str, object]:
+    def ask(
+        self, path: str, body: Mapping[str, object], tls: ssl.SSLContext | None = None
+    ) -> dict[str, object]:
         """The v3 gateway, without us."""
-        url = f"http://{self.endpoint}/v3/{path}"
+        url = f"{'http' if tls is None else 'https'}://{self.endpoint}/v3/{path}"
         data = json.dumps(body).encode()
-        with urllib.request.urlopen(url, data=data, timeout=10) as answer:
+        with urllib.request.urlopen(url, data=data, timeout=10, context=tls) as answer:
             said = json.load(answer)
         assert isinstance(said, dict)
         return said

@@ -11,6 +11,7 @@ for a large package with a thread pool of its own, for three requests and two st
 
 import asyncio
 import json
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -55,7 +56,10 @@ class EtcdRefusal(EtcdFailed):
 
 @dataclass(frozen=True)
 class EtcdOptions:
-    """``endpoints``: host:port of each member.  Files of TLS: "" = not that."""
+    """``endpoints``: host:port of each member.  Files of TLS: "" = not that.
+
+    Where etcd asks for users, its gateway takes no client certificate that has a common name.
+    """
 
     endpoints: tuple[str, ...]
     cluster_name: str = "penstock"
@@ -218,7 +222,7 @@ def _understood(data: bytes) -> Row:
         row = json.loads(data)
     if not isinstance(row, dict):
         shown = data.decode("utf-8", "replace").strip()[:ANSWER_SHOWN_CHARS]
-        raise NotReached(f"that is no etcd with a v3 gateway, it says {shown!r}")
+        raise NotReached(f"it does not answer like etcd's v3 gateway, it says {shown!r}")
     fault = row.get("error")
     if fault is None:
         return row
@@ -234,7 +238,8 @@ def _words(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
         return f"TLS failed: {error}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error) or "cannot connect"
+        number = error.os_error.errno  # of a name that is not known it is negative
+        return os.strerror(number).lower() if number and number > 0 else str(error.os_error)
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, aiohttp.ServerDisconnectedError):

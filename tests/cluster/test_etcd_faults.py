@@ -1,0 +1,396 @@
+"""A real etcd that dies, stands still, forgets, or does not let us in."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from penstock.cluster.coordinator import (
+    ABSENT,
+    ACCEPTED,
+    FAILED,
+    REFUSED,
+    UNCERTAIN,
+    Change,
+    Condition,
+)
+from penstock.server import etcd_proposals
+from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable, why_wrong
+from penstock.server.etcd_http import EtcdOptions
+from penstock.server.etcd_lease import boot_ms
+from tests.cluster.coordinator_worlds import Copy, EtcdWorld
+from tests.helpers import certificates
+from tests.helpers.bad_line import GOOD, LOSES_ANSWERS, SILENT, BadLine
+from tests.helpers.broker_process import free_port
+from tests.helpers.etcd import EtcdServer, EtcdTrio, missing_reason
+
+pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
+
+SEED = 20_261_121
+
+
+def put(key: str, value: str = "1", *, leased: bool = False) -> Change:
+    return Change(key, value, leased=leased)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EtcdServer]:
+    made = EtcdServer(tmp_path / "etcd")
+    try:
+        yield made.start()
+    finally:
+        made.kill()
+
+
+@pytest.fixture
+def world(server: EtcdServer) -> Iterator[EtcdWorld]:
+    made = EtcdWorld((server.endpoint,), lease_ttl_s=2)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def line(server: EtcdServer) -> Iterator[BadLine]:
+    made = BadLine(server.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def far(line: BadLine) -> Iterator[EtcdWorld]:
+    """Members behind a line that can be made bad."""
+    made = EtcdWorld((line.endpoint,), lease_ttl_s=2)
+    yield made
+    line.state = GOOD
+    made.close()
+
+
+# -- etcd is gone, or stands still ------------------------------------------------------------
+
+
+def test_killed_and_started_again(world: EtcdWorld, server: EtcdServer) -> None:
+    one = world.join("a/1")
+    copy = Copy(one)
+    world.done(one, [], [put("mine", leased=True)])
+    server.kill()
+    early = one.propose([], [put("early")])
+    cpu_s = time.process_time()
+    world.wait(lambda: one.why_not() != "", 4000)
+    assert "has not answered for" in one.why_not()
+    assert server.endpoint in one.why_not()
+    cut = one.propose([], [put("k")])
+    assert (cut.state, cut.error[:4]) == (FAILED, "etcd")
+    assert time.process_time() - cpu_s < 1.0, "that is a busy loop"
+    server.start()
+    world.wait(lambda: one.why_not() == "", 5000)
+    # etcd gives every lease its time anew when it starts.
+    assert not one.lease_has_ended()
+    world.wait(lambda: early.done)
+    assert early.state == ACCEPTED
+    assert world.done(one, [], [put("late")]).state == ACCEPTED
+    copy.take()
+    assert copy.keys == {"mine": "1", "early": "1", "late": "1"}
+
+
+def test_paused_for_longer_than_the_lease(world: EtcdWorld, server: EtcdServer) -> None:
+    one = world.join("a/1")
+    copy = Copy(one)
+    world.done(one, [], [put("mine", leased=True)])
+    until_ms = one.lease_valid_until_ms()
+    server.pause()
+    lost = one.propose([], [put("k")])
+    world.spend(world.ttl_ms + 1000)
+    assert until_ms <= one.lease_valid_until_ms() < boot_ms()
+    assert "has not answered for" in one.why_not()
+    server.resume()
+    world.wait(lambda: one.lease_has_ended() or one.lease_valid_until_ms() > boot_ms())
+    world.wait(lambda: lost.done)
+    if one.lease_has_ended():
+        one.new_lease()
+        world.wait(lambda: one.why_not() == "")
+    world.barrier(one)
+    world.spend(800)
+    copy.take()
+    # Which of the two it was is etcd's choice; that they fit together is ours.
+    assert lost.state in (ACCEPTED, FAILED, UNCERTAIN)
+    if lost.state != UNCERTAIN:
+        assert ("k" in copy.keys) == (lost.state == ACCEPTED)
+    present = world.done(one, [Condition("mine", ABSENT)], []).state == REFUSED
+    assert ("mine" in copy.keys) == present
+
+
+def test_a_lease_that_somebody_else_ended(world: EtcdWorld, server: EtcdServer) -> None:
+    one = world.join("a/1")
+    world.done(one, [], [put("mine", leased=True)])
+    lease = one._lease.lease
+    server.ask("lease/revoke", {"ID": str(lease)})
+    asked = world.done(one, [], [put("k")])
+    assert asked.state == FAILED
+    assert "lease" in asked.error
+    assert one.lease_has_ended()
+    assert one.lease_valid_until_ms() == 0
+    one.new_lease()
+    world.wait(lambda: not one.lease_has_ended())
+    assert world.done(one, [Condition("mine", ABSENT)], [put("k")]).state == ACCEPTED
+
+
+# -- answers that get lost --------------------------------------------------------------------
+
+
+def test_o5_a_lost_answer_is_looked_for(far: EtcdWorld, line: BadLine) -> None:
+    one = far.join("a/1")
+    line.state = LOSES_ANSWERS
+    asked = one.propose([Condition("k", ABSENT)], [put("k")])
+    far.spend(300)
+    assert not asked.done
+    line.state = GOOD
+    far.wait(lambda: asked.done)
+    assert (asked.state, asked.error) == (ACCEPTED, "")
+    assert [(event.key, event.revision) for event in one.take_events()] == [("k", asked.revision)]
+
+
+def test_o5_a_request_that_never_arrived_is_made_again(far: EtcdWorld, line: BadLine) -> None:
+    one = far.join("a/1")
+    line.state = SILENT
+    asked = one.propose([Condition("k", ABSENT)], [put("k")])
+    far.spend(200)
+    line.state = GOOD
+    far.wait(lambda: asked.done)
+    assert asked.state == ACCEPTED
+
+
+def test_o5_without_any_answer_it_is_uncertain(
+    far: EtcdWorld, line: BadLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_proposals, "PATIENCE_S", 1.0)
+    one = far.join("a/1")
+    line.state = LOSES_ANSWERS
+    asked = one.propose([], [put("k")])
+    far.wait(lambda: asked.done)
+    assert asked.state == UNCERTAIN
+    assert "may have happened" in asked.error
+
+
+def test_o5_on_a_line_that_is_bad_now_and_then_everything_is_counted(
+    far: EtcdWorld, line: BadLine
+) -> None:
+    """Compare-and-set on one number: as many as were accepted, and nothing refused for nothing."""
+    one = far.join("a/1")
+    copy = Copy(one)
+    rng = Random(SEED)
+    counts = {ACCEPTED: 0, UNCERTAIN: 0}
+    for _ in range(40):
+        before = [Condition("count", copy.revisions.get("count", ABSENT))]
+        asked = one.propose(before, [put("count", str(counts[ACCEPTED] + 1))])
+        if rng.random() < 0.5:
+            line.state = rng.choice((LOSES_ANSWERS, SILENT))
+            far.spend(rng.choice((5, 20, 60)))
+            line.state = GOOD
+        far.wait(lambda asked=asked: asked.done)  # type: ignore[misc]
+        copy.take()
+        assert asked.state == ACCEPTED, (asked.state, asked.error)
+        counts[asked.state] += 1
+        assert copy.keys["count"] == str(counts[ACCEPTED])
+
+
+# -- history that is gone ---------------------------------------------------------------------
+
+
+def test_compacted_history_becomes_the_difference(
+    world: EtcdWorld, far: EtcdWorld, line: BadLine, server: EtcdServer
+) -> None:
+    one, two = world.join("a/1"), far.join("b/1")
+    copy = Copy(two, may_differ=True)
+    world.done(one, [], [put(key) for key in ("kept", "gone", "anew", "changed")])
+    far.barrier(two)
+    copy.take()
+    line.state = SILENT
+    world.done(one, [], [Change("gone", None), Change("anew", None)])
+    world.done(one, [], [put("anew", "2"), put("changed", "2"), put("short")])
+    last = world.done(one, [], [put("changed", "3"), Change("short", None)])
+    server.ask("kv/compaction", {"revision": str(last.revision), "physical": True})
+    line.state = GOOD
+    far.wait(lambda: bool(copy.take()) or two._watch.differences > 0)
+    far.barrier(two)
+    copy.take()
+    assert copy.keys == {"kept": "1", "anew": "2", "changed": "3"}
+    assert two._watch.differences == 1
+    assert [key for _, key, value in copy.log if value is None] == ["gone", "anew"]
+    world.done(one, [], [put("after")])
+    far.barrier(two)
+    copy.take()
+    assert "after" in copy.keys
+
+
+def test_a_snapshot_of_many_pages(world: EtcdWorld) -> None:
+    one = world.join("a/1")
+    asked = [
+        one.propose([], [put(f"k{part}/{number:02}") for number in range(90)]) for part in range(15)
+    ]
+    world.wait(lambda: all(each.done for each in asked))
+    two = world.join("b/1")
+    assert len({entry.key for entry in two.snapshot()}) == len(two.snapshot()) == 1350
+    assert [entry.made for entry in two.snapshot()] == sorted(e.made for e in two.snapshot())
+
+
+# -- three members ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_three_members_and_one_is_killed_or_stands_still(tmp_path: Path) -> None:
+    trio = EtcdTrio(tmp_path / "etcd")
+    world = EtcdWorld(trio.endpoints, lease_ttl_s=3)
+    try:
+        trio.start()
+        one, two = world.join("a/1"), world.join("b/1")
+        copies = [Copy(one), Copy(two)]
+        world.done(one, [], [put("mine", leased=True)])
+        slowest_ms = accepted = 0
+        for number, member in enumerate((*trio.members, *trio.members)):
+            (member.kill if number < 3 else member.pause)()
+            began_ms, asked_count = boot_ms(), 0
+            while boot_ms() - began_ms < 2500:
+                asked_ms = boot_ms()
+                asked = world.done(one, [], [put("k", str(asked_count))])
+                assert asked.state == ACCEPTED, asked.error
+                slowest_ms = max(slowest_ms, boot_ms() - asked_ms)
+                accepted += 1
+                asked_count += 1
+                for handle in (one, two):
+                    assert handle.lease_valid_until_ms() > boot_ms(), "K4 would stop the node"
+                world.spend(20)
+            if number < 3:
+                member.start()
+            else:
+                member.resume()
+            world.spend(500)
+        world.barrier(two)
+        for copy in copies:
+            copy.take()
+        assert copies[0].keys == copies[1].keys
+        assert copies[0].log == copies[1].log
+        assert not one.lease_has_ended()
+        assert len([one for one in copies[0].log if one[1] == "k"]) == accepted
+        print(f"{accepted} proposals accepted, the slowest after {slowest_ms} ms")
+    finally:
+        world.close()
+        trio.kill()
+
+
+# -- who is not let in ------------------------------------------------------------------------
+
+
+def join(options: EtcdOptions) -> str:
+    """Why it cannot."""
+    member = EtcdCoordinator(options)
+    with pytest.raises(EtcdUnavailable) as failure:
+        member.start(patience_s=0.3)
+    return str(failure.value)
+
+
+def test_nobody_listens() -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    said = join(EtcdOptions((endpoint,)))
+    assert said == f"etcd at {endpoint} cannot be used: connection refused"
+
+
+def test_another_server_listens() -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(404, "not here")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        said = join(EtcdOptions((f"127.0.0.1:{other.server_port}",)))
+    finally:
+        other.shutdown()
+        thread.join()
+        other.server_close()
+    assert "it does not answer like etcd's v3 gateway" in said
+
+
+def test_another_release_uses_the_prefix(server: EtcdServer) -> None:
+    key = b64encode(b"/penstock/theirs/format").decode()
+    server.ask("kv/put", {"key": key, "value": b64encode(b"7").decode()})
+    said = join(EtcdOptions((server.endpoint,), cluster_name="theirs"))
+    assert "/penstock/theirs/ has format '7', this release reads '1'" in said
+
+
+@pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
+def test_tls_and_passwords(tmp_path: Path) -> None:
+    authority = certificates.Authority(tmp_path)
+    own = authority.sign("etcd", "/CN=etcd", "IP:127.0.0.1")
+    client = authority.sign("node", "/O=node")
+    named = authority.sign("named", "/CN=named")
+    server = EtcdServer(tmp_path / "etcd", tls=(*own, str(authority.certificate)))
+    options = {
+        "endpoints": (server.endpoint,),
+        "tls": True,
+        "ca_file": str(authority.certificate),
+        "certificate_file": client[0],
+        "key_file": client[1],
+        "lease_ttl_s": 2,
+    }
+    world = EtcdWorld(**options)  # type: ignore[arg-type]
+    try:
+        server.start()
+        world.join("a/1").close()
+        for path, body in (
+            ("auth/user/add", {"name": "root", "password": "right"}),
+            ("auth/user/grant", {"user": "root", "role": "root"}),
+            ("auth/enable", {}),
+        ):
+            server.ask(path, body, authority.client_context(client))
+        assert "user name is empty" in join(world.options)
+        for user, password in (("root", "wrong"), ("nobody", "right")):
+            refused = EtcdOptions(**options, user=user, password=password)  # type: ignore[arg-type]
+            assert "authentication failed" in join(refused)
+            assert password not in repr(refused)
+        world.options = EtcdOptions(**options, user="root", password="right")  # type: ignore[arg-type]
+        one = world.join("a/1")
+        assert world.done(one, [], [put("k")]).state == ACCEPTED
+        server.kill()
+        server.start()  # it has forgotten who has logged in
+        world.wait(lambda: one.why_not() == "")
+        assert world.done(one, [], [put("k")]).state == ACCEPTED
+        assert len(one.take_events()) == 2
+        of_somebody = {**options, "certificate_file": named[0], "key_file": named[1]}
+        assert "CommonName" in join(EtcdOptions(**of_somebody))  # type: ignore[arg-type]
+        strangers = {**options, "ca_file": ""}
+        assert "TLS failed" in join(EtcdOptions(**strangers))  # type: ignore[arg-type]
+    finally:
+        world.close()
+        server.kill()
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (EtcdOptions(()), "no endpoint"),
+        (EtcdOptions(("http://127.0.0.1:2379",)), "is no endpoint"),
+        (EtcdOptions(("127.0.0.1",)), "is no endpoint"),
+        (EtcdOptions(("h:1",), cluster_name="a/b"), "is no name of a cluster"),
+        (EtcdOptions(("h:1",), lease_ttl_s=1), "allowed: 2 to 60 s"),
+    ],
+)
+def test_what_cannot_be_right_is_said(options: EtcdOptions, words: str) -> None:
+    assert words in why_wrong(options)
+    with pytest.raises(EtcdUnavailable, match=words):
+        EtcdCoordinator(options)
+
+
+def test_what_is_right() -> None:
+    assert why_wrong(EtcdOptions(("[::1]:2379", "etcd-1.local:2379"), cluster_name="a.b-c_1")) == ""
