@@ -105,6 +105,20 @@ def test_a_get_ends_with_so_many_bytes(
     assert get(served, "q") == []
 
 
+@pytest.mark.parametrize("cut, why", [(-1, "truncate is -1"), ("-2", "truncate is -2")])
+def test_less_than_nothing_of_a_payload_is_refused(
+    served: Served, channel: Any, cut: Any, why: str
+) -> None:
+    """RabbitMQ answers 500."""
+    channel.queue_declare("q")
+    publish(served, "q", payload="whole")
+    asked = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto", "truncate": cut}
+    raw = post(served, GET_Q, asked)
+    assert raw.status == 400
+    assert why in json.loads(raw.body)["reason"]
+    assert [one["payload"] for one in get(served, "q")] == ["whole"]
+
+
 def test_who_rejects_makes_dead_letters(served: Served, channel: Any) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     channel.queue_declare("dead", exclusive=False, auto_delete=True)

@@ -168,6 +168,18 @@ STEPS = [
     Step("POST", f"{Q}/q/get", getting(count="x")),
     Step("POST", f"{Q}/q/get", getting(), "mon"),
     Step("POST", f"{Q}/mine/get", getting(), "mon"),
+    # cut
+    Step("PUT", f"{Q}/cut", {}),
+    Step("POST", f"{X}/amq.default/publish", message(routing_key="cut", payload="whole")),
+    *(
+        Step("POST", f"{Q}/cut/get", getting(ackmode="ack_requeue_true", truncate=cut))
+        for cut in (0, 4, 5, 6, -1, -3, "2", "-2", "x", "", 1.5, None, True, 10**30, [], "4.0")
+    ),
+    *(
+        Step("POST", f"{Q}/cut/get", getting(ackmode="ack_requeue_true", count=count))
+        for count in (0, "2", -1, "-1", 1.5, None, "two")
+    ),
+    Step("DELETE", f"{Q}/cut"),
     # actions
     Step("POST", f"{Q}/q/actions", {"action": "sync"}),
     Step("POST", f"{Q}/q/actions", {"action": "cancel_sync"}),

@@ -290,7 +290,7 @@ def number(value: object) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS_MAX:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadQuery("bad_request", ["not_integer", str(value)])
+        raise BadQuery("bad_request", ["not_integer", value])
     return value
 
 

@@ -27,7 +27,7 @@ SortKey = tuple[int, float, str]
 class BadQuery(Exception):
     """A request that asks for nonsense; ``error`` and ``reason`` go into the answer."""
 
-    def __init__(self, error: str, reason: str | list[str], status: int = 400) -> None:
+    def __init__(self, error: str, reason: str | list[object], status: int = 400) -> None:
         super().__init__(reason)
         self.error = error
         self.reason = reason

@@ -15,6 +15,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -133,8 +134,11 @@ class MessagesApi(Desk):
             raise BadQuery("bad_request", f"unknown ackmode {ackmode}; {', '.join(ACKMODES)}")
         if encoding not in ("auto", "base64"):
             raise BadQuery("bad_request", "Unsupported encoding. Please use auto or base64.")
-        cut = number(asked["truncate"]) if "truncate" in asked else None
-        rest = min(number(count), COUNT_MAX)
+        cut = _whole(asked["truncate"]) if "truncate" in asked else None
+        if cut is not None and cut < 0:
+            raise BadQuery("bad_request", f"truncate is {cut}; a payload has no fewer than 0 bytes")
+        rest = _whole(count)
+        rest = COUNT_MAX if rest < 0 else min(rest, COUNT_MAX)  # -1: all that there are
         pieces: list[bytes] = []
         size = 0
         async with self._agent(visitor, vhost) as agent, _told():
@@ -225,6 +229,18 @@ def _body(payload: Any, encoding: Any) -> bytes:
         return base64.b64decode(text("payload", payload), validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadQuery("bad_request", ["not_base64", str(payload)]) from error
+
+
+def _whole(value: object) -> int:
+    """As RabbitMQ reads it: what follows the point does not count, and digits may have a sign."""
+    if isinstance(value, float):
+        if not math.isfinite(value):  # 1e999
+            raise BadQuery("bad_request", ["not_integer", str(value)])
+        return int(value)
+    if isinstance(value, str) and value[:1] in ("-", "+"):
+        size = number(value[1:])
+        return -size if value[0] == "-" else size
+    return number(value)
 
 
 def _row(got: Got, encoding: str, cut: int | None) -> Row:
