@@ -84,6 +84,30 @@ def test_through_the_broker() -> None:
     assert node.broker.vhosts["/"].queues["q"].backing.ready_count() == 2
 
 
+def test_what_nobody_took_may_come_again() -> None:
+    """Told no by a full queue, or returned: its key is as unknown as before."""
+    node = QuietBroker()
+    client = node.client()
+    kind, arguments = "x-message-deduplication", {"x-cache-size": 5}
+    client.call("exchange.declare", exchange="x", type=kind, arguments=arguments)
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    client.call("queue.declare", queue="q", arguments=full)
+    client.call("confirm.select")
+
+    def answers(key: str) -> list[str]:
+        client.publish("x", "", b"m", headers={"x-deduplication-header": key}, mandatory=True)
+        return [name for name, _ in client.methods()]
+
+    assert answers("a") == ["basic.return", "basic.ack"]
+    client.call("queue.bind", queue="q", exchange="x")
+    assert answers("a") == ["basic.ack"]
+    assert answers("b") == ["basic.nack"]
+    client.call("queue.purge", queue="q")
+    assert answers("b") == ["basic.ack"]
+    assert node.broker.vhosts["/"].queues["q"].backing.ready_count() == 1
+    assert answers("b") == ["basic.return", "basic.ack"]
+
+
 @pytest.mark.parametrize(
     "arguments, code",
     [

@@ -12,7 +12,8 @@ A message may bring its own ``x-cache-ttl``.  Spelt as the community's plug-in f
 spells it.  Keys are forgotten with the process.
 
 Rooms without a clock are told the time with the message (``NOW``).  Who only asks where a message
-would go says so (``LOOKING``): then its key stays as unknown as it was.
+would go says so (``LOOKING``): then its key stays as unknown as it was.  So does who publishes, and
+routes once more when the queues took it: what was refused may come again.
 """
 
 from typing import Final, final

@@ -23,7 +23,7 @@ from penstock.broker.rights import WRITE
 from penstock.broker.routes import Route, any_refuses, count_published, waits
 from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed
-from penstock.core.headers import NOW
+from penstock.core.headers import LOOKING, NOW
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.core.traffic import Traffic
 from penstock.queues.queue import Queue
@@ -198,6 +198,7 @@ class Publishing:
             message = messages[place]
             facts = routing_facts(message.content)
             facts[NOW] = int(link.now_ms)
+            facts[LOOKING] = False
             copies = copy_keys(facts)
             queues = route.queues
             if route.needs_headers or copies:
@@ -222,6 +223,9 @@ class Publishing:
                     self._refused.add(place)
             else:
                 at = link.vhost.publish(queues, [message], link.now_ms)
+            if facts.pop(LOOKING) is True and place not in self._refused:
+                # Once more, now that it was taken: exchanges that let a key pass once note it.
+                link.vhost.find_queues(address.exchange, address.routing_key, facts, copies)
             stored = store.pending_bytes() - stored
             if flow.enabled and flow.must_charge(queues, stored):
                 self.intake.charge(queues, cost_of(1, message.size), at > 0, stored)
