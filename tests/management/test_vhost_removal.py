@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from penstock.server.log_exchange import NAME as LOG_EXCHANGE
 from penstock.server.log_exchange import LogExchange
 from penstock.server.logs import Logs, Outbox, Waiting
 from penstock.server.node import Node
+from tests.helpers.nsq_broker import eventually
 from tests.management.conftest import Served
 
 V = "/api/vhosts/gone"
@@ -184,7 +186,10 @@ def test_the_last_one_does_not_come_back_with_a_default_password(
     again._close()
 
 
-def test_a_node_that_ends_meanwhile_has_what_was_left(node: Served, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", ["in order", "by a kill"])
+def test_a_node_that_ended_meanwhile_goes_on_at_its_start(
+    node: Served, tmp_path: Path, ends: str
+) -> None:
     goes = fill(node)
     broker = node.node.broker
     vhost = broker.vhosts["gone"]
@@ -195,9 +200,25 @@ def test_a_node_that_ends_meanwhile_has_what_was_left(node: Served, tmp_path: Pa
     told(goes)
     left = sum(queue.durable for queue in vhost.queues.values())
     assert left > 0
+    copy = tmp_path / "copy"
+    if ends == "by a kill":
+        shutil.copytree(tmp_path, copy)
     node.stop()
-    again = Served(tmp_path)
-    assert len(again.node.broker.vhosts["gone"].queues) >= left
-    assert delete(again) == 204
-    assert set(again.node.broker.vhosts) == {"/"}
-    again.stop()
+    again = Served(copy if ends == "by a kill" else tmp_path)
+    try:
+        assert eventually(lambda: set(again.node.broker.vhosts) == {"/"})
+        assert delete(again) == 404
+        assert again.request("PUT", V, b"{}").status == 201
+        assert again.get("/api/queues/gone") == []
+    finally:
+        again.stop()
+
+
+def test_what_is_on_its_way_out_is_closed_after_a_start(node: Served, tmp_path: Path) -> None:
+    vhost = node.node.broker.vhosts["gone"]
+    VhostRemoval(node.node.broker, vhost, node.view.watch.close_some)
+    node.stop()
+    again = Node(load_settings(None, {}, {"data_dir": str(tmp_path)}))
+    assert again.broker.vhosts["gone"].closing
+    assert not again.broker.vhosts["/"].closing
+    again._close()

@@ -210,6 +210,21 @@ def test_clause_1_5_deleting_a_virtual_host_and_a_user(definitions: Definitions)
     assert [one.owner for one in topology.limits] == ["two"]
 
 
+def test_clause_1_7_a_virtual_host_on_its_way_out_is_known_after_a_start(path: str) -> None:
+    definitions = Definitions(path)
+    fill(definitions)
+    definitions.vhost_leaves("two")
+    assert not definitions.is_sweeping("two")
+    definitions.commit()
+    definitions.close()
+    again = Definitions(path)
+    assert [(one.name, one.closing) for one in again.load().vhosts] == [("/", False), ("two", True)]
+    again.delete_vhost("two")
+    again.put_vhost(VhostRecord("two"))
+    assert not any(one.closing for one in again.load().vhosts)
+    again.close()
+
+
 def test_a_binding_is_deleted_by_all_its_fields(definitions: Definitions) -> None:
     fill(definitions)
     definitions.delete_binding(BindingRecord("/", "e", "q", "queue", "a.#", {"n": 2}))
@@ -353,7 +368,7 @@ def test_clause_4_2_version_2_is_upgraded(path: str, tmp_path: Path) -> None:
     database.close()
     old = Definitions(path)
     topology = old.load()
-    assert [fields(vhost) for vhost in topology.vhosts] == [("", "/", 2048, [])]
+    assert [fields(vhost) for vhost in topology.vhosts] == [(False, "", "/", 2048, [])]
     assert [queue.name for queue in topology.queues] == ["old"]
     assert old.next_queue_id() == 7
     old.close()

@@ -130,6 +130,7 @@ class Broker:
             vhost = self.add_vhost(vhost_record.name, vhost_record.segment_entries)
             vhost.description = vhost_record.description
             vhost.tags = vhost_record.tags
+            vhost.closing = vhost_record.closing
         for parameter in topology.global_parameters:
             self.global_parameters[parameter.name] = parameter.value
         for user_record in topology.users:

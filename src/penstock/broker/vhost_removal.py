@@ -5,7 +5,8 @@
 From the first step on nobody enters it any more.  A step is a slice: some dozens of objects, so
 that others hardly notice when a hundred thousand go.  The definitions follow step by step, the
 virtual host itself last, with its permissions, policies and limits; so a node that is stopped in
-between has what was left of it, and it can be deleted again.
+between has what was left of it.  They also say that it is on its way out: nobody enters after the
+next start either, and who finds it ``closing`` goes on with it.
 
 Batches of Spark programs that were decided are waited for: with nowhere to go they are soon done.
 """
@@ -35,7 +36,9 @@ class VhostRemoval:
         self._vhost = vhost
         self._close_some = close_some
         self._guests_are_told: bool = False
-        vhost.closing = True
+        if not vhost.closing:
+            vhost.closing = True
+            broker.definitions.vhost_leaves(vhost.name)
 
     def step(self) -> tuple[bool, list[Consumer]]:
         """Is it gone?  And who has lost a queue by this step."""

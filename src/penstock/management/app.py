@@ -186,6 +186,8 @@ class ManagementServer:
             await self.connections.site(runner, self._bind, self._port).start()
             await self._serve_metrics(metrics)
             self._started.set_result(self._listening(runner.addresses[0][1]))
+            for desk in self._desks:
+                await desk.begin()
             await self._stopping.wait()
         except BaseException as error:
             if self._started.done():

@@ -162,6 +162,9 @@ class Desk:
     def routes(self) -> list[Route]:
         raise NotImplementedError
 
+    async def begin(self) -> None:
+        """The server listens: whoever has work of its own begins now."""
+
     async def close(self) -> None:
         """The server stops: whoever answers for long ends now."""
 

@@ -4,7 +4,7 @@
     PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],
                                  "tracing": true or false}
     DELETE                       with everything in it; its connections are closed; one more of
-                                 these takes up a removal that was interrupted
+                                 these takes up a removal that was interrupted, and so does a start
 
 ``PUT`` makes a virtual host that is not there (201) and changes one that is (204); what the body
 does not name stays as it is.  Only administrators may; who makes one may do everything in it.
@@ -12,15 +12,24 @@ does not name stays as it is.  Only administrators may; who makes one may do eve
 """
 
 import asyncio
+import logging
 from typing import Final
 
 from aiohttp import web
 
 from penstock.broker.definitions_json import tags_in
+from penstock.broker.vhost import Vhost
 from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.management.access import Visitor
-from penstock.management.desk import Route, flag, json_body, json_response, must_administrate
+from penstock.management.desk import (
+    Context,
+    Route,
+    flag,
+    json_body,
+    json_response,
+    must_administrate,
+)
 from penstock.management.listing import BadQuery, ListQuery
 from penstock.management.lists import ListDesk
 
@@ -29,9 +38,21 @@ STEP_PAUSE_S: Final = 0.001
 KNOWN: Final = ("name", "vhost", "description", "tags", "tracing", "default_queue_type")
 """The name is in the path already; some clients say it twice, under one of two names."""
 
+log = logging.getLogger("penstock.management")
+
 
 class VhostsApi(ListDesk):
     """See the head of this file."""
+
+    def __init__(self, context: Context) -> None:
+        """Before the data loop turns, or there is none whose removal was interrupted."""
+        super().__init__(context)
+        self._interrupted = {
+            vhost.name: self._removal(vhost)
+            for vhost in self._broker.vhosts.values()
+            if vhost.closing
+        }
+        self._resuming: asyncio.Task[None] | None = None
 
     def routes(self) -> list[Route]:
         return [
@@ -87,11 +108,38 @@ class VhostsApi(ListDesk):
         await self.change(len, "")
         return web.Response(status=204)
 
+    async def begin(self) -> None:
+        if self._interrupted:
+            self._resuming = asyncio.create_task(self._resume())
+
+    async def close(self) -> None:
+        if self._resuming is not None:
+            self._resuming.cancel()
+
+    async def _resume(self) -> None:
+        """What the end of the process before this one has interrupted."""
+        for name, removal in self._interrupted.items():
+            log.warning("virtual host '%s' was being deleted when the node ended: going on", name)
+            while True:
+                if await self._step_at_last(removal):
+                    break
+                await asyncio.sleep(STEP_PAUSE_S)
+            log.info("virtual host '%s' is deleted", name)
+
+    async def _step_at_last(self, removal: VhostRemoval) -> bool:
+        try:
+            return await self._on_loop(self._step, removal)
+        except TimeoutError:  # the data loop has much to do, or does not turn yet
+            return False
+
     def _remove(self, name: str) -> VhostRemoval:
         """One that was begun and is not at its end goes on with this one."""
         vhost = self._broker.vhosts.get(name)
         if vhost is None:
             raise NotFound(f"vhost {name} not found")
+        return self._removal(vhost)
+
+    def _removal(self, vhost: Vhost) -> VhostRemoval:
         return VhostRemoval(self._broker, vhost, self._view.watch.close_some)
 
     def _step(self, removal: VhostRemoval) -> bool:

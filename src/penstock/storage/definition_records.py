@@ -10,9 +10,12 @@ from penstock.storage.definition_staging import ProducerRecord, StagedSetRecord
 
 
 class VhostRecord:
-    """``segment_entries``: of its queues' index; it must never change under data."""
+    """``segment_entries``: of its queues' index; it must never change under data.
 
-    __slots__ = ("description", "name", "segment_entries", "tags")
+    ``closing``: it is being removed.
+    """
+
+    __slots__ = ("closing", "description", "name", "segment_entries", "tags")
 
     def __init__(
         self,
@@ -25,6 +28,7 @@ class VhostRecord:
         self.segment_entries = segment_entries
         self.description = description
         self.tags = tags or []
+        self.closing = False
 
 
 class UserRecord:

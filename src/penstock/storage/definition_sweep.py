@@ -4,7 +4,8 @@ Deleting 100,000 rows takes longer than anybody wants to wait, so a queue or exc
 bindings is deleted at once and its bindings later, some at a time.  Meanwhile the table ``leaving``
 says that they are dead: every binding has a number, and what was deleted names the number below
 which bindings to it (or, of an exchange, from it) are no more.  Its name may be used again at once:
-new bindings have higher numbers.
+new bindings have higher numbers.  A virtual host that is being removed stands in ``leaving`` too:
+the next start goes on with it.
 
 Here are the statements and the judgement; ``definitions`` runs them.
 """
@@ -19,6 +20,8 @@ SWEPT_AT_ONCE: Final = 200
 TO_QUEUE: Final = "queue"
 TO_EXCHANGE: Final = "exchange"
 FROM_EXCHANGE: Final = "source"
+VHOST: Final = "vhost"
+"""Not of bindings: it goes with everything in it."""
 
 _KEY: Final = "vhost, source, destination_type, destination, routing_key, arguments"
 _BY_DESTINATION: Final = (
@@ -49,10 +52,14 @@ class Departures:
 
     def __init__(self) -> None:
         self.below: dict[Departure, int] = {}
+        self.vhosts: set[str] = set()
 
     def take(self, row: tuple[str, str | bytes, str | bytes, int]) -> None:
         """A row of ``leaving``."""
         side, vhost, name, below = row
+        if side == VHOST:
+            self.vhosts.add(name_in_cell(vhost))
+            return
         self.below[(side, name_in_cell(vhost), name_in_cell(name))] = below
 
     def covers(
@@ -65,6 +72,7 @@ class Departures:
         return any(number < self.below.get((side, vhost, name), 0) for side, name in ends)
 
     def forget_vhost(self, vhost: str) -> None:
+        self.vhosts.discard(vhost)
         for departure in list(self.below):
             if departure[1] == vhost:
                 del self.below[departure]

@@ -45,6 +45,7 @@ from penstock.storage.definition_sweep import (
     SWEPT_AT_ONCE,
     TO_EXCHANGE,
     TO_QUEUE,
+    VHOST,
     Departure,
     Departures,
     slice_statement,
@@ -190,6 +191,11 @@ class Definitions:
             name_to_cell(vhost.description),
             json.dumps(vhost.tags),
         )
+
+    def vhost_leaves(self, name: str) -> None:
+        """It is being removed, after a restart as well; ``delete_vhost`` is the end of it."""
+        self._departures.vhosts.add(name)
+        self._leave((VHOST, name, ""), 0)
 
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
@@ -344,14 +350,12 @@ class Definitions:
         below = self._next_binding_number
         self._departures.below[departure] = below
         if not self._delete_some(departure, below):
-            side, vhost, name = departure
-            self._change(
-                "INSERT OR REPLACE INTO leaving VALUES (?, ?, ?, ?)",
-                side,
-                name_to_cell(vhost),
-                name_to_cell(name),
-                below,
-            )
+            self._leave(departure, below)
+
+    def _leave(self, departure: Departure, below: int) -> None:
+        side, vhost, name = departure
+        cells = (name_to_cell(vhost), name_to_cell(name))
+        self._change("INSERT OR REPLACE INTO leaving VALUES (?, ?, ?, ?)", side, *cells, below)
 
     def _delete_some(self, departure: Departure, below: int) -> bool:
         """A slice; True when nothing is left."""
@@ -412,11 +416,10 @@ class Definitions:
     def _load(self) -> Topology:
         topology = Topology()
         for row in self._db.execute("SELECT * FROM vhosts"):
-            topology.vhosts.append(
-                VhostRecord(
-                    name_in_cell(row[0]), int(row[1]), name_in_cell(row[2]), json.loads(row[3])
-                )
-            )
+            name, tags = name_in_cell(row[0]), json.loads(row[3])
+            record = VhostRecord(name, int(row[1]), name_in_cell(row[2]), tags)
+            record.closing = name in self._departures.vhosts
+            topology.vhosts.append(record)
         for row in self._db.execute("SELECT * FROM users"):
             topology.users.append(
                 UserRecord(
