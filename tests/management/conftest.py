@@ -48,7 +48,9 @@ class Served:
         watch = NodeWatch(self.node.loop, self.node.sessions)
         self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
         self.node.broker.node_name = "penstock@test"
-        self.facts = NodeFacts("penstock@test", settings, self.node.broker.admission.alarms)
+        self.facts = NodeFacts(
+            "penstock@test", settings, self.node.broker.admission.alarms, self.node.files.counts
+        )
         self.management = ManagementServer(
             "127.0.0.1",
             0,

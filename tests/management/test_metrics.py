@@ -154,6 +154,9 @@ def test_numbers_are_those_of_the_clients(scraped: Scraped) -> None:
     assert found["rabbitmq_auth_attempts_succeeded_total"][amqp] >= 1
     assert found["rabbitmq_process_open_tcp_sockets"][""] == 1
     assert found["rabbitmq_process_resident_memory_bytes"][""] > 1_000_000
+    for what in ("write", "sync"):
+        count = found[f"rabbitmq_io_{what}_ops_total"][""]
+        assert 0 < found[f"rabbitmq_io_{what}_time_seconds_total"][""] < 10 * count
     assert found["penstock_confirm_latency_seconds_count"][""] >= 1
     assert sum(found["penstock_vq_messages"].values()) == 8
 

@@ -18,6 +18,7 @@ import aiohttp
 
 from penstock import __version__
 from penstock.broker.alarms import UNKNOWN, Alarms
+from penstock.core.io_counts import IoCounts
 from penstock.core.settings import Settings
 from penstock.management.rows import Row
 from penstock.management.statistics.completing import Statistics
@@ -44,10 +45,11 @@ _SYSTEM_TICKS: Final = 12
 
 
 class NodeFacts:
-    """Asked at each call; ``alarms`` has what was seen at the last look."""
+    """Asked at each call; ``alarms`` has what was seen at the last look, ``io_counts`` the disk."""
 
-    def __init__(self, name: str, settings: Settings, alarms: Alarms) -> None:
+    def __init__(self, name: str, settings: Settings, alarms: Alarms, io_counts: IoCounts) -> None:
         self._name = name
+        self._io_counts = io_counts
         self.settings = settings
         self._alarms = alarms
         self._started_at_s = time.monotonic()
@@ -69,6 +71,7 @@ class NodeFacts:
             "context_switches": usage.ru_nvcsw + usage.ru_nivcsw,
             "gc_num": sum(generation["collections"] for generation in gc.get_stats()),
             **self._from_alarms(),
+            **self._io_counts.fields(),
             **self._what_it_is(),
         }
         row.update(_from_proc())

@@ -3,7 +3,7 @@
 node.py            boot and shutdown in order
 loop.py            the event loop             turn.py       what happens between read and write
 listener.py        where clients come in      connection.py  a socket and its session
-descriptors.py     which are left for guests
+descriptors.py     which are left for guests  measured_files.py  the disk, with a watch in hand
 secure_socket.py   TLS                        proxy_protocol.py, certificate.py,
                                              certificate_dates.py
 committer.py       group commit in a thread   session.py    what the loop knows of a session

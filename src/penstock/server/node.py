@@ -49,6 +49,7 @@ from penstock.server.log_exchange import LogExchange
 from penstock.server.logs import Logs
 from penstock.server.loop import Loop
 from penstock.server.machine import ASSUMED_BYTES, total_memory_bytes
+from penstock.server.measured_files import MeasuredFiles
 from penstock.server.nsq_settings import make_nsq, make_scan_loop
 from penstock.server.reloading import Reloading
 from penstock.server.resource_monitor import ResourceMonitor
@@ -67,7 +68,6 @@ from penstock.storage.definition_records import (
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import EngineLimits
 from penstock.storage.failpoints import reach
-from penstock.storage.files import RealFileSystem
 from penstock.storage.recovery import Opening, close_engine
 from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.store_groups import StoreWriter
@@ -103,13 +103,13 @@ class Node:
         self._lock_fd = lock_data_dir(settings.data_dir)
         refuse_old_data(settings.data_dir)
         raise_descriptor_limit()
-        self._files = RealFileSystem()
+        self.files = MeasuredFiles()
         self.definitions = Definitions(os.path.join(settings.data_dir, "definitions.db"))
         topology = self._topology()
         memory = settings.total_memory_override_bytes or total_memory_bytes()
         entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
         self.opening = Opening(
-            self._files,
+            self.files,
             settings.data_dir,
             engine_limits(
                 settings, settings.vm_memory_high_watermark.bytes_of(memory or ASSUMED_BYTES)
@@ -155,14 +155,14 @@ class Node:
         self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
         self.recovery = self._recover(topology)
         self.committer = Committer(
-            self._files,
+            self.files,
             self.engine.journal.directory,
             settings.journal_file_size_bytes,
-            StoreWriter(self._files, self.engine.store.directory),
+            StoreWriter(self.files, self.engine.store.directory),
             self._wake,
         )
         self.worker = DiskWorker(
-            self._files, settings.data_dir, self._wake, self.engine.board.finish
+            self.files, settings.data_dir, self._wake, self.engine.board.finish
         )
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
@@ -205,7 +205,7 @@ class Node:
         """Messages; returns what was found, for the start screen."""
         now_ms = time.time_ns() // 1_000_000
         opening = self.opening
-        progress = StartProgress(self._files, self._notifier.progress)
+        progress = StartProgress(self.files, self._notifier.progress)
         with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
             opening.run(progress.run, progress.say)
         self.broker.open(topology, now_ms, now_ms)
@@ -277,7 +277,7 @@ class Node:
         watch.elsewhere = nsq.listeners
         view = BrokerView(self.broker, watch, self.name, self.opening)
         self.broker.node_name = self.name
-        facts = NodeFacts(self.name, settings, self.broker.admission.alarms)
+        facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.files.counts)
         token = new_token()
         management = ManagementServer(
             http_bind(settings),
@@ -422,7 +422,7 @@ class Node:
                     backing = cast(VariableQueue, part)
                     durable.append(backing)
                     next_seq_ids[int(backing.queue_id)] = int(backing.next_seq_id())
-        close_engine(self.engine, durable, next_seq_ids, self._files)
+        close_engine(self.engine, durable, next_seq_ids, self.files)
 
     def _finish_disk_work(self) -> None:
         """What was journalled and asked for so far; raises what went wrong."""

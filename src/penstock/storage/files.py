@@ -110,6 +110,7 @@ class FileSystem:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RealFileSystem(FileSystem):
     """The machine's own disk."""
 

@@ -388,11 +388,26 @@ BUILD_INFO: Final = Family("rabbitmq_build_info", UNTYPED, "RabbitMQ & Erlang/OT
 IDENTITY_INFO: Final = Family(
     "rabbitmq_identity_info", UNTYPED, "RabbitMQ node & cluster identity info"
 )
-IO: Final = (
-    Family("rabbitmq_io_sync_ops_total", COUNTER, "Total number of I/O sync operations"),
-    Family(
-        "rabbitmq_msg_store_write_total",
-        COUNTER,
-        "Total number of Message Store write operations",
+IO_COUNTS: Final = {
+    "io_read_count": Family(
+        "rabbitmq_io_read_ops_total", COUNTER, "Total number of I/O read operations"
     ),
-)
+    "io_read_bytes": Family(
+        "rabbitmq_io_read_bytes_total", COUNTER, "Total number of I/O bytes read"
+    ),
+    "io_write_count": Family(
+        "rabbitmq_io_write_ops_total", COUNTER, "Total number of I/O write operations"
+    ),
+    "io_write_bytes": Family(
+        "rabbitmq_io_write_bytes_total", COUNTER, "Total number of I/O bytes written"
+    ),
+    "io_sync_count": Family(
+        "rabbitmq_io_sync_ops_total", COUNTER, "Total number of I/O sync operations"
+    ),
+}
+IO_TIMES: Final = {
+    "io_read": Family("rabbitmq_io_read_time_seconds_total", COUNTER, "Total I/O read time"),
+    "io_write": Family("rabbitmq_io_write_time_seconds_total", COUNTER, "Total I/O write time"),
+    "io_sync": Family("rabbitmq_io_sync_time_seconds_total", COUNTER, "Total I/O sync time"),
+}
+"""Of a node: by the field of its row, and by the beginning of the two that make it."""

@@ -51,7 +51,10 @@ CONNECTION_GROUPS: Final = {
     "connection_coarse_metrics": (0, 1),
     "connection_metrics": (2, 3, 4, 5),
 }
-NODE_GROUPS: Final = ("connection_churn_metrics", "node_metrics", "node_coarse_metrics")
+NODE_GROUPS: Final = (
+    *("connection_churn_metrics", "node_metrics", "node_coarse_metrics"),
+    "node_persister_metrics",
+)
 GROUPS: Final = (*QUEUE_GROUPS, *CHANNEL_GROUPS, *CONNECTION_GROUPS, *NODE_GROUPS)
 
 
@@ -124,6 +127,9 @@ class Pages:
         if "node_metrics" in wanted or "node_coarse_metrics" in wanted:
             for name, family in f.NODE.items():
                 yield _alone(family, _of_row(node, name))
+        if "node_persister_metrics" in wanted:
+            for family, value in _io(node):
+                yield _alone(family, value)
         async for piece in self._detailed_objects(wanted, asked):
             yield piece
 
@@ -175,7 +181,16 @@ def from_node(node_name: str, node: NodeNumbers) -> str:
     pieces += [family.alone(_of_row(node, name)) for name, family in f.NODE.items()]
     pieces += [family.alone(node.churn[name]) for name, family in f.CHURN.items()]
     pieces += _log_ins(node)
+    pieces += [family.alone(value) for family, value in _io(node)]
     return "".join(pieces)
+
+
+def _io(node: NodeNumbers) -> Iterator[tuple[Family, int | float]]:
+    for name, family in f.IO_COUNTS.items():
+        yield family, _of_row(node, name)
+    for name, family in f.IO_TIMES.items():
+        average_ms = cast(float, node.row[f"{name}_avg_time"])
+        yield family, average_ms * _of_row(node, f"{name}_count") / 1000
 
 
 def _of_row(node: NodeNumbers, name: str) -> int | float:

@@ -73,7 +73,10 @@ CLUSTER: Final = Kind(
 )
 NODE: Final = Kind(
     "node",
-    ("gc_num", "context_switches", "io_read_bytes", "io_write_bytes"),
+    (
+        *("gc_num", "context_switches", "io_read_bytes", "io_write_bytes"),
+        *("io_read_count", "io_write_count", "io_sync_count"),
+    ),
     ("mem_used", "fd_used", "sockets_used", "disk_free", "proc_used"),
     wide=True,
     kept=GLOBAL,
