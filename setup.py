@@ -41,6 +41,7 @@ HOT = [
     "src/penstock/wire/nsq/unfinished.py",
     "src/penstock/wire/nsq/reader.py",
     "src/penstock/wire/nsq/identify.py",
+    "src/penstock/wire/peer.py",
     "src/penstock/storage/failpoints.py",
     "src/penstock/storage/files.py",
     "src/penstock/storage/seq_ranges.py",

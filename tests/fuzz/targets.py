@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.wire import range_frames, ranges, staging, subscriptions
+from penstock.wire import peer, peer_hello, range_frames, ranges, staging, subscriptions
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import MalformedArguments, UnknownMethod
 from penstock.wire.amqp.events import (
@@ -263,6 +263,59 @@ def _range_payload(rng: random.Random, payload: bytes) -> None:
         return
 
 
+# Frames between nodes -------------------------------------------------------------------
+
+
+def _peer_session(rng: random.Random) -> bytes:
+    hello = peer_hello.Hello("c", "a", "1", bytes(32), 5000)
+    said = peer.preface() + peer.frame(peer.HELLO, hello.encode())
+    said += peer.frame(peer.PROOF, bytes(40))
+    for number in range(rng.randrange(4)):
+        count = rng.randint(1, 4)
+        bodies = [rng.randbytes(rng.choice((0, 1, 50, 5000))) for _ in range(count)]
+        parcels = [(1 + number + at, number, at, body) for at, body in enumerate(bodies)]
+        said += b"".join(peer.encode_parcels(parcels)) + peer.encode_heartbeat()
+    return said + peer.encode_farewell(peer.BYE, peer.STOPPING, "bye")
+
+
+def _peer_told(parts: list[bytes]) -> list[str]:
+    reader = peer.PeerReader()
+    told: list[str] = []
+    for part in parts:
+        frames = reader.receive(part)
+        while frames or reader.paused:
+            for frame in frames:
+                told.append(_peer_frame(frame))
+                if frame.kind == peer.PROOF:
+                    reader.admit()
+            frames = reader.receive(b"") if reader.paused else []
+    return told
+
+
+def _peer_frame(frame: peer.Frame) -> str:
+    if frame.kind == peer.HELLO:
+        try:
+            peer_hello.decode_hello(frame.payload)
+        except peer.Wrong as wrong:
+            return f"refused: {wrong.text}"
+    return f"{frame.kind} {sorted(vars(frame).items(), key=str)}"
+
+
+def peer_frames(rng: random.Random, _corpus: list[bytes]) -> None:
+    """Same frames for every cut, a fault included; nothing after a fault."""
+    data = _peer_session(rng)
+    for _ in range(rng.randrange(3)):
+        data = mutate._blind(rng, data)
+    whole = _peer_told([_remember(data)])
+    if any(one.startswith("0 ") for one in whole[:-1]):
+        raise Broken(f"something came after a fault: {whole}")
+    for cut in (mutate.splits(rng, data, rng.randint(1, 8)), mutate.bytewise(data[:3000])):
+        told = _peer_told(cut)
+        expected = whole if sum(map(len, cut)) == len(data) else _peer_told([b"".join(cut)])
+        if told != expected:
+            raise Broken(f"cut into {[len(part) for part in cut][:20]}: {told} != {expected}")
+
+
 # Memory ---------------------------------------------------------------------------------
 
 
@@ -307,5 +360,5 @@ def _announcements(rng: random.Random) -> bytes:
 
 TARGETS: dict[str, Target] = {
     target.__name__: target
-    for target in (decoder, methods, tables, properties, range_requests, memory)
+    for target in (decoder, methods, tables, properties, range_requests, peer_frames, memory)
 }

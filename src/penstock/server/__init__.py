@@ -34,6 +34,10 @@ nsq_watch.py       NSQ clients as management shows them
 nsq_services.py    what runs beside the loop for NSQ
 nsq_http.py        nsqd's HTTP API    nsq_answers.py, nsq_desk.py, nsq_stats.py, nsq_config.py,
                    nsq_statsd.py
+peers.py           the links of a node to the others of its cluster
+peer_link.py       one of them                peer_session.py  one connection of it
+peer_dialer.py     calling                    peer_access.py   secret, certificates, listener
+turn_part.py       what else has its part in each turn
 lookup_http.py     nsqlookupd                 lookup_tcp.py, lookup_peers.py
 etcd_coordinator.py  where a cluster of several machines agrees: etcd_http.py requests,
                    etcd_names.py keys, etcd_lease.py, etcd_watch.py events, etcd_proposals.py

@@ -1,12 +1,16 @@
 """A socket and the session behind it, as the loop keeps them."""
 
+import contextlib
 import select
+import socket
 from typing import Any, Final, Protocol
 
 from penstock.server.secure_socket import SecureSocket
 from penstock.server.session import Session
 
 READ_MIN_BYTES: Final = 16 * 1024
+LAST_READS_MAX: Final = 64
+LAST_READ_BYTES: Final = 256 * 1024
 UNIX: Final = "unix"
 """As a peer's host: it is on this machine, and its port is only a number of ours."""
 
@@ -87,6 +91,11 @@ class Connection:
         self.gone = False
         self.closed_at_ms = 0  # when the session was first seen closed
 
+    def carry(self, session: Session) -> None:
+        """From now on what comes in is for this session."""
+        session.carrier = self
+        self.session = session
+
     @property
     def login(self) -> str | None:
         """The user whom the client's certificate names, "" = none; None: nobody asked for it."""
@@ -102,6 +111,17 @@ class Connection:
             self.unsent = memoryview(bytes(self.unsent))
         if len(session.out) == 0:
             session.renew_output()  # its buffer is as large as it ever was
+
+    def say_goodbye(self) -> None:
+        """Unread input would turn our close into a reset and destroy our last words.
+
+        A peer that goes on sending gets the reset: it is not worth the loop's time.
+        """
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+            for _ in range(LAST_READS_MAX):
+                if not self.sock.recv(LAST_READ_BYTES):
+                    break
 
     def own_address(self) -> tuple[str, int]:
         """Where the client came in."""

@@ -38,7 +38,7 @@ class Doors:
 
     def drain(self) -> None:
         if not self.shut:
-            self._loop.stop_listening()
+            self._loop.stop_listening(to_peers=False)
             self.shut = True
             count = len(self._loop.connections)
             logger.warning("draining: no new clients are let in, %d are connected", count)

@@ -24,6 +24,8 @@ from penstock.server.secure_socket import SecureSocket, TlsOptions
 AMQP: Final = "amqp"
 AMQP_SSL: Final = "amqp/ssl"
 NSQ: Final = "nsq"
+PEER: Final = "peer"
+"""Other nodes of the cluster; ``Doors`` leaves these in when clients are kept out."""
 BACKLOG: Final = 1024
 KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -70,10 +72,7 @@ class Listener:
 
     def connection(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> Connection:
         if not self._is_unix:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_UNSENT_BYTES)
-            for level, option, value in KEEPALIVE:
-                sock.setsockopt(level, option, value)
+            tune(sock)
         connection = Connection(sock, peer, now_ms, self.protocol)
         if self._proxied:
             connection.sock = ProxySocket(sock, connection, self._options)
@@ -86,6 +85,14 @@ class Listener:
         if self._is_unix:
             with contextlib.suppress(OSError):
                 os.unlink(self.host)
+
+
+def tune(sock: socket.socket) -> None:
+    """As every TCP connection of ours is."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_UNSENT_BYTES)
+    for level, option, value in KEEPALIVE:
+        sock.setsockopt(level, option, value)
 
 
 def tcp_socket(address: str, port: int, backlog: int = BACKLOG) -> socket.socket:

@@ -7,10 +7,8 @@ share; it is written once per turn, so what a turn produced leaves in one system
 A peer that does not take its bytes is not read from either, above a limit.
 """
 
-import contextlib
 import logging
 import select
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,7 +16,7 @@ from typing import Final, cast
 
 from penstock.server.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
 from penstock.server.descriptors import Descriptors
-from penstock.server.listener import Listener
+from penstock.server.listener import PEER, Listener
 from penstock.server.session import Session
 from penstock.server.thread_calls import T, ThreadCalls
 from penstock.server.turn import Turn
@@ -37,7 +35,6 @@ TICK_MS: Final = 250
 WAITERS_MS: Final = 20
 """How often sessions that wait for messages to come are asked again."""
 ACCEPTS_MAX: Final = 64
-LAST_READS_MAX: Final = 64
 
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
@@ -89,11 +86,13 @@ class Loop:
         self.listeners[fd] = listener
         self._epoll.register(fd, _IN)
 
-    def stop_listening(self) -> None:
-        for fd, listener in self.listeners.items():
-            self._epoll.unregister(fd)
-            listener.close()
-        self.listeners = {}
+    def stop_listening(self, to_peers: bool = True) -> None:
+        """Nobody is let in any more; ``to_peers``: nor are other nodes."""
+        for fd, listener in list(self.listeners.items()):
+            if to_peers or listener.protocol != PEER:
+                self._epoll.unregister(fd)
+                listener.close()
+                del self.listeners[fd]
 
     def _accept(self, listener: Listener, now_ms: int) -> None:
         for _ in range(ACCEPTS_MAX):
@@ -109,9 +108,17 @@ class Loop:
             if not self._descriptors.has_room(sock.fileno(), now_ms):
                 sock.close()
                 continue
-            connection = listener.connection(sock, peer, now_ms)
-            self.connections[connection.fd] = connection
-            self._epoll.register(connection.fd, _IN)
+            self._add(listener.connection(sock, peer, now_ms))
+
+    def _add(self, connection: Connection) -> None:
+        self.connections[connection.fd] = connection
+        self._epoll.register(connection.fd, _IN)
+
+    def adopt(self, connection: Connection, session: Session) -> None:
+        """One that we have opened to somebody else."""
+        connection.carry(session)
+        self._add(connection)
+        self.turn.touch(session)
 
     def _rest_listeners(self, error: OSError) -> None:
         """Out of descriptors or memory: who waits at the door must not wake us all the time."""
@@ -285,8 +292,7 @@ class Loop:
             connection.first, connection.peer, now_ms, connection.login, connection.protocol
         )
         if session is not None:
-            session.carrier = connection
-            connection.session = session
+            connection.carry(session)
         return session
 
     def _move_gate(self) -> None:
@@ -461,13 +467,7 @@ class Loop:
         if now_ms < session.close_after_ms:
             self._watch(connection)
             return
-        with contextlib.suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_WR)
-            # Unread input would turn our close into a reset and destroy those words.  A peer
-            # that goes on sending gets the reset: it is not worth the loop's time.
-            for _ in range(LAST_READS_MAX):
-                if not connection.sock.recv(READ_MAX_BYTES):
-                    break
+        connection.say_goodbye()
         self._drop(connection, now_ms)
 
     def _drop(self, connection: Connection, now_ms: int) -> None:

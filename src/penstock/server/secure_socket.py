@@ -11,6 +11,7 @@ Only a connection of the TLS listener has one of these, so plain connections pay
 - The handshake happens inside ``recv``.  One that fails is a line in the log and the end of that
   connection only.  Handshakes are dear, and a thousand clients may come back at once: all of them
   together get half of the time, and who is logged in goes on meanwhile.
+- Who calls (``server_name``) says ``begin``, and sends nothing before it is told: it is ``up``.
 """
 
 import logging
@@ -87,8 +88,12 @@ class SecureSocket:
         peer: tuple[str, int],
         received: bytes = b"",
         up: Callable[[], None] | None = None,
+        server_name: str | None = None,
     ) -> None:
-        """``received``: what was read of the socket already; ``up``: told after the handshake."""
+        """``received``: what was read of the socket already; ``up``: told after the handshake.
+
+        ``server_name``: we are the one who calls, and that is whom.
+        """
         self._sock = sock
         self._options = tls
         self._peer = peer
@@ -96,7 +101,12 @@ class SecureSocket:
         self._up = up
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = tls.context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+        )
         self._unsent = memoryview(b"")  # ciphertext
         self._owed = 0  # plain bytes that have left when this has
         self._ended = False
@@ -113,6 +123,12 @@ class SecureSocket:
     def cipher(self) -> str:
         cipher = self._tls.cipher()
         return "" if cipher is None else cipher[0]
+
+    def begin(self) -> None:
+        """The first word of the one who calls."""
+        with suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+        self._flush()
 
     def fileno(self) -> int:
         return self._sock.fileno()

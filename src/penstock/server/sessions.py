@@ -18,9 +18,10 @@ from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_link import CancelSink
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.connection import UNIX
-from penstock.server.listener import NSQ
+from penstock.server.listener import NSQ, PEER
 from penstock.server.nsq_session import NsqSession
 from penstock.server.nsq_shared import NsqShared
+from penstock.server.peers import Peers
 from penstock.server.range_leases import RangeLeases
 from penstock.server.range_session import RangeSession
 from penstock.server.session import Session
@@ -56,6 +57,7 @@ class Sessions:
         self._broker = broker
         self._tell_cancelled = tell_cancelled
         self._nsq = nsq
+        self.peers: Peers | None = None  # of a node of a cluster
         self._leases = RangeLeases(settings.range_lease_grace_ms)
         self._limits = Limits(
             settings.channel_max,
@@ -79,6 +81,8 @@ class Sessions:
         login: str | None = None,
         protocol: str = "",
     ) -> Session | None:
+        if protocol == PEER:
+            return None if self.peers is None else self.peers.guest(peer)
         is_loopback = peer[0].startswith("127.") or peer[0] in HERE
         if protocol == NSQ:
             if len(first) < len(MAGIC) or self._nsq is None:
@@ -115,6 +119,8 @@ class Sessions:
     def tick(self, now_ms: int) -> None:
         self._leases.tick(now_ms)
         self._broker.budgets.tick(now_ms)
+        if self.peers is not None:
+            self.peers.tick(now_ms)
 
 
 def server_properties() -> dict[str, object]:

@@ -1,10 +1,12 @@
 """What happens between reading the sockets and writing them: one turn of the broker.
 
+    what other nodes sent ─► wakeups, journal
     wakeups ─► deliveries ─► sessions' output
     due times ─► expiry
     groups on disk ─► confirms ─► sessions' output
     what was journalled ─► next group ─► committer
     a slice of the engine's work ─► disk jobs ─► disk worker; what came back ─► wakeups
+    what is for other nodes ─► sessions' output
 
 Sessions that got something to say are collected in ``touched``; the loop flushes them.
 """
@@ -25,6 +27,7 @@ from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.output_budget import OutputBudget
 from penstock.server.session import Session, Subscriber
+from penstock.server.turn_part import TurnPart
 from penstock.storage.engine import Engine
 from penstock.storage.journal_codec import JournalGroup
 
@@ -52,6 +55,7 @@ class Turn:
         self.touched: list[Session] = []
         self.waiting: list[Session] = []  # confirms wait for the disk
         self.flow = broker.flow
+        self.part: TurnPart | None = None  # of a cluster's node
         self._events = broker.events
         self._broker = broker
         self.admission = broker.admission
@@ -86,6 +90,8 @@ class Turn:
 
     def run(self, now_ms: i64, idle: bool) -> None:
         """One turn; ``idle`` = no socket had anything to read."""
+        if self.part is not None:
+            self.part.begin(now_ms)
         if self._broker.has_refills():
             if idle or not 0 <= now_ms - self._refill_since_ms <= REFILL_DELAY_MS:
                 self._broker.wake_refills()
@@ -113,6 +119,8 @@ class Turn:
         self._engine.disk_is_short = self._look().alarms.disk
         self._more_work = self._engine.work(now_ms, idle) or letters or swept or scanned
         self._hand_over()
+        if self.part is not None:
+            self.part.end(now_ms)
 
     def cancelled(self, consumers: list[Consumer]) -> None:
         """Tell consumers that their queue is gone."""
@@ -279,6 +287,7 @@ class Turn:
             or broker.has_refills()
             or broker.replies.count_answered() > 0
             or broker.staging.has_work()
+            or (self.part is not None and self.part.has_work())
         )
 
     def next_due_ms(self) -> i64:

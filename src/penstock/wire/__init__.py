@@ -7,6 +7,7 @@
     ranges.py   the range protocol of the Spark data source: range_frames.py, staging.py, …
     ranges.py   the range protocol of the Spark data source
     reports.py  the same line: how pipelines go, and the event log
+    peer.py     between the nodes of a cluster: frames; peer_hello.py: who is there
     publish_times.py  when a publisher says a message was published
 
 Knows only ``core``: what an event means is the business of the sessions above.
