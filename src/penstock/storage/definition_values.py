@@ -31,10 +31,11 @@ def name_in_cell(cell: str | bytes) -> str:
 
 def arguments_to_json(arguments: dict[str, object]) -> str:
     """One spelling for equal tables: keys are sorted, and a binding is found by it again."""
-    return json.dumps(_to_json(arguments), sort_keys=True, separators=(",", ":"))
+    return json.dumps(to_json_value(arguments), sort_keys=True, separators=(",", ":"))
 
 
-def _to_json(value: object) -> object:
+def to_json_value(value: object) -> object:
+    """What JSON can say of it, with tags for what it cannot."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, bytes):
@@ -42,19 +43,24 @@ def _to_json(value: object) -> object:
     if isinstance(value, Decimal):
         return {_DECIMAL_TAG: str(value)}
     if isinstance(value, list):
-        return [_to_json(item) for item in value]
+        return [to_json_value(item) for item in value]
     if isinstance(value, dict):
-        plain = {key: _to_json(item) for key, item in value.items()}
+        plain = {key: to_json_value(item) for key, item in value.items()}
         # A table of the user's that looks like a tag is wrapped in one.
         return {_DICT_TAG: plain} if any(key.startswith("$") for key in plain) else plain
     raise TypeError(f"arguments cannot hold a {type(value).__name__}")
 
 
 def arguments_from_json(text: str) -> dict[str, object]:
-    value = _from_json(json.loads(text))
-    if not isinstance(value, dict):
-        raise TypeError(f"arguments are no table: {text[:40]}")
-    return cast("dict[str, object]", value)
+    return table_from_json(json.loads(text))
+
+
+def table_from_json(value: object) -> dict[str, object]:
+    """The table that was written with ``to_json_value``."""
+    table = _from_json(value)
+    if not isinstance(table, dict):
+        raise TypeError(f"arguments are no table: {str(value)[:40]}")
+    return cast("dict[str, object]", table)
 
 
 def _from_json(value: object) -> object:
