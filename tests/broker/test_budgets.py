@@ -29,8 +29,9 @@ class House:
         self.node = QuietBroker()
         self.broker = self.node.broker
         self.administration = Administration(self.broker, 16_384)
-        self.one = self.administration.put_vhost("one", "", [])
-        self.two = self.administration.put_vhost("two", "", [])
+        self.administration.put_vhost("one", "", [])
+        self.administration.put_vhost("two", "", [])
+        self.one, self.two = self.broker.vhosts["one"], self.broker.vhosts["two"]
         for vhost in (self.one, self.two):
             for name, durable in (("lasting", True), ("passing", False)):
                 vhost.declare_queue(name, durable, None, False, {}, self.node.now_ms)

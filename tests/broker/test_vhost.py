@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.broker.administration import Administration
 from penstock.broker.broker import DUE_AT_ONCE
+from penstock.broker.declaring import check_deletable
 from penstock.broker.policies import Policy
 from penstock.core.errors import (
     AccessRefused,
@@ -203,10 +204,10 @@ class VhostMachine(RuleBasedStateMachine):
             taker = Consumer(str(number), 1, Outlet(), SharedWindow(), True, 0, False, {})
             queue.add_consumer(taker)
         with pytest.raises(PreconditionFailed, match="not empty"):
-            self.vhost.check_deletable(queue, False, True)
+            check_deletable(self.vhost, queue, False, True)
         if consumers:
             with pytest.raises(PreconditionFailed, match="in use"):
-                self.vhost.check_deletable(queue, True, False)
+                check_deletable(self.vhost, queue, True, False)
         assert len(self.vhost.delete_queue(queue)) == consumers
         assert queue.deleted
         self.model.delete_queue(name)

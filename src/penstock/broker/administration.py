@@ -19,7 +19,11 @@ from penstock.broker.policies import Policy, check_policy
 from penstock.broker.vhost import Vhost
 from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
-from penstock.storage.definition_parameters import delete_global_parameter, put_global_parameter
+from penstock.storage.definition_parameters import (
+    GlobalParameterRecord,
+    delete_global_parameter,
+    put_global_parameter,
+)
 from penstock.storage.definition_records import (
     PermissionRecord,
     PolicyRecord,
@@ -95,6 +99,7 @@ class Administration:
 
     def __init__(self, broker: Broker, segment_entries: int) -> None:
         self._broker = broker
+        self._changes = broker.changes
         self._segment_entries = segment_entries
 
     # -- queues --------------------------------------------------------------------------
@@ -104,6 +109,9 @@ class Administration:
         vhost = self._broker.vhost(vhost_name)
         queue = vhost.queue(name)
         queue.check_owner(None)
+        if self._changes.proposes:
+            self._changes.pause_queue(queue, paused)
+            return
         queue.set_paused(paused)
         vhost.touch(queue, now_ms)
         if name in vhost.queue_ids:
@@ -127,6 +135,10 @@ class Administration:
             base64.b64decode(password_hash, validate=True)
         except (binascii.Error, ValueError):
             raise PreconditionFailed("password_hash is no base64") from None
+        record = UserRecord(name, password_hash, hashing, tags)
+        if self._changes.proposes:
+            self._changes.put(record)
+            return
         user = self._broker.users.users.get(name)
         if user is None:
             self._broker.users.users[name] = User(name, password_hash, tags, hashing)
@@ -134,11 +146,14 @@ class Administration:
             user.password_hash = password_hash
             user.hashing = hashing
             user.tags = tags
-        self._broker.definitions.put_user(UserRecord(name, password_hash, hashing, tags))
+        self._broker.definitions.put_user(record)
 
     def delete_user(self, name: str) -> None:
         """With the user's rights: sessions that are there may do nothing more."""
         user = self.user(name)
+        if self._changes.proposes:
+            self._changes.delete(UserRecord(name, "", "", []))
+            return
         del self._broker.users.users[name]
         user.vhosts.clear()
         user.topics.clear()
@@ -154,16 +169,21 @@ class Administration:
         vhost = self._broker.vhost(vhost_name)
         for pattern in (configure, write, read):
             check_pattern(pattern)
+        record = PermissionRecord(user_name, vhost_name, configure, write, read)
+        if self._changes.proposes:
+            self._changes.put(record)
+            return
         user.vhosts[vhost_name] = (configure, write, read)
         vhost.epoch += 1
-        self._broker.definitions.put_permission(
-            PermissionRecord(user_name, vhost_name, configure, write, read)
-        )
+        self._broker.definitions.put_permission(record)
 
     def delete_permission(self, user_name: str, vhost_name: str) -> None:
         """Whether there was one or not."""
         user = self.user(user_name)
         vhost = self._broker.vhost(vhost_name)
+        if self._changes.proposes:
+            self._changes.delete(PermissionRecord(user_name, vhost_name, "", "", ""))
+            return
         user.vhosts.pop(vhost_name, None)
         vhost.epoch += 1
         self._broker.definitions.delete_permission(user_name, vhost_name)
@@ -175,6 +195,10 @@ class Administration:
         vhost = self._broker.vhost(vhost_name)
         for pattern in (write, read):
             check_pattern(without_variables(pattern))
+        if self._changes.proposes:
+            record = TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
+            self._changes.put(record)
+            return
         vhost.epoch += 1
         self._keep_topic_permission(user, vhost_name, exchange, write, read)
 
@@ -193,6 +217,12 @@ class Administration:
         user = self.user(user_name)
         vhost = self._broker.vhost(vhost_name)
         there = {place: user.topics[place] for place in user.topics if place[0] == vhost_name}
+        if self._changes.proposes:
+            for _, name in there:
+                if exchange is None or name == exchange:
+                    gone = TopicPermissionRecord(user_name, vhost_name, name, "", "")
+                    self._changes.delete(gone)
+            return
         self._broker.definitions.delete_topic_permissions(user_name, vhost_name)
         for place, those in there.items():
             del user.topics[place]
@@ -202,9 +232,12 @@ class Administration:
 
     # -- virtual hosts ---------------------------------------------------------------------
 
-    def put_vhost(self, name: str, description: str, tags: list[str]) -> Vhost:
+    def put_vhost(self, name: str, description: str, tags: list[str]) -> None:
         if name == "":
             raise PreconditionFailed("a virtual host needs a name")
+        if self._changes.proposes:
+            self._changes.put(VhostRecord(name, 0, description, tags))
+            return
         vhost = self._broker.vhosts.get(name)
         if vhost is None:
             vhost = self._broker.add_vhost(name, self._segment_entries)
@@ -213,7 +246,6 @@ class Administration:
         self._broker.definitions.put_vhost(
             VhostRecord(name, vhost.segment_entries, description, tags)
         )
-        return vhost
 
     def trace(self, name: str, *, on: bool) -> None:
         """Copy its messages to the firehose, or no longer; a restart forgets it."""
@@ -242,9 +274,12 @@ class Administration:
             most = BYTES_MAX if name.endswith("-bytes") else LIMIT_MAX
             if value > most:
                 raise PreconditionFailed(f"{name} is more than {most}")
+        kept = {name: value for name, value in limits.items() if value > NO_LIMIT}
+        if self._changes.proposes:
+            self._changes.put_limits(scope, owner, kept)
+            return
         for name in known:
             self._broker.limit(scope, owner, name, limits.get(name, NO_LIMIT))
-        kept = {name: value for name, value in limits.items() if value > NO_LIMIT}
         self._broker.definitions.put_limits(scope, owner, kept)
 
     # -- policies ------------------------------------------------------------------------
@@ -255,21 +290,23 @@ class Administration:
         """It holds at once, for every queue and exchange it covers."""
         vhost = self._broker.vhost(vhost_name)
         check_policy(policy, operator)
+        record = PolicyRecord(
+            vhost_name,
+            _kind(operator),
+            policy.name,
+            policy.pattern,
+            policy.apply_to,
+            policy.priority,
+            policy.definition,
+        )
+        if self._changes.proposes:
+            self._changes.put(record)
+            return
         book = vhost.policies
         policies = book.operator_policies if operator else book.policies
         policies[policy.name] = policy
-        vhost.policies_changed(now_ms)
-        self._broker.definitions.put_policy(
-            PolicyRecord(
-                vhost_name,
-                _kind(operator),
-                policy.name,
-                policy.pattern,
-                policy.apply_to,
-                policy.priority,
-                policy.definition,
-            )
-        )
+        _policies_changed(vhost, now_ms)
+        self._broker.definitions.put_policy(record)
 
     def delete_policy(
         self, vhost_name: str, name: str, now_ms: int, operator: bool = False
@@ -278,8 +315,12 @@ class Administration:
         policies = vhost.policies.operator_policies if operator else vhost.policies.policies
         if name not in policies:
             raise NotFound(f"no policy '{name}' in vhost '{vhost_name}'")
+        if self._changes.proposes:
+            kind = _kind(operator)
+            self._changes.delete(PolicyRecord(vhost_name, kind, name, "", "", 0, {}))
+            return
         del policies[name]
-        vhost.policies_changed(now_ms)
+        _policies_changed(vhost, now_ms)
         self._broker.definitions.delete_policy(vhost_name, _kind(operator), name)
 
     # -- the node ------------------------------------------------------------------------
@@ -290,6 +331,9 @@ class Administration:
             raise PreconditionFailed(f"{CLUSTER_ID} stays what it is")
         if name == CLUSTER_NAME and not (isinstance(value, str) and value):
             raise PreconditionFailed(f"{CLUSTER_NAME} should be a text, actually was {value!r}")
+        if self._changes.proposes:
+            self._changes.put(GlobalParameterRecord(name, value))
+            return
         self._broker.global_parameters[name] = value
         put_global_parameter(self._broker.definitions.change, name, value)
 
@@ -298,9 +342,24 @@ class Administration:
             raise NotFound(f"no global parameter '{name}'")
         if name == CLUSTER_ID:
             raise PreconditionFailed(f"{CLUSTER_ID} stays what it is")
+        if self._changes.proposes:
+            self._changes.delete(GlobalParameterRecord(name, None))
+            return
         del self._broker.global_parameters[name]
         delete_global_parameter(self._broker.definitions.change, name)
 
 
 def _kind(operator: bool) -> str:
     return "operator" if operator else "policy"
+
+
+def _policies_changed(vhost: Vhost, now_ms: int) -> None:
+    """Queues and exchanges go by what holds now, and every route is found anew."""
+    policies = vhost.policies
+    policies.apply_to_exchanges(list(vhost.exchanges.values()))
+    for queue in vhost.queues.values():
+        if policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
+            queue.idle_due_ms = 0
+            vhost.touch(queue, now_ms)
+        queue.wake()  # what is too much for a new limit goes in the next turn
+    vhost.epoch += 1

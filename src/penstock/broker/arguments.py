@@ -7,11 +7,11 @@ shows without looking at them, and so do we.  The texts are RabbitMQ's.
 
 from typing import Final
 
-from penstock.core.errors import NotImplementedYet, PreconditionFailed
+from penstock.core.errors import CommandInvalid, NotImplementedYet, PreconditionFailed
 from penstock.core.headers import CACHE_TTL_HEADER
 from penstock.queues.limits import OVERFLOWS
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
-from penstock.routing.exchanges import DELAYED, inner_type
+from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
 from penstock.routing.headers import type_name
 from penstock.routing.once import CACHE_SIZE, ONCE
 
@@ -59,6 +59,14 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
         raise NotImplementedYet(f"x-queue-type '{queue_type}' for {what}")
     if queue_type != "classic":
         raise _invalid("x-queue-type", what, f"\"unsupported queue type '{queue_type}'\"")
+
+
+def check_exchange_type(kind: str) -> None:
+    """Raises CommandInvalid."""
+    if kind == "":
+        raise CommandInvalid("invalid exchange type ''")
+    if kind not in EXCHANGE_TYPES:
+        raise CommandInvalid(f"unknown exchange type '{kind}'")
 
 
 def check_exchange_arguments(kind: str, arguments: dict[str, object], what: str) -> None:

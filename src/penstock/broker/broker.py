@@ -13,6 +13,7 @@ from penstock.broker.access import NO_LIMIT, User, UserRegistry
 from penstock.broker.admission import Admission
 from penstock.broker.alarms import Alarms
 from penstock.broker.budgets import Budgets
+from penstock.broker.changes import Changes
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
@@ -69,6 +70,7 @@ class Broker:
         header_reader: HeaderReader,
     ) -> None:
         self.definitions = definitions
+        self.changes = Changes()
         self.engine = engine
         self.users = UserRegistry(loopback_users)
         self.vhosts: dict[str, Vhost] = {}
@@ -257,11 +259,18 @@ class Broker:
         # Addresses may outlive an earlier one of this name: no route of theirs may look valid.
         vhost.epoch = self._epochs_used
         vhost.churn = self.churn
+        vhost.changes = self.changes
         vhost.topics.latency_targets = self.latency_targets
         vhost.topics.latency_window_ms = self.latency_window_ms
         vhost.topics.publish_time = self.publish_time
         self.vhosts[name] = vhost
         return vhost
+
+    def join(self, changes: Changes) -> None:
+        """From now on a node of a cluster: what is asked for is handed in there."""
+        self.changes = changes
+        for vhost in self.vhosts.values():
+            vhost.changes = changes
 
     def remove_vhost(self, vhost: Vhost) -> None:
         """With all that is remembered of its routes; what was in it is gone already."""

@@ -10,7 +10,7 @@ finds every exclusive queue locked.
 
 from penstock.broker.rights import READ, Rights
 from penstock.broker.vhost import Vhost
-from penstock.core.errors import AccessRefused
+from penstock.core.errors import AccessRefused, PreconditionFailed
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import EXCHANGE_TYPES
@@ -66,9 +66,16 @@ def delete_queue(
     if queue is None:
         return 0, []
     queue.check_owner(owner)
-    vhost.check_deletable(queue, if_unused, if_empty)
+    check_deletable(vhost, queue, if_unused, if_empty)
     count = int(queue.backing.ready_count())
     return count, vhost.delete_queue(queue)
+
+
+def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool) -> None:
+    if if_empty and queue.backing.ready_count() > 0:
+        raise PreconditionFailed(f"{vhost.queue_text(queue.name)} not empty")
+    if if_unused and len(queue.consumers) > 0:
+        raise PreconditionFailed(f"{vhost.queue_text(queue.name)} in use")
 
 
 def declare_exchange(

@@ -8,8 +8,9 @@ from penstock.broker.access import User
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.core.message import Message, body_size
 from penstock.core.traffic import ExchangeTraffic
-from penstock.queues.queue import Queue
-from penstock.routing.exchanges import NSQ_TOPIC, Exchange
+from penstock.queues.queue import JUST_USED, Queue
+from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
+from penstock.storage.definition_records import ExchangeRecord
 
 
 @final
@@ -84,6 +85,36 @@ def queues_in(found: list[object]) -> list[Queue]:
     return [cast(Queue, queue) for queue in found]
 
 
+def find_queues(
+    queues: dict[str, Queue],
+    exchanges: dict[str, Exchange],
+    exchange: str,
+    key: str,
+    headers: dict[str, object],
+    copies: list[str],
+) -> list[Queue]:
+    """Where one message goes; ``copies`` are its further routing keys."""
+    if exchange == "":
+        found = [queues[one] for one in [key, *copies] if one in queues]
+        return list(dict.fromkeys(found)) if copies else found
+    source = exchanges.get(exchange)
+    if source is None:
+        return []
+    return queues_in(route(source, key, headers, exchanges, copies or None))
+
+
+def record_of(exchange: Exchange) -> ExchangeRecord:
+    """As the definitions keep it."""
+    return ExchangeRecord(
+        exchange.vhost,
+        exchange.name,
+        exchange.type,
+        exchange.auto_delete,
+        exchange.internal,
+        exchange.arguments,
+    )
+
+
 def unused(exchange: Exchange) -> bool:
     return exchange.auto_delete and not exchange.has_bindings()
 
@@ -118,3 +149,16 @@ def check_connection_limits(user: User, vhost: str, count: int, limit: int) -> N
             f"connection refused for user '{user.name}':"
             f" user connection limit ({allowed}) is reached"
         )
+
+
+def has_expired(queue: Queue, now_ms: i64) -> bool:
+    """Unused for longer than it may be?"""
+    if queue.idle_due_ms <= now_ms:
+        queue.idle_due_ms = 0
+    if queue.is_leased or queue.last_used_ms == JUST_USED:
+        queue.last_used_ms = now_ms
+    return (
+        queue.expires_ms > 0
+        and len(queue.consumers) == 0
+        and queue.last_used_ms + queue.expires_ms <= now_ms
+    )

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.broker.routes import any_refuses
+from penstock.broker.routes import any_refuses, record_of
 from penstock.core.errors import PreconditionFailed
 from penstock.core.headers import NOW
 from penstock.core.letters import LetterWriter
@@ -42,7 +42,6 @@ from penstock.queues.latency import Latency, PublishTime, enqueue_time
 from penstock.queues.limits import REJECT_PUBLISH, QueueLimits
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
-from penstock.storage.definition_records import ExchangeRecord
 
 if TYPE_CHECKING:
     from penstock.broker.vhost import Vhost
@@ -306,24 +305,22 @@ class Topics:
 
     def pause(self, topic: Topic, paused: bool) -> None:
         """A paused topic takes messages and passes none on to its channels."""
-        topic.paused = paused
         exchange = topic.exchange
-        exchange.arguments = {**exchange.arguments, PAUSED: paused}
+        arguments = {**exchange.arguments, PAUSED: paused}
+        if self._vhost.changes.proposes:
+            self._vhost.changes.put_exchange(exchange, arguments)
+            return
+        topic.paused = paused
+        exchange.arguments = arguments
         if exchange.durable:
-            self._vhost.definitions.put_exchange(
-                ExchangeRecord(
-                    exchange.vhost,
-                    exchange.name,
-                    exchange.type,
-                    exchange.auto_delete,
-                    exchange.internal,
-                    exchange.arguments,
-                )
-            )
+            self._vhost.definitions.put_exchange(record_of(exchange))
         topic.look()
 
     def pause_channel(self, channel: Channel, paused: bool) -> None:
         queue = channel.queue
+        if self._vhost.changes.proposes:
+            self._vhost.changes.pause_queue(queue, paused)
+            return
         queue.set_paused(paused)
         if queue.durable:
             self._vhost.definitions.pause_queue(queue.vhost, queue.name, paused)

@@ -14,36 +14,38 @@ from typing import cast, final
 from mypy_extensions import i64
 
 from penstock.broker.access import NO_LIMIT
-from penstock.broker.arguments import check_exchange_arguments, check_queue_arguments
+from penstock.broker.arguments import (
+    check_exchange_arguments,
+    check_exchange_type,
+    check_queue_arguments,
+)
 from penstock.broker.budget import Budget
+from penstock.broker.changes import Changes
 from penstock.broker.equivalence import check_same_exchange, check_same_queue
 from penstock.broker.policies import PolicyBook
 from penstock.broker.queue_maker import QueueMaker
 from penstock.broker.routes import (
     Route,
     check_not_default,
+    find_queues,
+    has_expired,
     publish_where_room_is,
     queue_limit_reached,
     queues_in,
+    record_of,
     share_contents,
     unused,
 )
 from penstock.broker.sweep import Sweep
 from penstock.broker.topics import Topics, check_topic_exchange
 from penstock.broker.waiting_rooms import WaitingRooms, has_room, is_room
-from penstock.core.errors import (
-    AccessRefused,
-    CommandInvalid,
-    NotFound,
-    PreconditionFailed,
-)
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
-from penstock.queues.queue import JUST_USED, Queue
+from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import (
-    EXCHANGE_TYPES,
     NSQ_TOPIC,
     PREDECLARED,
     Exchange,
@@ -52,7 +54,6 @@ from penstock.routing.exchanges import (
 )
 from penstock.storage.definition_records import (
     BindingRecord,
-    ExchangeRecord,
     QueueRecord,
     highest_priority,
     part_count,
@@ -95,7 +96,7 @@ class Vhost:
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT
         self.budget = Budget()
-        self.churn = Churn()  # the node's, where there is one
+        self.churn, self.changes = Churn(), Changes()  # the node's, where there is one
         self.default_traffic = ExchangeTraffic()  # of the exchange without a name
         self.definitions = definitions
         self._engine = engine
@@ -185,13 +186,7 @@ class Vhost:
 
         A missing exchange has none.
         """
-        if exchange == "":
-            found = [self.queues[one] for one in [key, *copies] if one in self.queues]
-            return list(dict.fromkeys(found)) if copies else found
-        source = self.exchanges.get(exchange)
-        if source is None:
-            return []
-        return queues_in(route(source, key, headers, self.exchanges, copies or None))
+        return find_queues(self.queues, self.exchanges, exchange, key, headers, copies)
 
     def forget_routes(self) -> None:
         """Messages go another way from now on."""
@@ -230,10 +225,7 @@ class Vhost:
     ) -> None:
         """Create, or check that the existing one is the same."""
         what = self.exchange_text(name)
-        if kind == "":
-            raise CommandInvalid("invalid exchange type ''")
-        if kind not in EXCHANGE_TYPES:
-            raise CommandInvalid(f"unknown exchange type '{kind}'")
+        check_exchange_type(kind)
         check_not_default(name)
         existing = self.exchanges.get(name)
         if existing is not None:
@@ -244,17 +236,19 @@ class Vhost:
         check_exchange_arguments(kind, arguments, what)
         if kind == NSQ_TOPIC:
             check_topic_exchange(name)
-        self.add_exchange(
-            Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
-        )
-        if durable:
-            self.definitions.put_exchange(
-                ExchangeRecord(self.name, name, kind, auto_delete, internal, arguments)
-            )
-        exchange = self.exchanges[name]
+        exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
+        if self.changes.proposes:
+            self.changes.add_exchange(exchange)
+        self.make_exchange(exchange)
+
+    def make_exchange(self, exchange: Exchange) -> None:
+        """Whoever declares it has been heard out."""
+        self.add_exchange(exchange)
+        if exchange.durable:
+            self.definitions.put_exchange(record_of(exchange))
         if has_room(exchange):
             self.rooms.open(exchange)
-        if kind == NSQ_TOPIC:
+        if exchange.type == NSQ_TOPIC:
             self.topics.attach(exchange)
 
     def add_exchange(self, exchange: Exchange) -> None:
@@ -272,7 +266,10 @@ class Vhost:
             return
         if if_unused and exchange.has_bindings():
             raise PreconditionFailed(f"{self.exchange_text(name)} in use")
-        self.remove_exchange(exchange)
+        if self.changes.proposes:
+            self.changes.delete_exchange(self, exchange)
+        else:
+            self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
         self._strike(exchange)
@@ -299,11 +296,15 @@ class Vhost:
                 if not exchange.dismiss(target):
                     continue
                 self._sweep.add(exchange)
-                if unused(exchange):
+                if self._is_unused(exchange):
                     self._strike(exchange)
                     gone.append(exchange)
                 elif exchange.type == NSQ_TOPIC:
                     self.topics.bindings_changed(exchange)
+
+    def _is_unused(self, exchange: Exchange) -> bool:
+        """Does it go with its last binding?  In a cluster it goes when all agree that it does."""
+        return unused(exchange) and not self.changes.follows
 
     # -- bindings ------------------------------------------------------------------------
 
@@ -325,6 +326,9 @@ class Vhost:
     def _bind(self, record: BindingRecord, destination: object, kept: bool) -> None:
         check_not_default(record.source)
         exchange = self.exchange(record.source)
+        if self.changes.proposes:
+            self.changes.bind(self, record, exchange, destination)
+            return
         if not exchange.bind(destination, record.routing_key, record.arguments):
             return
         self.epoch += 1
@@ -354,13 +358,16 @@ class Vhost:
         check_not_default(record.source)
         exchange = self.exchanges.get(record.source)
         # What is not bound need not be unbound: all of these are fine.
-        if exchange is None or not exchange.unbind(
-            destination, record.routing_key, record.arguments
-        ):
+        if exchange is None:
+            return
+        if self.changes.proposes:
+            self.changes.unbind(self, record, exchange, destination)
+            return
+        if not exchange.unbind(destination, record.routing_key, record.arguments):
             return
         self.epoch += 1
         self.definitions.delete_binding(record)
-        if unused(exchange):
+        if self._is_unused(exchange):
             self.remove_exchange(exchange)
         elif exchange.type == NSQ_TOPIC:
             self.topics.bindings_changed(exchange)
@@ -386,20 +393,34 @@ class Vhost:
         if 0 <= self.max_queues <= len(self.queues):
             raise queue_limit_reached(name, self.name, self.max_queues)
         check_queue_arguments(arguments, self.queue_text(name))
+        incarnation = self._new_incarnation()
+        if self.changes.proposes:
+            self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)
+        return self.make_queue(name, incarnation, durable, owner, auto_delete, arguments, now_ms)
+
+    def make_queue(
+        self,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        owner: object,
+        auto_delete: bool,
+        arguments: dict[str, object],
+        now_ms: i64,
+    ) -> Queue:
+        """Whoever declares it has been heard out."""
         queue_id = 0
         # An exclusive queue dies with its connection, so with the process: nothing to keep.
         kept = durable and owner is None
         if kept:
             queue_id = self.definitions.next_queue_id(part_count(highest_priority(arguments)))
-        queue = self._make_queue(
-            queue_id, name, self._new_incarnation(), durable, kept, auto_delete, arguments
-        )
+        queue = self._make_queue(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
         queue.owner = owner
         self.churn.queues_created += 1
         self.touch(queue, now_ms)
         if kept:
             self.definitions.put_queue(
-                QueueRecord(queue_id, queue.incarnation, self.name, name, auto_delete, arguments)
+                QueueRecord(queue_id, incarnation, self.name, name, auto_delete, arguments)
             )
         return queue
 
@@ -446,6 +467,9 @@ class Vhost:
 
     def delete_queue(self, queue: Queue) -> list[Consumer]:
         """Remove it and everything in it; returns the consumers who lost it."""
+        if self.changes.proposes:
+            self.changes.delete_queue(self, queue)
+            return []
         del self.queues[queue.name]
         self.churn.queues_deleted += 1
         if queue.name in self.queue_ids:
@@ -454,22 +478,6 @@ class Vhost:
         consumers = self._maker.end(queue)
         self._forget_destination(queue)
         return consumers
-
-    def policies_changed(self, now_ms: i64) -> None:
-        """Queues and exchanges go by what holds now, and every route is found anew."""
-        self.policies.apply_to_exchanges(list(self.exchanges.values()))
-        for queue in self.queues.values():
-            if self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
-                queue.idle_due_ms = 0
-                self.touch(queue, now_ms)
-            queue.wake()  # what is too much for a new limit goes in the next turn
-        self.epoch += 1
-
-    def check_deletable(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
-        if if_empty and queue.backing.ready_count() > 0:
-            raise PreconditionFailed(f"{self.queue_text(queue.name)} not empty")
-        if if_unused and len(queue.consumers) > 0:
-            raise PreconditionFailed(f"{self.queue_text(queue.name)} in use")
 
     # -- time ----------------------------------------------------------------------------
 
@@ -486,15 +494,7 @@ class Vhost:
 
     def is_expired(self, queue: Queue, now_ms: i64) -> bool:
         """Unused for longer than its ``x-expires``?  Asked when the schedule says so."""
-        if queue.idle_due_ms <= now_ms:
-            queue.idle_due_ms = 0
-        if queue.is_leased or queue.last_used_ms == JUST_USED:
-            queue.last_used_ms = now_ms
-        if (
-            queue.expires_ms > 0
-            and len(queue.consumers) == 0
-            and queue.last_used_ms + queue.expires_ms <= now_ms
-        ):
+        if has_expired(queue, now_ms):
             return True
         self._await_idleness(queue)
         return False

@@ -158,6 +158,12 @@ class Exchange:
         ways[key] = Binding(self, destination, routing_key, arguments)
         return True
 
+    def find(
+        self, destination: object, routing_key: str, arguments: dict[str, object]
+    ) -> Binding | None:
+        ways = self.bound.get(id(destination))
+        return None if ways is None else ways.get((routing_key, arguments_key(arguments)))
+
     def unbind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
         """True when there was such a binding."""
         ways = self.bound.get(id(destination))
