@@ -12,6 +12,8 @@ HOT = [
     "src/penstock/core/message.py",
     "src/penstock/core/headers.py",
     "src/penstock/core/letters.py",
+    "src/penstock/core/away.py",
+    "src/penstock/core/frontier.py",
     "src/penstock/core/traffic.py",
     "src/penstock/core/credit.py",
     "src/penstock/core/deadline_heap.py",

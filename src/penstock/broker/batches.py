@@ -14,6 +14,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.pouring import Pouring
 from penstock.broker.staged import Batch, StagedSet
 from penstock.broker.vhost import Vhost
+from penstock.core.message import Message
 from penstock.storage.engine import Engine
 
 POURED_AT_ONCE: Final = 512
@@ -53,10 +54,7 @@ class Batches:
         if self.moved:
             return True
         durable = self._engine.journal.durable_position
-        for batches in self.under_way.values():
-            if batches[0].is_poured() and batches[0].position <= durable:
-                return True
-        return False
+        return any(batches[0].is_safe(durable) for batches in self.under_way.values())
 
     def take_poured(self, at_most: int) -> list[StagedSet]:
         """Some sets of batches all of which is poured and on disk: they may be dropped."""
@@ -64,7 +62,7 @@ class Batches:
         taken: list[StagedSet] = []
         for batches in self.under_way.values():
             batch = batches[0]
-            if batch.is_poured() and batch.position <= durable:
+            if batch.is_safe(durable):
                 while batch.sets and len(taken) < at_most:
                     taken.append(batch.sets.pop())
                 batch.at = len(batch.sets)
@@ -76,7 +74,7 @@ class Batches:
         done: list[Batch] = []
         for key, batches in list(self.under_way.items()):
             batch = batches[0]
-            if batch.sets or not batch.is_poured() or batch.position > durable:
+            if batch.sets or not batch.is_safe(durable):
                 continue
             done.append(batches.popleft())
             done[-1].done = True
@@ -118,11 +116,23 @@ class Batches:
             batch.full_at_ms = now_ms
             backing.unfetch(messages[count:])
         if count > 0:
-            backing.ack_moved(messages[:count])
+            self._taken(batch, backing, messages[:count])
         if backing.ready_count() == 0:
             self._next_set(batch)
             return True
         return count > 0
+
+    def _taken(self, batch: Batch, backing: VariableQueue, messages: list[Message]) -> None:
+        """These are where they should be: in the same block of the journal, or on their way.
+
+        Those stay here until their set is dropped: after a crash they are poured again, and may
+        then be there twice.  Nothing else can be done without a journal that two nodes share.
+        """
+        waits = batch.vhost.waits.take()
+        if waits:
+            batch.note_waits(waits)
+        if not any(wait.elsewhere for wait in waits):
+            backing.ack_moved(messages)
 
     def _next_set(self, batch: Batch) -> None:
         batch.at += 1

@@ -27,9 +27,11 @@ from penstock.broker.staging import Staging
 from penstock.broker.sweep import Sweep
 from penstock.broker.vhost import IncarnationSource, Vhost
 from penstock.broker.waiting_rooms import is_backlog, is_staged
+from penstock.core.away import Answers
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
+from penstock.core.frontier import Waits
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import LetterWriter
 from penstock.core.traffic import Churn, Fates, Latencies, TrafficBook
@@ -85,6 +87,8 @@ class Broker:
         self.events = EventBook()
         self.traffic = TrafficBook()
         self.churn = Churn()
+        self.waits = Waits()  # of publishes, for other nodes
+        self.answers = Answers()
         self.fates = Fates()
         self.confirm_times = Latencies()
         self.sampling = Sampling(self.events, no_times)
@@ -98,7 +102,11 @@ class Broker:
         self.sweep = Sweep(definitions)
         self.replies = Replies()
         self.dead_letters = DeadLetters(
-            self.vhosts, self.replies, letter_writer, lambda: engine.journal.durable_position
+            self.vhosts,
+            self.replies,
+            letter_writer,
+            lambda: engine.journal.durable_position,
+            self.waits,
         )
         self.delays = Delays(
             self.vhosts,
@@ -260,6 +268,7 @@ class Broker:
         vhost.epoch = self._epochs_used
         vhost.churn = self.churn
         vhost.changes = self.changes
+        vhost.waits = self.waits
         vhost.topics.latency_targets = self.latency_targets
         vhost.topics.latency_window_ms = self.latency_window_ms
         vhost.topics.publish_time = self.publish_time

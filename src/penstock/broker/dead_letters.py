@@ -3,7 +3,8 @@
 In: ``deaths``, the list queues put on what died in this turn.  Out: publishes, and, when those
 are on disk, the acknowledgement of what died.  Until then it stays pending in its queue, so a
 crash in between brings it back and it dies again: a letter may come twice, it is never lost.
-(RabbitMQ's classic queues forget the message first.)
+(RabbitMQ's classic queues forget the message first.)  A letter for another node is sent again if
+that node is lost; what died waits until it has arrived.
 
 A letter for an exchange that is not there, or that routes it nowhere, is gone.  So is one that
 would reach a queue it came from in a circle nobody ever refused it in.  A letter may push out or
@@ -18,6 +19,7 @@ from mypy_extensions import i64
 
 from penstock.broker.replies import Replies
 from penstock.broker.vhost import Vhost
+from penstock.core.frontier import Wait, Waits, all_done, any_refused
 from penstock.core.headers import NOW
 from penstock.core.letters import Letter, LetterWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
@@ -30,6 +32,40 @@ BURIED_AT_ONCE: Final[i64] = 2048
 
 
 @final
+class Letters:
+    """What died, with what its letters wait for: other nodes, and a position of the journal."""
+
+    def __init__(
+        self,
+        position: i64,
+        queue: Queue,
+        messages: list[Message],
+        waits: list[Wait],
+        must: bool,
+    ) -> None:
+        self.must = must
+        self.position: i64 = position
+        self.queue = queue
+        self.messages = messages
+        self.waits = waits
+
+
+def _settled(letters: Letters, durable_position: i64) -> bool:
+    """Then they are acknowledged."""
+    if letters.position > durable_position or not all_done(letters.waits):
+        return False
+    queue = letters.queue
+    if queue.deleted:
+        return True
+    if letters.must and any_refused(letters.waits):
+        queue.backing.requeue(letters.messages)
+        queue.wake()
+    else:
+        queue.backing.ack(letters.messages)
+    return True
+
+
+@final
 class DeadLetters:
     """``vhosts`` is the broker's own registry."""
 
@@ -39,6 +75,7 @@ class DeadLetters:
         replies: Replies,
         writer: LetterWriter,
         durable_position: Callable[[], i64],
+        waits: Waits,
     ) -> None:
         self.deaths: list[Death] = []
         self.published_count: i64 = 0
@@ -47,6 +84,8 @@ class DeadLetters:
         self._replies = replies
         self._writer = writer
         self._durable_position = durable_position
+        self._waits = waits
+        self._away: list[Letters] = []
         # What died, in the order of the positions that make its letters safe.
         self._waiting: list[tuple[int, Queue, list[Message]]] = []
 
@@ -75,12 +114,34 @@ class DeadLetters:
             at = self._publish(vhost, queue, death.reason, message, now_ms)
             position = at if at > 0 else position
         if death.refused:
+            self._waits.forget_after(0)
             return
         self.settle_later(position, queue, death.messages)
 
     def settle_later(self, position: i64, queue: Queue, messages: list[Message]) -> None:
-        """Acknowledge them when the journal is on disk up to ``position``; 0 = at once."""
-        if position <= self._durable_position():
+        """Acknowledge them when the journal is on disk up to ``position``; 0 = at once.
+
+        What was just published of them may wait for other nodes, too.
+        """
+        self.settle_when(position, queue, messages, self._waits.take())
+
+    def settle_when(
+        self,
+        position: i64,
+        queue: Queue,
+        messages: list[Message],
+        waits: list[Wait],
+        must: bool = False,
+    ) -> None:
+        """As ``settle_later``.  What gets lost on its way is sent again, for nobody else would.
+
+        ``must``: where another node has no room for some of it, all of it goes back.
+        """
+        if waits:
+            for wait in waits:
+                wait.resend = True
+            self._away.append(Letters(position, queue, messages, waits, must))
+        elif position <= self._durable_position():
             queue.backing.ack(messages)
         else:
             self._waiting.append((int(position), queue, messages))
@@ -118,8 +179,10 @@ class DeadLetters:
         return [queue for queue in found if queue.name not in letter.seen_queues]
 
     def settle(self) -> None:
-        """The journal is on disk further than before."""
+        """The journal is on disk further than before, or other nodes have said something."""
         durable = self._durable_position()
+        if self._away:
+            self._away = [one for one in self._away if not _settled(one, durable)]
         count = 0
         for position, queue, messages in self._waiting:
             if position > durable:

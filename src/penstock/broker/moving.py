@@ -26,6 +26,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.frontier import Wait
 from penstock.core.message import STORED, Address, Message
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import leased
@@ -57,6 +58,7 @@ class Tally:
         self.full: int = 0
         self.trouble: str = ""  # why those in ``full`` found no room
         self.position: int = 0  # of the journal that makes it safe
+        self.waits: list[Wait] = []  # and what other nodes have to say
 
 
 @final
@@ -146,10 +148,12 @@ class Errand:
             if address is not None and self._pour(message, address, now_ms)
         ]
         self.tally.done += len(poured)
+        waits = self._vhost.waits.take()
+        self.tally.waits = [one for one in self.tally.waits if not one.done] + waits
         if self._action != COPY and poured:
             taken = self._queue.take_chosen(self._priority, poured)
             position = self._broker.engine.journal.position
-            self._broker.dead_letters.settle_later(position, self._queue, taken)
+            self._broker.dead_letters.settle_when(position, self._queue, taken, waits, True)
         return seq_ids
 
     def _read(self, seq_ids: list[int]) -> tuple[list[Message], list[int]]:

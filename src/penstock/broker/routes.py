@@ -6,6 +6,7 @@ from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
+from penstock.core.frontier import Waits
 from penstock.core.message import Message, body_size
 from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import JUST_USED, Queue
@@ -65,7 +66,9 @@ def share_contents(taken: list[Message], copies: list[Message]) -> None:
         copies[i].msg_id = taken[i].msg_id
 
 
-def publish_where_room_is(queues: list[Queue], messages: list[Message], now_ms: i64) -> set[int]:
+def publish_where_room_is(
+    queues: list[Queue], messages: list[Message], now_ms: i64, waits: Waits
+) -> set[int]:
     """To each queue what it has room for; the places of those that some queue refused."""
     refused: set[int] = set()
     for queue in queues:
@@ -76,8 +79,12 @@ def publish_where_room_is(queues: list[Queue], messages: list[Message], now_ms: 
             refused |= over
         if admitted:
             copies = [message.copy_for_queue() for message in admitted]
+            noted = len(waits.noted)
             queue.publish(copies, now_ms)
             share_contents(copies, admitted)
+            if over:
+                for wait in waits.noted[noted:]:
+                    wait.only([place for place in range(len(messages)) if place not in over])
     return refused
 
 

@@ -8,6 +8,7 @@ from typing import Final, final
 
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError
+from penstock.core.frontier import Wait, all_done
 from penstock.core.message import Address
 from penstock.queues.queue import Queue
 from penstock.storage.definition_staging import StagedSetRecord
@@ -72,6 +73,7 @@ class Batch:
         self.poured: int = 0
         self.unroutable: int = 0  # reached no queue, or not all of theirs
         self.position: int = 0  # of the journal, when all was poured
+        self.waits: list[Wait] = []  # for other nodes
         self.full_at_ms: int = 0  # when a queue last had no room
         self.trouble: str = ""  # why it does not go on
         self.duplicate: bool = False
@@ -80,3 +82,13 @@ class Batch:
 
     def is_poured(self) -> bool:
         return self.at == len(self.sets)
+
+    def is_safe(self, durable_position: int) -> bool:
+        """All of it is poured, and where it should be."""
+        return self.is_poured() and self.position <= durable_position and all_done(self.waits)
+
+    def note_waits(self, waits: list[Wait]) -> None:
+        """Nobody is there to be told that a node was lost, so it is sent again then."""
+        for wait in waits:
+            wait.resend = True
+        self.waits = [one for one in self.waits if not one.done] + waits

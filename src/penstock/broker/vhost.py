@@ -40,6 +40,7 @@ from penstock.broker.sweep import Sweep
 from penstock.broker.topics import Topics, check_topic_exchange
 from penstock.broker.waiting_rooms import WaitingRooms, has_room, is_room
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.frontier import Waits
 from penstock.core.message import Address, Message
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
@@ -96,7 +97,8 @@ class Vhost:
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT
         self.budget = Budget()
-        self.churn, self.changes = Churn(), Changes()  # the node's, where there is one
+        # The node's, where there is one.
+        self.churn, self.changes, self.waits = Churn(), Changes(), Waits()
         self.default_traffic = ExchangeTraffic()  # of the exchange without a name
         self.definitions = definitions
         self._engine = engine
@@ -158,12 +160,9 @@ class Vhost:
     def publish_some(
         self, queues: list[Queue], messages: list[Message], now_ms: i64
     ) -> tuple[i64, set[int]]:
-        """As ``publish``, where queues may refuse messages for want of room.
-
-        Returns the places of those that some queue refused, too.
-        """
+        """As ``publish``, and the places of those that some queue had no room for."""
         before = self._engine.journal.position
-        refused = publish_where_room_is(queues, messages, now_ms)
+        refused = publish_where_room_is(queues, messages, now_ms, self.waits)
         after = self._engine.journal.position
         return after if after != before else 0, refused
 

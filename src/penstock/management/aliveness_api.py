@@ -12,12 +12,12 @@ from typing import Final
 from aiohttp import web
 
 from penstock.broker import declaring
+from penstock.core.away import Away
 from penstock.core.errors import AccessRefused
 from penstock.management.access import Visitor
 from penstock.management.desk import Desk, Route, json_response, now_ms
 from penstock.management.facts import Agent
 from penstock.management.messages_api import leave
-from penstock.queues.queue import HeadAway
 
 QUEUE: Final = "aliveness-test"
 BODY: Final = b"test_message"
@@ -67,7 +67,7 @@ def _got_one(agent: Agent) -> bool:
     """For use on the data loop; somebody else's test may have got ours, and we theirs."""
     try:
         found = agent.get(QUEUE, now_ms())
-    except HeadAway:
+    except Away:
         return False
     if found is not None:
         agent.accept(now_ms())

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from penstock.core.errors import BrokerError
+from penstock.core.frontier import Wait
 from penstock.core.message import Message
 from penstock.management.portions import Part
 from penstock.management.storage_view import DiskFacts
@@ -188,7 +189,7 @@ class Agent:
     def get(self, queue: str, now_ms: int) -> Got | None:
         """The first message, unsettled; None when there is none.
 
-        Raises HeadAway while it is on its way from the disk: ask again.
+        Raises Away while it is on its way from the disk: ask again.
         """
         raise NotImplementedError
 
@@ -264,8 +265,8 @@ class Watch:
         """Tell them that their queue is gone."""
         raise NotImplementedError
 
-    def when_safe(self, position: int) -> "Future[None]":
-        """Done when the journal is on disk up to there."""
+    def when_safe(self, position: int, waits: list[Wait] | None = None) -> "Future[None]":
+        """Done when the journal is on disk up to there, and these waits for other nodes are."""
         raise NotImplementedError
 
     def flow(self) -> dict[str, object]:

@@ -97,8 +97,9 @@ class MessageActionsApi(Desk):
 
     def _when_safe(self, errand: Errand | None) -> "Future[None]":
         journal = self._broker.engine.journal
-        position = int(journal.position) if errand is None else errand.tally.position
-        return self._view.watch.when_safe(position)
+        if errand is None:
+            return self._view.watch.when_safe(int(journal.position))
+        return self._view.watch.when_safe(errand.tally.position, errand.tally.waits)
 
 
 def _places(chosen: Any) -> list[int]:

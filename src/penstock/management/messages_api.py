@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from penstock.core.away import Away
 from penstock.core.errors import AccessRefused
 from penstock.management.access import Visitor
 from penstock.management.desk import (
@@ -43,7 +44,6 @@ from penstock.management.facts import Agent, AgentRefused, Got
 from penstock.management.listing import BadQuery
 from penstock.management.lists import in_pieces
 from penstock.management.rows import Row, jsonable
-from penstock.queues.queue import HeadAway
 
 DURABLE_S: Final = 30.0
 """How long a publish may wait for the disk."""
@@ -193,7 +193,7 @@ def _get_at_once(agent: Agent, queue: str, count: int) -> list[Got] | None:
     while len(found) < min(count, GOT_AT_ONCE) and size < GOT_BYTES_AT_ONCE:
         try:
             got = agent.get(queue, now_ms())
-        except HeadAway:
+        except Away:
             return found or None
         if got is None:
             break

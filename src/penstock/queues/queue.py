@@ -24,6 +24,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.core.away import Away
 from penstock.core.credit import Stage
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
@@ -44,11 +45,6 @@ CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
 
 JUST_USED: Final[i64] = -1
 """As ``last_used_ms``: until now; whoever looks next says when that is."""
-
-
-@final
-class HeadAway(Exception):
-    """The first message is on its way from the disk."""
 
 
 @final
@@ -288,7 +284,7 @@ class Queue(LeasedMessages):
     def get(self, account: Consumer) -> Message | None:
         """One message for ``account``, whatever its window says; None when empty.
 
-        Raises HeadAway when there is one, but on its way from the disk: ask again.
+        Raises Away when there is one, but on its way from the disk: ask again.
         """
         if self._range_leased:
             raise leased(self.name, self.vhost)
@@ -297,7 +293,7 @@ class Queue(LeasedMessages):
         messages = self.backing.fetch(1, 0)
         if len(messages) == 0 and self.backing.ready_count() > 0:
             check_going(self.backing, self.name, self.vhost)
-            raise HeadAway
+            raise Away
         if len(messages) == 0:
             self.empty_count += 1
             return None

@@ -99,7 +99,9 @@ def _publish(vhost: Vhost, key: str, listeners: list[Queue], content: bytes, now
         queues = vhost.find_queues(TRACE, key, headers_of(content) or {}, [])
     if len(queues) > 0:
         address = short_bytes(TRACE) + short_bytes(key)
+        noted = len(vhost.waits.noted)
         vhost.publish_some(queues, [Message(content, address, 0, 0)], now_ms)
+        vhost.waits.forget_after(noted)
 
 
 def _party(link: Link, channel: i64) -> Party:

@@ -17,11 +17,12 @@ from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
 from penstock.broker.routes import Route
 from penstock.broker.vhost import Vhost
+from penstock.core.away import Away
 from penstock.core.errors import BrokerError
 from penstock.core.message import Address
 from penstock.core.traffic import AMQP, Traffic
 from penstock.queues.consumers import Consumer, Outlet
-from penstock.queues.queue import HeadAway, Queue
+from penstock.queues.queue import Queue
 from penstock.server.session import Session
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
@@ -93,10 +94,10 @@ class Link:
         self.session.has_more = False
 
     def take_share(self) -> None:
-        """For one change of the topology; raises HeadAway when it is for the next turn."""
+        """For one change of the topology; raises Away when it is for the next turn."""
         if self._share == 0:
             self.session.has_more = True
-            raise HeadAway
+            raise Away
         self._share -= 1
 
     def enter(self, vhost: Vhost) -> None:

@@ -112,7 +112,9 @@ class Publishing:
             return False
         position = self._enqueue(route, run, marks)
         confirms = self.confirms
-        if len(self._refused) > 0:
+        if len(link.broker.waits.noted) > 0:
+            self._confirm_away(count, position)
+        elif len(self._refused) > 0:
             self._confirm_some(count, position)
         elif confirms is not None:
             durable_position = link.broker.engine.journal.durable_position
@@ -151,6 +153,20 @@ class Publishing:
             cost = cost_of(len(messages), run.size_bytes)
             self.intake.charge(route.queues, cost, position > 0, stored)
         return position
+
+    def _confirm_away(self, count: i64, position: i64) -> None:
+        """Some of the run has gone to other nodes."""
+        waits = self.link.broker.waits.take()
+        refused = self._refused
+        self._refused = set()
+        confirms = self.confirms
+        if confirms is None:
+            return
+        first = confirms.last_number + 1
+        durable_position = self.link.broker.engine.journal.durable_position
+        confirms.published_away(count, position, durable_position, self.link.now_ms, waits)
+        for place in sorted(refused):
+            confirms.deny(first + place)
 
     def _confirm_some(self, count: i64, position: i64) -> None:
         """A publisher with confirms is told which messages the queues took."""
@@ -217,6 +233,7 @@ class Publishing:
             self._routed(route, len(queues))
             stored = store.pending_bytes()
             at: i64 = 0
+            noted = len(link.broker.waits.noted)
             if any_refuses(queues):
                 at, refused = link.vhost.publish_some(queues, [message], link.now_ms)
                 if refused:
@@ -226,6 +243,9 @@ class Publishing:
             if facts.pop(LOOKING) is True and place not in self._refused:
                 # Once more, now that it was taken: exchanges that let a key pass once note it.
                 link.vhost.find_queues(address.exchange, address.routing_key, facts, copies)
+            if len(link.broker.waits.noted) > noted:
+                for wait in link.broker.waits.noted[noted:]:
+                    wait.cover(place, 1)
             stored = store.pending_bytes() - stored
             if flow.enabled and flow.must_charge(queues, stored):
                 self.intake.charge(queues, cost_of(1, message.size), at > 0, stored)
@@ -263,7 +283,11 @@ class Publishing:
         if self.transactional:
             for _ in range(count):
                 self.link.send(self.number, m.TX_COMMIT_OK, [])
-        elif count > 0:
+            return
+        if len(confirms.denied) > 0:
+            for number in confirms.take_denied():
+                write_nack(self.link.out, self.number, number, False)
+        if count > 0:
             self.traffic.confirm(count)
             write_ack(self.link.out, self.number, confirms.acked, count > 1)
 
@@ -312,7 +336,29 @@ class Publishing:
         """The commit is safe, and answered, when the log is durable up to ``position``."""
         durable_position = self.link.broker.engine.journal.durable_position
         confirms = cast(ConfirmLedger, self.confirms)
-        confirms.published(1, position, durable_position, self.link.now_ms)
+        waits = self.link.broker.waits.take()
+        if waits:
+            for wait in waits:
+                wait.cover(0, 1)
+            confirms.published_away(1, position, durable_position, self.link.now_ms, waits)
+        else:
+            confirms.published(1, position, durable_position, self.link.now_ms)
+
+    # -- what is safe by now -------------------------------------------------------------
+
+    def awaits_confirms(self) -> bool:
+        return self.confirms is not None and self.confirms.waiting()
+
+    def advance(self, durable_position: i64) -> None:
+        """The journal is on disk so far; raises PreconditionFailed for a commit that is not safe:
+        another node had no room for some of it, or was lost.
+        """
+        broker = self.link.broker
+        confirms = cast(ConfirmLedger, self.confirms)
+        confirms.advance(durable_position, broker.events.now_ms, broker.confirm_times)
+        if self.transactional and len(confirms.take_denied()) > 0:
+            raise PreconditionFailed("partial tx completion")
+        self.write_confirms()
 
 
 def _marks_in(messages: list[Message]) -> i64:

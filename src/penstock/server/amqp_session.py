@@ -16,9 +16,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
+from penstock.core.away import Away
 from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError, CommandInvalid
-from penstock.queues.queue import HeadAway
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_heartbeat import DEAD, SPEAK
@@ -129,11 +129,14 @@ class AmqpSession(AmqpOpening):
             self._events(self.decoder.receive(b"", self.link.now_ms))
 
     def go_on(self, now_ms: i64) -> None:
+        if not self.may_ask_again(self.broker.answers):
+            return
         self.link.begin(now_ms)
         self.waiting_head = False
         postponed = self._postponed
         self._postponed = []
         self._events(postponed)
+        self.broker.answers.shown = None
         self._go_on_publishing()
         self._decode_on()
         self._flush_confirms()
@@ -199,8 +202,9 @@ class AmqpSession(AmqpOpening):
                 self._channel_method(number, method)
         except ProtocolViolation as violation:
             self._violated(number, violation)
-        except HeadAway:
+        except Away as away:
             self.waiting_head = True
+            self.ticket = away.ticket
             self._postponed.append(MethodReceived(number, method))
         except BrokerError as error:
             self.channel_failed(number, error, method.key)
@@ -307,6 +311,7 @@ class AmqpSession(AmqpOpening):
             self._confirm_ready.append(channel)
 
     def channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
+        self.broker.waits.forget_after(0)  # of what was published before it failed
         code, name = reply_code(error)
         if is_hard(code) or number == 0:
             self._violated(number, ProtocolViolation(code, name, str(error), True, int(method_key)))
@@ -409,6 +414,7 @@ class AmqpSession(AmqpOpening):
             return
         self._is_lost = True
         self.waiting_head = False
+        self.drop_ticket()
         self._postponed = []
         self.link.now_ms = now_ms
         for channel in list(self.channels.values()):
@@ -437,21 +443,20 @@ class AmqpSession(AmqpOpening):
             if channel.closing:
                 continue
             channel.publishing.write_confirms()
-            confirms = channel.publishing.confirms
-            if confirms is not None and confirms.waiting():
+            if channel.publishing.awaits_confirms():
                 self.awaiting_disk = True
         self._confirm_ready = []
 
     def confirm(self, durable_position: i64) -> None:
         self.awaiting_disk = False
-        times = self.broker.confirm_times
         for channel in self.channels.values():
-            confirms = channel.publishing.confirms
-            if confirms is not None and confirms.waiting():
-                confirms.advance(durable_position, self.broker.events.now_ms, times)
-                channel.publishing.write_confirms()
-                if confirms.waiting():
-                    self.awaiting_disk = True
+            publishing = channel.publishing
+            if publishing.awaits_confirms():
+                try:
+                    publishing.advance(durable_position)
+                except BrokerError as error:
+                    self.channel_failed(channel.number, error, m.TX_COMMIT)
+                self.awaiting_disk = self.awaiting_disk or publishing.awaits_confirms()
 
     def drained(self) -> None:
         for channel in self.channels.values():

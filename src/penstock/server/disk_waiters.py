@@ -1,14 +1,20 @@
 """Answers that wait for the disk, of whoever asks the data loop from outside (HTTP).
 
-In: a position of the journal.  Out: a future that is done when the journal is on disk up to there.
+In: a position of the journal, and what else is to be waited for.  Out: a future that is done when
+the journal is on disk up to there.
 """
 
 from concurrent.futures import Future
+from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.core.errors import BrokerError
+from penstock.core.frontier import Wait, all_done
 from penstock.server.session import Session
 from penstock.server.turn import Turn
+
+LOST: Final = "the node of a queue's master was lost before it said that it has the message"
 
 
 class DiskWaiters(Session):
@@ -17,21 +23,31 @@ class DiskWaiters(Session):
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn.flow.book)
         self._turn = turn
-        self._waiting: list[tuple[i64, Future[None]]] = []  # in any order of positions
+        # In any order of positions.
+        self._waiting: list[tuple[i64, list[Wait], Future[None]]] = []
 
-    def wait(self, position: i64) -> Future[None]:
-        """Done when the journal is on disk up to there."""
+    def wait(self, position: i64, waits: list[Wait] | None = None) -> Future[None]:
+        """Done when the journal is on disk up to there, and other nodes have said what they must.
+
+        Fails with BrokerError where they say that they have not taken it.
+        """
         future: Future[None] = Future()
-        self._waiting.append((position, future))
+        self._waiting.append((position, waits or [], future))
         self.awaiting_disk = True
         self._turn.fed(self)
         return future
 
     def confirm(self, durable_position: i64) -> None:
         waiting = self._waiting
-        self._waiting = [one for one in waiting if one[0] > durable_position]
-        self.awaiting_disk = len(self._waiting) > 0
-        for position, future in waiting:
+        self._waiting = []
+        for position, waits, future in waiting:
+            if position > durable_position or not all_done(waits):
+                self._waiting.append((position, waits, future))
+                continue
             # Who asked may have given up, and then nobody waits for it.
-            if position <= durable_position and future.set_running_or_notify_cancel():
-                future.set_result(None)
+            if future.set_running_or_notify_cancel():
+                if any(wait.lost for wait in waits):
+                    future.set_exception(BrokerError(LOST))
+                else:
+                    future.set_result(None)
+        self.awaiting_disk = len(self._waiting) > 0

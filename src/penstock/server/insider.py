@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from typing import Final
 
 from penstock.core import errors as kinds
+from penstock.core.away import Away
 from penstock.management.facts import Agent, AgentRefused, Got
-from penstock.queues.queue import HeadAway
 from penstock.server.amqp_handshake import EXTERNAL, PROTOCOL_HEADER
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.session import Session
@@ -96,7 +96,7 @@ class Insider(Session, Agent):
             frame = encode_method(CHANNEL, m.BASIC_GET, [0, queue, False])
             replies = self._say(frame, now_ms)
         if inner.waiting_head:
-            raise HeadAway
+            raise Away
         for reply in replies:
             if reply.key == m.BASIC_GET_OK:
                 return self._got(reply)

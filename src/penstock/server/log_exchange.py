@@ -83,4 +83,5 @@ class LogExchange:
         content = encode_content(properties, line.text.encode("utf-8", "replace"), 0, FRAME_MAX)
         address = short_bytes(NAME) + short_bytes(line.level)
         vhost.publish_some(queues, [Message(content, address, 0, 0)], now_ms)
+        vhost.waits.forget_after(0)
         self.published += 1

@@ -15,6 +15,7 @@ from penstock.broker.rights import Rights
 from penstock.broker.topics import Channel, Topic, exchange_name, is_name, queue_name
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.frontier import all_done
 from penstock.core.message import PERSISTENT, Message
 from penstock.core.traffic import NSQ
 from penstock.server.disk_waiters import DiskWaiters
@@ -189,11 +190,12 @@ class Desk:
         vhost.budget.allowance -= len(messages)
         if vhost.budget.allowance <= 0:
             self._broker.budgets.spent(vhost)
+        waits = self._broker.waits.take()
         if topic.is_fast(self._nsq.fast):
             return None
-        if position <= self._broker.engine.journal.durable_position:
+        if position <= self._broker.engine.journal.durable_position and all_done(waits):
             return None
-        return self._waiters.wait(position)
+        return self._waiters.wait(position, waits)
 
     def _messages(self, topic: Topic, bodies: list[bytes]) -> tuple[list[Message], int]:
         """Each with an id and the time of now."""

@@ -5,7 +5,8 @@
 
 NSQ's answers carry nothing that says which command they belong to, so they leave in the order of
 the commands: an answer waits behind those before it.  ``OK`` waits until the journal is on disk as
-far as its messages need; in fast mode it does not.
+far as its messages need, and until other nodes have said that they have theirs; in fast mode it
+does not.  Where such a node is lost the answer is ``E_PUB_FAILED`` (or as the command is called).
 
 While publishers are held (an alarm, or no credit), runs wait here with the place of their answer;
 what consumers send goes on.  What waits is counted as held, answers too, so that whoever goes on
@@ -20,8 +21,10 @@ from mypy_extensions import i64
 
 from penstock.broker.topics import Topic
 from penstock.broker.vhost import Vhost
+from penstock.core.away import Away
 from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError
+from penstock.core.frontier import Wait, all_done, any_lost
 from penstock.core.traffic import Traffic
 from penstock.server.nsq_shared import NsqShared
 from penstock.server.publish_credit import PublishCredit
@@ -29,6 +32,7 @@ from penstock.server.session import Session
 from penstock.wire.nsq.commands import Invalid, PublishRun
 from penstock.wire.nsq.frames import OK, error_frame
 
+NO_WAITS: Final[list[Wait]] = []
 HELD: Final[i64] = 1 << 62
 """As a position: what it answers has not been done yet."""
 HELD_MESSAGE_BYTES: Final[i64] = 256
@@ -45,6 +49,8 @@ class Answer:
         self.position: i64 = position
         self.frames = frames
         self.last: bool = False  # nothing is said after it
+        self.waits: list[Wait] = NO_WAITS
+        self.verb: str = ""
         self.held_bytes: i64 = 0  # as which it is counted
 
 
@@ -58,6 +64,7 @@ class NsqPublishing(PublishCredit):
         self.counts: dict[str, int] = {}  # messages by topic, for people who watch
         self._shared = shared
         self._broker = shared.broker
+        self._waits: list[Wait] = NO_WAITS  # of the run that was just published
         self._answers: deque[Answer] = deque()
         self._held: deque[tuple[PublishRun, Answer]] = deque()
 
@@ -85,6 +92,8 @@ class NsqPublishing(PublishCredit):
         durable_position = self._broker.engine.journal.durable_position
         answers = self._answers
         while len(answers) > 0 and answers[0].position <= durable_position:
+            if len(answers[0].waits) > 0 and not _heard(answers[0]):
+                return False
             answer = answers.popleft()
             self._session.out.write(answer.frames)
             if answer.held_bytes > 0:
@@ -119,7 +128,11 @@ class NsqPublishing(PublishCredit):
             try:
                 position = self._publish(vhost, run, now_ms)
                 frames = _oks(run.answers)
-            except Invalid as wrong:
+                if len(self._waits) > 0:
+                    self._note_waits(answer, run)
+            except (Invalid, Away) as error:
+                # A topic that is gone cannot be waited for here: others hold the places behind.
+                wrong = error if isinstance(error, Invalid) else _no_topic(run)
                 position = 0
                 frames = error_frame(wrong.code, wrong.text)
                 answer.last = True
@@ -127,10 +140,27 @@ class NsqPublishing(PublishCredit):
             answer.frames = frames
             answer.position = position
 
+    def open_topic(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> None:
+        """Have it there before its first publish is held; raises Invalid, or Away."""
+        try:
+            vhost.topics.topic(run.topic, now_ms)
+        except BrokerError as error:
+            raise Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed {error}") from None
+
     def publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> None:
         """Raises Invalid."""
         position = self._publish(vhost, run, now_ms)
-        self.answer(position, OK if run.answers == 1 else _oks(run.answers))
+        if len(self._waits) > 0:
+            answer = Answer(position, _oks(run.answers))
+            self._note_waits(answer, run)
+            self._answers.append(answer)
+        else:
+            self.answer(position, OK if run.answers == 1 else _oks(run.answers))
+
+    def _note_waits(self, answer: Answer, run: PublishRun) -> None:
+        answer.waits = self._waits
+        answer.verb = run.verb
+        self._waits = NO_WAITS
 
     def _publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> i64:
         """Returns the position its answer waits for; raises Invalid."""
@@ -150,7 +180,11 @@ class NsqPublishing(PublishCredit):
         if budget.allowance <= 0:
             self._broker.budgets.spent(vhost)
         self.counts[run.topic] = self.counts.get(run.topic, 0) + int(count)
-        return 0 if topic.is_fast(self._shared.fast) else position
+        fast = topic.is_fast(self._shared.fast)
+        if len(self._broker.waits.noted) > 0:
+            waits = self._broker.waits.take()
+            self._waits = NO_WAITS if fast else waits
+        return 0 if fast else position
 
     def _enqueue(self, vhost: Vhost, topic: Topic, run: PublishRun, cost: i64, now_ms: i64) -> i64:
         broker = self._broker
@@ -195,6 +229,22 @@ def count_published(traffic: Traffic, topic: Topic, count: i64, queue_count: i64
     traffic.route(count * queue_count)
     topic.exchange.traffic.taken += count
     topic.exchange.traffic.passed += count * queue_count
+
+
+def _heard(answer: Answer) -> bool:
+    """Have other nodes said what they must?  One of them may have been lost."""
+    if not all_done(answer.waits):
+        return False
+    if any_lost(answer.waits):
+        text = f"{answer.verb} failed: the node of a channel was lost"
+        answer.frames = error_frame(f"E_{answer.verb}_FAILED", text)
+        answer.last = True
+    answer.waits = NO_WAITS
+    return True
+
+
+def _no_topic(run: PublishRun) -> Invalid:
+    return Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed: the topic is gone")
 
 
 def _held_bytes(run: PublishRun) -> i64:

@@ -8,7 +8,8 @@ turn and then the connection ends; only a FIN, REQ or TOUCH that came too late d
 What it is (IDENTIFY, AUTH, the layers on its socket) is in ``nsq_opening.py``.
 
 Commands that have to wait for somebody (a callback that is asked, the next turn's share of new
-topics) set ``waiting_head``; what came behind them waits too.
+topics, an answer from another node: ``core/away.py``) set ``waiting_head``; what came behind them
+waits too.
 """
 
 from typing import Final, final
@@ -16,6 +17,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.topics import is_name
+from penstock.core.away import Away
 from penstock.core.errors import AccessRefused, BrokerError
 from penstock.server.nsq_opening import (
     CLOSING,
@@ -129,10 +131,14 @@ class NsqSession(NsqOpening):
                 return
             self._inquiry = None
             self._answered(inquiry.answer)
+        answers = self.shared.broker.answers
+        if not self.may_ask_again(answers):
+            return
         self.waiting_head = False
         postponed = self._postponed
         self._postponed = []
         self._commands(postponed)
+        answers.shown = None
         self._read_on()
 
     def _commands(self, commands: list[Command]) -> None:
@@ -154,6 +160,9 @@ class NsqSession(NsqOpening):
                 self._request(command)
             elif isinstance(command, Fault):
                 raise Invalid(command.code, command.text)
+        except Away as away:
+            self.ticket = away.ticket
+            self._wait_with(command)
         except Invalid as wrong:
             self._fault(wrong)
 
@@ -228,6 +237,7 @@ class NsqSession(NsqOpening):
             raise unauthorized(run.verb, run.topic, "") from None
         if run.topic not in vhost.topics.topics and not self._take_share(run):
             return False
+        self.publishing.open_topic(vhost, run, self._now_ms)
         if vhost.epoch != self._allowed_epoch or len(self._allowed) > 1024:
             self._allowed.clear()
             self._allowed_epoch = vhost.epoch
@@ -378,6 +388,7 @@ class NsqSession(NsqOpening):
         self._end()
         self.closed = True
         self.waiting_head = False
+        self.drop_ticket()
         if self._inquiry is not None:
             self._inquiry.wanted = False
         self.shared.sessions.pop(self, None)

@@ -17,6 +17,7 @@ from penstock.broker.broker import UNSTAMPED, Broker
 from penstock.broker.rights import Rights
 from penstock.broker.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.core.frontier import Wait, all_done
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.server.amqp_stamping import stamped
 from penstock.server.range_desk import RangeDesk
@@ -46,6 +47,7 @@ class _Publish:
         self.unroutable = 0
         self.full_at_ms = 0
         self.position = 0
+        self.waits: list[Wait] = []
 
 
 @final
@@ -232,6 +234,7 @@ class StagingDesk(RangeDesk):
             run = publish.runs[0]
             count = pouring.pour(self.vhost(), run.messages, session.now_ms, False)
             publish.unroutable += pouring.unroutable
+            self._note_waits(publish)
             if count == len(run.messages):
                 publish.runs.pop(0)
                 continue
@@ -246,12 +249,18 @@ class StagingDesk(RangeDesk):
         journal = self.broker.engine.journal
         if publish.position == 0:
             publish.position = int(journal.position)
-        if publish.position <= journal.durable_position:
+        if publish.position <= journal.durable_position and all_done(publish.waits):
             self._publish = None
             self._wait_no_more()
             session.send(frames.encode_published("", publish.unroutable))
         else:
             session.awaiting_disk = True
+
+    def _note_waits(self, publish: _Publish) -> None:
+        """What goes to another node is sent again if that is lost: there is no "no" half way."""
+        for wait in self.broker.waits.take():
+            wait.resend = True
+            publish.waits.append(wait)
 
     def _target(self, exchange: str, routing_key: str) -> None:
         wire = short_bytes(exchange) + short_bytes(routing_key)

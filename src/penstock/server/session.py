@@ -9,6 +9,7 @@ from collections.abc import Callable
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.away import Answers, Ticket
 from penstock.core.credit import READER, FlowBook, Stage
 from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer, Outlet
@@ -35,7 +36,8 @@ class Session:
         self.sent_count: i64 = 0
         self.held_bytes: i64 = 0  # publishes that came in, and wait
         self.has_published: bool = False  # others are never held up for lack of room
-        self.waiting_head: bool = False  # what it asked for is on its way from the disk
+        self.waiting_head: bool = False  # what it asked for is on its way (``core/away.py``)
+        self.ticket: Ticket | None = None  # and is not to be asked for before this is done
         self.has_more: bool = False  # and waits only until others had their turn
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
@@ -57,6 +59,20 @@ class Session:
     def renew_output(self) -> None:
         """Begin a new output buffer; the old one grew too large to be kept."""
         self.out = BytesWriter()
+
+    def may_ask_again(self, answers: Answers) -> bool:
+        """Is there an answer to what it waits for?  Then that is shown to who is asked again."""
+        ticket = self.ticket
+        if ticket is not None and not ticket.done:
+            return False
+        answers.shown = ticket
+        self.ticket = None
+        return True
+
+    def drop_ticket(self) -> None:
+        if self.ticket is not None:
+            self.ticket.drop()
+            self.ticket = None
 
     def go_on(self, now_ms: i64) -> None:
         """``waiting_head`` may be over: try again, then do what came in behind."""

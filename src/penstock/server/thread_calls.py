@@ -1,6 +1,7 @@
 """Calls from other threads to the loop: what to run between two turns, and the bell that wakes it.
 
-``fd`` is readable when somebody rang.
+``fd`` is readable when somebody rang.  What raises ``Away`` with a ticket (``core/away.py``) is run
+again when that is done.
 """
 
 import contextlib
@@ -9,13 +10,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from penstock.core.away import Answers, Away, Ticket
+
 T = TypeVar("T")
 
 
 class ThreadCalls:
     """Of one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.away: list[tuple[Callable[[], Any], Future[Any], Ticket]] = []
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.waiting: list[tuple[Callable[[], Any], Future[Any]]] = []
 
@@ -40,12 +45,32 @@ class ThreadCalls:
             return
         calls, self.waiting = self.waiting, []
         for function, future in calls:
-            if not future.set_running_or_notify_cancel():
+            if future.set_running_or_notify_cancel():
+                self._run(function, future)
+
+    def run_again(self) -> None:
+        """Those that had to wait for an answer from elsewhere, and have it."""
+        if not self.away:
+            return
+        calls, self.away = self.away, []
+        for function, future, ticket in calls:
+            if not ticket.done:
+                self.away.append((function, future, ticket))
                 continue
-            try:
-                future.set_result(function())
-            except Exception as error:  # noqa: BLE001 - the caller's thread gets it
-                future.set_exception(error)
+            self.answers.shown = ticket
+            self._run(function, future)
+            self.answers.shown = None
+
+    def _run(self, function: Callable[[], Any], future: "Future[Any]") -> None:
+        try:
+            future.set_result(function())
+        except Away as away:
+            if away.ticket is None:  # the caller's thread may ask again
+                future.set_exception(away)
+            else:
+                self.away.append((function, future, away.ticket))
+        except Exception as error:  # noqa: BLE001 - the caller's thread gets it
+            future.set_exception(error)
 
     def close(self) -> None:
         os.close(self.fd)

@@ -56,6 +56,7 @@ class Turn:
         self.waiting: list[Session] = []  # confirms wait for the disk
         self.flow = broker.flow
         self.part: TurnPart | None = None  # of a cluster's node
+        self.answers = broker.answers
         self._events = broker.events
         self._broker = broker
         self.admission = broker.admission
@@ -248,9 +249,10 @@ class Turn:
         self._look_at_disk(flow)
         self._broker.wake_readers()
         position = journal.durable_position
-        if position != before:
-            self._broker.dead_letters.settle()
-        if position == before or len(self.waiting) == 0:
+        if not self._broker.waits.take_moved() and position == before:
+            return
+        self._broker.dead_letters.settle()
+        if len(self.waiting) == 0:
             return
         waiting = self.waiting
         self.waiting = []

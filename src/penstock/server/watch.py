@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, cast
 
+from penstock.core.frontier import Wait, all_done
 from penstock.core.message import Message
 from penstock.core.traffic import Traffic
 from penstock.management.facts import (
@@ -199,12 +200,12 @@ class NodeWatch(Watch):
     def cancelled(self, consumers: list[Consumer]) -> None:
         self._loop.turn.cancelled(consumers)
 
-    def when_safe(self, position: int) -> Future[None]:
-        if position <= self._loop.turn.durable_position():
+    def when_safe(self, position: int, waits: list[Wait] | None = None) -> Future[None]:
+        if position <= self._loop.turn.durable_position() and all_done(waits or []):
             done: Future[None] = Future()
             done.set_result(None)
             return done
-        return self._waiters.wait(position)
+        return self._waiters.wait(position, waits)
 
     def flow(self) -> dict[str, object]:
         return flow_row(self._loop)

@@ -1,0 +1,120 @@
+"""Confirms of what went to other nodes too: yes and no are told once each, and never too early.
+
+``PENSTOCK_SEED`` repeats a life; the seed is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from penstock.broker.confirms import ConfirmLedger
+from penstock.core.frontier import Frontier, Wait, Waits
+
+FAILED_ONCE: tuple[int, ...] = ()
+SEEDS = [*FAILED_ONCE, random.SystemRandom().randrange(1 << 32)]
+STEPS = int(os.environ.get("PENSTOCK_CONFIRM_STEPS", "2000"))
+
+
+class Publisher:
+    """A channel, the disk and two other nodes, and what each of them has said."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.ledger = ConfirmLedger()
+        self.frontiers = [Frontier(Waits()), Frontier(Waits())]
+        self.position = 0
+        self.durable = 0
+        self.needs: list[int] = []  # of each publish, a position
+        self.parts: list[list[tuple[Wait, int]]] = []  # and the numbers it has elsewhere
+        self.refused: set[tuple[int, int]] = set()  # (frontier, number)
+        self.yes = 0
+        self.no: list[int] = []
+
+    def publish(self) -> None:
+        count = self.dice.randint(1, 5)
+        self.position += self.dice.choice([0, 0, 100])
+        position = self.dice.choice([0, self.position])
+        ways = [one for one in self.frontiers if self.dice.random() < 0.4]
+        waits = [frontier.number(count) for frontier in ways]
+        self.needs += [position] * count
+        self.parts += [[(wait, int(wait.first) + at) for wait in waits] for at in range(count)]
+        if waits:
+            self.ledger.published_away(count, position, self.durable, 0, waits)
+        else:
+            self.ledger.published(count, position, self.durable)
+
+    def hear(self) -> None:
+        way = self.dice.randrange(2)
+        frontier = self.frontiers[way]
+        if self.dice.random() < 0.05:
+            frontier.lose()
+            return
+        upto = self.dice.randint(int(frontier.reached), int(frontier.numbered))
+        for number in range(int(frontier.reached) + 1, upto + 1):
+            if self.dice.random() < 0.1:
+                self.refused.add((way, number))
+                frontier.refuse(number)
+        frontier.advance(upto)
+
+    def sync(self) -> None:
+        self.durable = self.dice.randint(self.durable, self.position)
+
+    def say(self) -> None:
+        """As a channel does: what is denied first, then "up to"."""
+        self.ledger.advance(self.durable)
+        denied = self.ledger.take_denied()
+        self.no += denied
+        before = int(self.ledger.confirmed)
+        count = int(self.ledger.take())
+        told = range(before + 1, int(self.ledger.confirmed) + 1)
+        for number in told:
+            assert self.needs[number - 1] <= self.durable
+            assert all(wait.done for wait, _ in self.parts[number - 1])
+        good = [number for number in told if not self.is_bad(number)]
+        assert count == len(good)
+        assert int(self.ledger.acked) == (good[-1] if good else int(self.ledger.acked))
+        self.yes += count
+        assert all(self.is_bad(number) for number in denied)
+
+    def is_bad(self, number: int) -> bool:
+        return any(wait.lost or at in wait._refused for wait, at in self.parts[number - 1])
+
+
+@pytest.mark.parametrize("seed", [int(os.environ.get("PENSTOCK_SEED", one)) for one in SEEDS])
+def test_each_publish_is_answered_once_and_rightly(seed: int) -> None:
+    print("PENSTOCK_SEED", seed)
+    publisher = Publisher(seed)
+    for _ in range(STEPS):
+        publisher.dice.choice([publisher.publish, publisher.hear, publisher.sync, publisher.say])()
+        for frontier in publisher.frontiers:
+            frontier.check()
+    publisher.durable = publisher.position
+    for frontier in publisher.frontiers:
+        frontier.advance(frontier.numbered)
+    publisher.say()
+    assert not publisher.ledger.waiting()
+    assert publisher.ledger.unconfirmed_count() == 0
+    bad = [number for number in range(1, len(publisher.needs) + 1) if publisher.is_bad(number)]
+    assert sorted(publisher.no) == bad
+    assert publisher.yes == len(publisher.needs) - len(bad)
+    assert bad
+    assert publisher.yes > len(bad)
+
+
+def test_what_was_refused_here_and_there_is_told_once() -> None:
+    ledger, frontier = ConfirmLedger(), Frontier(Waits())
+    wait = frontier.number(2)
+    ledger.published_away(3, 0, 0, 0, [wait])
+    wait.only([0, 2])
+    ledger.deny(3)  # by a queue that is here
+    assert ledger.take_denied() == [3]
+    assert ledger.take() == 0
+    frontier.refuse(2)  # the same one
+    frontier.advance(2)
+    ledger.advance(0)
+    assert ledger.take_denied() == []
+    assert ledger.take() == 2
+    assert ledger.acked == 2
