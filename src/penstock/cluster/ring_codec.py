@@ -1,0 +1,192 @@
+"""``RingMessage``: what neighbours of a ring tell each other, and its bytes.
+
+An ``Entry`` is a sentence about one member's broadcasts: "up to ``last`` I have them, up to
+``ack`` everybody has; here are those from ``first`` on".  An item is the payload of a broadcast;
+empty, it is a sweep of the ring's own; None (END) is the last item of a dead member, which its
+right neighbour adds in its name.  An entry without items says numbers only.
+
+    message   kind u8 · version u64 · names: count u16, name … · entries: count u32, entry …
+    name      length u16 (not 0) · UTF-8
+    entry     name of the origin · first u64 (not 0) · ack u64 (not above last) · items: count u32
+              then per item length u32 (0xFFFFFFFF = END, only as the last) · payload
+
+Kinds: 1 activity (no names), 2 catch-up (names: whose end the sender is unsure of), 3 blank (one
+name, no entries).  All numbers are big-endian.  Every message has exactly one spelling; ``decode``
+raises ``BadRingMessage`` on anything else.
+"""
+
+from struct import Struct
+from typing import Final, final
+
+from mypy_extensions import i64
+
+ACTIVITY: Final = 1
+CATCH_UP: Final = 2
+BLANK: Final = 3
+
+END: Final = None
+_END_LENGTH: Final = 0xFFFFFFFF
+_LARGEST: Final = (1 << 63) - 1
+
+_HEAD: Final = Struct(">BQH")
+_NUMBERS: Final = Struct(">QQI")
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+
+
+class BadRingMessage(Exception):
+    """These bytes are no message of a ring."""
+
+
+@final
+class Entry:
+    """What the sender knows of ``origin``'s broadcasts."""
+
+    def __init__(self, origin: str, first: i64, items: list[bytes | None], ack: i64) -> None:
+        self.origin = origin
+        self.first: i64 = first
+        self.items = items
+        self.ack: i64 = ack
+
+    def last(self) -> i64:
+        return self.first + len(self.items) - 1
+
+
+@final
+class RingMessage:
+    """``version``: of the view that the sender had."""
+
+    def __init__(self, kind: i64, version: i64, names: list[str], entries: list[Entry]) -> None:
+        self.kind: i64 = kind
+        self.version: i64 = version
+        self.names = names
+        self.entries = entries
+
+
+def encode(message: RingMessage) -> bytes:
+    parts: list[bytes] = [_HEAD.pack(message.kind, message.version, len(message.names))]
+    for name in message.names:
+        _put_name(parts, name)
+    parts.append(_U32.pack(len(message.entries)))
+    for entry in message.entries:
+        _put_name(parts, entry.origin)
+        parts.append(_NUMBERS.pack(entry.first, entry.ack, len(entry.items)))
+        for item in entry.items:
+            if item is None:
+                parts.append(_U32.pack(_END_LENGTH))
+            else:
+                parts.append(_U32.pack(len(item)))
+                parts.append(item)
+    return b"".join(parts)
+
+
+def _put_name(parts: list[bytes], name: str) -> None:
+    raw = name.encode()
+    parts.append(_U16.pack(len(raw)))
+    parts.append(raw)
+
+
+def decode(data: bytes) -> RingMessage:
+    reader = _Reader(data)
+    kind, version, name_count = reader.head()
+    names = reader.names(name_count)
+    entries = reader.entries()
+    if reader.at != len(data):
+        raise BadRingMessage(f"{len(data) - reader.at} bytes too many")
+    _require_kind(kind, names, entries)
+    return RingMessage(kind, version, names, entries)
+
+
+def _require_kind(kind: i64, names: list[str], entries: list[Entry]) -> None:
+    if kind == ACTIVITY:
+        good = len(names) == 0
+    elif kind == BLANK:
+        good = len(names) == 1 and len(entries) == 0
+    else:
+        good = kind == CATCH_UP
+    if not good:
+        raise BadRingMessage(f"kind {kind} with {len(names)} names, {len(entries)} entries")
+
+
+@final
+class _Reader:
+    """Goes through the bytes once; never behind their end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at: i64 = 0
+
+    def _advance(self, count: i64) -> i64:
+        """Where the next ``count`` bytes begin, if they are there."""
+        begin = self.at
+        if count > len(self._data) - begin:
+            raise BadRingMessage(f"it ends within {count} bytes at {begin}")
+        self.at = begin + count
+        return begin
+
+    def head(self) -> tuple[int, int, int]:
+        kind, version, count = _HEAD.unpack_from(self._data, self._advance(_HEAD.size))
+        if not 0 < version <= _LARGEST:
+            raise BadRingMessage(f"version {version}")
+        return kind, version, count
+
+    def _u16(self) -> int:
+        value: int = _U16.unpack_from(self._data, self._advance(2))[0]
+        return value
+
+    def _u32(self) -> int:
+        value: int = _U32.unpack_from(self._data, self._advance(4))[0]
+        return value
+
+    def _name(self) -> str:
+        length = self._u16()
+        begin = self._advance(length)
+        try:
+            name = self._data[begin : begin + length].decode()
+        except UnicodeDecodeError as error:
+            raise BadRingMessage(f"a name is no UTF-8: {error}") from None
+        if not name:
+            raise BadRingMessage("a name is empty")
+        return name
+
+    def names(self, count: int) -> list[str]:
+        found: list[str] = []
+        for _ in range(count):
+            name = self._name()
+            if name in found:
+                raise BadRingMessage(f"{name} twice")
+            found.append(name)
+        return found
+
+    def entries(self) -> list[Entry]:
+        found: list[Entry] = []
+        origins: set[str] = set()
+        for _ in range(self._u32()):
+            entry = self._entry()
+            if entry.origin in origins:
+                raise BadRingMessage(f"two entries of {entry.origin}")
+            origins.add(entry.origin)
+            found.append(entry)
+        return found
+
+    def _entry(self) -> Entry:
+        origin = self._name()
+        first, ack, count = _NUMBERS.unpack_from(self._data, self._advance(_NUMBERS.size))
+        if not 0 < first <= _LARGEST - count or ack >= first + count:
+            raise BadRingMessage(f"{origin}: {count} items from {first}, {ack} acknowledged")
+        return Entry(origin, first, self._items(count), ack)
+
+    def _items(self, count: i64) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        left = count
+        while left > 0:
+            left -= 1
+            length = self._u32()
+            if length == _END_LENGTH:
+                if left > 0:
+                    raise BadRingMessage("something follows an end")
+                found.append(END)
+            else:
+                begin = self._advance(length)
+                found.append(self._data[begin : begin + length])
+        return found
