@@ -49,6 +49,10 @@ class NotImplementedYet(ConnectionError_):
     """A feature RabbitMQ has and this release refuses (AMQP 540)."""
 
 
+class Unavailable(ConnectionError_):
+    """The cluster cannot decide at present, so nothing may be declared here (AMQP 541)."""
+
+
 class Blocked(BrokerError):
     """Nobody may publish for now: memory, disk or a budget is used up."""
 
@@ -71,6 +75,10 @@ class DataDirLocked(PenstockError):
 
 class DataDirOutdated(PenstockError):
     """The data directory was written by a release whose files this one does not read."""
+
+
+class ForeignData(PenstockError):
+    """The data directory belongs to another cluster than the one that was to be joined."""
 
 
 class Corrupt(PenstockError):

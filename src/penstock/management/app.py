@@ -31,7 +31,7 @@ from aiohttp import web
 
 from penstock import __version__
 from penstock.broker.access import User
-from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound
+from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound, Unavailable
 from penstock.core.settings import Settings
 from penstock.management.access import (
     Operator,
@@ -395,6 +395,8 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
         return _not_found()
     except AccessRefused as error:
         return _error(401, "not_authorised", str(error))
+    except Unavailable as error:
+        return _error(503, "unavailable", str(error))
     except Blocked as error:
         return _error(503, "unavailable", f"publishing is blocked: {error}")
     except BrokerError as error:

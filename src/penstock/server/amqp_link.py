@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
+from penstock.broker.changes import Ask
 from penstock.broker.rights import Rights
 from penstock.broker.routes import Route
 from penstock.broker.vhost import Vhost
@@ -64,6 +65,7 @@ class Link:
         self.user: User | None = None
         self._vhost: Vhost | None = None
         self._rights: Rights | None = None
+        self._ask: Ask | None = None
         self.owned: dict[str, Queue] = {}  # exclusive queues: they end with the connection
         self.cancel_notify: bool = False  # the client understands basic.cancel from us
         self.blocked_notify: bool = False  # and connection.blocked
@@ -100,6 +102,13 @@ class Link:
             raise Away
         self._share -= 1
 
+    def ask(self) -> Ask:
+        """For what a cluster has to agree on, one thing at a time."""
+        ask = self._ask
+        if ask is None:
+            ask = self._ask = self.broker.changes.ask()
+        return ask
+
     def enter(self, vhost: Vhost) -> None:
         """The connection is open: it counts, and its user's rights hold."""
         user = self.user
@@ -123,6 +132,7 @@ class Link:
         self.broker.connection_count -= 1
         self.vhost.connection_count -= 1
         user.connection_count -= 1
+        self.broker.changes.owner_gone(self.session)
         for queue in self.owned.values():
             if not queue.deleted:
                 self.tell_cancelled(self.vhost.delete_queue(queue))

@@ -5,6 +5,8 @@ know.  Here is one memory: the last queue declared on this channel, which is mea
 method leaves the queue's name out.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -16,6 +18,9 @@ from penstock.queues.queue import Queue
 from penstock.server.amqp_link import Link
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.methods import Method
+
+Answer = tuple[int, list[object]]
+"""Which method says that it is done, and its arguments."""
 
 _CR_LF: Final = {13: None, 10: None}
 
@@ -36,8 +41,14 @@ class TopologyMethods:
         self.link = link
         self.number: i64 = number
         self._last_queue: str = ""
+        self._new_queue: str = ""  # the name of one without a name, while it is being declared
 
-    def _reply(self, method: Method, key: int, values: list[object]) -> None:
+    def _answer(self, method: Method, ask: Callable[[Method], Answer]) -> None:
+        """What was asked for, and then the answer to it; raises HeadAway while that waits."""
+        if self.link.broker.changes.proposes:
+            key, values = self.link.ask().run(partial(ask, method))
+        else:
+            key, values = ask(method)
         if method.fields.get("nowait") is not True:
             self.link.send(self.number, key, values)
 
@@ -45,22 +56,22 @@ class TopologyMethods:
 
     def queue_method(self, method: Method) -> None:
         self.link.take_share()
+        self._answer(method, self._queue_method)
+
+    def _queue_method(self, method: Method) -> Answer:
         key = method.key
         if key == m.QUEUE_DECLARE:
-            self._declare_queue(method)
-            return
+            return self._declare_queue(method)
         if key == m.QUEUE_DELETE:
-            self._queue_delete(method)
-            return
+            return self._queue_delete(method)
         if key == m.QUEUE_PURGE:
             queue = self.readable_queue(method)
-            self._reply(method, m.QUEUE_PURGE_OK, [queue.purge()])
-        elif key == m.QUEUE_BIND:
-            self._bind(method)
-        elif key == m.QUEUE_UNBIND:
-            self._unbind(method)
-        else:
-            raise CommandInvalid("unimplemented method")
+            return m.QUEUE_PURGE_OK, [queue.purge()]
+        if key == m.QUEUE_BIND:
+            return self._bind(method)
+        if key == m.QUEUE_UNBIND:
+            return self._unbind(method)
+        raise CommandInvalid("unimplemented method")
 
     def readable_queue(self, method: Method) -> Queue:
         """The queue that is meant, to be read from; raises AccessRefused or ResourceLocked."""
@@ -70,7 +81,7 @@ class TopologyMethods:
         queue.check_owner(self.link.session)
         return queue
 
-    def _bind(self, method: Method) -> None:
+    def _bind(self, method: Method) -> Answer:
         link = self.link
         declaring.bind_queue(
             link.vhost,
@@ -81,9 +92,9 @@ class TopologyMethods:
             method.table("arguments"),
             link.session,
         )
-        self._reply(method, m.QUEUE_BIND_OK, [])
+        return m.QUEUE_BIND_OK, []
 
-    def _unbind(self, method: Method) -> None:
+    def _unbind(self, method: Method) -> Answer:
         link = self.link
         declaring.unbind_queue(
             link.vhost,
@@ -93,7 +104,7 @@ class TopologyMethods:
             self._bind_key(method),
             method.table("arguments"),
         )
-        self._reply(method, m.QUEUE_UNBIND_OK, [])
+        return m.QUEUE_UNBIND_OK, []
 
     def _bind_key(self, method: Method) -> str:
         """Queue and key both left out: the key is the name of the last declared queue."""
@@ -109,13 +120,12 @@ class TopologyMethods:
             raise NotFound("no previously declared queue")
         return name
 
-    def _declare_queue(self, method: Method) -> None:
+    def _declare_queue(self, method: Method) -> Answer:
         link = self.link
         vhost = link.vhost
         name = name_in(method, "queue")
         if name.startswith(REPLY_TO):
-            self._find_reply_consumer(method, name)
-            return
+            return self._find_reply_consumer(name)
         if method.flag("passive"):
             queue = vhost.queue(name)
             queue.check_owner(link.session)
@@ -123,7 +133,9 @@ class TopologyMethods:
         else:
             declare = declaring.declare_queue
             if name == "":
-                name = link.new_name("amq.gen-")
+                # The same one until it is there, should it have to wait for a cluster.
+                name = self._new_queue or link.new_name("amq.gen-")
+                self._new_queue = name
                 declare = declaring.make_queue
             queue = declare(
                 vhost,
@@ -135,20 +147,21 @@ class TopologyMethods:
                 method.table("arguments"),
                 link.now_ms,
             )
+        self._new_queue = ""
         if queue.owner is link.session:
             link.owned[queue.name] = queue
         self._last_queue = queue.name
         counts: list[object] = [queue.name, queue.backing.ready_count(), len(queue.consumers)]
-        self._reply(method, m.QUEUE_DECLARE_OK, counts)
+        return m.QUEUE_DECLARE_OK, counts
 
-    def _find_reply_consumer(self, method: Method, name: str) -> None:
+    def _find_reply_consumer(self, name: str) -> Answer:
         """Declared, however, such a name only tells whether somebody waits behind it."""
         if name != REPLY_TO and name not in self.link.broker.replies.consumers:
             raise NotFound(f"no {self.link.vhost.queue_text(name)}")
         self._last_queue = name
-        self._reply(method, m.QUEUE_DECLARE_OK, [name, 0, 1])
+        return m.QUEUE_DECLARE_OK, [name, 0, 1]
 
-    def _queue_delete(self, method: Method) -> None:
+    def _queue_delete(self, method: Method) -> Answer:
         link = self.link
         count, consumers = declaring.delete_queue(
             link.vhost,
@@ -159,7 +172,7 @@ class TopologyMethods:
             method.flag("if_empty"),
         )
         link.tell_cancelled(consumers)
-        self._reply(method, m.QUEUE_DELETE_OK, [count])
+        return m.QUEUE_DELETE_OK, [count]
 
     def delete_queue(self, queue: Queue) -> None:
         self.link.tell_cancelled(self.link.vhost.delete_queue(queue))
@@ -167,23 +180,25 @@ class TopologyMethods:
     # -- exchanges -----------------------------------------------------------------------
 
     def exchange_method(self, method: Method) -> None:
+        self.link.take_share()
+        self._answer(method, self._exchange_method)
+
+    def _exchange_method(self, method: Method) -> Answer:
         link = self.link
-        link.take_share()
         key = method.key
         if key == m.EXCHANGE_DECLARE:
-            self._declare_exchange(method)
-        elif key == m.EXCHANGE_DELETE:
+            return self._declare_exchange(method)
+        if key == m.EXCHANGE_DELETE:
             name = name_in(method, "exchange")
             declaring.delete_exchange(link.vhost, link.rights, name, method.flag("if_unused"))
-            self._reply(method, m.EXCHANGE_DELETE_OK, [])
-        elif key == m.EXCHANGE_BIND:
-            self._bind_exchange(method)
-        elif key == m.EXCHANGE_UNBIND:
-            self._unbind_exchange(method)
-        else:
-            raise CommandInvalid("unimplemented method")
+            return m.EXCHANGE_DELETE_OK, []
+        if key == m.EXCHANGE_BIND:
+            return self._bind_exchange(method)
+        if key == m.EXCHANGE_UNBIND:
+            return self._unbind_exchange(method)
+        raise CommandInvalid("unimplemented method")
 
-    def _bind_exchange(self, method: Method) -> None:
+    def _bind_exchange(self, method: Method) -> Answer:
         declaring.bind_exchange(
             self.link.vhost,
             self.link.rights,
@@ -192,9 +207,9 @@ class TopologyMethods:
             method.text("routing_key"),
             method.table("arguments"),
         )
-        self._reply(method, m.EXCHANGE_BIND_OK, [])
+        return m.EXCHANGE_BIND_OK, []
 
-    def _unbind_exchange(self, method: Method) -> None:
+    def _unbind_exchange(self, method: Method) -> Answer:
         declaring.unbind_exchange(
             self.link.vhost,
             self.link.rights,
@@ -203,9 +218,9 @@ class TopologyMethods:
             method.text("routing_key"),
             method.table("arguments"),
         )
-        self._reply(method, m.EXCHANGE_UNBIND_OK, [])
+        return m.EXCHANGE_UNBIND_OK, []
 
-    def _declare_exchange(self, method: Method) -> None:
+    def _declare_exchange(self, method: Method) -> Answer:
         link = self.link
         name = name_in(method, "exchange")
         if method.flag("passive"):
@@ -223,4 +238,4 @@ class TopologyMethods:
                 method.flag("internal"),
                 method.table("arguments"),
             )
-        self._reply(method, m.EXCHANGE_DECLARE_OK, [])
+        return m.EXCHANGE_DECLARE_OK, []

@@ -138,6 +138,7 @@ KIND_CODES: Final[list[tuple[type[kinds.BrokerError], int]]] = [
     (kinds.NotAllowed, NOT_ALLOWED),
     (kinds.CommandInvalid, COMMAND_INVALID),
     (kinds.NotImplementedYet, NOT_IMPLEMENTED),
+    (kinds.Unavailable, INTERNAL_ERROR),
 ]
 """Kind of error to code, most specific kinds first."""
 
@@ -163,4 +164,5 @@ def reply_text(error: BaseException) -> str:
     if isinstance(error, ProtocolViolation):
         return error.reply_text()
     code, name = reply_code(error)
-    return name if code == INTERNAL_ERROR else f"{name} - {error}"
+    ours = code == INTERNAL_ERROR and not isinstance(error, kinds.Unavailable)
+    return name if ours else f"{name} - {error}"
