@@ -8,7 +8,7 @@ from penstock.core.message import ONE_ATTEMPT, PENDING, SETTLED, Message, attemp
 from tests.models.model_queue import ModelQueue
 
 EMBED_BELOW_BYTES = 100
-EVERYTHING = 1 << 40
+EVERYTHING = 1 << 60
 
 
 class Judged:

@@ -58,6 +58,7 @@ class ModelQueue:
         self.until_ms: dict[int, int] = {}
         self.taken_until_ms: dict[int, int] = {}  # of those dying that were delayed
         self.next_seq_id = next_seq_id
+        self.left_out: list[int] = []  # numbers below that nothing ever had
         self.possible: dict[bytes, dict[Place, Entry]] = {}  # by content
         self.counted: dict[bytes, set[int]] = {}  # attempts that the disk may know, by content
 
@@ -87,6 +88,7 @@ class ModelQueue:
                 bool(message.flags & PERSISTENT),
                 int(message.expires_at_ms),
                 now_ms,
+                bool(message.flags & REDELIVERED),
             )
             self.next_seq_id += 1
             self.ready[entry.seq_id] = entry
@@ -246,6 +248,57 @@ class ModelQueue:
             self._ended(self.ready.pop(seq_id))
         return len(found)
 
+    # -- at places that others say ---------------------------------------------------------
+
+    def waits_a_moment(self, seq_id: int, until_ms: int) -> None:
+        """Just published, below others: until it can go where it belongs it waits for nothing.
+
+        A crash may find it as it is meant to be, or waiting.
+        """
+        entry = self.ready.pop(seq_id)
+        self.delayed[seq_id] = entry
+        self.until_ms[seq_id] = until_ms
+        self._is_at(entry, until_ms)
+
+    def end_at(self, ranges: list[tuple[int, int]]) -> list[int]:
+        """Whatever of these is ready or delayed is gone."""
+        ended = [
+            seq_id
+            for seq_id in [*self.ready, *self.delayed]
+            if any(start <= seq_id < end for start, end in ranges)
+        ]
+        for seq_id in ended:
+            self.until_ms.pop(seq_id, None)
+            self._ended(self.ready.pop(seq_id, None) or self.delayed.pop(seq_id))
+        return ended
+
+    def delay_at(self, ranges: list[tuple[int, int]], until_ms: int) -> int:
+        some = [
+            seq_id
+            for seq_id in [*self.ready, *self.delayed]
+            if any(start <= seq_id < end for start, end in ranges)
+        ]
+        for seq_id in some:
+            entry = self.ready.pop(seq_id, None) or self.delayed[seq_id]
+            self.delayed[seq_id] = replace(entry, redelivered=True)
+            self.until_ms[seq_id] = until_ms
+            self._is_at(self.delayed[seq_id], until_ms)
+        return len(some)
+
+    def attempts(self, seq_id: int) -> int:
+        return (self.ready.get(seq_id) or self.delayed[seq_id]).attempts
+
+    def count_at(self, seq_id: int, attempts: int) -> None:
+        here = self.ready if seq_id in self.ready else self.delayed
+        entry = here[seq_id]
+        self.counted.setdefault(entry.content, {entry.attempts}).add(attempts)
+        here[seq_id] = replace(entry, attempts=attempts)
+
+    def redeliver_all(self) -> None:
+        for here in (self.ready, self.delayed):
+            for seq_id, entry in here.items():
+                here[seq_id] = replace(entry, redelivered=True)
+
     def between(self, start: int, end: int) -> list[Entry]:
         return [entry for entry in self.in_order() if start <= entry.seq_id < end]
 
@@ -263,6 +316,8 @@ class ModelQueue:
         until_ms = self.until_ms | self.taken_until_ms
         for entry in self.kept():
             self._is_at(entry, until_ms.get(entry.seq_id, 0))
+            if until_ms.get(entry.seq_id) == 1:
+                self._is_at(entry)  # ``waits_a_moment``: the disk may know nothing of that
 
     def stopped_cleanly(self) -> None:
         """What was out comes back marked; the rest keeps its mark, and delays their times."""

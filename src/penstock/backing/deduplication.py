@@ -53,10 +53,10 @@ class DeduplicatingBacking(BackingQueue):
 
     def _place(self, message: Message) -> int:
         """Its own among all messages of the queue, in memory or read back from disk."""
-        place = message.seq_id << 8
+        place = int(message.seq_id) << 8  # of a late term more than 63 bits
         if self._has_parts:
-            place |= (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT
-        return int(place)
+            place |= int((message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT)
+        return place
 
     def _key(self, message: Message) -> str:
         value = self._reader.read(message, DEDUPLICATION_HEADER)
@@ -99,7 +99,7 @@ class DeduplicatingBacking(BackingQueue):
                 for message in messages:
                     key = self._key(message)
                     if key != "":
-                        self._note(key, int(message.seq_id << 8) | priority)
+                        self._note(key, int(message.seq_id) << 8 | priority)
                 start = messages[-1].seq_id + 1
 
     # -- in and out ----------------------------------------------------------------------

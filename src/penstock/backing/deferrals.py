@@ -89,6 +89,15 @@ class Deferrals:
                 found.append(deferred)
         return found
 
+    def some_at(self, seq_ids: list[int]) -> list[Message]:
+        """Those with these numbers, held ones too."""
+        found: list[Message] = []
+        for seq_id in seq_ids:
+            deferred = self._by_seq_id.get(seq_id)
+            if deferred is not None:
+                found.append(deferred.message)
+        return found
+
     def soonest(self, at_most: i64) -> list[Deferred]:
         """Those whose time comes first."""
         return [cast(Deferred, due) for due in self._heap.soonest(at_most)]

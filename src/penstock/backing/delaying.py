@@ -69,6 +69,8 @@ class DelayedMessages(ReturningMessages):
         self._leave_pending(messages)
         for message in messages:
             message.flags |= REDELIVERED
+        if self.notes is not None:
+            self.notes.delayed(messages, until_ms)
         self._defer(messages, until_ms)
         for message in messages:
             if message.flags & INDEXED:
@@ -191,7 +193,7 @@ class DelayedMessages(ReturningMessages):
     def _let_go_moved(self) -> None:
         durable = self._engine.journal.durable_position
         while self._moved and self._moved[0][0] <= durable:
-            self.ack(self._moved[0][1])
+            self.ack_moved(self._moved[0][1])
             del self._moved[0]
         if not self._moved:
             self._moved_due_ms = 0
@@ -286,6 +288,8 @@ class DelayedMessages(ReturningMessages):
             freed += len(message.content) + MESSAGE_OVERHEAD_BYTES
             messages.append(message)
         self._account(-freed)
+        if self.notes is not None and messages:
+            self.notes.ended(messages)
         if flags & (LOGGED | INDEXED | STORED):
             self._forget(messages, flags)
 

@@ -11,6 +11,8 @@ messages (``drop_some``) leave holes, and of delta the blocks that hold them are
 Delayed messages are not ready: whatever drops ready ones goes around them.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferrals
@@ -19,7 +21,11 @@ from penstock.backing.pending import PendingAcks
 from penstock.backing.runs import Run
 from penstock.core.message import INDEXED, LOGGED, PENDING, PERSISTENT, SETTLED, STORED, Message
 from penstock.storage.disk_jobs import run_job
+from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+
+ACK_RUN_MAX: Final[i64] = 0x7FFF_FFFE
+"""A record of the journal ends no longer stretch of positions."""
 
 
 class EndingMessages(PagedMessages):
@@ -57,6 +63,8 @@ class EndingMessages(PagedMessages):
         self.rates.ack_out_count += count
         self.rates.left_bytes += size + count * MESSAGE_OVERHEAD_BYTES
         self._account(-ram_bytes - count * MESSAGE_OVERHEAD_BYTES)
+        if self.notes is not None:
+            self.notes.ended(messages)
         if flags & (LOGGED | INDEXED | STORED):
             self._forget(messages, flags)
 
@@ -104,6 +112,8 @@ class EndingMessages(PagedMessages):
         self._trimmed_count -= count - ram_count
         self.rates.out_count += count
         self._account(-ram_bytes - count * MESSAGE_OVERHEAD_BYTES)
+        if self.notes is not None and count > 0:
+            self.notes.ended(messages)
         if flags & (LOGGED | INDEXED | STORED):
             self._forget(messages, flags)
         return count
@@ -207,24 +217,46 @@ class EndingMessages(PagedMessages):
         self.delta_count -= len(messages)
         self.delta_bytes -= size
         self._ready_bytes -= size
+        if self.notes is not None:
+            self.notes.ended(messages)
         self._forget(messages, flags)
         return len(messages)
 
     def _ack_range(self, start: i64, end: i64) -> None:
         """All of these positions but the delayed ones."""
-        if not self.durable:
-            return
         count: i64 = 0
         delayed = [int(message.seq_id) for message in self.delayed.messages()]
         for seq_id in sorted([seq_id for seq_id in delayed if start <= seq_id < end]):
             if start < seq_id:
-                self._engine.journal.ack_run(self.queue_id, start, seq_id)
-                count += 1
+                count += self._ack_stretch(start, seq_id)
             start = seq_id + 1
         if start < end:
+            count += self._ack_stretch(start, end)
+        if count > 0:
+            self._journalled(count)
+
+    def _ack_stretch(self, start: i64, end: i64) -> i64:
+        """How many records it took: one, if it is not over the 2**40 places between two terms."""
+        if self.notes is not None:
+            self.notes.ended_between(start, end)
+        if not self.durable:
+            return 0
+        if end - start <= ACK_RUN_MAX:
             self._engine.journal.ack_run(self.queue_id, start, end)
+            return 1
+        count: i64 = 0
+        index = self._the_index()
+        last = (end - 1) // self._entries
+        segment = index.next_segment(start // self._entries, last)
+        while segment is not None:
+            first = segment.number * self._entries
+            upto = first + self._entries
+            self._engine.journal.ack_run(
+                self.queue_id, first if first > start else start, upto if upto < end else end
+            )
             count += 1
-        self._journalled(count)
+            segment = index.next_segment(segment.number + 1, last)
+        return count
 
     def _forget_delta(self) -> None:
         self._ready_bytes -= self.delta_bytes
@@ -260,25 +292,30 @@ class EndingMessages(PagedMessages):
         index = self.index
         if index is None:
             return count
-        self._ack_range(self.delta_start, seq_id)
-        self._read = None
-        entries = self._entries
-        first_whole = (self.delta_start + entries - 1) // entries * entries
-        if first_whole < seq_id:
-            count += self._drop_read(self.delta_start, first_whole)
-            live_bytes = index.live_bytes
-            kept = self.delayed.messages() + self._places_left()
-            dropped = index.drop_segments(first_whole, seq_id, kept)
-            count += dropped
-            self.delta_count -= dropped
-            self.delta_bytes -= live_bytes - index.live_bytes
-            self._ready_bytes -= live_bytes - index.live_bytes
-        count += self._drop_read(self.delta_start, seq_id)
+        count += self._drop_segments(index, self.delta_start, seq_id)
         if self.delta_count == 0:
             self._end_of_delta()
         elif self.fault == "":
             self.delta_start = seq_id
         return count
+
+    def _drop_segments(self, index: QueueIndex, start: i64, end: i64) -> i64:
+        """Of delta's written part what is in [start, end)."""
+        self._ack_range(start, end)
+        self._read = None
+        count: i64 = 0
+        entries = self._entries
+        first_whole = (start + entries - 1) // entries * entries
+        if first_whole < end:
+            count += self._drop_read(start, first_whole)
+            live_bytes = index.live_bytes
+            kept = self.delayed.messages() + self._places_left()
+            dropped = index.drop_segments(first_whole, end, kept)
+            count += dropped
+            self.delta_count -= dropped
+            self.delta_bytes -= live_bytes - index.live_bytes
+            self._ready_bytes -= live_bytes - index.live_bytes
+        return count + self._drop_read(start, end)
 
     def _end_of_delta(self) -> None:
         self._forget_delta()

@@ -222,8 +222,13 @@ class ExpiringMessages(DelayedMessages):
             number = self._sweep_from // self._entries
             upto = (number + 1) * self._entries
             segment = index.segments.get(int(number))
-            if segment is None or segment.soonest_ms > now_ms:
-                if segment is not None and segment.soonest_ms < self._sweep_soonest_ms:
+            if segment is None:
+                after = index.next_segment(number, (tail_start - 1) // self._entries)
+                upto = tail_start if after is None else after.number * self._entries
+                self._sweep_from = upto if upto < tail_start else tail_start
+                continue
+            if segment.soonest_ms > now_ms:
+                if segment.soonest_ms < self._sweep_soonest_ms:
                     self._sweep_soonest_ms = segment.soonest_ms
                 self._sweep_from = upto if upto < tail_start else tail_start
                 continue

@@ -228,15 +228,11 @@ class PagedMessages(PeekingMessages):
             self._the_index().settle(self._left[0][1])
             del self._left[0]
 
-    def _places_left(self) -> list[Message]:
-        places: list[Message] = []
-        for _, messages in self._left:
-            places.extend(messages)
-        return places
-
     def _note_unsafe(self, first_seq_id: i64) -> None:
         """No segment may speak of those from there on before what was journalled is durable."""
         self._first_unsafe()
+        while self._unsafe and self._unsafe[-1][0] >= first_seq_id:
+            self._unsafe.pop()  # this one says more, and later
         self._unsafe.append((int(first_seq_id), int(self._engine.journal.position)))
 
     def _first_unsafe(self) -> i64:

@@ -254,7 +254,7 @@ class PeekingMessages(RestingMessages):
 
     def _measure_blocks(self, index: QueueIndex, start: i64, stop: i64, room: Room) -> i64:
         """By the directory of blocks, as far as that goes; returns where to go on."""
-        if self.delayed.count() > 0:
+        if self.delayed.count() > 0 or self._left:
             return start  # some of what lives there is not ready
         while True:
             block = index.whole_block(start, stop)

@@ -16,6 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferrals
+from penstock.backing.noting import SetNotes
 from penstock.backing.pending import PendingAcks
 from penstock.backing.ram_target import Moves, Rates
 from penstock.backing.runs import Run
@@ -57,6 +58,7 @@ class RestingMessages(RestingQueue):
         self.rates: Rates = Rates()
         self.moves: Moves = Moves()
         self.index: QueueIndex | None = None
+        self.notes: SetNotes | None = None  # who is told what changes the set of messages
         self.lazy: bool = False
         self.fault: str = ""
         self.disk_reads: i64 = 0  # messages
@@ -77,6 +79,7 @@ class RestingMessages(RestingQueue):
         self._newest_file: i64 = 0
         self.dirty_count: i64 = 0  # journal records since the last flush
         self._flushed_seq_id: i64 = 0
+        self._mixed_upto: i64 = 0  # up to that file of the journal a later place may be older
         # Positions in memory, neither ready nor pending: they wait for their time, or were taken
         # out from anywhere and are held until somebody acknowledges them.
         self.delayed: Deferrals = Deferrals()
@@ -344,13 +347,24 @@ class RestingMessages(RestingQueue):
     ) -> list[Message]:
         """The ready ones of a stretch of delta, or more than ``count`` or ``size`` bytes of them.
 
-        Delayed ones may lie among them.
+        Delayed ones may lie among them, and old places of what was moved from among them.
         """
         delayed = self.delayed
-        if delayed.count() == 0:
+        if delayed.count() == 0 and not self._left:
             return self._the_index().decode(job, count, size)
         messages = self._the_index().decode(job)
-        return [message for message in messages if not delayed.has(int(message.seq_id))]
+        left = {int(message.seq_id) for message in self._places_left()}
+        return [
+            message
+            for message in messages
+            if not delayed.has(int(message.seq_id)) and int(message.seq_id) not in left
+        ]
+
+    def _places_left(self) -> list[Message]:
+        places: list[Message] = []
+        for _, messages in self._left:
+            places.extend(messages)
+        return places
 
     def _failed(self, job: DiskJob) -> bool:
         error = job.error

@@ -178,6 +178,7 @@ class ReturningMessages(EndingMessages):
         size: i64 = 0
         logged: i64 = 0
         left: list[Message] = []
+        old_seq_ids: list[int] = []
         for message in messages:
             old_seq_id = message.seq_id
             if message.flags & INDEXED:
@@ -188,8 +189,12 @@ class ReturningMessages(EndingMessages):
             if message.flags & LOGGED:
                 journal.to_tail(self.queue_id, message, old_seq_id)
                 logged += 1
+            old_seq_ids.append(int(old_seq_id))
             seq_id += 1
             size += message.size
+        if self.notes is not None:
+            self.notes.published(messages, 0)
+            self.notes.let_go(old_seq_ids)
         if logged > 0:
             self._journalled(logged)
             self._note_unsafe(first)
@@ -207,7 +212,12 @@ class ReturningMessages(EndingMessages):
         left = [_old_place(message) for message in messages if message.flags & INDEXED]
         for message in messages:
             message.flags &= ~INDEXED
+        notes = self.notes
+        if notes is not None:
+            notes.let_go([int(message.seq_id) for message in messages])
+        self.notes = None  # they are not told again
         self.ack(messages)
+        self.notes = notes
         if left:
             self._left.append((int(self._engine.journal.position), left))
             self._settle_left()
@@ -225,6 +235,8 @@ class ReturningMessages(EndingMessages):
             self._note_unsafe(first)
 
     def note_attempts(self, messages: list[Message]) -> None:
+        if self.notes is not None:
+            self.notes.counted(messages)
         count = self._engine.journal.note_attempts(self.queue_id, messages)
         if count > 0:
             self._journalled(count)

@@ -88,6 +88,16 @@ class Run:
             self.take_all()
         return taken
 
+    def take_between(self, start: i64, end: i64) -> list[Message]:
+        """Those numbered from ``start`` up to and without ``end``."""
+        first = self.first_at(start)
+        after = self.first_at(end)
+        if first == self.head:
+            return self.take(after - first)
+        taken = self.messages[first:after]
+        del self.messages[first:after]
+        return taken
+
     def take_all(self) -> list[Message]:
         taken = self.live()
         self.messages = []

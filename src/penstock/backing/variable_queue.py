@@ -55,8 +55,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.backing.copying import CopiedMessages
 from penstock.backing.ending import expired_at_head
-from penstock.backing.expiring import ExpiringMessages
 from penstock.backing.interface import BackingQueue
 from penstock.backing.paging import TAIL_BYTES
 from penstock.backing.runs import Run, ascending
@@ -83,7 +83,7 @@ the journal goes unsynced, at any rate a queue takes (see ``Journal.reserve``)."
 
 
 @final
-class VariableQueue(ExpiringMessages, BackingQueue):
+class VariableQueue(CopiedMessages, BackingQueue):
     """The backing of one queue; ``entries`` is its virtual host's segment size."""
 
     def __init__(self, engine: Engine, queue_id: i64, durable: bool, entries: i64) -> None:
@@ -94,12 +94,16 @@ class VariableQueue(ExpiringMessages, BackingQueue):
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
         size = self._take_in(messages, now_ms)
+        if self.notes is not None:
+            self.notes.published(messages, 0)
         self.rates.in_count += len(messages)
         self._append_tail(messages, size)
 
     def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
         """New ones, delayed from the start."""
         self._take_in(messages, now_ms)
+        if self.notes is not None:
+            self.notes.published(messages, until_ms)
         self._defer(messages, until_ms)
         self._note_unsafe(messages[0].seq_id)
 
@@ -125,12 +129,16 @@ class VariableQueue(ExpiringMessages, BackingQueue):
                 messages, self.ready_count() + self.pending.count + self.delayed.count()
             )
         self._next_seq_id = seq_id
+        self._write(messages, flags, size, largest)
+        return size
+
+    def _write(self, messages: list[Message], flags: i64, size: i64, largest: i64) -> None:
+        """Their numbers are known; ``flags`` of all of them, ``size`` of all contents."""
         if largest >= self._engine.limits.embed_below_bytes:
             self._store_large(messages)
         if self.durable:
-            self._journal_publish(messages, flags, seq_id)
+            self._journal_publish(messages, flags, self._next_seq_id)
         self._account(size + len(messages) * MESSAGE_OVERHEAD_BYTES)
-        return size
 
     def _append_tail(self, messages: list[Message], size: i64) -> None:
         count: i64 = len(messages)
@@ -262,10 +270,11 @@ class VariableQueue(ExpiringMessages, BackingQueue):
             while place < end and quota > 0 and not done:
                 message = run.messages[place]
                 if message.flags & (LOGGED | INDEXED) == LOGGED:
-                    if message.file_no > file_no:
-                        done = True  # and so are all behind it
+                    if message.file_no <= file_no:
+                        unwritten.append(message)
+                    elif self._mixed_upto == 0:
+                        done = True  # all behind it are younger still
                         break
-                    unwritten.append(message)
                 upto = message.seq_id + 1
                 place += 1
                 quota -= 1
@@ -293,6 +302,10 @@ class VariableQueue(ExpiringMessages, BackingQueue):
     def flushed(self, file_no: i64) -> None:
         self._oldest_file = file_no + 1 if self._newest_file > file_no else 0
         self.dirty_count = 0
+        if self._mixed_upto > 0:
+            self._flushed_seq_id = 0  # some below may be of younger files
+            if file_no >= self._mixed_upto:
+                self._mixed_upto = 0
 
     # -- start and stop --------------------------------------------------------------------
 

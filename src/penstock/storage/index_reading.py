@@ -23,6 +23,8 @@ from penstock.storage.segment_codec import segment_file_name, unfinished_segment
 from penstock.storage.segment_jobs import SegmentOwner, SegmentRead, SegmentWrite
 
 EVERYTHING: Final[i64] = 1 << 62
+NEAR: Final[i64] = 32
+"""So many numbers are tried one by one before all segments are looked through."""
 
 
 @final
@@ -62,16 +64,34 @@ class IndexReading(SegmentOwner):
 
         The job is not on the board.  ``upto`` of the job may be over ``end`` never.
         """
-        number = start // self.entries
         last = (end - 1) // self.entries
-        while number <= last:
-            segment = self.segments.get(int(number))
-            if segment is not None and segment.live_count > 0:
+        segment = self.next_segment(start // self.entries, last)
+        while segment is not None:
+            if segment.live_count > 0:
                 job = self._plan_in(segment, start, end, max_bytes)
                 if job is not None:
                     return job
-            number += 1
+            segment = self.next_segment(segment.number + 1, last)
         return None
+
+    def next_segment(self, number: i64, last: i64) -> Segment | None:
+        """The first there is from ``number`` up to and with ``last``.
+
+        Mostly one of the next; but a new term of a mirrored queue is 2**40 positions away.
+        """
+        near = number + NEAR if number + NEAR < last else last
+        while number <= near:
+            segment = self.segments.get(int(number))
+            if segment is not None:
+                return segment
+            number += 1
+        if number > last:
+            return None
+        first: i64 = -1
+        for there in self.segments:
+            if number <= there <= last and (first < 0 or there < first):
+                first = there
+        return self.segments[int(first)] if first >= 0 else None
 
     def _plan_in(
         self, segment: Segment, start: i64, end: i64, max_bytes: i64
@@ -124,11 +144,11 @@ class IndexReading(SegmentOwner):
 
         None also when there is no other.
         """
-        number = start // self.entries
-        while number * self.entries < stop:
-            segment = self.segments.get(int(number))
-            if segment is not None and segment.live_count > 0:
-                base = number * self.entries
+        last = (stop - 1) // self.entries
+        segment = self.next_segment(start // self.entries, last)
+        while segment is not None:
+            if segment.live_count > 0:
+                base = segment.number * self.entries
                 place = segment.first_block_at(start - base)
                 if place >= 0:
                     block = segment.blocks[place]
@@ -137,7 +157,7 @@ class IndexReading(SegmentOwner):
                     if not segment.is_whole(place):
                         return None
                     return WholeBlock(block.count, block.content_bytes, base + block.last + 1)
-            number += 1
+            segment = self.next_segment(segment.number + 1, last)
         return None
 
     def decode(

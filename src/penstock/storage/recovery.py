@@ -242,8 +242,8 @@ class Opening:
                     index.set_delay(message.seq_id, until_ms)
             self._run_writes(WRITES_AT_ONCE)
         next_seq_id = scan.journalled.safe_next_seq_id()
-        while next_seq_id < scan.next_seq_id:
-            next_seq_id += SEQ_ID_STEP
+        if next_seq_id < scan.next_seq_id:
+            next_seq_id = (scan.next_seq_id + SEQ_ID_STEP - 1) // SEQ_ID_STEP * SEQ_ID_STEP
         index.redelivered_below = next_seq_id
         self.queues[int(scan.queue_id)] = FoundQueue(index, next_seq_id, scan.expiring)
         return int(next_seq_id)

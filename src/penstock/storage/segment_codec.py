@@ -11,9 +11,10 @@ segment size).  The file is a row of blocks; everything is big-endian:
               ``first`` rows (position u32, attempts u32)
     kind 3    attestation: no payload, says that ``synced`` bytes of the file are on disk
 
-Of a messages block ``first`` and ``last`` are the positions within the segment that it spans.  The
-checksum covers header and payload, so every record is under one.  Blocks may be in any order
-of positions, and may overlap; a position is in at most one of them.  The last marks count.
+Of the segment's number a block has the low 31 bits.  Of a messages block ``first`` and ``last``
+are the positions within the segment that it spans.  The checksum covers header and payload, so
+every record is under one.  Blocks may be in any order of positions, and may overlap; a position
+is in at most one of them.  The last marks count.
 """
 
 from typing import Final, final
@@ -31,6 +32,9 @@ FORMAT_VERSION: Final = 1
 SEGMENT_SUFFIX: Final = ".idx"
 UNFINISHED_SUFFIX: Final = ".idt"
 HEADER_BYTES: Final[i64] = 56
+SEGMENT_BITS: Final[i64] = 0x7FFF_FFFF
+"""Of a segment's number in its blocks: the file's name has all of it, a block only attests that it
+belongs there, and numbers of a mirrored queue grow by 2**40 with each term."""
 BLOCK_BYTES: Final[i64] = 256 * 1024
 """A messages block is closed when its payload is so large."""
 CHECKED_BYTES: Final[i64] = 52
@@ -93,7 +97,7 @@ class BlockHeader:
         writer = BytesWriter()
         write_i32_be(writer, MAGIC)
         write_i32_be(writer, i32(self.queue_id))
-        write_i32_be(writer, i32(self.segment))
+        write_i32_be(writer, i32(self.segment & SEGMENT_BITS))
         write_i32_be(writer, i32(self.kind))
         write_i64_be(writer, self.offset)
         write_i64_be(writer, self.synced)
@@ -110,7 +114,9 @@ def read_block(data: bytes, at: i64, base: i64, queue_id: i64, segment: i64) -> 
     payload = at + HEADER_BYTES
     if payload > len(data) or (read_i32_be(data, at) ^ MAGIC) & ~0xFF:
         return None
-    if i64(read_i32_be(data, at + 4)) != queue_id or i64(read_i32_be(data, at + 8)) != segment:
+    if i64(read_i32_be(data, at + 4)) != queue_id:
+        return None
+    if i64(read_i32_be(data, at + 8)) != segment & SEGMENT_BITS:
         return None
     size = read_i64_be(data, at + 44)
     if read_i64_be(data, at + 16) != base + at or size < 0 or size > len(data) - payload:

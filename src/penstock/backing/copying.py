@@ -1,0 +1,219 @@
+"""What a synchronisation of mirrors reads: the part of ``VariableQueue`` that is copied.
+
+A copy must have every message of the set, whoever holds it at present: ready, handed out,
+delayed, or taken out and not gone yet.  All of that is told by place, and nothing is taken:
+
+    places        which numbers live in a stretch
+    last_place    where the next one below is, or may be
+    messages_at   some of them, with their contents
+    delays_at     until when those of them wait that do
+
+Which places of delta live is known from its segments, without reading, as long as a block has a
+record at each of its places; others are read.  Everything is read here and now: whoever asks,
+asks for little at a time.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.backing.placing import PlacedMessages
+from penstock.backing.runs import Run, ascending
+from penstock.core.message import Message
+from penstock.storage.disk_jobs import run_job
+from penstock.storage.queue_index import QueueIndex
+from penstock.storage.segment import Block, Segment
+
+NEAR: Final[i64] = 32
+"""So many places or segments are tried one by one before all are looked through."""
+SPAN_GAP: Final[i64] = 64
+"""Places no further apart are looked for together."""
+
+
+class CopiedMessages(PlacedMessages):
+    """Adds what mirrors want to know."""
+
+    # -- which there are -------------------------------------------------------------------
+
+    def places(self, start: i64, end: i64) -> list[int]:
+        """Ascending, of all that live in [start, end), of whatever state."""
+        found: list[int] = []
+        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
+            self._run_places(run, start, end, found)
+        if self.pending.count > 0 and self.pending.highest_seq_id >= start:
+            found.extend(_within(self.pending.live(), start, end))
+        self._delayed_places(start, end, found)
+        if self.delta_count > self.tail.count():
+            self._delta_places(start, end, found)
+        found.sort()
+        return found
+
+    def _run_places(self, run: Run, start: i64, end: i64, found: list[int]) -> None:
+        place = run.first_at(start)
+        while place < len(run.messages) and run.messages[place].seq_id < end:
+            found.append(int(run.messages[place].seq_id))
+            place += 1
+
+    def _delayed_places(self, start: i64, end: i64, found: list[int]) -> None:
+        delayed = self.delayed
+        if delayed.count() < end - start:
+            found.extend(_within(delayed.messages(), start, end))
+        else:
+            found.extend([place for place in range(int(start), int(end)) if delayed.has(place)])
+
+    def _delta_places(self, start: i64, end: i64, found: list[int]) -> None:
+        index = self.index
+        if start < self.delta_start:
+            start = self.delta_start
+        end = self._segments_end(end)
+        if index is None or start >= end:
+            return
+        delayed = self.delayed
+        left = {int(message.seq_id) for message in self._places_left()}
+        last = (end - 1) // self._entries
+        segment = index.next_segment(start // self._entries, last)
+        while segment is not None:
+            if segment.live_count > 0:
+                living = self._segment_places(index, segment, start, end)
+                found.extend([one for one in living if one not in left and not delayed.has(one)])
+            segment = index.next_segment(segment.number + 1, last)
+
+    def _segment_places(
+        self, index: QueueIndex, segment: Segment, start: i64, end: i64
+    ) -> list[int]:
+        base = segment.number * self._entries
+        found: list[int] = []
+        for block in segment.blocks:
+            if base + block.last < start or base + block.first >= end:
+                continue
+            if block.count < block.last - block.first + 1:
+                return self._read_places(index, segment, start, end)
+            low = start - base if start - base > block.first else block.first
+            high = end - base if end - base <= block.last else block.last + 1
+            while low < high:
+                if not segment.is_settled(low):
+                    found.append(int(base + low))
+                low += 1
+        return found
+
+    def _read_places(self, index: QueueIndex, segment: Segment, start: i64, end: i64) -> list[int]:
+        """Some block has gaps: its records say where they are."""
+        base = segment.number * self._entries
+        if start < base:
+            start = base
+        if end > base + self._entries:
+            end = base + self._entries
+        found: list[int] = []
+        while start < end:
+            job = index.plan_read(start, end, BLOCKS_BYTES)
+            if job is None:
+                break
+            run_job(job, self._engine.files)
+            self.looked_bytes += job.size
+            if self._failed(job):
+                break
+            found.extend([int(message.seq_id) for message in index.decode(job)])
+            start = job.upto
+        return found
+
+    def last_place(self, below: i64) -> i64:
+        """No message has a number from behind this up to ``below``; -1 = none is below at all."""
+        best: i64 = -1
+        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
+            place = run.first_at(below) - 1
+            if place >= run.head and run.messages[place].seq_id > best:
+                best = run.messages[place].seq_id
+        best = self._last_in_delta(below, best)
+        if self.pending.count > 0 and self.pending.highest_seq_id > best:
+            for message in self.pending.live():
+                if best < message.seq_id < below:
+                    best = message.seq_id
+        return self._last_delayed(below, best)
+
+    def _last_delayed(self, below: i64, best: i64) -> i64:
+        if self.delayed.count() == 0:
+            return best
+        near = below - 1
+        while near > best and near >= below - NEAR:
+            if self.delayed.has(int(near)):
+                return near
+            near -= 1
+        if near > best:
+            for message in self.delayed.messages():
+                if best < message.seq_id < below:
+                    best = message.seq_id
+        return best
+
+    def _last_in_delta(self, below: i64, best: i64) -> i64:
+        index = self.index
+        if index is None or self.delta_count == self.tail.count() or below <= self.delta_start:
+            return best
+        number = (self._segments_end(below) - 1) // self._entries
+        for _ in range(NEAR):
+            segment = index.segments.get(int(number))
+            if segment is not None and segment.live_count > 0:
+                return _higher(best, number, segment.blocks, self._entries, below)
+            number -= 1
+        highest: i64 = -1
+        for there in index.segments:
+            if highest < there <= number:
+                highest = there
+        if highest < 0:
+            return best
+        return _higher(best, highest, index.segments[int(highest)].blocks, self._entries, below)
+
+    # -- the messages ----------------------------------------------------------------------
+
+    def messages_at(self, seq_ids: list[int]) -> list[Message]:
+        """Those at these ascending places, as copies where they lack their contents.
+
+        Fewer, up to the first that cannot be read: then the queue has a fault.
+        """
+        chosen = set(seq_ids)
+        found: list[Message] = []
+        if self.pending.count > 0 and self.pending.highest_seq_id >= seq_ids[0]:
+            found.extend([one for one in self.pending.live() if int(one.seq_id) in chosen])
+        if self.delayed.count() > 0:
+            found.extend(self.delayed.some_at(seq_ids))
+        if len(found) < len(seq_ids):
+            self._find_ready(seq_ids, chosen, found)
+        return self._with_contents(ascending(found))
+
+    def _find_ready(self, seq_ids: list[int], chosen: set[int], found: list[Message]) -> None:
+        count: i64 = len(seq_ids)
+        first: i64 = 0
+        while first < count:
+            end = first + 1
+            while end < count and seq_ids[end] - seq_ids[end - 1] <= SPAN_GAP:
+                end += 1
+            span = self.peek_range(seq_ids[first], seq_ids[end - 1] + 1, EVERY_ONE, EVERY_ONE)
+            found.extend([message for message in span if int(message.seq_id) in chosen])
+            first = end
+
+    def delays_at(self, seq_ids: list[int]) -> list[tuple[int, int]]:
+        """(seq_id, not before) of those among them that wait for their time."""
+        found: list[tuple[int, int]] = []
+        if self.delayed.waiting_count() > 0:
+            for seq_id in seq_ids:
+                deferred = self.delayed.waiting(seq_id)
+                if deferred is not None:
+                    found.append((seq_id, int(deferred.due_ms)))
+        return found
+
+
+BLOCKS_BYTES: Final[i64] = 1024 * 1024
+EVERY_ONE: Final[i64] = 1 << 50
+
+
+def _within(messages: list[Message], start: i64, end: i64) -> list[int]:
+    return [int(message.seq_id) for message in messages if start <= message.seq_id < end]
+
+
+def _higher(best: i64, number: i64, blocks: list[Block], entries: i64, below: i64) -> i64:
+    """``best``, or the last place below ``below`` that a block of this segment may have."""
+    base = number * entries
+    for block in blocks:
+        last = base + block.last if base + block.last < below else below - 1
+        if base + block.first < below and last > best:
+            best = last
+    return best
