@@ -10,4 +10,6 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     views.py         who is in a ring, in which order, and who of them is dead
     ring.py          guaranteed multicast among the members of a group; ring_ready.py, what it says;
                      ring_stream.py, what it has of one member; ring_codec.py, messages ⇄ bytes
+    operations.py    bytes that say what changed a queue's set of messages
+    mirrored_backing.py  what a master tells its mirrors, once per turn
 """

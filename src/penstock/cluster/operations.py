@@ -1,0 +1,348 @@
+"""The bytes that say what changed a queue's set of messages, both ways.
+
+A *parcel* is what one queue did in one turn, for everybody who mirrors it.  Everything is
+big-endian, nothing is compressed, and a message's content is copied once, when it is published:
+
+    parcel   'O' version u8 = 1 | term u64 | number u64 | operation*
+    P        'P' part u8 | until_ms i64 | first u64 | count u32 | message*      published
+    message  flags u8 | priority u8 | address_size u16 | size u32 | attempts u32 |
+             expires_at_ms i64 | enqueued_at_ms i64 | address | content
+    A        'A' part u8 | count u32 | (start u64, end u64)*                    ended
+    M        'M' part u8 | count u32 | (start u64, end u64)*                    ended here, lives on
+    L        'L' part u8 | until_ms i64 | count u32 | (start u64, end u64)*     not before that time
+    E        'E' part u8 | count u32 | (seq_id u64, attempts u32)*              handed out so often
+
+``number`` grows by one with each parcel of a term.  ``part`` is the priority in a queue with
+priorities, else 0.  The messages of a 'P' have the numbers from ``first`` on.  Places are told as
+half-open ranges, so acknowledging neighbours costs the same whatever their number.  A message
+that got another place is a 'P' of the new one and an 'M' of the old.
+
+All operations can be applied twice, and in any order that keeps each place's own (replica.py
+says why that matters).  u64 values stay below 2**63, u32 values below 2**31, as on disk.
+
+The parser believes nothing: lengths, kinds, ranges that are empty or not ascending, an address
+that is not two short strings; what is wrong raises ``Malformed`` before anything was applied.
+
+Rejected: the journal's own records (a position of one node means nothing on another, and they
+name no message that is transient); one ring broadcast per operation (a turn has dozens).
+"""
+
+from typing import Final, final
+
+from librt.strings import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    read_i64_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
+from mypy_extensions import i16, i32, i64
+
+from penstock.core.errors import PenstockError
+from penstock.core.message import (
+    ATTEMPTS_MAX,
+    ATTEMPTS_SHIFT,
+    PERSISTENT,
+    PRIORITY_MASK,
+    PRIORITY_SHIFT,
+    REDELIVERED,
+    Message,
+    attempts_of,
+)
+
+MAGIC: Final[i64] = 0x4F
+VERSION: Final[i64] = 1
+HEADER_BYTES: Final[i64] = 18
+
+PUBLISH: Final[i64] = 0x50
+END: Final[i64] = 0x41
+LET_GO: Final[i64] = 0x4D
+DELAY: Final[i64] = 0x4C
+ATTEMPTS: Final[i64] = 0x45
+
+MESSAGE_BYTES: Final[i64] = 28
+RANGE_BYTES: Final[i64] = 16
+COUNT_BYTES: Final[i64] = 12
+FLAGS_TOLD: Final[i64] = PERSISTENT | REDELIVERED
+
+Ranges = list[tuple[int, int]]
+
+
+class Malformed(PenstockError):
+    """A peer's parcel that no release of ours writes; the link to it ends."""
+
+
+# -- writing -------------------------------------------------------------------------------
+
+
+def write_header(writer: BytesWriter, term: i64, number: i64) -> None:
+    writer.append(MAGIC)
+    writer.append(VERSION)
+    write_i64_be(writer, term)
+    write_i64_be(writer, number)
+
+
+def write_publish(writer: BytesWriter, part: i64, until_ms: i64, messages: list[Message]) -> None:
+    """Ascending messages with their contents; a 'P' for each run of neighbouring places."""
+    count: i64 = len(messages)
+    first: i64 = 0
+    while first < count:
+        end = first + 1
+        while end < count and messages[end].seq_id == messages[end - 1].seq_id + 1:
+            end += 1
+        writer.append(PUBLISH)
+        writer.append(part)
+        write_i64_be(writer, until_ms)
+        write_i64_be(writer, messages[first].seq_id)
+        write_i32_be(writer, i32(end - first))
+        while first < end:
+            _write_message(writer, messages[first])
+            first += 1
+
+
+def _write_message(writer: BytesWriter, message: Message) -> None:
+    address_size: i64 = len(message.address)
+    content = message.content
+    assert address_size < 32768
+    assert len(content) == message.size > 0
+    writer.append(message.flags & FLAGS_TOLD)
+    writer.append((message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT)
+    write_i16_be(writer, i16(address_size))
+    write_i32_be(writer, i32(message.size))
+    write_i32_be(writer, i32(attempts_of(message)))
+    write_i64_be(writer, message.expires_at_ms)
+    write_i64_be(writer, message.enqueued_at_ms)
+    writer.write(message.address)
+    writer.write(content)
+
+
+def write_ranges(writer: BytesWriter, kind: i64, part: i64, until_ms: i64, ranges: Ranges) -> None:
+    """An 'A', 'M' or 'L'; ``until_ms`` is of the last only."""
+    if len(ranges) == 0:
+        return
+    writer.append(kind)
+    writer.append(part)
+    if kind == DELAY:
+        write_i64_be(writer, until_ms)
+    write_i32_be(writer, i32(len(ranges)))
+    for start, end in ranges:
+        write_i64_be(writer, start)
+        write_i64_be(writer, end)
+
+
+def write_attempts(writer: BytesWriter, part: i64, messages: list[Message]) -> None:
+    if len(messages) == 0:
+        return
+    writer.append(ATTEMPTS)
+    writer.append(part)
+    write_i32_be(writer, i32(len(messages)))
+    for message in messages:
+        write_i64_be(writer, message.seq_id)
+        write_i32_be(writer, i32(attempts_of(message)))
+
+
+def ranges_of(seq_ids: list[int]) -> Ranges:
+    """Half-open and ascending, of distinct numbers in any order."""
+    ranges: Ranges = []
+    start: i64 = 0
+    end: i64 = -1
+    last: i64 = -1
+    for number in seq_ids:
+        seq_id: i64 = number
+        if seq_id < last:
+            return ranges_of(sorted(seq_ids))
+        last = seq_id
+        if seq_id != end:
+            if end > start:
+                ranges.append((int(start), int(end)))
+            start = seq_id
+        end = seq_id + 1
+    if end > start:
+        ranges.append((int(start), int(end)))
+    return ranges
+
+
+def ranges_of_messages(messages: list[Message]) -> Ranges:
+    return ranges_of([int(message.seq_id) for message in messages])
+
+
+# -- reading -------------------------------------------------------------------------------
+
+
+@final
+class Operation:
+    """One of a parcel; what it has not is empty."""
+
+    __slots__ = ("counts", "kind", "messages", "part", "ranges", "until_ms")
+
+    def __init__(self, kind: i64, part: i64, until_ms: i64) -> None:
+        self.kind: i64 = kind
+        self.part: i64 = part
+        self.until_ms: i64 = until_ms
+        self.messages: list[Message] = []
+        self.ranges: Ranges = []
+        self.counts: list[tuple[int, int]] = []
+
+
+@final
+class Parcel:
+    __slots__ = ("number", "operations", "term")
+
+    def __init__(self, term: i64, number: i64) -> None:
+        self.term: i64 = term
+        self.number: i64 = number
+        self.operations: list[Operation] = []
+
+
+def read_parcel(data: bytes) -> Parcel:
+    """All of it, or ``Malformed``."""
+    if len(data) < HEADER_BYTES or i64(data[0]) != MAGIC:
+        raise Malformed("this is no parcel of operations")
+    if i64(data[1]) != VERSION:
+        raise Malformed(f"operations of version {data[1]}, this release reads version 1")
+    parcel = Parcel(read_i64_be(data, 2), read_i64_be(data, 10))
+    if parcel.term < 0 or parcel.number < 1:
+        raise Malformed("a parcel's term or number is out of bounds")
+    parcel.operations = read_operations(data, HEADER_BYTES)
+    return parcel
+
+
+def read_operations(data: bytes, at: i64) -> list[Operation]:
+    """From there up to the end."""
+    reader = _Reader(data, at)
+    operations: list[Operation] = []
+    while reader.at < len(data):
+        operations.append(reader.operation())
+    return operations
+
+
+@final
+class _Reader:
+    def __init__(self, data: bytes, at: i64) -> None:
+        self.at: i64 = at
+        self._data: bytes = data
+        self._end: i64 = len(data)
+
+    def _take(self, size: i64) -> i64:
+        """Where the next so many bytes begin."""
+        at = self.at
+        if size > self._end - at:
+            raise Malformed(f"operations end within a field, at byte {int(at)}")
+        self.at = at + size
+        return at
+
+    def _u32(self) -> i64:
+        value = i64(read_i32_be(self._data, self._take(4)))
+        if value < 0:
+            raise Malformed(f"a number of 2**31 or more before byte {int(self.at)}")
+        return value
+
+    def _u64(self) -> i64:
+        value = read_i64_be(self._data, self._take(8))
+        if value < 0:
+            raise Malformed(f"a number of 2**63 or more before byte {int(self.at)}")
+        return value
+
+    def operation(self) -> Operation:
+        at = self._take(2)
+        kind = i64(self._data[at])
+        operation = Operation(kind, i64(self._data[at + 1]), 0)
+        if kind == PUBLISH:
+            operation.until_ms = self._u64()
+            operation.messages = self._messages()
+        elif kind == END or kind == LET_GO:
+            operation.ranges = self._ranges()
+        elif kind == DELAY:
+            operation.until_ms = self._u64()
+            if operation.until_ms == 0:
+                raise Malformed(f"a delay without a time before byte {int(self.at)}")
+            operation.ranges = self._ranges()
+        elif kind == ATTEMPTS:
+            operation.counts = self._counts()
+        else:
+            raise Malformed(f"operation {int(kind)} at byte {int(at)} is of no known kind")
+        return operation
+
+    def _some(self, item_bytes: i64) -> i64:
+        """A count that is not 0, of items that can all be there."""
+        count = self._u32()
+        if count == 0 or count > (self._end - self.at) // item_bytes:
+            raise Malformed(f"{int(count)} items cannot follow byte {int(self.at)}")
+        return count
+
+    def _messages(self) -> list[Message]:
+        seq_id = self._u64()
+        count = self._some(MESSAGE_BYTES)
+        if seq_id > SEQ_ID_MAX - count:
+            raise Malformed(f"a place out of bounds before byte {int(self.at)}")
+        messages: list[Message] = []
+        while count > 0:
+            message = self._message()
+            message.seq_id = seq_id
+            messages.append(message)
+            seq_id += 1
+            count -= 1
+        return messages
+
+    def _message(self) -> Message:
+        data = self._data
+        at = self._take(MESSAGE_BYTES)
+        flags = i64(data[at])
+        address_size = i64(read_i16_be(data, at + 2))
+        size = i64(read_i32_be(data, at + 4))
+        attempts = i64(read_i32_be(data, at + 8))
+        expires_at_ms = read_i64_be(data, at + 12)
+        enqueued_at_ms = read_i64_be(data, at + 20)
+        if flags & ~FLAGS_TOLD or address_size < 0 or size <= 0:
+            raise Malformed(f"no message at byte {int(at)}")
+        if not 0 <= attempts <= ATTEMPTS_MAX or expires_at_ms < 0 or enqueued_at_ms < 0:
+            raise Malformed(f"a message's numbers are out of bounds at byte {int(at)}")
+        address_at = self._take(address_size + size)
+        content_at = address_at + address_size
+        address = data[address_at:content_at]
+        if not _is_address(address):
+            raise Malformed(f"no exchange and routing key at byte {int(address_at)}")
+        flags |= i64(data[at + 1]) << PRIORITY_SHIFT | attempts << ATTEMPTS_SHIFT
+        message = Message(data[content_at : self.at], address, flags, expires_at_ms)
+        message.enqueued_at_ms = enqueued_at_ms
+        return message
+
+    def _ranges(self) -> Ranges:
+        count = self._some(RANGE_BYTES)
+        ranges: Ranges = []
+        last: i64 = -1
+        while count > 0:
+            start = self._u64()
+            end = self._u64()
+            if start <= last or end <= start:
+                raise Malformed(f"ranges do not ascend before byte {int(self.at)}")
+            ranges.append((int(start), int(end)))
+            last = end
+            count -= 1
+        return ranges
+
+    def _counts(self) -> list[tuple[int, int]]:
+        count = self._some(COUNT_BYTES)
+        counts: list[tuple[int, int]] = []
+        while count > 0:
+            seq_id = self._u64()
+            attempts = self._u32()
+            if attempts > ATTEMPTS_MAX:
+                raise Malformed(f"attempts out of bounds before byte {int(self.at)}")
+            counts.append((int(seq_id), int(attempts)))
+            count -= 1
+        return counts
+
+
+SEQ_ID_MAX: Final[i64] = 1 << 62
+
+
+def _is_address(address: bytes) -> bool:
+    """Two short strings and nothing else."""
+    size: i64 = len(address)
+    if size < 2:
+        return False
+    key_at = 1 + i64(address[0])
+    return key_at < size and key_at + 1 + i64(address[key_at]) == size
