@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 import socket
 import struct
@@ -42,6 +43,7 @@ class Notes(PeerOwner):
         self.told: list[str] = []
         self.got: dict[str, list[tuple[int, bytes]]] = {}
         self.takes = True
+        self.mood: random.Random | None = None  # takes what comes, or not
 
     def begun(self, member: Member) -> None:
         self.told.append(f"begun {member}")
@@ -50,7 +52,7 @@ class Notes(PeerOwner):
         self.told.append(f"ended {member}")
 
     def may_take(self, member: Member) -> bool:
-        return self.takes
+        return self.takes and (self.mood is None or self.mood.random() < 0.5)
 
     def arrived(self, member: Member, deliveries: list[tuple[int, bytes]]) -> None:
         self.got.setdefault(member.name, []).extend(deliveries)
@@ -74,7 +76,7 @@ class LinkedNode:
         secret: bytes = SECRET,
         cluster: str = "test",
         limits: PeerLimits | None = None,
-        tls: tuple[TlsOptions, TlsOptions] | None = None,
+        tls: tuple[TlsOptions | None, TlsOptions] | None = None,
         unix_path: str = "",
         port: int = 0,
     ) -> None:

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import socket
+import ssl
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from penstock.core.errors import SettingInvalid
 from penstock.server.peer_access import check_secret, peer_tls, read_secret
 from penstock.server.peer_link import Member
 from penstock.server.peers import UNPROVEN_MAX
+from penstock.server.secure_socket import TlsOptions
 from penstock.wire import peer, peer_hello
 from tests.helpers.certificates import MISSING, Authority
 from tests.helpers.peer_nodes import ANSWER, CuttingProxy, LinkedNode, Site, quick, wait_for
@@ -78,8 +80,11 @@ def test_what_is_sent_before_there_is_a_connection_arrives(site: Site) -> None:
 
 
 def test_a_unix_socket(site: Site) -> None:
+    """Without TLS, also among nodes that have it."""
+    options = (None, TlsOptions(ssl.create_default_context(), ""))
     with tempfile.TemporaryDirectory() as directory:
-        a, b = site.add("a"), site.add("b", unix_path=str(Path(directory) / "peer.sock"))
+        a = site.add("a", tls=options)
+        b = site.add("b", tls=options, unix_path=str(Path(directory) / "peer.sock"))
         site.connect()
         echoes(a, "b", [b"x" * 1_000_000])
         assert os.stat(b.member.unix_path).st_mode & 0o777 == 0o600
@@ -224,6 +229,7 @@ def test_cut_again_and_again_nothing_is_lost_or_doubled(site: Site) -> None:
     a, b = site.add("a"), site.add("b")
     cuts = 40
     budgets = iter([rng.choice((30, 300, 3_000, 200_000, 600_000)) for _ in range(cuts)])
+    a.owner.mood = b.owner.mood = rng  # what is held when it breaks must come again
     proxy = CuttingProxy(b.port, budgets)
     site.doors["b"] = Member("b", "1", "127.0.0.1", proxy.port)
     site.tell()

@@ -20,6 +20,7 @@ Invariants (``check``):
   W3  a connection belongs to the link exactly while the link's session says it is connected
 """
 
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from penstock.cluster.link_session import Delivery, LinkFault, LinkSession
@@ -99,6 +100,13 @@ class PeerLink:
         self._owner = owner
         self._held: list[Parcels] = []
         self._held_bytes = 0
+
+    def moved(self, member: Member) -> None:
+        """The same life; it may have another address."""
+        if member.address() != self.member.address():
+            self.call_at_ms = self.delay_ms = 0
+        self.member = member
+        self.facts.address = member.address()
 
     # -- connections ---------------------------------------------------------------------
 
@@ -213,7 +221,7 @@ class PeerLink:
         facts.held_bytes = self._held_bytes
         facts.resent_count = int(self.session.resent_count)
         facts.is_full = self.session.is_full()
-        return facts
+        return copy(facts)
 
     def _count(self, connection: PeerSession) -> None:
         """Take over the bytes since the last time."""

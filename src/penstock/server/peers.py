@@ -94,7 +94,7 @@ class PeerOwner:
 
 
 class Peers(TurnPart):
-    """``tls`` is what is said when called, ``calling_tls`` when calling; both or none."""
+    """``calling_tls``: for calling; the listener has its own.  Unix sockets go without."""
 
     def __init__(
         self,
@@ -143,9 +143,7 @@ class Peers(TurnPart):
         for name, member in named.items():
             known = self.links.get(name)
             if known is not None:
-                known.member = member  # its address may be another one
-                known.facts.address = member.address()
-                known.call_at_ms = known.delay_ms = 0
+                known.moved(member)
             elif str(member) in self._ended:
                 self.complain(str(member), "it has ended here, and must come back as a new member")
             else:
@@ -248,12 +246,12 @@ class Peers(TurnPart):
         where = (UNIX, 0) if member.unix_path else (member.host, member.port)
         connection = Connection(sock, where, self.wall_ms(), PEER)
         session = PeerSession(self, self._book, member.address(), link)
-        if self._tls is None:
+        if self._tls is None or member.unix_path:
             self._loop.adopt(connection, session)
             session.transport_up()
             return
         secure = SecureSocket(
-            sock, self._tls, where, up=session.transport_up, server_name=member.host or member.name
+            sock, self._tls, where, up=session.transport_up, server_name=member.host
         )
         connection.sock = secure
         self._loop.adopt(connection, session)

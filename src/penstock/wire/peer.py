@@ -60,6 +60,8 @@ STOPPING: Final = 9
 
 HEAD_BYTES: Final[i64] = 13
 PREFACE_BYTES: Final[i64] = 8
+_KIND_AT: Final[i64] = 8
+_CRC_AT: Final[i64] = 9
 UNPROVEN_MAX_BYTES: Final[i64] = 1024
 """Of a payload, until the peer has proven itself."""
 TEXT_MAX_BYTES: Final = 500
@@ -196,6 +198,7 @@ class PeerReader:
             self._preface(data)
             at = PREFACE_BYTES
         self._needed_bytes = HEAD_BYTES
+        view = memoryview(data)
         while length - at >= HEAD_BYTES and not self.paused:
             size, inverse, kind, crc = _HEAD.unpack_from(data, at)
             if size ^ inverse != _INVERSE:
@@ -206,10 +209,12 @@ class PeerReader:
             if end > length:
                 self._needed_bytes = end - at
                 break
-            payload = data[start:end]
-            if crc32(payload, crc32(bytes((kind,)))) != crc:
+            if crc32(view[start:end], crc32(view[at + _KIND_AT : at + _CRC_AT])) != crc:
                 raise Wrong(f"{KINDS[kind]} with a wrong checksum")
-            frames.append(self._frame(kind, payload))
+            if kind == PARCELS:
+                frames.append(decode_parcels(data, start, end))
+            else:
+                frames.append(_small(kind, data[start:end]))
             at = end
             self.paused = not self._admitted
         return at
@@ -238,51 +243,51 @@ class PeerReader:
         if size > most:
             raise Wrong(f"{KINDS[kind]} of {size} bytes, at most {int(most)} are allowed")
 
-    def _frame(self, kind: int, payload: bytes) -> Frame:
-        if kind == PARCELS:
-            return decode_parcels(payload)
-        if kind == ACK:
-            if len(payload) != 8:
-                raise Wrong(f"ACK of {len(payload)} bytes")
-            ack = _number(_U64.unpack(payload)[0])
-            return Parcels(ack, [(0, ack, 0, b"")], 8)
-        if kind == HEARTBEAT and len(payload) > 0:
-            raise Wrong(f"HEARTBEAT of {len(payload)} bytes")
-        if kind == ERROR or kind == BYE:
-            return _farewell(kind, payload)
-        return Frame(kind, payload)
-
 
 # -- in ----------------------------------------------------------------------------------
 
 
-def decode_parcels(payload: bytes) -> Parcels:
-    """Raises ``Wrong``."""
-    size: i64 = len(payload)
+def decode_parcels(data: bytes, start: i64, end: i64) -> Parcels:
+    """What stands there in ``data``; raises ``Wrong``.  Payloads are cut out once, nothing else."""
+    size: i64 = end - start
     if size < _PARCELS_BYTES:
-        raise Wrong(f"PARCELS of {len(payload)} bytes")
-    first, ack, count = _PARCELS.unpack_from(payload, 0)
+        raise Wrong(f"PARCELS of {int(size)} bytes")
+    first, ack, count = _PARCELS.unpack_from(data, start)
     if first < 1 or count < 1 or first + count > _NUMBER_MAX:
         raise Wrong(f"PARCELS that are {count}, from number {first} on")
-    at: i64 = _PARCELS_BYTES + _ROW_BYTES * i64(count)
-    if at > size:
-        raise Wrong(f"PARCELS of {len(payload)} bytes, which has no room for {count} of them")
-    table = struct.unpack_from(f">{2 * count}I", payload, 20)
+    at: i64 = start + _PARCELS_BYTES + _ROW_BYTES * i64(count)
+    if at > end:
+        raise Wrong(f"PARCELS of {int(size)} bytes, which has no room for {count} of them")
     _number(ack)
+    table = struct.unpack_from(f">{2 * count}I", data, start + _PARCELS_BYTES)
     parcels: list[Parcel] = []
     number: i64 = first
     place = 0
     for _ in range(count):
-        end: i64 = at + i64(table[place + 1])
-        if end > size:
+        after: i64 = at + i64(table[place + 1])
+        if after > end:
             raise Wrong("PARCELS that end before the last one does")
-        parcels.append((number, ack, table[place], payload[at:end]))
-        at = end
+        parcels.append((number, ack, table[place], data[at:after]))
+        at = after
         number += 1
         place += 2
-    if at != size:
-        raise Wrong(f"PARCELS with {int(size - at)} bytes behind the last one")
-    return Parcels(ack, parcels, len(payload))
+    if at != end:
+        raise Wrong(f"PARCELS with {int(end - at)} bytes behind the last one")
+    return Parcels(ack, parcels, size)
+
+
+def _small(kind: int, payload: bytes) -> Frame:
+    """Any other frame; raises ``Wrong``."""
+    if kind == ACK:
+        if len(payload) != 8:
+            raise Wrong(f"ACK of {len(payload)} bytes")
+        ack = _number(_U64.unpack(payload)[0])
+        return Parcels(ack, [(0, ack, 0, b"")], 8)
+    if kind == HEARTBEAT and len(payload) > 0:
+        raise Wrong(f"HEARTBEAT of {len(payload)} bytes")
+    if kind == ERROR or kind == BYE:
+        return _farewell(kind, payload)
+    return Frame(kind, payload)
 
 
 def _number(number: int) -> int:
