@@ -129,6 +129,12 @@ class LinkedNode:
             if politely:
                 self.do(self.peers.stop)
                 self.do(self.loop.shut_down_sessions)
+        self.forget()
+        if self.error is not None:
+            raise self.error
+
+    def forget(self) -> None:
+        """As if its process were gone."""
         self._stop = True
         self.loop.wake()
         self._thread.join(PATIENCE_S)
@@ -141,8 +147,6 @@ class LinkedNode:
         self._node.definitions.close()
         self.loop.close()
         shutil.rmtree(self.directory, ignore_errors=True)
-        if self.error is not None:
-            raise self.error
 
 
 class Site:

@@ -13,17 +13,32 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from penstock.core.errors import SettingInvalid
+from penstock.server.connection import Connection
+from penstock.server.loop import Loop
 from penstock.server.peer_access import check_secret, peer_tls, read_secret
+from penstock.server.peer_dialer import Dialer
 from penstock.server.peer_link import Member
-from penstock.server.peers import UNPROVEN_MAX
+from penstock.server.peer_session import AHEAD_BYTES
+from penstock.server.peers import UNPROVEN_MAX, Peers
 from penstock.server.secure_socket import TlsOptions
 from penstock.wire import peer, peer_hello
 from tests.helpers.certificates import MISSING, Authority
-from tests.helpers.peer_nodes import ANSWER, CuttingProxy, LinkedNode, Site, quick, wait_for
+from tests.helpers.peer_nodes import (
+    ANSWER,
+    SECRET,
+    CuttingProxy,
+    LinkedNode,
+    Notes,
+    Site,
+    quick,
+    wait_for,
+)
 
 WARNED = "penstock.peers"
 
@@ -292,6 +307,59 @@ def test_a_newer_connection_of_the_same_member_wins(site: Site) -> None:
     proxy.close()
 
 
+def test_one_who_does_not_read_costs_a_bounded_number_of_bytes(site: Site) -> None:
+    limits = quick(silence_ms=60_000, waiting_bytes=8 << 20)
+    a, b = site.add("a", limits=limits), site.add("b", limits=limits)
+    proxy = CuttingProxy(b.port, iter(()))
+    site.doors["b"] = Member("b", "1", "127.0.0.1", proxy.port)
+    site.connect()
+    proxy.passes = False
+    sent = 0
+    while not a.do(a.peers.full):
+        a.send("b", bytes(100_000), ANSWER)
+        sent += 1
+    connection = a.do(lambda: a.peers.links["b"].connection)
+    assert connection is not None
+    carrier = connection.carrier
+    assert isinstance(carrier, Connection)
+    waiting = a.do(lambda: len(connection.out) + carrier.unsent.nbytes)
+    assert waiting < 3 * AHEAD_BYTES  # what else waits is the session's, and counted there
+    proxy.passes = True
+    wait_for(lambda: len(b.owner.got.get("a", [])) == sent)
+    proxy.close()
+
+
+def test_calls_become_rarer_and_never_come_in_step() -> None:
+    calls: list[int] = []
+    now = [0]
+    refused = SimpleNamespace(
+        call=lambda member, answer: (calls.append(now[0]), answer(None, "no"))
+    )
+    limits = quick(retry_min_ms=100, retry_max_ms=1000)
+    peers = Peers(
+        cast(Loop, SimpleNamespace(call=None)),
+        Member("a", "1"),
+        "test",
+        SECRET,
+        Notes(),
+        limits,
+        clock=lambda: now[0],
+        chance=random.Random(1).random,
+    )
+    peers._dialer = cast(Dialer, refused)
+    peers.set_members([Member("b", "1", "somewhere", 1)])
+    for now[0] in range(10_000):
+        peers.tick(0)
+    waits = [after - before for before, after in itertools.pairwise(calls)]
+    for wait, longest in zip(waits, [100, 200, 400, 800, *[1000] * 100], strict=False):
+        assert longest // 2 <= wait <= longest
+    assert len(set(waits[4:])) > 3
+    assert peers.facts()[0].last_error == "cannot connect to somewhere:1: no"
+    peers.set_members([Member("b", "1", "elsewhere", 1)])
+    peers.tick(0)
+    assert calls[-1] == now[0]  # at once
+
+
 # -- members that end ------------------------------------------------------------------------
 
 
@@ -353,6 +421,26 @@ def test_what_an_owner_does_not_take_fills_the_senders_link_and_nothing_else(sit
     wait_for(lambda: len(b.owner.got.get("a", [])) == sent + 1)
     wait_for(lambda: a.do(lambda: a.peers.has_room("b")))
     assert b.facts("a").held_bytes == 0
+
+
+def test_clients_may_be_kept_out_while_nodes_are_let_in(site: Site) -> None:
+    a, b = site.add("a"), site.add("b")
+    b.do(lambda: b.loop.stop_listening(to_peers=False))
+    site.connect()
+    echoes(a, "b", [b"let in"])
+
+
+def test_an_owner_that_fails_stops_its_node_and_no_other(site: Site) -> None:
+    a, b = pair(site)
+    b.owner.peers = None
+    a.send("b", b"x")
+    wait_for(lambda: b.error is not None)
+    assert isinstance(b.error, AssertionError)
+    b.error = None
+    del site.nodes["b"]
+    wait_for(lambda: b._thread.is_alive() is False)
+    b.forget()
+    wait_for(lambda: not a.is_connected("b"))
 
 
 # -- secrets ---------------------------------------------------------------------------------

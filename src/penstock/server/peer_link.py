@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Final
 from penstock.cluster.link_session import Delivery, LinkFault, LinkSession
 from penstock.server.connection import Connection
 from penstock.server.peer_session import PeerSession
-from penstock.wire.peer import MALFORMED, NOT_A_MEMBER, Parcels, Wrong, encode_parcels
+from penstock.wire.peer import (
+    MALFORMED,
+    NOT_A_MEMBER,
+    PARCEL_MAX_BYTES,
+    STREAM_MAX,
+    Parcels,
+    Wrong,
+    encode_parcels,
+)
 from penstock.wire.peer_hello import Hello
 
 if TYPE_CHECKING:
@@ -52,8 +60,8 @@ class Member:
     def __str__(self) -> str:
         return f"{self.name}/{self.incarnation}"
 
-    def is_same_life(self, other: "Member") -> bool:
-        return self.name == other.name and self.incarnation == other.incarnation
+    def life(self) -> tuple[str, str]:
+        return self.name, self.incarnation
 
     def address(self) -> str:
         return self.unix_path or f"{self.host}:{self.port}"
@@ -112,7 +120,7 @@ class PeerLink:
 
     def check_answer(self, hello: Hello) -> None:
         """Is it the one we called?"""
-        if hello.name != self.member.name or hello.incarnation != self.member.incarnation:
+        if (hello.name, hello.incarnation) != self.member.life():
             text = f"{hello.name}/{hello.incarnation} answers, called was {self.member}"
             raise Wrong(text, NOT_A_MEMBER)
 
@@ -188,6 +196,8 @@ class PeerLink:
     # -- out -----------------------------------------------------------------------------
 
     def send(self, stream: int, payload: bytes) -> None:
+        assert 0 <= stream <= STREAM_MAX
+        assert len(payload) <= PARCEL_MAX_BYTES
         self.session.send(stream, payload)
 
     def has_outgoing(self) -> bool:

@@ -123,7 +123,7 @@ class Peers(TurnPart):
         self._book = FlowBook()
         self._dialer = Dialer(loop.call, self.limits.connect_ms)
         self._unproven: set[PeerSession] = set()
-        self._ended: dict[str, None] = {}
+        self._ended: dict[tuple[str, str], None] = {}
         self._complained: dict[tuple[str, str], int] = {}
         self._stopped = False
 
@@ -138,13 +138,13 @@ class Peers(TurnPart):
         named = {one.name: one for one in members if one.name != self.own.name}
         for name, link in list(self.links.items()):
             now = named.get(name)
-            if now is None or not now.is_same_life(link.member):
+            if now is None or now.life() != link.member.life():
                 self._end(link)
         for name, member in named.items():
             known = self.links.get(name)
             if known is not None:
                 known.moved(member)
-            elif str(member) in self._ended:
+            elif member.life() in self._ended:
                 self.complain(str(member), "it has ended here, and must come back as a new member")
             else:
                 self._begin(member)
@@ -157,7 +157,7 @@ class Peers(TurnPart):
     def _end(self, link: PeerLink) -> None:
         logger.info("%s is no member of the cluster any more", link.member)
         del self.links[link.member.name]
-        self._ended[str(link.member)] = None
+        self._ended[link.member.life()] = None
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
         link.let_go(ENDED, "this life of the node counts as over")
@@ -250,9 +250,13 @@ class Peers(TurnPart):
             self._loop.adopt(connection, session)
             session.transport_up()
             return
-        secure = SecureSocket(
-            sock, self._tls, where, up=session.transport_up, server_name=member.host
-        )
+        up = session.transport_up
+        try:
+            secure = SecureSocket(sock, self._tls, where, up=up, server_name=member.host)
+        except ValueError as error:  # no name that a certificate could have
+            sock.close()
+            self._call_later(link, f"cannot call {member.address()} with TLS: {error}")
+            return
         connection.sock = secure
         self._loop.adopt(connection, session)
         secure.begin()
@@ -272,7 +276,7 @@ class Peers(TurnPart):
     def caller(self, hello: Hello) -> PeerLink:
         """The link of one that has proven itself; raises ``Wrong``."""
         name, life = hello.name, f"{hello.name}/{hello.incarnation}"
-        if life in self._ended:
+        if (name, hello.incarnation) in self._ended:
             raise Wrong(f"{life} has ended here, it must come back as a new member", ENDED)
         link = self.links.get(name)
         if link is None or link.member.incarnation != hello.incarnation:
@@ -320,7 +324,7 @@ class Peers(TurnPart):
         for name, link in self.links.items():
             assert link.member.name == name, "Y1"
             assert name != self.own.name, "Y1"
-            assert str(link.member) not in self._ended, "Y2"
+            assert link.member.life() not in self._ended, "Y2"
             link.check()
         sessions = (connection.session for connection in self._loop.connections.values())
         guests = {one for one in sessions if isinstance(one, PeerSession) and not one.called}

@@ -65,8 +65,9 @@ _CRC_AT: Final[i64] = 9
 UNPROVEN_MAX_BYTES: Final[i64] = 1024
 """Of a payload, until the peer has proven itself."""
 TEXT_MAX_BYTES: Final = 500
-PARCEL_MAX_BYTES: Final = (1 << 30) - 64
-"""Of one payload; whoever sends obeys."""
+PARCEL_MAX_BYTES: Final = (1 << 30) - (1 << 20)
+"""Of one payload; what is left of a gibibyte is for those that go in the same frame."""
+STREAM_MAX: Final = (1 << 32) - 1
 PAYLOAD_MAX_BYTES: Final[i64] = 1 << 30
 JOINED_BELOW_BYTES: Final = 4096
 """Parcels that are smaller on the average are copied together: cheaper than one by one."""
