@@ -12,4 +12,5 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
                      ring_stream.py, what it has of one member; ring_codec.py, messages ⇄ bytes
     operations.py    bytes that say what changed a queue's set of messages
     mirrored_backing.py  what a master tells its mirrors, once per turn
+    membership.py    which nodes are known, and which of them live
 """
