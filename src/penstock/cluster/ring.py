@@ -277,21 +277,13 @@ class Ring:
         self._catch_up_due = True
         given = {entry.origin: entry for entry in entries}
         for member in self.view.members:
-            if member == self.me:
-                continue
-            stream = self._streams[member] = Stream()
-            self._begin(member, stream, given.get(member), told_unsure=member in unsure)
-
-    def _begin(
-        self, member: str, stream: Stream, entry: Entry | None, *, told_unsure: bool
-    ) -> None:
-        if entry is None or stream.start_with(entry):
-            self._ready.delivered.append((BIRTH, member, 0, b""))
-            if entry is not None:
-                self._add(member, stream, entry.items)
-            stream.unsure = not stream.ended and (told_unsure or member in self._aliases)
-        if entry is not None:
-            self._hear_of_ack(member, stream, entry)
+            if member != self.me:
+                stream = self._streams[member] = Stream()
+                if member not in given or stream.start_with(given[member]):
+                    stream.unsure = member in unsure or member in self._aliases
+                    self._ready.delivered.append((BIRTH, member, 0, b""))
+        for entry in entries:
+            self._take_entry(entry)
 
     def _take_entry(self, entry: Entry) -> None:
         """The left neighbour has, and knows that all have, so much of one member's."""
