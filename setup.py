@@ -93,6 +93,7 @@ HOT = [
     "src/penstock/backing/factory.py",
     "src/penstock/cluster/operations.py",
     "src/penstock/cluster/mirrored_backing.py",
+    "src/penstock/queues/capacity.py",
     "src/penstock/queues/consumers.py",
     "src/penstock/queues/counting.py",
     "src/penstock/queues/dealing.py",

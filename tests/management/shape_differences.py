@@ -52,10 +52,9 @@ DIFFERENCES: Final = (
         "There is one format of a queue's index.",
     ),
     DifferentShape(
-        ("*.consumer_capacity", "*.consumer_utilisation", "*.head_message_timestamp"),
-        "`consumer_capacity`, `consumer_utilisation`, `head_message_timestamp` of queues",
-        "Not measured: absent, and never a guess. What holds up a queue is named by "
-        "`/api/penstock/flow`.",
+        ("*.head_message_timestamp",),
+        "`head_message_timestamp` of queues in lists",
+        "It is in the answer for one queue: reading it takes a look at the first message.",
     ),
     DifferentShape(
         ("queues_paged.items.idle_since",),

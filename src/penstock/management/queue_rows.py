@@ -3,6 +3,7 @@
 Called on the data loop; see ``view``.
 """
 
+import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -73,6 +74,7 @@ class QueueRows(Rows):
         consumers = queue.consumers
         alone = len(consumers) == 1 and consumers[0].exclusive
         parts = queue.backing.parts()
+        capacity = queue.capacity.share(time.time_ns() // 1_000_000) if consumers else 0
         return {
             "name": queue.name,
             "vhost": queue.vhost,
@@ -89,6 +91,8 @@ class QueueRows(Rows):
             "messages_ready": ready,
             "messages_unacknowledged": unacked,
             "consumers": len(consumers),
+            "consumer_capacity": capacity,
+            "consumer_utilisation": capacity,
             "exclusive_consumer_tag": consumers[0].tag if alone else None,
             "single_active_consumer_tag": None if queue.active is None else queue.active.tag,
             "recoverable_slaves": None,  # of a queue without mirrors

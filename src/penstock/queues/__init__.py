@@ -8,5 +8,5 @@ In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``ba
     leases.py      deliveries with a deadline       leasing.py     what comes back, and when
     refusals.py    what a queue refuses             scan_loop.py   nsqd's way to find what is due
     latency.py     how long messages took           sampling.py    the times of a few of them
-    counting.py    how much went by
+    counting.py    how much went by                capacity.py    how long nobody could take more
 """

@@ -26,6 +26,7 @@ from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import ATTEMPTS_MAX, ONE_ATTEMPT, Message, attempts_of
+from penstock.queues.capacity import Capacity
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import Latency
 from penstock.queues.leases import Leases
@@ -40,6 +41,7 @@ class LeasedMessages(LimitedMessages):
     def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
         super().__init__(backing, deaths)
         self.leases: Leases | None = None
+        self.capacity = Capacity()
         self.latency: Latency | None = None  # measured when somebody wants to know it
         self.sampler: Sampler | None = None  # while there is an event log
         self.scanned: bool = False  # its deadlines are found by the scan loop
@@ -54,6 +56,12 @@ class LeasedMessages(LimitedMessages):
     def wake(self) -> None:
         """Something may be deliverable: ask for a turn."""
         raise NotImplementedError
+
+    def measure_capacity(self, now_ms: i64) -> None:
+        """An interval ends."""
+        if self.backing.ready_count() == 0:
+            self.capacity.note(False, now_ms)  # what waited was purged, or its time was over
+        self.capacity.look(now_ms)
 
     def use_leases(self) -> bool:
         """From now on deliveries have deadlines; False where the backing cannot do that."""

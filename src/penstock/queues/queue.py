@@ -171,6 +171,8 @@ class Queue(LeasedMessages):
                     self._sample(last.consumer, last.messages)
         if self.limits.drops:
             self._drop_over_limit(self.spare_room())
+        left = not self.awake and self.backing.ready_count() > 0
+        self.capacity.note(left and self.spare_room() == 0, now_ms)
         return deliveries
 
     def _deliver(self, now_ms: i64) -> list[Delivery]:

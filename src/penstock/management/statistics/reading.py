@@ -3,6 +3,7 @@
 Objects that never did anything are left out.  A name that has vanished meanwhile is, too.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,16 +39,16 @@ class Reading:
         return [] if found is None else list(found.queues)
 
     def queues(self, vhost: str, names: Sequence[str]) -> list[Named]:
-        """In the order of ``kinds.QUEUE``."""
+        """In the order of ``kinds.QUEUE``; its capacity is measured from one look to the next."""
         found = self._broker.vhosts.get(vhost)
         if found is None:
             return []
-        queues = found.queues
-        return [
-            (name, queue_counts(queues[name]))
-            for name in names
-            if name in queues and not is_unused(queues[name])
-        ]
+        queues = [found.queues[name] for name in names if name in found.queues]
+        used = [queue for queue in queues if not is_unused(queue)]
+        now_ms = time.time_ns() // 1_000_000
+        for queue in used:
+            queue.measure_capacity(now_ms)
+        return [(queue.name, queue_counts(queue)) for queue in used]
 
     def exchange_names(self, vhost: str) -> list[str]:
         found = self._broker.vhosts.get(vhost)
