@@ -221,4 +221,8 @@ def test_the_dashboard_is_one_grafana_loads() -> None:
         if panel["type"] != "row":
             assert [target["expr"] for target in panel["targets"]]
             assert panel["datasource"]["uid"] == "${datasource}"
+        if panel["type"] == "timeseries":  # what Grafana's schema asks for, and names of lines
+            assert {*panel["options"]["legend"]} >= {"displayMode", "placement", "calcs"}
+            assert panel["options"]["legend"]["showLegend"] is True
+            assert {*panel["options"]["tooltip"]} == {"mode", "sort"}
     assert {one["name"] for one in dashboard["templating"]["list"]} >= {"datasource", "node"}
