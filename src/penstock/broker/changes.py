@@ -16,7 +16,7 @@ So a method that changes something has this shape, and no other code knows of cl
 Return:
     what is done
 
-Who asks waits by an ``Ask``: ``run`` does what was asked for, and raises ``HeadAway`` until what it
+Who asks waits by an ``Ask``: ``run`` does what was asked for, and raises ``Away`` until what it
 handed in is decided; then it is called again, as for a message that is on its way from the disk.
 What had come to its end is not done again: its answer stands.  What was refused, because
 something changed meanwhile, is: so the checks and their errors are those of the moment in
@@ -59,7 +59,7 @@ class Ask:
     """One who asks, one thing at a time."""
 
     def run(self, function: Callable[[], T]) -> T:
-        """Raises HeadAway while it is not decided: call it again, with the same."""
+        """Raises Away while it is not decided: call it again, with the same."""
         return function()
 
 
@@ -80,7 +80,7 @@ class Changes:
     # -- handed in ---------------------------------------------------------------------------
 
     def add_exchange(self, exchange: Exchange) -> None:
-        """Raises HeadAway: whoever wants to go on with it does so when it is there."""
+        """Raises Away: whoever wants to go on with it does so when it is there."""
         raise NotImplementedError
 
     def put_exchange(self, exchange: Exchange, arguments: dict[str, object]) -> None:

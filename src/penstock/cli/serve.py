@@ -15,7 +15,13 @@ import click
 from penstock.cli.config import warnings_of
 from penstock.cli.config_files import REFERENCE, settings_from
 from penstock.cli.failure import Failure, WrongSetting
-from penstock.core.errors import Corrupt, DataDirLocked, DataDirOutdated, SettingInvalid
+from penstock.core.errors import (
+    Corrupt,
+    DataDirLocked,
+    DataDirOutdated,
+    PenstockError,
+    SettingInvalid,
+)
 from penstock.core.setting_kinds import (
     Boolean,
     FreeDisk,
@@ -142,6 +148,8 @@ def run_broker(settings: Settings, reread: Callable[[], Settings]) -> int:
         ) from error
     except OSError as error:
         raise _from_os(error, settings) from error
+    except PenstockError as error:
+        raise Failure(str(error), "docs/guide/clusters.md") from error
 
 
 def _from_os(error: OSError, settings: Settings) -> Failure:

@@ -11,6 +11,7 @@ all it has, some at a time, and last the key that says that there is a cluster. 
 that, the next one begins again; what is there already is put once more.
 """
 
+from collections.abc import Sequence
 from typing import Final, final
 
 from penstock.broker.administration import (
@@ -31,6 +32,7 @@ from penstock.cluster.coordinator import (
     Condition,
     Coordinator,
     Entry,
+    Event,
     Proposal,
 )
 from penstock.cluster.drafting import exchange_meta, record_of
@@ -80,13 +82,13 @@ class CommonMetadata:
         self._founding: Proposal | None = None
         self._to_put: list[md.Record] | None = None  # None: not alone at it yet
 
-    def turn(self, now_ms: int) -> bool:
+    def turn(self, now_ms: int, events: Sequence[Event]) -> bool:
         """True when there is more to do at once."""
         self.changes.now_ms = now_ms
         if not self.is_ready:
-            self._join(now_ms)
+            self._join(now_ms, events)
             return False
-        self.applier.take(self._coordinator.take_events())
+        self.applier.take(events)
         more = self.applier.run(now_ms)
         if not more:
             self.changes.work(now_ms)
@@ -99,8 +101,8 @@ class CommonMetadata:
 
     # -- joining ---------------------------------------------------------------------------
 
-    def _join(self, now_ms: int) -> None:
-        for event in self._coordinator.take_events():
+    def _join(self, now_ms: int, events: Sequence[Event]) -> None:
+        for event in events:
             if event.value is None:
                 self._entries.pop(event.key, None)
             else:

@@ -42,8 +42,9 @@ from penstock.cluster.coordinator import (
 )
 from penstock.cluster.draft import Draft
 from penstock.cluster.drafting import Drafting, record_of
+from penstock.core.away import Away
 from penstock.core.errors import NotFound, Unavailable
-from penstock.queues.queue import HeadAway, Queue
+from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definition_records import BindingRecord, UserRecord
 
@@ -86,7 +87,7 @@ class ClusterAsk(Ask):
                 result = cast(T, self._result)
             else:
                 result = self._try(function)
-        except HeadAway:
+        except Away:
             raise
         except NotFound:
             if not self._unsure or not self._stands:
@@ -112,13 +113,13 @@ class ClusterAsk(Ask):
         refused_ms, revision = self._refused_at
         no_news = refused_ms > 0 and revision == agreed.revision
         if no_news and changes.now_ms - refused_ms < AGAIN_MS:
-            raise HeadAway
+            raise Away
         draft = Draft()
         whole = True
         with _Open(changes, draft):
             try:
                 result: T | None = function()
-            except HeadAway:
+            except Away:
                 if draft.is_empty():
                     raise  # it waits for something else
                 whole, result = False, None
@@ -131,31 +132,31 @@ class ClusterAsk(Ask):
         self._result = result
         self._round = -1
         self._proposal = changes.propose(draft)
-        raise HeadAway
+        raise Away
 
     def _settled(self, proposal: Proposal) -> bool:
-        """Is that all?  False: it is to be run again; raises HeadAway and Unavailable."""
+        """Is that all?  False: it is to be run again; raises Away and Unavailable."""
         changes = self._changes
         if proposal.state == ACCEPTED:
             if self._round < 0:
                 self._round = changes.agreed.rounds + 1
             if changes.agreed.rounds < self._round:
-                raise HeadAway
+                raise Away
             if not changes.is_known(proposal.revision):
-                raise HeadAway
+                raise Away
             self._proposal = None
             return self._stands
         if changes.now_ms - self._since_ms > PATIENCE_MS:
             changes.forget(self._draft)
             raise Unavailable(_undecided(proposal.error or changes.coordinator.why_not()))
         if proposal.state == PENDING:
-            raise HeadAway
+            raise Away
         if proposal.state == FAILED:
             changes.forget(self._draft)
             raise Unavailable(_undecided(proposal.error))
         if proposal.state == UNCERTAIN:
             if changes.coordinator.why_not():
-                raise HeadAway
+                raise Away
             self._unsure = True
         else:
             assert proposal.state == REFUSED
@@ -300,7 +301,7 @@ class ClusterChanges(Changes):
 
     def add_exchange(self, exchange: Exchange) -> None:
         self._hand_in(lambda draft: self._drafting.add_exchange(draft, exchange))
-        raise HeadAway
+        raise Away
 
     def put_exchange(self, exchange: Exchange, arguments: dict[str, object]) -> None:
         self._hand_in(lambda draft: self._drafting.put_exchange(draft, exchange, arguments))
@@ -333,7 +334,7 @@ class ClusterChanges(Changes):
             self._owners[incarnation] = owner
             if self.draft is not None:
                 self.draft.incarnations.append(incarnation)
-        raise HeadAway
+        raise Away
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         if queue.paused != paused:

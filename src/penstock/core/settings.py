@@ -27,6 +27,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from penstock.core.cluster_settings import ClusterSettings
 from penstock.core.errors import SettingInvalid
 from penstock.core.event_settings import EventSettings
 from penstock.core.listener_settings import ListenerSettings
@@ -75,6 +76,7 @@ class Settings(
     NsqHttpSettings,
     EventSettings,
     StatisticsSettings,
+    ClusterSettings,
 ):
     """One value per setting, checked; made by ``load_settings`` and never changed."""
 

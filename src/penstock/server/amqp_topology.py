@@ -44,7 +44,7 @@ class TopologyMethods:
         self._new_queue: str = ""  # the name of one without a name, while it is being declared
 
     def _answer(self, method: Method, ask: Callable[[Method], Answer]) -> None:
-        """What was asked for, and then the answer to it; raises HeadAway while that waits."""
+        """What was asked for, and then the answer to it; raises Away while that waits."""
         if self.link.broker.changes.proposes:
             key, values = self.link.ask().run(partial(ask, method))
         else:

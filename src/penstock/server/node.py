@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Final, cast
 from penstock import __version__
 from penstock.backing.factory import BackingMaker
 from penstock.backing.variable_queue import VariableQueue
-from penstock.broker.access import HASHING, NO_LIMIT, hash_password
-from penstock.broker.administration import CLUSTER_ID, Administration
+from penstock.broker.access import NO_LIMIT
 from penstock.broker.alarms import NO_PAGING
 from penstock.broker.broker import Broker
 from penstock.core import message
 from penstock.core.settings import Settings
 from penstock.server.amqp_stamping import STAMPINGS
 from penstock.server.boot_definitions import load_definitions, warn_of_refused
+from penstock.server.boot_topology import create_defaults, name_cluster
 from penstock.server.committer import Committer
 from penstock.server.control_file import new_token, remove_control, write_control
 from penstock.server.data_dir import lock_data_dir, refuse_old_data
@@ -60,10 +60,7 @@ from penstock.server.state_lines import log_events
 from penstock.server.systemd import Notifier
 from penstock.server.turn import Turn
 from penstock.storage.definition_records import (
-    PermissionRecord,
     Topology,
-    UserRecord,
-    VhostRecord,
 )
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import EngineLimits
@@ -77,6 +74,7 @@ from penstock.wire.nsq.contents import publish_time_ms
 from penstock.wire.publish_times import publish_times
 
 if TYPE_CHECKING:
+    from penstock.server.cluster_node import ClusterNode
     from penstock.server.nsq_services import NsqServices
 
 DRAIN_MS: Final = 3000
@@ -104,6 +102,8 @@ class Node:
         refuse_old_data(settings.data_dir)
         raise_descriptor_limit()
         self.files = MeasuredFiles()
+        self.name = settings.node_name or f"penstock@{platform.node()}"
+        self.cluster = self._join_cluster()
         self.definitions = Definitions(os.path.join(settings.data_dir, "definitions.db"))
         topology = self._topology()
         memory = settings.total_memory_override_bytes or total_memory_bytes()
@@ -132,7 +132,6 @@ class Node:
             AmqpLetterWriter(),
             AmqpHeaderReader(),
         )
-        self.name = settings.node_name or f"penstock@{platform.node()}"
         self.monitor = ResourceMonitor(self.broker.admission.alarms, self.name, settings.data_dir)
         self.monitor.set_limits(
             memory,
@@ -176,6 +175,16 @@ class Node:
         self._reloading = Reloading(settings, self.broker, self.monitor, self.tls, self._logs)
         self._stalled = ""
 
+    def _join_cluster(self) -> "ClusterNode | None":
+        if not self.settings.cluster_etcd_endpoints:
+            return None
+        # The client of etcd costs a third of a second to import, as management does below.
+        from penstock.server.cluster_node import ClusterNode  # noqa: PLC0415
+
+        cluster = ClusterNode(self.settings, self.name)
+        cluster.join()
+        return cluster
+
     def _event_collector(self) -> EventCollector:
         settings = self.settings
         directory = settings.event_log_dir or os.path.join(settings.data_dir, "events")
@@ -197,7 +206,7 @@ class Node:
     def _topology(self) -> Topology:
         topology = self.definitions.load()
         if not (topology.vhosts or topology.users or self.settings.load_definitions):
-            self._create_defaults()
+            create_defaults(self.definitions, self.settings)
             topology = self.definitions.load()
         return topology
 
@@ -210,7 +219,7 @@ class Node:
             opening.run(progress.run, progress.say)
         self.broker.open(topology, now_ms, now_ms)
         warn_of_refused(self.broker)
-        self._name_cluster()
+        name_cluster(self.broker, self.settings.queue_index_segment_entries)
         if self.settings.load_definitions:
             load_definitions(
                 self.settings.load_definitions,
@@ -226,34 +235,6 @@ class Node:
         cut = int(opening.bytes_cut)
         text += f", after a stop that was not clean ({int(opening.bytes_read) >> 20} MiB read)"
         return text + (f" ({cut} bytes of an unfinished write dropped)" if cut else "")
-
-    def _name_cluster(self) -> None:
-        """What tells this node's data from any other's is made once."""
-        if CLUSTER_ID not in self.broker.global_parameters:
-            identity = f"penstock-cluster-id-{secrets.token_urlsafe(16)}"
-            entries = self.settings.queue_index_segment_entries
-            Administration(self.broker, entries).put_global_parameter(CLUSTER_ID, identity)
-            self.definitions.commit()
-
-    def _create_defaults(self) -> None:
-        settings = self.settings
-        user = settings.default_user
-        hashed = hash_password(settings.default_pass, secrets.token_bytes(4))
-        tags = list(settings.default_user_tags)
-        self.definitions.put_vhost(
-            VhostRecord(settings.default_vhost, settings.queue_index_segment_entries)
-        )
-        self.definitions.put_user(UserRecord(user, hashed, HASHING, tags))
-        self.definitions.put_permission(
-            PermissionRecord(
-                user,
-                settings.default_vhost,
-                settings.default_permissions_configure,
-                settings.default_permissions_write,
-                settings.default_permissions_read,
-            )
-        )
-        self.definitions.commit()
 
     # -- run -----------------------------------------------------------------------------
 
@@ -275,6 +256,13 @@ class Node:
         nsq = self.nsq_services()
         watch = NodeWatch(self.loop, self.sessions)
         watch.elsewhere = nsq.listeners
+        if self.cluster is not None:
+            self.cluster.attach(
+                self.broker, self.loop, watch.close_some, self.turn.cancelled, _now_ms()
+            )
+            self.sessions.peers = self.cluster.peers
+            self.turn.part = self.cluster
+            self.loop.listen(self.cluster.listener)
         view = BrokerView(self.broker, watch, self.name, self.opening)
         self.broker.node_name = self.name
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.files.counts)
@@ -400,6 +388,8 @@ class Node:
 
     def _close(self) -> int:
         self.definitions.commit()
+        if self.cluster is not None:
+            self.cluster.leave()
         self._finish_disk_work()
         self.ending.tidying()
         if not self.ending.quick:

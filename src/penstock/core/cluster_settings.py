@@ -1,0 +1,71 @@
+"""Settings of a node that is one of several.
+
+``settings.py`` says what a declaration is.
+"""
+
+from penstock.core.setting_kinds import NAME_MAX_BYTES, Boolean, Integer, NameList, Text
+
+
+class ClusterSettings:
+    """The part of ``Settings`` that makes nodes one broker."""
+
+    cluster_etcd_endpoints = NameList(
+        (),
+        "Where etcd answers, `host:port` of each of its members. Empty: the node stands alone,"
+        " and the other settings of this kind mean nothing.",
+    )
+    cluster_name = Text(
+        "penstock",
+        "Name of the cluster; clusters of different names share an etcd and know nothing of each"
+        " other.",
+        max_bytes=64,
+    )
+    cluster_secret_file = Text(
+        "",
+        "File with the secret that all nodes of the cluster share, readable by its owner only."
+        " A node of a cluster needs one.",
+        min_bytes=0,
+    )
+    cluster_port = Integer(
+        25672, 0, 65535, "TCP port for other nodes of the cluster; 0 takes a free one."
+    )
+    cluster_bind = Text(
+        "", "Address that listener binds to. Empty: as `bind`.", min_bytes=0, max_bytes=255
+    )
+    cluster_address = Text(
+        "",
+        "Address at which other nodes reach this one. Empty: `cluster_bind`, or the machine's name"
+        " where that is all addresses.",
+        min_bytes=0,
+        max_bytes=255,
+    )
+    cluster_lease_ttl_s = Integer(
+        3,
+        2,
+        60,
+        "After so long without a word to etcd a node counts as gone, and mirrors take over.",
+        unit="s",
+    )
+    cluster_etcd_user = Text(
+        "", "User at etcd. Empty: none.", min_bytes=0, max_bytes=NAME_MAX_BYTES
+    )
+    cluster_etcd_password = Text(
+        "",
+        "Password of that user. The environment or the file hides it better than a flag.",
+        min_bytes=0,
+        max_bytes=NAME_MAX_BYTES,
+    )
+    cluster_etcd_tls = Boolean(False, "Whether etcd is spoken to by TLS.")
+    cluster_etcd_cacertfile = Text(
+        "", "Certificates of whom etcd's is signed by. Empty: the system's.", min_bytes=0
+    )
+    cluster_etcd_certfile = Text("", "Certificate of this node for etcd. Empty: none.", min_bytes=0)
+    cluster_etcd_keyfile = Text("", "Its private key.", min_bytes=0)
+    cluster_tls_certfile = Text(
+        "",
+        "Certificate of this node for other nodes. With it they speak TLS, and both sides must"
+        " show one that `cluster_tls_cacertfile` has signed.",
+        min_bytes=0,
+    )
+    cluster_tls_keyfile = Text("", "Its private key.", min_bytes=0)
+    cluster_tls_cacertfile = Text("", "Who signs the certificates of nodes.", min_bytes=0)

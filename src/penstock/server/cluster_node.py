@@ -1,0 +1,262 @@
+"""``ClusterNode``: what makes a node one of several; a node that stands alone has none.
+
+    join        before the broker exists: etcd, the lease, the name; the listener for other nodes
+    attach      the broker is there, with what this node knew last
+    begin, end  its part of each turn: news of the cluster, then what other nodes sent; at the end
+                of the turn what it brought forth goes out in one batch per neighbour
+    leave       an orderly stop
+
+Times here are CLOCK_BOOTTIME's where leases are concerned, the loop's for everything else.
+
+A node whose lease has ended cannot go on as if nothing had happened (K4): it has been taken out of
+its groups, and others may have its queues.  It ends, and says why; whoever started it starts
+it again, as a new member.
+"""
+
+import logging
+import platform
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+from penstock import __version__
+from penstock.broker.broker import Broker
+from penstock.broker.vhost_removal import CloseSome
+from penstock.cluster.common_metadata import CommonMetadata
+from penstock.cluster.coordinator import Event
+from penstock.cluster.link_session import Delivery
+from penstock.cluster.membership import (
+    DOWN,
+    JOINED,
+    OVER,
+    REFUSED_HERE,
+    Happening,
+    MemberRecord,
+    Membership,
+)
+from penstock.core.errors import PenstockError, SettingInvalid
+from penstock.core.settings import Settings
+from penstock.queues.consumers import Consumer
+from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
+from penstock.server.etcd_http import EtcdOptions
+from penstock.server.etcd_lease import boot_ms
+from penstock.server.listener import Listener
+from penstock.server.loop import Loop
+from penstock.server.peer_access import peer_listener, peer_tls, read_secret
+from penstock.server.peer_link import Member
+from penstock.server.peers import PeerOwner, Peers
+from penstock.server.secure_socket import TlsOptions
+from penstock.server.turn_part import TurnPart
+
+PEER_ADDRESS: Final = "peer"
+"""In a member's addresses: where other nodes call it."""
+JOIN_PATIENCE_S: Final = 20
+JOIN_LOOK_S: Final = 0.01
+ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+
+logger = logging.getLogger("penstock.cluster")
+
+
+class LeaseEnded(PenstockError):
+    """The cluster goes on without this life of the node."""
+
+
+class ClusterNode(TurnPart, PeerOwner):
+    """See the head of this file.  Raises SettingInvalid where settings do not go together."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        if not settings.cluster_secret_file:
+            raise SettingInvalid(
+                "a node of a cluster needs cluster_secret_file: a file, readable by its owner"
+                " only, with the secret that all nodes share"
+            )
+        self.name = name
+        self._settings = settings
+        self._secret = read_secret("cluster_secret_file", settings.cluster_secret_file)
+        self._tls: tuple[TlsOptions, TlsOptions] | None = None
+        if settings.cluster_tls_certfile:
+            self._tls = peer_tls(
+                settings.cluster_tls_certfile,
+                settings.cluster_tls_keyfile,
+                settings.cluster_tls_cacertfile,
+            )
+        self._incarnation = secrets.token_hex(8)
+        self._loop: Loop | None = None
+        self.coordinator = EtcdCoordinator(etcd_options(settings), self._wake)
+        self.listener: Listener
+        self.membership: Membership
+        self.metadata: CommonMetadata
+        self.peers: Peers
+        self._early: list[Event] = []
+        self._tell_cancelled: Callable[[list[Consumer]], None]
+        self._more = False
+
+    @property
+    def member(self) -> str:
+        return f"{self.name}/{self._incarnation}"
+
+    # -- boot ----------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Raises ``EtcdUnavailable``, OSError for the listener, SettingInvalid for the name."""
+        settings = self._settings
+        bind = settings.cluster_bind or settings.bind
+        self.listener = peer_listener(
+            bind, settings.cluster_port, None if self._tls is None else self._tls[0]
+        )
+        host = settings.cluster_address or (platform.node() if bind in ANYWHERE else bind)
+        self.coordinator.start(JOIN_PATIENCE_S)
+        started_ms = time.time_ns() // 1_000_000
+        address = f"[{host}]" if ":" in host else host
+        here = MemberRecord(
+            self.name,
+            self._incarnation,
+            {PEER_ADDRESS: f"{address}:{self.listener.port}"},
+            __version__,
+            started_ms,
+        )
+        patience_ms = 2000 * settings.cluster_lease_ttl_s
+        self.membership = Membership(self.coordinator, here, started_ms, patience_ms)
+        self._await_membership(time.monotonic() + JOIN_PATIENCE_S)
+        logger.info("%s has joined the cluster %s", self.member, settings.cluster_name)
+
+    def _await_membership(self, until_s: float) -> None:
+        membership = self.membership
+        while membership.state != JOINED:
+            self.coordinator.tick(boot_ms())
+            events = self.coordinator.take_events()
+            self._early += events
+            membership.hear(events)
+            membership.tick(boot_ms(), time.time_ns() // 1_000_000)
+            if membership.state == REFUSED_HERE:
+                self.coordinator.close()
+                raise SettingInvalid(membership.why_refused)
+            if time.monotonic() > until_s:
+                why = self.coordinator.why_not() or "no answer"
+                self.coordinator.close()
+                raise EtcdUnavailable(f"the cluster cannot be joined: {why}")
+            time.sleep(JOIN_LOOK_S)
+
+    def attach(
+        self,
+        broker: Broker,
+        loop: Loop,
+        close_some: CloseSome,
+        tell_cancelled: Callable[[list[Consumer]], None],
+        now_ms: int,
+    ) -> None:
+        """``tell_cancelled``: their queue is gone."""
+        self._tell_cancelled = tell_cancelled
+        self.metadata = CommonMetadata(
+            broker,
+            self.coordinator,
+            self.name,
+            self.member,
+            self._settings.queue_index_segment_entries,
+            close_some,
+        )
+        self.peers = Peers(
+            loop,
+            Member(self.name, self._incarnation),
+            self._settings.cluster_name,
+            self._secret,
+            self,
+            calling_tls=None if self._tls is None else self._tls[1],
+        )
+        self._loop = loop
+        until_s = time.monotonic() + JOIN_PATIENCE_S
+        while not self.metadata.is_ready:
+            if time.monotonic() > until_s:
+                why = self.coordinator.why_not() or "another node is founding it and does not end"
+                raise EtcdUnavailable(f"the cluster's metadata cannot be had: {why}")
+            self._hear_news(now_ms)
+            time.sleep(JOIN_LOOK_S)
+        self._name_peers()
+
+    # -- the turn ------------------------------------------------------------------------
+
+    def begin(self, now_ms: int) -> None:
+        happenings = self._hear_news(now_ms)
+        if self.membership.state == OVER:
+            raise LeaseEnded(
+                f"{self.member} could not renew its lease for {self._settings.cluster_lease_ttl_s}"
+                " s: the cluster goes on without it, so this process ends"
+            )
+        if happenings:
+            self._name_peers()
+        for happening in happenings:
+            if happening.kind == DOWN:
+                logger.warning("%s is down", happening.member)
+        self.peers.begin(now_ms)
+
+    def end(self, now_ms: int) -> None:
+        self.peers.end(now_ms)
+
+    def has_work(self) -> bool:
+        return self._more or self.peers.has_work()
+
+    def _hear_news(self, now_ms: int) -> list[Happening]:
+        self.coordinator.tick(boot_ms())
+        events = self._early + self.coordinator.take_events()
+        self._early = []
+        happenings = self.membership.hear(events)
+        self.membership.tick(boot_ms(), time.time_ns() // 1_000_000)
+        self._more = self.metadata.turn(now_ms, events)
+        lost = self.metadata.take_lost()
+        if lost:
+            self._tell_cancelled(lost)
+        return happenings
+
+    def _name_peers(self) -> None:
+        members: list[Member] = []
+        for node in self.membership.nodes.values():
+            living = node.living
+            if living is not None:
+                host, _, port = living.addresses[PEER_ADDRESS].rpartition(":")
+                host = host.strip("[]")
+                members.append(Member(living.name, living.incarnation, host, int(port)))
+        self.peers.set_members(members)
+
+    # -- links ---------------------------------------------------------------------------
+
+    def begun(self, member: Member) -> None:
+        pass
+
+    def ended(self, member: Member) -> None:
+        pass
+
+    def arrived(self, member: Member, deliveries: list[Delivery]) -> None:
+        pass
+
+    def _wake(self) -> None:
+        """From etcd's thread: there is news."""
+        if self._loop is not None:
+            self._loop.wake()
+
+    # -- the end -------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Others hear of it at once, not when the lease ends."""
+        self.peers.stop()
+        if self.membership.state == JOINED:
+            proposal = self.membership.leave()
+            until_s = time.monotonic() + 1
+            while not proposal.done and time.monotonic() < until_s:
+                self.coordinator.tick(boot_ms())
+                time.sleep(JOIN_LOOK_S)
+        self.coordinator.close()
+
+
+def etcd_options(settings: Settings) -> EtcdOptions:
+    return EtcdOptions(
+        tuple(settings.cluster_etcd_endpoints),
+        settings.cluster_name,
+        settings.cluster_lease_ttl_s,
+        settings.cluster_etcd_user,
+        settings.cluster_etcd_password,
+        settings.cluster_etcd_tls,
+        settings.cluster_etcd_cacertfile,
+        settings.cluster_etcd_certfile,
+        settings.cluster_etcd_keyfile,
+    )
