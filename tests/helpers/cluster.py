@@ -1,7 +1,7 @@
 """A cluster of real processes on 127.0.0.1: one etcd, and nodes that share a secret.
 
-    with LiveCluster(tmp_path, 3) as cluster:
-        cluster.nodes[0].url ...            each is a LiveBroker
+with LiveCluster(tmp_path, 3) as cluster:
+    cluster.nodes[0].url ...            each is a LiveBroker
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ __all__ = ["LiveCluster", "missing_reason"]
 class LiveCluster:
     """``settings``: of every node, as environment variables without their prefix."""
 
-    def __init__(
-        self, directory: Path, size: int, settings: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, directory: Path, size: int, settings: dict[str, str] | None = None) -> None:
         self.directory = directory
         self.etcd = EtcdServer(directory / "etcd")
         self.secret_file = directory / "secret"

@@ -75,6 +75,9 @@ class CommonMetadata:
         admin = Administration(broker, segment_entries)
         self.applier = Applier(broker, self.changes, admin, close_some, make_queue)
         self.is_ready: bool = False
+        self._begun: bool = False  # what was agreed on when we came is done
+        self._barrier: Proposal | None = None
+        self._round: int = -1
         self._broker = broker
         self._coordinator = coordinator
         self._home = home
@@ -85,14 +88,28 @@ class CommonMetadata:
     def turn(self, now_ms: int, events: Sequence[Event]) -> bool:
         """True when there is more to do at once."""
         self.changes.now_ms = now_ms
-        if not self.is_ready:
+        if not self._begun:
             self._join(now_ms, events)
             return False
+        if not self.is_ready:
+            self._catch_up()
         self.applier.take(events)
         more = self.applier.run(now_ms)
         if not more:
             self.changes.work(now_ms)
         return more
+
+    def _catch_up(self) -> None:
+        """Everything up to the revision of a proposal that changes nothing."""
+        barrier = self._barrier
+        if barrier is None or (barrier.done and barrier.state != ACCEPTED):
+            self._barrier = self._coordinator.propose([], [])
+        elif barrier.state == ACCEPTED and self._round < 0:
+            self._round = self.agreed.rounds + 1
+        elif barrier.state == ACCEPTED and self.agreed.rounds >= self._round:
+            # A snapshot does not say how new it is, if what was last done was to delete.
+            self.agreed.revision = max(self.agreed.revision, barrier.revision)
+            self.is_ready = True
 
     def take_lost(self) -> list[Consumer]:
         """Consumers whose queue has gone."""
@@ -112,8 +129,8 @@ class CommonMetadata:
         if FOUNDED in self._entries:
             self._check_identity()
             self.applier.begin(list(self._entries.values()), now_ms)
-            self.is_ready = True
             self._entries = {}
+            self._begun = True
         elif self._founding is None or self._founding.done:
             self._found()
 

@@ -45,6 +45,10 @@ class Draft:
     def delete_below(self, prefix: str) -> None:
         self._prefixes[prefix] = Change(prefix, None, below=True)
 
+    def deleted(self) -> list[str]:
+        """The keys that are to go."""
+        return [key for key, change in self._changes.items() if change.value is None]
+
     def size(self) -> int:
         """Of the proposal it would be, in what is limited."""
         return max(len(self._conditions), len(self._changes) + len(self._prefixes))

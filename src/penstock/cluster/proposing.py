@@ -90,15 +90,21 @@ class ClusterAsk(Ask):
         except Away:
             raise
         except NotFound:
-            if not self._unsure or not self._stands:
+            if not self._may_have_deleted():
                 self._end()
                 raise
-            result = cast(T, self._result)  # what it was to delete is gone
+            result = cast(T, self._result)
         except BaseException:
             self._end()
             raise
         self._end()
         return result
+
+    def _may_have_deleted(self) -> bool:
+        """Nobody knows whether it has, but it is gone: as it was to be."""
+        keys = self._draft.deleted()
+        there = self._changes.agreed.revisions
+        return self._unsure and self._stands and keys != [] and not there.keys() & set(keys)
 
     def _end(self) -> None:
         self._proposal = None
@@ -141,6 +147,7 @@ class ClusterAsk(Ask):
             if self._round < 0:
                 self._round = changes.agreed.rounds + 1
             if changes.agreed.rounds < self._round:
+                changes.settles = True
                 raise Away
             if not changes.is_known(proposal.revision):
                 raise Away
@@ -228,6 +235,7 @@ class ClusterChanges(Changes):
         self.home = home
         self.member = member
         self.now_ms: int = 0
+        self.settles: bool = False  # somebody waits for the next round, and for nothing else
         self.draft: Draft | None = None
         self.is_master: Callable[[Queue], bool] = self._was_declared_here
         self.is_known: IsKnown = lambda _revision: True

@@ -194,7 +194,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self.peers.end(now_ms)
 
     def has_work(self) -> bool:
-        return self._more or self.peers.has_work()
+        return self._more or self.metadata.changes.settles or self.peers.has_work()
 
     def _hear_news(self, now_ms: int) -> list[Happening]:
         self.coordinator.tick(boot_ms())
@@ -202,6 +202,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self._early = []
         happenings = self.membership.hear(events)
         self.membership.tick(boot_ms(), time.time_ns() // 1_000_000)
+        self.metadata.changes.settles = False
         self._more = self.metadata.turn(now_ms, events)
         lost = self.metadata.take_lost()
         if lost:

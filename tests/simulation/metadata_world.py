@@ -1,0 +1,660 @@
+"""A cluster's metadata by chance: nodes with real brokers, one simulated coordinator, clients.
+
+Clients on all nodes declare, bind, delete and administrate at the same time, and the world is not
+kind: proposals and events take their time, answers get lost, nodes are cut off, killed and started
+again with what their disk has.  Everything a client is told is judged by the history of the
+store: what it was told must have been true at some moment between its question and its answer.
+At rest all nodes have the same, and it is what the store has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.broker import declaring
+from penstock.broker.access import HASHING, hash_password
+from penstock.broker.administration import Administration
+from penstock.broker.changes import Ask
+from penstock.broker.definitions_export import export_definitions
+from penstock.broker.policies import Policy
+from penstock.broker.rights import Rights
+from penstock.broker.vhost import Vhost
+from penstock.cluster import metadata as md
+from penstock.cluster.agreed import Agreed
+from penstock.cluster.common_metadata import CommonMetadata
+from penstock.core.errors import (
+    BrokerError,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    Unavailable,
+)
+from penstock.core.message import Message
+from penstock.queues.queue import HeadAway
+from penstock.wire.amqp.properties import Properties, encode_content
+from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.sim_files import SimFileSystem
+from tests.simulation.sim_coordinator import SimCoordinator, SimStore
+
+QUEUES: Final = ("q0", "q1", "q2")
+EXCHANGES: Final = ("x0", "x1", "x2")
+KEYS: Final = ("k0", "k1")
+HASHED: Final = hash_password("x", b"salt")
+REST_MS: Final = 40_000
+
+
+class Judgement(AssertionError):
+    """Somebody was told what was never true."""
+
+
+class SimNode:
+    """One node, through all its lives; ``killed``: no process at present."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.files = SimFileSystem()
+        self.lives = 0
+        self.killed = True
+        self.sessions: list[Session] = []
+
+    def start(self) -> None:
+        self.lives += 1
+        self.killed = False
+        path = self.world.directory / f"{self.name}.db"
+        self.quiet = QuietBroker(self.files, str(path))
+        self.quiet.new_name = self._new_name  # type: ignore[method-assign]
+        self.coordinator: SimCoordinator = self.world.store.join(f"{self.name}/{self.lives}")
+        self.common = CommonMetadata(
+            self.quiet.broker,
+            self.coordinator,
+            self.name,
+            f"{self.name}/{self.lives}",
+            64,
+            self._close_some,
+        )
+        self.common.changes.is_known = self.world.is_known
+
+    def _new_name(self, prefix: str) -> str:
+        return f"{prefix}{self.world.rng.getrandbits(64)}"
+
+    def _close_some(self, vhost: str, _count: int) -> bool:
+        for session in [one for one in self.sessions if one.vhost == vhost]:
+            session.end()
+        return False
+
+    @property
+    def ready(self) -> bool:
+        return not self.killed and self.common.is_ready
+
+    def kill(self) -> None:
+        """As by a signal: what the turn had committed stays."""
+        self.killed = True
+        self.quiet.definitions.close()
+        self.files.kill()
+        self.world.store.members.remove(self.coordinator)
+        for session in self.sessions:
+            session.over = True
+        self.sessions = []
+
+    def turn(self) -> None:
+        if self.killed:
+            return
+        self.coordinator.tick(self.world.now_ms)
+        if self.coordinator.lease_has_ended():
+            self.lease_ended()
+        self.common.turn(self.world.now_ms, self.coordinator.take_events())
+        self.quiet.now_ms = max(self.quiet.now_ms, self.world.now_ms)
+        self.common.take_lost()
+        self.quiet.run()
+        if self.world.checks:
+            self.quiet.check()
+
+    def lease_ended(self) -> None:
+        """A new member, which has nothing of what was bound to the lease."""
+        if self.coordinator.why_not() and not self.coordinator.cut_off:
+            for session in list(self.sessions):
+                session.end()
+            self.coordinator.new_lease()
+
+    def vhost(self, name: str) -> Vhost:
+        return self.quiet.broker.vhost(name)
+
+
+class Session:
+    """A connection: it has exclusive queues, and asks one thing at a time."""
+
+    def __init__(self, node: SimNode, vhost: str) -> None:
+        self.node = node
+        self.vhost = vhost
+        self.ask: Ask = node.quiet.broker.changes.ask()
+        self.over = False
+        self.asking: Asking | None = None
+        node.sessions.append(self)
+
+    def end(self) -> None:
+        self.over = True
+        if self in self.node.sessions:
+            self.node.sessions.remove(self)
+        if not self.node.killed:
+            self.node.quiet.broker.changes.owner_gone(self)
+
+
+class Asking:
+    """One request; ``judge`` gets the states of the store while it lasted, and what was said."""
+
+    def __init__(
+        self, world: World, what: str, run: Callable[[], Any], judge: Callable[..., bool]
+    ) -> None:
+        self.world = world
+        self.what = what
+        self.run = run
+        self.judge = judge
+        self.from_revision = 0
+
+
+class World:
+    """See the head of this file; everything comes from the seed."""
+
+    def __init__(self, seed: int, directory: Path, *, checks: bool = False) -> None:
+        self.rng = random.Random(seed)
+        self.directory = directory
+        self.checks = checks
+        self.now_ms = 1_700_000_000_000
+        self.counts: Counter[str] = Counter()
+        rng = self.rng
+        self.store = SimStore(
+            rng, delay_ms=(0, rng.choice((3, 30, 120))), loss=rng.choice((0.0, 0.0, 0.1))
+        )
+        self.store.advance(self.now_ms)
+        self.nodes = [SimNode(self, name) for name in ("a", "b", "c")[: rng.choice((2, 3))]]
+        self.asked: list[Session] = []
+
+    # -- who knows -------------------------------------------------------------------------
+
+    def is_known(self, revision: int) -> bool:
+        """To every node that is not cut off: links tell, in a real cluster."""
+        return all(
+            node.common.agreed.revision >= revision
+            for node in self.nodes
+            if node.ready and not node.coordinator.why_not()
+        )
+
+    # -- a life ----------------------------------------------------------------------------
+
+    def live(self, steps: int) -> None:
+        for node in self.nodes:
+            node.start()
+        self.settle()
+        for _ in range(steps):
+            self.step()
+        self.rest()
+
+    def step(self) -> None:
+        rng = self.rng
+        chance = rng.random()
+        node = rng.choice(self.nodes)
+        if chance < 0.55:
+            self.begin(node)
+        elif chance < 0.60:
+            self.lose_connection()
+        elif chance < 0.63 and not node.killed:
+            node.coordinator.cut_off = not node.coordinator.cut_off
+            self.counts["cuts"] += 1
+        elif chance < 0.65:
+            self.kill_or_start(node)
+        elif chance < 0.67 and not node.killed:
+            self.publish(node)
+        self.pass_time(rng.choice((1, 1, 5, 20, 100, 400)))
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        for node in self.rng.sample(self.nodes, len(self.nodes)):
+            node.turn()
+        self.store.advance(self.now_ms)
+        for session in list(self.asked):
+            self.go_on(session)
+
+    def kill_or_start(self, node: SimNode) -> None:
+        if node.killed:
+            node.start()
+        else:
+            node.kill()
+            self.counts["kills"] += 1
+
+    def lose_connection(self) -> None:
+        sessions = [one for node in self.nodes if not node.killed for one in node.sessions]
+        if sessions:
+            self.rng.choice(sessions).end()
+            self.counts["lost connections"] += 1
+
+    def publish(self, node: SimNode) -> None:
+        if node.ready and "/" in node.quiet.broker.vhosts:
+            queues = list(node.quiet.broker.vhosts["/"].queues.values())
+            if queues:
+                content = encode_content(Properties(), b"x", 0, 131_072)
+                message = Message(content, b"\0\0", 1, 0)
+                self.rng.choice(queues).publish([message], node.quiet.now_ms)
+                self.counts["messages"] += 1
+
+    # -- asking ----------------------------------------------------------------------------
+
+    def begin(self, node: SimNode) -> None:
+        if not node.ready:
+            return
+        vhost = self.rng.choice(("/", "/", "/", "v"))
+        if vhost not in node.quiet.broker.vhosts or node.quiet.broker.vhosts[vhost].closing:
+            vhost = "/"
+        free = [one for one in node.sessions if one.asking is None and one.vhost == vhost]
+        session = self.rng.choice(free) if free and self.rng.random() < 0.8 else None
+        session = session or Session(node, vhost)
+        asking = self.anything(session)
+        asking.from_revision = node.common.agreed.revision
+        session.asking = asking
+        self.asked.append(session)
+        self.go_on(session)
+
+    def go_on(self, session: Session) -> None:
+        asking = session.asking
+        assert asking is not None
+        if session.over or session.node.killed:
+            self.asked.remove(session)
+            return
+        said: Any = None
+        try:
+            said = session.ask.run(asking.run)
+        except HeadAway:
+            return
+        except Unavailable:
+            self.counts["unavailable"] += 1
+            self._answered(session)
+            return
+        except BrokerError as error:
+            said = error
+        self._answered(session)
+        name = type(said).__name__ if isinstance(said, BrokerError) else "ok"
+        self.counts[f"{asking.what.split()[0]} {name}"] += 1
+        self._judge(session, asking, said)
+
+    def _answered(self, session: Session) -> None:
+        session.asking = None
+        self.asked.remove(session)
+
+    def _judge(self, session: Session, asking: Asking, said: object) -> None:
+        for keys in self.states(asking.from_revision):
+            if asking.judge(keys, said):
+                return
+        raise Judgement(f"{session.node.name}: {asking.what}: {said!r} was never true")
+
+    def states(self, from_revision: int) -> list[dict[str, str]]:
+        """What the store had, after each revision from that one on."""
+        keys: dict[str, str] = {}
+        states: list[dict[str, str]] = []
+        revision = 0
+        for event in self.store.model.history:
+            if event.revision != revision and event.revision > from_revision:
+                states.append(dict(keys))
+            revision = event.revision
+            if event.value is None:
+                keys.pop(event.key, None)
+            else:
+                keys[event.key] = event.value
+        states.append(keys)
+        return states
+
+    # -- what may be asked -------------------------------------------------------------------
+
+    def anything(self, session: Session) -> Asking:
+        kinds = (
+            *(self.declare_queue,) * 8,
+            *(self.delete_queue,) * 2,
+            *(self.declare_exchange,) * 6,
+            *(self.delete_exchange,) * 2,
+            *(self.bind,) * 9,
+            *(self.unbind,) * 2,
+            self.put_policy,
+            self.delete_policy,
+            self.put_user,
+            self.delete_user,
+            self.put_vhost,
+            self.delete_vhost,
+            self.limit,
+            self.pause,
+        )
+        return self.rng.choice(kinds)(session)
+
+    def _admin(self, session: Session) -> Administration:
+        return Administration(session.node.quiet.broker, 64)
+
+    def _where(self, session: Session) -> tuple[Callable[[], Vhost], Rights]:
+        broker = session.node.quiet.broker
+        user = broker.users.users["guest"]
+        rights = Rights(user, "/")  # whoever may something in "/" asks in "v" too
+        return lambda: broker.vhost(session.vhost), rights
+
+    def declare_queue(self, session: Session) -> Asking:
+        rng = self.rng
+        name = rng.choice(QUEUES)
+        durable, auto_delete = rng.random() < 0.7, rng.random() < 0.2
+        owner = session if rng.random() < 0.25 else None
+        arguments: dict[str, object] = rng.choice(({}, {}, {"x-max-length": 5}))
+        vhost, rights = self._where(session)
+        key = md.path(md.QUEUES, session.vhost, name)
+        member = f"{session.node.name}/{session.node.lives}" if owner else ""
+
+        def run() -> object:
+            queue = declaring.declare_queue(
+                vhost(), rights, name, durable, owner, auto_delete, arguments, self.now_ms
+            )
+            return queue.incarnation
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if key not in keys:
+                return isinstance(said, NotFound) and f"vhosts/{session.vhost}" not in keys
+            meta = md.read(key, keys[key])
+            assert isinstance(meta, md.QueueMeta)
+            same = (meta.durable, meta.auto_delete) == (durable, auto_delete)
+            same = same and meta.arguments == arguments and meta.owner == member
+            if isinstance(said, str):
+                return same and said == meta.incarnation
+            return isinstance(said, (PreconditionFailed, ResourceLocked)) and (
+                not same or meta.owner != ""
+            )
+
+        return Asking(self, f"declare {name}", run, judge)
+
+    def delete_queue(self, session: Session) -> Asking:
+        name = self.rng.choice(QUEUES)
+        vhost, rights = self._where(session)
+        key = md.path(md.QUEUES, session.vhost, name)
+
+        def run() -> object:
+            return declaring.delete_queue(vhost(), rights, name, session, False, False)[0]
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if isinstance(said, BrokerError):
+                return isinstance(said, (ResourceLocked, NotFound))
+            return key not in keys
+
+        return Asking(self, f"delete {name}", run, judge)
+
+    def declare_exchange(self, session: Session) -> Asking:
+        rng = self.rng
+        name, kind = rng.choice(EXCHANGES), rng.choice(("direct", "direct", "fanout"))
+        durable, auto_delete = rng.random() < 0.7, rng.random() < 0.5
+        vhost, rights = self._where(session)
+        key = md.path(md.EXCHANGES, session.vhost, name)
+
+        def run() -> object:
+            return declaring.declare_exchange(
+                vhost(), rights, name, kind, durable, auto_delete, False, {}
+            )
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if key not in keys:
+                return isinstance(said, NotFound)
+            meta = md.read(key, keys[key])
+            assert isinstance(meta, md.ExchangeMeta)
+            same = (meta.type, meta.durable, meta.auto_delete) == (kind, durable, auto_delete)
+            return same if said is None else isinstance(said, PreconditionFailed) and not same
+
+        return Asking(self, f"declare {name}", run, judge)
+
+    def delete_exchange(self, session: Session) -> Asking:
+        name, if_unused = self.rng.choice(EXCHANGES), self.rng.random() < 0.3
+        vhost, rights = self._where(session)
+        key = md.path(md.EXCHANGES, session.vhost, name)
+
+        def run() -> object:
+            return declaring.delete_exchange(vhost(), rights, name, if_unused)
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if isinstance(said, BrokerError):
+                return if_unused or isinstance(said, NotFound)
+            return key not in keys
+
+        return Asking(self, f"delete {name}", run, judge)
+
+    def _binding(self, session: Session) -> tuple[Any, ...]:
+        rng = self.rng
+        source = rng.choice((*EXCHANGES, "amq.direct"))
+        kind = rng.choice(("queue", "queue", "exchange"))
+        destination = rng.choice(QUEUES if kind == "queue" else EXCHANGES)
+        routing_key = rng.choice(KEYS)
+        arguments: dict[str, object] = rng.choice(({}, {"a": 1}))
+        record = md.BindingRecord(session.vhost, source, destination, kind, routing_key, arguments)
+        return source, kind, destination, routing_key, arguments, md.key_of(record)
+
+    def bind(self, session: Session) -> Asking:
+        source, kind, destination, routing_key, arguments, key = self._binding(session)
+        vhost, rights = self._where(session)
+
+        def run() -> object:
+            if kind == "queue":
+                return declaring.bind_queue(
+                    vhost(), rights, destination, source, routing_key, arguments, session
+                )
+            return declaring.bind_exchange(
+                vhost(), rights, destination, source, routing_key, arguments
+            )
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if isinstance(said, BrokerError):
+                return isinstance(said, (NotFound, ResourceLocked))
+            return key in keys
+
+        return Asking(self, f"bind {source} {destination}", run, judge)
+
+    def unbind(self, session: Session) -> Asking:
+        source, kind, destination, routing_key, arguments, key = self._binding(session)
+        vhost, rights = self._where(session)
+
+        def run() -> object:
+            if kind == "queue":
+                return declaring.unbind_queue(
+                    vhost(), rights, destination, source, routing_key, arguments
+                )
+            return declaring.unbind_exchange(
+                vhost(), rights, destination, source, routing_key, arguments
+            )
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if isinstance(said, NotFound):
+                return True
+            ends = {md.path(md.EXCHANGES, session.vhost, source)}
+            return key not in keys or not (ends - {md.path(md.EXCHANGES, "/", "amq.direct")}) & (
+                keys.keys()
+            )
+
+        return Asking(self, f"unbind {source} {destination}", run, judge)
+
+    # -- administration --------------------------------------------------------------------
+
+    def put_policy(self, session: Session) -> Asking:
+        rng = self.rng
+        operator = rng.random() < 0.3
+        policy = Policy("p", "^q", "queues", 0, {"max-length": rng.randrange(5)})
+        kind = md.OPERATOR_POLICIES if operator else md.POLICIES
+        key = md.path(kind, session.vhost, "p")
+
+        def run() -> object:
+            return self._admin(session).put_policy(session.vhost, policy, self.now_ms, operator)
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if isinstance(said, NotFound):
+                return md.path(md.VHOSTS, session.vhost) not in keys
+            record = md.read(key, keys[key]) if key in keys else None
+            return isinstance(record, md.PolicyRecord) and record.definition == policy.definition
+
+        return Asking(self, "policy", run, judge)
+
+    def delete_policy(self, session: Session) -> Asking:
+        key = md.path(md.POLICIES, session.vhost, "p")
+
+        def run() -> object:
+            return self._admin(session).delete_policy(session.vhost, "p", self.now_ms)
+
+        return Asking(self, "unpolicy", run, lambda keys, _said: key not in keys)
+
+    def put_user(self, session: Session) -> Asking:
+        tags = [f"t{self.rng.randrange(3)}"]
+        key = md.path(md.USERS, "u")
+
+        def run() -> object:
+            self._admin(session).put_user("u", HASHED, HASHING, tags)
+            if "u" in session.node.quiet.broker.users.users:
+                self._admin(session).put_permission("u", "/", ".*", ".*", ".*")
+            return None
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            record = md.read(key, keys[key]) if key in keys else None
+            return isinstance(record, md.UserRecord) and record.tags == tags
+
+        return Asking(self, "user", run, judge)
+
+    def delete_user(self, session: Session) -> Asking:
+        key = md.path(md.USERS, "u")
+        return Asking(
+            self,
+            "unuser",
+            lambda: self._admin(session).delete_user("u"),
+            lambda keys, _said: key not in keys,
+        )
+
+    def put_vhost(self, session: Session) -> Asking:
+        text = f"d{self.rng.randrange(3)}"
+
+        def run() -> object:
+            return self._admin(session).put_vhost("v", text, [])
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            record = md.read("vhosts/v", keys["vhosts/v"]) if "vhosts/v" in keys else None
+            return isinstance(record, md.VhostRecord) and record.description == text
+
+        return Asking(self, "vhost", run, judge)
+
+    def delete_vhost(self, session: Session) -> Asking:
+        def run() -> object:
+            vhost = session.node.quiet.broker.vhost("v")
+            return session.node.quiet.broker.changes.delete(md.VhostRecord(vhost.name))
+
+        return Asking(self, "unvhost", run, lambda keys, _said: "vhosts/v" not in keys)
+
+    def limit(self, session: Session) -> Asking:
+        limits = self.rng.choice(({}, {"max-connections": 7}))
+        key = md.path(md.LIMITS, "vhost", session.vhost)
+
+        def run() -> object:
+            return self._admin(session).set_vhost_limits(session.vhost, limits)
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if isinstance(said, NotFound):
+                return md.path(md.VHOSTS, session.vhost) not in keys
+            return (key in keys) == bool(limits)
+
+        return Asking(self, "limit", run, judge)
+
+    def pause(self, session: Session) -> Asking:
+        name, paused = self.rng.choice(QUEUES), self.rng.random() < 0.5
+        key = md.path(md.QUEUES, session.vhost, name)
+
+        def run() -> object:
+            return self._admin(session).pause_queue(session.vhost, name, paused, self.now_ms)
+
+        def judge(keys: dict[str, str], said: object) -> bool:
+            if isinstance(said, BrokerError):
+                return key not in keys or isinstance(said, ResourceLocked)
+            meta = md.read(key, keys[key]) if key in keys else None
+            return isinstance(meta, md.QueueMeta) and meta.paused == paused
+
+        return Asking(self, "pause", run, judge)
+
+    # -- rest ------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Until everybody is ready and nothing is asked any more."""
+        for _ in range(4000):
+            self.pass_time(20)
+            jobs = sum(node.common.changes.job_count() for node in self.nodes if node.ready)
+            if all(node.ready for node in self.nodes) and not self.asked and jobs == 0:
+                return
+        waits = [one.asking.what for one in self.asked if one.asking]
+        raise Judgement(f"no rest: {waits}, {[node.ready for node in self.nodes]}, {jobs} jobs")
+
+    def rest(self) -> None:
+        self.store.loss = 0.0
+        for node in self.nodes:
+            if node.killed:
+                node.start()
+            node.coordinator.cut_off = False
+        until_ms = self.now_ms + REST_MS
+        while self.now_ms < until_ms:
+            self.pass_time(250)
+        self.settle()
+        for _ in range(20):
+            self.pass_time(50)
+        self._judge_rest()
+
+    def _judge_rest(self) -> None:
+        live = Agreed()
+        for entry in self.store.model.entries():
+            if md.kind_of(entry.key):
+                live.put(entry.key, entry.revision, entry.made, None)
+        told = []
+        for node in self.nodes:
+            node.common.applier.check()
+            assert node.common.agreed.revisions == live.revisions, node.name
+            told.append(shown(export_definitions(node.quiet.broker, "", "")))
+            node.quiet.check()
+            self._judge_sessions(node)
+        assert all(one == told[0] for one in told), told
+        self._judge_leftovers(live)
+
+    def _judge_sessions(self, node: SimNode) -> None:
+        """Exclusive queues are there as long as their connection."""
+        for vhost in node.quiet.broker.vhosts.values():
+            for queue in vhost.queues.values():
+                owner = queue.owner
+                if isinstance(owner, Session):
+                    assert not owner.over, f"{queue.name} has outlived its connection"
+                elif owner is not None:
+                    name = str(owner).partition("/")[0]
+                    lives = {one.name: one for one in self.nodes}[name].lives
+                    assert owner == f"{name}/{lives}", f"{queue.name} has outlived {owner}"
+
+    def _judge_leftovers(self, live: Agreed) -> None:
+        """No exchange that deletes itself has lost its last binding and is there."""
+        bound = {source_of(key) for key in live.live_bindings()}
+        for key in live.made:
+            if md.kind_of(key) != md.EXCHANGES or key in bound:
+                continue
+            value = next(one.value for one in self.store.model.entries() if one.key == key)
+            meta = md.read(key, value)
+            assert isinstance(meta, md.ExchangeMeta)
+            if meta.auto_delete:
+                had = any(
+                    md.kind_of(event.key) == md.BINDINGS
+                    and event.value is not None
+                    and event.revision > live.made[key]
+                    and source_of(event.key) == key
+                    for event in self.store.model.history
+                )
+                assert not had, f"{key} has lost its last binding and is still there"
+
+
+def source_of(binding: str) -> str:
+    vhost, _, _, source, _ = md.parts_of(binding)
+    return md.path(md.EXCHANGES, vhost, source)
+
+
+def shown(definitions: dict[str, Any]) -> dict[str, list[str]]:
+    """In an order that does not depend on whose they are."""
+    return {
+        section: sorted(repr(sorted(row.items(), key=str)) for row in rows)
+        for section, rows in definitions.items()
+        if isinstance(rows, list)
+    }

@@ -1,0 +1,38 @@
+"""Random lives of a cluster's metadata (metadata_world.py): all nodes agree, nobody is told lies.
+
+``PENSTOCK_METADATA_SEEDS`` says how many, ``PENSTOCK_METADATA_SEED`` where to begin; the counts
+are printed.  A seed that failed once is in ``FAILED_ONCE`` and always run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+from tests.simulation.metadata_world import World
+
+SEEDS = int(os.environ.get("PENSTOCK_METADATA_SEEDS", "12"))
+FIRST = int(os.environ.get("PENSTOCK_METADATA_SEED") or random.SystemRandom().randrange(10**9))
+STEPS = 120
+FAILED_ONCE: tuple[int, ...] = ()
+WANTED = ("cuts", "kills", "lost connections", "unavailable", "bind ok", "declare ok", "unvhost ok")
+
+
+def test_random_lives_of_metadata(tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    lives = 0
+    for seed in (*FAILED_ONCE, *range(FIRST, FIRST + SEEDS)):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        world = World(seed, directory)
+        try:
+            world.live(STEPS)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+        counts += world.counts
+        lives += 1
+    said = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    print(f"{lives} lives from seed {FIRST}, all agreed: {said}")
+    assert all(counts[name] > 0 for name in WANTED), counts
