@@ -26,6 +26,7 @@ from penstock.broker.vhost import Vhost
 from penstock.cluster import metadata as md
 from penstock.cluster.agreed import Agreed
 from penstock.cluster.common_metadata import CommonMetadata
+from penstock.core.away import Away
 from penstock.core.errors import (
     BrokerError,
     NotFound,
@@ -34,7 +35,6 @@ from penstock.core.errors import (
     Unavailable,
 )
 from penstock.core.message import Message
-from penstock.queues.queue import HeadAway
 from penstock.wire.amqp.properties import Properties, encode_content
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.sim_files import SimFileSystem
@@ -267,7 +267,7 @@ class World:
         said: Any = None
         try:
             said = session.ask.run(asking.run)
-        except HeadAway:
+        except Away:
             return
         except Unavailable:
             self.counts["unavailable"] += 1
