@@ -274,12 +274,12 @@ def test_two_huge_parcels_that_cross_do_not_wait_for_each_other(site: Site) -> N
 def test_a_peer_that_says_nothing_is_given_up_and_called_again(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits = quick(silence_ms=400)
+    limits = quick(silence_ms=800)
     a, b = site.add("a", limits=limits), site.add("b", limits=limits)
     proxy = CuttingProxy(b.port, iter(()))
     site.doors["b"] = Member("b", "1", "127.0.0.1", proxy.port)
     site.connect()
-    time.sleep(1.0)  # heartbeats keep it
+    time.sleep(1.2)  # heartbeats keep it
     assert a.facts("b").connections == 1
     with caplog.at_level(logging.WARNING, WARNED):
         proxy.passes = False
@@ -401,7 +401,7 @@ def test_a_node_that_stops_says_so(site: Site) -> None:
 
 
 def test_what_an_owner_does_not_take_fills_the_senders_link_and_nothing_else(site: Site) -> None:
-    limits = quick(waiting_bytes=1 << 20, silence_ms=400)
+    limits = quick(waiting_bytes=1 << 20, silence_ms=800)
     a, b = pair(site, limits=limits)
     b.owner.takes = False
     sent = 0
@@ -413,7 +413,7 @@ def test_what_an_owner_does_not_take_fills_the_senders_link_and_nothing_else(sit
     wait_for(lambda: b.facts("a").held_bytes > 500_000)
     b.send("a", b"the other way")  # is answered, but the answer waits with the rest
     wait_for(lambda: a.owner.got == {"b": [(1, b"the other way")]})
-    time.sleep(0.8)
+    time.sleep(1.2)
     assert a.is_connected("b")  # heartbeats went on
     assert a.do(a.peers.full) == ["b"]
     assert not a.do(lambda: a.peers.has_room("b"))
