@@ -126,18 +126,21 @@ class LinkedNode:
             return
         if self.error is None:
             self.do(self.peers.check)
-            if politely:
-                self.do(self.peers.stop)
-                self.do(self.loop.shut_down_sessions)
+        self._halt()
+        if politely and self.error is None:
+            self._node.ending.drain(self.peers, lambda: None)
         self.forget()
         if self.error is not None:
             raise self.error
 
-    def forget(self) -> None:
-        """As if its process were gone."""
+    def _halt(self) -> None:
         self._stop = True
         self.loop.wake()
         self._thread.join(PATIENCE_S)
+
+    def forget(self) -> None:
+        """As if its process were gone."""
+        self._halt()
         self.peers.stop()
         self.loop.stop_listening()
         self.loop.drop_all()

@@ -397,6 +397,15 @@ def test_a_node_that_stops_says_so(site: Site) -> None:
     wait_for(lambda: "cannot connect" in a.facts("b").last_error)
 
 
+def test_a_node_that_stops_first_says_what_it_has_to_say(site: Site) -> None:
+    a, b = pair(site)
+    parcels = [bytes([number]) * 1_000_000 for number in range(20)]
+    b.do(lambda: [b.peers.send("a", ANSWER, parcel) for parcel in parcels])
+    b.close()
+    del site.nodes["b"]
+    assert a.owner.answers("b") == parcels
+
+
 # -- flow ------------------------------------------------------------------------------------
 
 

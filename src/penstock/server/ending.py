@@ -13,10 +13,14 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from penstock.server.loop import Loop
+from penstock.server.peers import Peers
+
+DRAIN_MS: Final = 3000
 
 logger: Final = logging.getLogger("penstock")
 
@@ -52,6 +56,23 @@ class Ending:
         timer = threading.Timer(self._timeout_s, self._overdue)
         timer.daemon = True
         timer.start()
+
+    def drain(self, peers: Peers | None, look: Callable[[], None]) -> None:
+        """Tell the clients, wait a little for their close-ok; then tell the other nodes."""
+        loop = self._loop
+        loop.stop_listening()
+        loop.shut_down_sessions()
+        until = time.monotonic() + DRAIN_MS / 1000
+        while loop.connections and time.monotonic() < until and not self.quick:
+            if peers is not None and peers.are_alone():
+                peers.stop()
+            loop.run_once(50)
+            look()
+        if peers is not None:
+            peers.stop()
+            loop.run_once(0)
+        loop.drop_all()
+        loop.run_once(0)
 
     def tidying(self) -> None:
         """What is left is only so that the next start is quick: it may be cut off anywhere."""

@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from penstock.server.cluster_node import ClusterNode
     from penstock.server.nsq_services import NsqServices
 
-DRAIN_MS: Final = 3000
 COMMITTER_LOOK_S: Final = 0.001
 _MALLOPT_TRIM_THRESHOLD: Final = -1
 _MALLOPT_MMAP_THRESHOLD: Final = -3
@@ -311,7 +310,7 @@ class Node:
             self._notifier.stopping(settings.stop_timeout_s)
             management.set_ready(ready=False)
             nsq.stop()
-            self._drain()
+            self.ending.drain(self.sessions.peers, lambda: self._notifier.look(_now_ms()))
         finally:
             remove_control(settings.data_dir)
             nsq.stop()
@@ -373,18 +372,6 @@ class Node:
             libc.mallopt(_MALLOPT_TRIM_THRESHOLD, 64 * 1024 * 1024)
 
     # -- stop ----------------------------------------------------------------------------
-
-    def _drain(self) -> None:
-        """Tell the clients, wait a little for their close-ok."""
-        loop = self.loop
-        loop.stop_listening()
-        loop.shut_down_sessions()
-        until = time.monotonic() + DRAIN_MS / 1000
-        while loop.connections and time.monotonic() < until and not self.ending.quick:
-            loop.run_once(50)
-            self._notifier.look(_now_ms())
-        loop.drop_all()
-        loop.run_once(0)
 
     def _close(self) -> int:
         self.definitions.commit()

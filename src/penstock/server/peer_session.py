@@ -270,7 +270,9 @@ class PeerSession(Session):
         self._end(f"it hung up or was cut off{before}")
 
     def shut_down(self) -> None:
-        self.leave(STOPPING, "the node stops")
+        """Clients are told to leave; what they had confirmed goes over the links until the end."""
+        if self.link is None:
+            self.leave(STOPPING, "the node stops")
 
     def drained(self) -> None:
         """``sent`` has taken care of it."""

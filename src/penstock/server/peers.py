@@ -39,7 +39,7 @@ from penstock.server.peer_link import LinkFacts, Member, PeerLink
 from penstock.server.peer_session import PeerSession
 from penstock.server.secure_socket import SecureSocket, TlsOptions
 from penstock.server.turn_part import TurnPart
-from penstock.wire.peer import ENDED, NOT_A_MEMBER, WRONG_DIRECTION, Wrong
+from penstock.wire.peer import ENDED, NOT_A_MEMBER, STOPPING, WRONG_DIRECTION, Wrong
 from penstock.wire.peer_hello import SECRET_MIN_BYTES, Hello
 
 UNPROVEN_MAX: Final = 64
@@ -210,10 +210,19 @@ class Peers(TurnPart):
             if link.calls and free and now >= link.call_at_ms and not self._stopped:
                 self._call(link)
 
+    def are_alone(self) -> bool:
+        """All others have left, and nothing waits for any member that is connected."""
+        if any(link.connection and link.session.waiting_bytes for link in self.links.values()):
+            return False
+        connections = self._loop.connections.values()
+        return all(isinstance(one.session, PeerSession) for one in connections)
+
     def stop(self) -> None:
-        """Nobody is called any more; who is connected is told by the loop's own stop."""
+        """Goodbye to all, and nobody is called any more."""
         self._stopped = True
         self._dialer.stop()
+        for link in self.links.values():
+            link.let_go(STOPPING, "the node stops")
 
     # -- calling -------------------------------------------------------------------------
 
