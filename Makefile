@@ -16,7 +16,7 @@ help:
 	@echo "make run     setup, then the broker in the foreground"
 	@echo "make test    setup, then the whole test suite"
 	@echo "make test-exactly-once setup, then batches and Spark from queue to queue under kills, half an hour"
-	@echo "make nightly setup, then the storage engine by chance, for half an hour or more"
+	@echo "make nightly setup, then storage and links by chance, for half an hour or more"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
 	@echo "make fmt     format the code"
@@ -50,8 +50,9 @@ test-exactly-once: setup $(VENV)/.test-extra
 
 # One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
 nightly: setup $(VENV)/.test-extra
-	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 \
-		$(BIN)/python -m pytest --timeout=14400 -rP tests/backing tests/simulation $(ARGS)
+	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 PENSTOCK_LINK_SEEDS=200 \
+		$(BIN)/python -m pytest --timeout=14400 -rP tests/backing tests/simulation \
+		tests/server/test_peers.py $(ARGS)
 
 lint: setup $(VENV)/.test-extra
 	$(BIN)/ruff check $(CHECKED)

@@ -349,7 +349,7 @@ def test_a_reader_written_from_the_page_alone() -> None:
 
 
 def test_nothing_by_chance_breaks_the_reader() -> None:
-    seed = int(os.environ.get("PENSTOCK_SEED") or random.SystemRandom().randrange(2**32))
+    seed = int(os.environ.get("PENSTOCK_LINK_SEED") or random.SystemRandom().randrange(2**32))
     print(f"seed {seed}")
     for number in range(300):
         peer_frames(random.Random(f"{seed}/{number}"), [])

@@ -196,6 +196,9 @@ class PeerSession(Session):
         if len(self.out) < FRAME_BYTES:
             self.fill()
 
+    def age_ms(self) -> int:
+        return self._peers.clock() - self._began_ms
+
     def take_received_bytes(self) -> int:
         """Since the last time."""
         count = int(self.received_bytes) - self._counted_in

@@ -12,7 +12,8 @@ of itself must not end its successor's link.  For the same reason a life that ha
 stays ended, should it be named again: its session's state is gone.
 
 A call that fails is repeated after a delay that doubles up to ``retry_max_ms``, and is shortened by
-chance so that nodes do not call in step; a change of the members clears it.
+chance so that nodes do not call in step.  A connection that lasted longer than that, or another
+address, begins it anew.
 
 Everything here is on the data loop; only the opening of sockets is in threads (``peer_dialer``).
 
@@ -302,7 +303,6 @@ class Peers(TurnPart):
         self._unproven.discard(session)
         link = session.link
         assert link is not None
-        link.delay_ms = 0
         logger.info("%s is connected, %s", link.member, session.where)
 
     def ended(self, session: PeerSession, link: PeerLink | None, called: PeerLink | None) -> None:
@@ -310,6 +310,8 @@ class Peers(TurnPart):
         self._unproven.discard(session)
         if link is not None:
             logger.warning("%s is disconnected: %s", link.member, session.reason)
+            if session.age_ms() > self.limits.retry_max_ms:
+                link.delay_ms = 0
         else:
             self.refused_count += 1
             who = session.where if called is None else f"{called.member} at {session.where}"
