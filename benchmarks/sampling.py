@@ -13,25 +13,20 @@
 
 from __future__ import annotations
 
-import argparse
-import datetime as dt
 import json
 import sys
 import time
 import tracemalloc
-from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from benchmarks.events import Pinned, cost, told  # noqa: E402
+from benchmarks import on_and_off  # noqa: E402
 from benchmarks.scenarios import chosen  # noqa: E402
-from benchmarks.tables import machine  # noqa: E402
 from penstock.management.statistics.kinds import QUEUE  # noqa: E402
 from penstock.management.statistics.rings import Tracks  # noqa: E402
-from penstock.server.node import is_compiled  # noqa: E402
 
 ROWS = "auto-ack-16,ack-100-1k"
 PROMISED = 1.01
@@ -40,52 +35,23 @@ INTERVAL_S = 5
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What statistics cost.")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=6.0, help="one interval and more")
-    parser.add_argument("--warmup", type=float, default=1.0)
+    # Six seconds: one interval and more.
+    parser = on_and_off.parser("What statistics cost.", 6.0, ROWS)
     parser.add_argument("--memory", action="store_true", help="only rings, without brokers")
-    parser.add_argument("--only", default=ROWS, help="names of benchmarks/scenarios.py")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     asked = parser.parse_args()
-    build = "compiled" if is_compiled() else "interpreted"
     kept = rings()
     print(json.dumps(kept, indent=1))
     if asked.memory:
         return 0
-    rows = [
-        told(f"brokers: {scenario.title}", measured(scenario.arguments, asked))
-        for scenario in chosen(asked.only)
-    ]
-    report = {
-        "date": dt.date.today().isoformat(),
-        "command": "benchmarks/sampling.py " + " ".join(sys.argv[1:]),
-        "build": build,
-        "machine": machine(),
-        "rows": rows,
-        "rings": kept,
-    }
-    asked.out.mkdir(parents=True, exist_ok=True)
-    name = f"{report['date']}-sampling-{build}"
-    (asked.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    (asked.out / f"{name}.md").write_text(page(report))
+    rows = []
+    for scenario in chosen(asked.only):
+        words = scenario.arguments(asked.seconds, asked.warmup)
+        pairs = on_and_off.measured(
+            words, asked.rounds, lambda on: ("--rates-mode", "basic" if on else "none")
+        )
+        rows.append(on_and_off.told(f"brokers: {scenario.title}", pairs))
+    on_and_off.write(asked.out, "sampling", rows, page, rings=kept)
     return 0
-
-
-def measured(arguments, asked: argparse.Namespace) -> list[tuple[float, float]]:  # type: ignore[no-untyped-def]
-    """Microseconds of the broker's processor per message: (with samples, without)."""
-    words = arguments(asked.seconds, asked.warmup)
-    with ExitStack() as stack:
-        brokers = {
-            on: stack.enter_context(Pinned(None, ("--rates-mode", "basic" if on else "none")))
-            for on in (True, False)
-        }
-        pairs = []
-        for number in range(asked.rounds):
-            order = (True, False) if number % 2 == 0 else (False, True)
-            took = {on: cost(brokers[on], words) for on in order}
-            pairs.append((took[True], took[False]))
-        return pairs
 
 
 def rings() -> dict[str, object]:
@@ -120,21 +86,12 @@ def _walk(tracks: Tracks, keys: list[tuple[str, str]], moved: list[int], tick: i
     tracks.end()
 
 
-def page(report: dict) -> str:  # type: ignore[type-arg]
-    lines = [
-        f"# What statistics cost, {report['date']}",
-        "",
-        f"`{report['command'].strip()}`, {report['build']}, {report['machine']}.",
+def page(report: dict[str, Any]) -> str:
+    says = [
         "Processor time of the broker per message with samples over that without, median of rounds",
         f"in turn. Promised: at most {PROMISED}.",
-        "",
-        "| row | with samples, µs | without, µs | ratio |",
-        "|---|---|---|---|",
     ]
-    for row in report["rows"]:
-        on, off = (median(pair[i] for pair in row["us"]) for i in (0, 1))
-        lines.append(f"| {row['row']} | {on:.2f} | {off:.2f} | {row['ratio']:.3f} |")
-    lines += [
+    lines = [
         "",
         "| queues that | bytes per queue | ms of management per walk over 10,000 |",
         "|---|---|---|",
@@ -142,7 +99,8 @@ def page(report: dict) -> str:  # type: ignore[type-arg]
     for label in ("usual", "every counter"):
         kept = report["rings"][label]
         lines.append(f"| {label} | {kept['bytes_per_queue']} | {kept['ms_per_walk']} |")
-    return "\n".join(lines) + "\n"
+    made = on_and_off.page(report, "What statistics cost", says, "samples")
+    return made + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
