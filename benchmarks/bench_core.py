@@ -71,6 +71,8 @@ class Bench:
         # Queues are sampled where there is a log to write to.
         self.broker.events.directory = str(Path(directory) / "events") if events else ""
         self.log = EventLog(Path(directory) / "events", 1 << 24, 1 << 27) if events else None
+        if self.log is not None:  # queues are sampled from their beginning
+            self.broker.events.directory = str(self.log.directory)
         self._carry_at_ms = self._interval_at_ms = self._delivered = 0
         user = User("guest", hash_password("guest", b"salt"), [])
         user.vhosts["/"] = (".*", ".*", ".*")
