@@ -66,6 +66,8 @@ def delete_queue(
     if queue is None:
         return 0, []
     queue.check_owner(owner)
+    if queue.remote:
+        return queue.ask_delete(if_unused, if_empty), []
     check_deletable(vhost, queue, if_unused, if_empty)
     count = int(queue.backing.ready_count())
     return count, vhost.delete_queue(queue)

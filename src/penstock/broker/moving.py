@@ -88,6 +88,10 @@ class Errand:
         self._target = target
         rights.read("queue", queue.name)
         queue.check_owner(None)
+        if queue.remote:
+            raise PreconditionFailed(
+                f"the master of {vhost.queue_text(queue.name)} is on another node: ask there"
+            )
         if queue.is_leased and action != COPY:
             raise leased(queue.name, queue.vhost)
         if priority >= len(queue.backing.parts()):

@@ -487,7 +487,8 @@ class Vhost:
 
     def _await_idleness(self, queue: Queue) -> None:
         """One entry in the schedule is enough: when it is due, it moves on by itself."""
-        if queue.expires_ms > 0 and queue.idle_due_ms == 0 and len(queue.consumers) == 0:
+        idle = queue.idle_due_ms == 0 and len(queue.consumers) == 0 and not queue.remote
+        if idle and queue.expires_ms > 0:
             queue.idle_due_ms = queue.last_used_ms + queue.expires_ms
             self._schedule.add(queue.idle_due_ms, queue)
 

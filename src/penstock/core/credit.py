@@ -49,7 +49,8 @@ READER: Final = 0
 CHANNEL: Final = 1
 QUEUE: Final = 2
 STORE: Final = 3
-KINDS: Final = ("connection", "channel", "queue", "message store")
+NODE: Final = 4
+KINDS: Final = ("connection", "channel", "queue", "message store", "node")
 
 
 def cost_of(count: i64, size_bytes: i64) -> i64:

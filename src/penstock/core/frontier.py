@@ -33,6 +33,7 @@ class Wait:
     ``lost``       nobody will ever say whether they are
     ``elsewhere``  what is numbered is not in this node's journal, but on its way
     ``resend``     it is nobody's but the broker's own: if it gets lost it is sent again
+    ``held``       it has not been sent, so it cannot get lost
     """
 
     def __init__(self, first: i64, last: i64) -> None:
@@ -42,6 +43,7 @@ class Wait:
         self.lost: bool = False
         self.elsewhere: bool = False
         self.resend: bool = False
+        self.held: bool = False
         self.messages: list[Message] = []  # until it is done; of those elsewhere only
         self.until_ms: i64 = 0  # and they were deferred until then
         self._refused: list[int] = []  # numbers
@@ -156,13 +158,26 @@ class Frontier:
         waits = self._open
         self._open = deque()
         for wait in waits:
-            if wait.resend:
+            if wait.resend or wait.held:
                 again.append(wait)
             else:
                 wait.lost = True
                 self._end(wait)
         self.reached = self.numbered
         return again
+
+    def take_open(self) -> list[Wait]:
+        """All that is open, to be numbered again."""
+        waits = list(self._open)
+        self._open = deque()
+        self.reached = self.numbered
+        return waits
+
+    def give_up(self, waits: list[Wait]) -> None:
+        """Of those that were to be sent again: they will not be."""
+        for wait in waits:
+            wait.lost = True
+            self._end(wait)
 
     def _end(self, wait: Wait) -> None:
         wait.done = True

@@ -57,7 +57,6 @@ class Delivery:
         self.again_count: i64 = 0  # of these, not for the first time
 
 
-@final
 class Queue(LeasedMessages):
     """One queue: its consumers on this side, its backing on the other."""
 
@@ -92,6 +91,7 @@ class Queue(LeasedMessages):
         self.awake: bool = False
         self.refilling: bool = False
         self.releases_to: object = None  # the exchange whose delayed messages wait here
+        self.remote: bool = False  # its master is on another node
         self.paused: bool = False  # takes messages, gives none
         self.flow: Stage | None = None  # of publishes, since it was first behind with them
         self.had_consumer: bool = False
@@ -361,6 +361,14 @@ class Queue(LeasedMessages):
     def purge(self) -> i64:
         self._body_bytes = self._returned = 0
         return self.backing.purge()
+
+    def counts(self) -> tuple[int, int]:
+        """Messages ready and consumers; raises Away."""
+        return int(self.backing.ready_count()), len(self.consumers)
+
+    def ask_delete(self, if_unused: bool, if_empty: bool) -> int:
+        """Where it is remote: it is gone, with so many messages; raises Away."""
+        raise NotImplementedError
 
     def end(self) -> list[Consumer]:
         """It is deleted, with everything in it; returns the consumers who lost it."""

@@ -28,6 +28,7 @@ range_subscribing.py  groups, channels, and where a reader begins
 range_reporting.py  how pipelines go, and the event log
 event_collector.py  what happened, every few seconds   event_log.py  the files
 session_events.py  connections come and go
+peer_queues.py     queues between two nodes: the room ``cluster`` and the bytes of a link
 watch.py           what management may see
 insider.py         a client without a socket  disk_waiters.py  answers that wait for the disk
 nsq_watch.py       NSQ clients as management shows them

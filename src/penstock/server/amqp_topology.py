@@ -151,8 +151,10 @@ class TopologyMethods:
         if queue.owner is link.session:
             link.owned[queue.name] = queue
         self._last_queue = queue.name
-        counts: list[object] = [queue.name, queue.backing.ready_count(), len(queue.consumers)]
-        return m.QUEUE_DECLARE_OK, counts
+        if queue.remote and method.fields.get("nowait") is True:
+            return m.QUEUE_DECLARE_OK, []
+        ready, consumers = queue.counts()
+        return m.QUEUE_DECLARE_OK, [queue.name, ready, consumers]
 
     def _find_reply_consumer(self, name: str) -> Answer:
         """Declared, however, such a name only tells whether somebody waits behind it."""

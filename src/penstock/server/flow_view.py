@@ -115,6 +115,8 @@ def stage_name(stage: Stage) -> str:
         return f"{_connection_name(owner.link.session)} ({int(owner.number)})"
     if isinstance(owner, Session):
         return _connection_name(owner)
+    if isinstance(owner, str):
+        return f"node '{owner}'"
     return KINDS[stage.kind]
 
 

@@ -1,0 +1,162 @@
+"""Questions to the master of a queue that is elsewhere: the part of ``RemoteQueue`` that asks.
+
+    purge, counts ... ─► Ask with a ticket's number ─► ``Away``     Answered ─► the ticket is done
+
+The session that caught ``Away`` calls the same verb again, which then finds its ticket.
+"""
+
+from collections import deque
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.cluster.remote_publishing import RemotePublishing
+from penstock.core import queue_requests as q
+from penstock.core.away import Answers, Away, Ticket
+from penstock.core.credit import FlowBook
+from penstock.core.errors import BrokerError, NotFound
+from penstock.core.frontier import Waits
+from penstock.core.message import Message
+from penstock.queues.consumers import NO_WINDOW, Consumer
+from penstock.queues.limits import Death
+from penstock.queues.queue import Queue
+
+
+@final
+class RemoteConsumer:
+    """One consumer here, and what has arrived for it."""
+
+    def __init__(self, number: i64, no_ack: bool) -> None:
+        self.number: i64 = number
+        self.no_ack = no_ack
+        self.consumer: Consumer | None = None  # until its question is answered
+        self.told_window: i64 = q.ANY_WINDOW
+        self.arrived: deque[Message] = deque()
+        self.cancelled: bool = False  # while its question was under way
+
+
+@final
+class RemoteTicket(Ticket):
+    """A question to the master's node."""
+
+    def __init__(self, verb: str, queue: "RemoteAsking", no_ack: bool = False) -> None:
+        super().__init__(verb, queue)
+        self.queue = queue
+        self.no_ack = no_ack
+        self.dropped: bool = False
+        self.remote: RemoteConsumer | None = None
+        self.got: Message | None = None
+        self.value: i64 = 0
+        self.second_value: i64 = 0
+
+    def drop(self) -> None:
+        self.dropped = True
+        self.queue.dropped(self)
+
+
+class RemoteAsking(RemotePublishing):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+        wakeups: list[Queue],
+        refills: list[Queue],
+        deaths: list[Death],
+        waits: Waits,
+        answers: Answers,
+        book: FlowBook,
+    ) -> None:
+        super().__init__(
+            vhost,
+            name,
+            incarnation,
+            durable,
+            auto_delete,
+            arguments,
+            wakeups,
+            refills,
+            deaths,
+            waits,
+            book,
+        )
+        self._answers = answers
+        self._last_question: i64 = 0
+        self._asked: dict[int, RemoteTicket] = {}
+        self._unasked: list[RemoteTicket] = []  # there was nobody to ask
+
+    def dropped(self, ticket: RemoteTicket) -> None:
+        """Who asked has left."""
+        raise NotImplementedError
+
+    # -- what needs an answer ----------------------------------------------------------------
+
+    def _ask(self, ticket: RemoteTicket, verb: i64, flags: i64) -> Away:
+        """To be raised."""
+        if self._down != "":
+            raise NotFound(self._down)
+        if self.way is None:
+            self._unasked.append(ticket)
+        else:
+            self._send(q.Ask(self._no, self._question(ticket), verb, flags))
+        return Away(ticket)
+
+    def _question(self, ticket: RemoteTicket) -> i64:
+        self._last_question += 1
+        self._asked[int(self._last_question)] = ticket
+        return self._last_question
+
+    def _fail_questions(self, error: BrokerError) -> None:
+        tickets = [*self._asked.values(), *self._unasked]
+        self._asked = {}
+        self._unasked = []
+        for ticket in tickets:
+            ticket.fail(error)
+
+    def _claim(self, verb: str) -> RemoteTicket | None:
+        ticket = self._answers.claim(verb, self)
+        return ticket if isinstance(ticket, RemoteTicket) else None
+
+    def _answer_to(self, verb: str, what: i64, flags: i64) -> RemoteTicket:
+        ticket = self._claim(verb)
+        if ticket is None:
+            raise self._ask(RemoteTicket(verb, self), what, flags)
+        return ticket
+
+    def purge(self) -> i64:
+        return self._answer_to("purge", q.PURGE, 0).value
+
+    def empty(self) -> i64:
+        return self._answer_to("empty", q.EMPTY, 0).value
+
+    def counts(self) -> tuple[int, int]:
+        ticket = self._answer_to("counts", q.COUNTS, 0)
+        return int(ticket.value), int(ticket.second_value)
+
+    def ask_delete(self, if_unused: bool, if_empty: bool) -> int:
+        flags = (q.IF_UNUSED if if_unused else 0) | (q.IF_EMPTY if if_empty else 0)
+        return int(self._answer_to("delete", q.DELETE, flags).value)
+
+    def set_paused(self, paused: bool) -> None:
+        self.paused = paused
+        self._send(q.Ask(self._no, 0, q.PAUSE if paused else q.GO_ON, 0))
+
+
+def window_of(consumer: Consumer) -> i64:
+    """How many it may hold at a time; ``ANY_WINDOW`` = any number."""
+    window = q.ANY_WINDOW
+    if consumer.no_ack:
+        return window
+    if consumer.window != NO_WINDOW:
+        window = consumer.window
+    elif consumer.prefetch > 0:
+        window = consumer.prefetch
+    limit = consumer.shared.limit
+    if limit > 0 and (window == q.ANY_WINDOW or limit < window):
+        window = limit
+    return window

@@ -1,0 +1,114 @@
+"""``RemoteBacking``: the backing of a queue whose messages rest on another node.
+
+It holds nothing but what the master's node last said of it, so that whoever counts messages may go
+on asking.  Nothing is ever fetched here: ``RemoteQueue`` has what arrives.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue, Measured
+from penstock.core.errors import PreconditionFailed
+from penstock.core.message import Message
+
+
+def elsewhere() -> PreconditionFailed:
+    return PreconditionFailed(
+        "the master of this queue is on another node: ask there to look at or choose its messages"
+    )
+
+
+@final
+class RemoteBacking(BackingQueue):
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        self.reported_count: i64 = 0
+        self.reported_bytes: i64 = 0
+
+    # -- what is known --------------------------------------------------------------------
+
+    def ready_count(self) -> i64:
+        return self.reported_count
+
+    def ready_bytes(self) -> i64:
+        return self.reported_bytes
+
+    def count_delayed(self) -> i64:
+        return 0
+
+    def parts(self) -> list[BackingQueue]:
+        return []
+
+    def why_stopped(self) -> str:
+        return ""
+
+    def may_expire(self) -> bool:
+        return False
+
+    def next_due_ms(self) -> i64:
+        return 0
+
+    def next_expiry_ms(self) -> i64:
+        return 0
+
+    def next_sweep_ms(self) -> i64:
+        return 0
+
+    def set_reader(self, reader: object) -> None:
+        """Nothing arrives from a disk."""
+
+    def set_mode(self, lazy: bool) -> None:
+        """The master has it from the same policy."""
+
+    def delete(self) -> None:
+        self.reported_count = 0
+        self.reported_bytes = 0
+
+    def check(self) -> None:
+        assert self.reported_count >= 0
+
+    # -- what cannot be here --------------------------------------------------------------
+
+    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+        return 0
+
+    def expire(self, now_ms: i64) -> i64:
+        return 0
+
+    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        return []
+
+    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        return []
+
+    def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        raise elsewhere()
+
+    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        raise elsewhere()
+
+    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        raise elsewhere()
+
+    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        raise elsewhere()
+
+    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
+        raise elsewhere()
+
+    def floor_seq_id(self) -> i64:
+        raise elsewhere()
+
+    def next_seq_id(self) -> i64:
+        raise elsewhere()
+
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        raise elsewhere()
+
+    def drop_below(self, seq_id: i64) -> i64:
+        raise elsewhere()
+
+    def drop_some(self, seq_ids: list[int]) -> i64:
+        raise elsewhere()

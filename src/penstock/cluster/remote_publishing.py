@@ -1,0 +1,152 @@
+"""How a queue whose master is elsewhere takes messages: the part of ``RemoteQueue`` that publishes.
+
+    publish ─► a number on the frontier ─► Given ─► the master's node
+    Safe ◄─ up to where, and what was refused
+
+What is open, sent or held for the next master, is in the frontier's waits, with its messages: so
+nothing is remembered twice.  Numbers go over the link counted from the opening of the queue there.
+"""
+
+from mypy_extensions import i64
+
+from penstock.cluster.peer_client import UNDER_WAY, PeerClient
+from penstock.cluster.remote_backing import RemoteBacking, elsewhere
+from penstock.core import queue_requests as q
+from penstock.core.credit import QUEUE, Credit, FlowBook, Stage, cost_of
+from penstock.core.frontier import Frontier, Wait, Waits
+from penstock.core.message import Message
+from penstock.queues.limits import Death, QueueLimits
+from penstock.queues.queue import Queue
+
+
+class RemotePublishing(Queue):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+        wakeups: list[Queue],
+        refills: list[Queue],
+        deaths: list[Death],
+        waits: Waits,
+        book: FlowBook,
+    ) -> None:
+        backing = RemoteBacking()
+        super().__init__(
+            vhost,
+            name,
+            incarnation,
+            durable,
+            auto_delete,
+            arguments,
+            backing,
+            wakeups,
+            refills,
+            deaths,
+        )
+        self.remote = True
+        self.reported = backing
+        self.reported_unacked: i64 = 0
+        self.reported_consumers: i64 = 0
+        self.frontier = Frontier(waits)
+        self.way: PeerClient | None = None
+        self._book = book
+        self._no: i64 = 0
+        self._given_base: i64 = 0
+        self._credit: Credit | None = None
+        self._down: str = ""
+
+    def _send(self, request: q.QueueRequest) -> None:
+        way = self.way
+        if way is not None:
+            way.send(request)
+
+    def _open_credit(self, way: PeerClient) -> None:
+        stage = self.flow
+        if stage is None:
+            stage = Stage(self._book, QUEUE, self)
+            self.flow = stage
+        self._credit = Credit(stage, way.stage, UNDER_WAY)
+        stage.down = self._credit
+
+    def _close_credit(self) -> None:
+        if self._credit is not None:
+            self._credit.close()
+            self._credit = None
+
+    # -- publishing ------------------------------------------------------------------------
+
+    def publish(self, messages: list[Message], now_ms: i64) -> None:
+        self._publish(messages, 0, now_ms)
+
+    def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        self._publish(messages, until_ms, now_ms)
+
+    def _publish(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        self.published_count += len(messages)
+        self.active_at_ms = now_ms
+        wait = self.frontier.number(len(messages))
+        wait.elsewhere = True
+        wait.messages = messages
+        wait.until_ms = until_ms
+        if self._down != "":
+            waits = self.frontier.take_open()
+            self._hold_back(waits[:-1])
+            self.frontier.give_up(waits[-1:])
+        elif self.way is None:
+            wait.held = True
+        else:
+            self._send_given(wait)
+
+    def _send_given(self, wait: Wait) -> None:
+        way = self.way
+        assert way is not None
+        size: i64 = 0
+        for message in wait.messages:
+            size += len(message.content)
+        credit = self._credit
+        if credit is not None:
+            credit.send(cost_of(len(wait.messages), size))
+        first = wait.first - self._given_base
+        way.send(q.Given(self._no, first, wait.until_ms, wait.messages))
+
+    def overflowing(self, messages: list[Message]) -> set[int]:
+        """That is for the master to say, later."""
+        return set()
+
+    def set_limits(self, limits: QueueLimits) -> None:
+        self.limits = limits
+
+    def is_crowded(self) -> bool:
+        return False
+
+    def is_eased(self) -> bool:
+        return True
+
+    def _hold_back(self, waits: list[Wait]) -> None:
+        """They go to the next master."""
+        for wait in waits:
+            wait.held = True
+            self.frontier.number_again(wait)
+
+    def _send_again(self) -> None:
+        """What was published meanwhile, and what is nobody's but the broker's own."""
+        waits = self.frontier.take_open()
+        self._given_base = self.frontier.numbered
+        for wait in waits:
+            self.frontier.number_again(wait)
+            wait.held = False
+            self._send_given(wait)
+
+    # -- what only the master can do -------------------------------------------------------
+
+    def open_range_lease(self, token: int = 0) -> int:
+        raise elsewhere()
+
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        raise elsewhere()
