@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -53,9 +54,16 @@ class LiveCluster:
             stack.callback(self.etcd.kill)
             self.etcd.start()
             for node in self.nodes:
-                stack.enter_context(node)
+                stack.push(node)
+            self.start()
             self._stack = stack.pop_all()
         return self
+
+    def start(self) -> None:
+        """All that do not run, side by side."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            for one in [pool.submit(node.start) for node in self.nodes]:
+                one.result()
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -125,8 +125,8 @@ class Broker:
             self.admission,
             lambda: len(self.dead_letters.deaths) > 0,
         )
-        self._wakeups: list[Queue] = []
-        self._refills: list[Queue] = []
+        self.wakeups: list[Queue] = []
+        self.refills: list[Queue] = []
         self.header_reader = header_reader
         self._letter_writer = letter_writer
         self._make_backing = make_backing
@@ -247,8 +247,8 @@ class Broker:
             name,
             segment_entries,
             self._make_backing,
-            self._wakeups,
-            self._refills,
+            self.wakeups,
+            self.refills,
             self.dead_letters.deaths,
             self.sampling,
         )
@@ -335,12 +335,12 @@ class Broker:
             room.wake()
 
     def has_wakeups(self) -> bool:
-        return len(self._wakeups) > 0
+        return len(self.wakeups) > 0
 
     def take_wakeups(self) -> list[Queue]:
         """Queues that may have something to deliver; they ask again when they do."""
-        awake = self._wakeups[:]
-        self._wakeups.clear()
+        awake = self.wakeups[:]
+        self.wakeups.clear()
         return awake
 
     def scan_channels(self, now_ms: i64) -> bool:
@@ -370,18 +370,18 @@ class Broker:
 
     def take_wakeup(self, queue: Queue) -> None:
         """This one, which is awake, out of its turn."""
-        self._wakeups.remove(queue)
+        self.wakeups.remove(queue)
         queue.awake = False
 
     def has_refills(self) -> bool:
-        return len(self._refills) > 0
+        return len(self.refills) > 0
 
     def wake_refills(self) -> None:
         """The moment is over: consumers with nearly full windows get their refill now."""
-        for queue in self._refills:
+        for queue in self.refills:
             queue.refilling = False
             queue.wake()
-        self._refills.clear()
+        self.refills.clear()
 
     def expire_messages(self, queue: Queue, now_ms: i64) -> None:
         """Drop what is over its time, and be called again when the next one is."""

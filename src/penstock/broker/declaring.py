@@ -66,18 +66,20 @@ def delete_queue(
     if queue is None:
         return 0, []
     queue.check_owner(owner)
-    if queue.remote:
+    if queue.remote and not vhost.changes.proposes:
         return queue.ask_delete(if_unused, if_empty), []
-    check_deletable(vhost, queue, if_unused, if_empty)
-    count = int(queue.backing.ready_count())
+    count = check_deletable(vhost, queue, if_unused, if_empty)
     return count, vhost.delete_queue(queue)
 
 
-def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool) -> None:
-    if if_empty and queue.backing.ready_count() > 0:
+def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool) -> int:
+    """How many messages go with it; raises Away while only its master can say."""
+    ready, consumers = queue.counts()
+    if if_empty and ready > 0:
         raise PreconditionFailed(f"{vhost.queue_text(queue.name)} not empty")
-    if if_unused and len(queue.consumers) > 0:
+    if if_unused and consumers > 0:
         raise PreconditionFailed(f"{vhost.queue_text(queue.name)} in use")
+    return ready
 
 
 def declare_exchange(

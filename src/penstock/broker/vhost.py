@@ -451,13 +451,16 @@ class Vhost:
         arguments: dict[str, object],
     ) -> Queue:
         queue = self._maker.make(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
-        queue.single_active = arguments.get("x-single-active-consumer") is True
-        self.policies.queue_settings(name, arguments).apply_to(queue)
-        self.queues[name] = queue
+        self.enter_queue(queue)
         if kept:
             self.queue_ids[name] = queue_id
-        self.epoch += 1
         return queue
+
+    def enter_queue(self, queue: Queue) -> None:
+        queue.single_active = queue.arguments.get("x-single-active-consumer") is True
+        self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue)
+        self.queues[queue.name] = queue
+        self.epoch += 1
 
     def durable_queues(self) -> list[Queue]:
         """Those whose messages the disk keeps, waiting rooms too."""

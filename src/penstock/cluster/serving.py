@@ -20,6 +20,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
+from penstock.broker.declaring import check_deletable
 from penstock.broker.vhost import Vhost
 from penstock.cluster.served import Served, ServedConsumer
 from penstock.core import queue_requests as q
@@ -222,10 +223,8 @@ class PeerServer:
             vhost.touch(queue, now_ms)
             value, second = queue.backing.ready_count(), len(queue.consumers)
         elif verb == q.DELETE:
-            vhost.check_deletable(
-                queue, request.flags & q.IF_UNUSED != 0, request.flags & q.IF_EMPTY != 0
-            )
-            value = queue.backing.ready_count()
+            if_unused, if_empty = request.flags & q.IF_UNUSED != 0, request.flags & q.IF_EMPTY != 0
+            value = check_deletable(vhost, queue, if_unused, if_empty)
             self._tell_cancelled(self._delete_queue(vhost, queue))
         self._answer(served, request.question, value, second)
 

@@ -38,6 +38,7 @@ from penstock.cluster.membership import (
 from penstock.core.errors import PenstockError, SettingInvalid
 from penstock.core.settings import Settings
 from penstock.queues.consumers import Consumer
+from penstock.server.cluster_queues import QUEUES_STREAM, ClusterQueues
 from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
 from penstock.server.etcd_http import EtcdOptions
 from penstock.server.etcd_lease import boot_ms
@@ -87,7 +88,9 @@ class ClusterNode(TurnPart, PeerOwner):
         self.listener: Listener
         self.membership: Membership
         self.metadata: CommonMetadata
+        self.queues: ClusterQueues
         self.peers: Peers
+        self._now_ms = 0
         self._early: list[Event] = []
         self._tell_cancelled: Callable[[list[Consumer]], None]
         self._more = False
@@ -148,6 +151,7 @@ class ClusterNode(TurnPart, PeerOwner):
     ) -> None:
         """``tell_cancelled``: their queue is gone."""
         self._tell_cancelled = tell_cancelled
+        self.queues = ClusterQueues(broker, loop.turn, self.name, self._send)
         self.metadata = CommonMetadata(
             broker,
             self.coordinator,
@@ -155,6 +159,7 @@ class ClusterNode(TurnPart, PeerOwner):
             self.member,
             self._settings.queue_index_segment_entries,
             close_some,
+            self.queues.make,
         )
         self.peers = Peers(
             loop,
@@ -177,6 +182,7 @@ class ClusterNode(TurnPart, PeerOwner):
     # -- the turn ------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> None:
+        self._now_ms = now_ms
         happenings = self._hear_news(now_ms)
         if self.membership.state == OVER:
             raise LeaseEnded(
@@ -191,6 +197,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self.peers.begin(now_ms)
 
     def end(self, now_ms: int) -> None:
+        self.queues.end(now_ms)
         self.peers.end(now_ms)
 
     def has_work(self) -> bool:
@@ -222,13 +229,18 @@ class ClusterNode(TurnPart, PeerOwner):
     # -- links ---------------------------------------------------------------------------
 
     def begun(self, member: Member) -> None:
-        pass
+        self.queues.begun(member.name)
 
     def ended(self, member: Member) -> None:
-        pass
+        self.queues.ended(member.name, self._now_ms)
 
     def arrived(self, member: Member, deliveries: list[Delivery]) -> None:
-        pass
+        for stream, payload in deliveries:
+            assert stream == QUEUES_STREAM
+            self.queues.arrived(member.name, payload, self._now_ms)
+
+    def _send(self, name: str, stream: int, payload: bytes) -> None:
+        self.peers.send(name, stream, payload)
 
     def _wake(self) -> None:
         """From etcd's thread: there is news."""

@@ -1,0 +1,139 @@
+"""Three real nodes and a real etcd: every queue is everywhere, whoever has its master."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.helpers.cluster import LiveCluster, missing_reason
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    reason = missing_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    with LiveCluster(tmp_path_factory.mktemp("cluster"), 3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def channels(cluster: LiveCluster) -> Iterator[list[BlockingChannel]]:
+    """One on each node."""
+    connections = [pika.BlockingConnection(pika.URLParameters(one.url)) for one in cluster.nodes]
+    yield [connection.channel() for connection in connections]
+    for connection in connections:
+        # The node may have been killed.
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            connection.close()
+
+
+def until(found: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+    """What it gives as soon as that is true."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = found()
+        if value or time.monotonic() > deadline:
+            return value
+        time.sleep(0.02)
+
+
+def take(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
+    bodies: list[bytes] = []
+    for method, _, body in channel.consume(queue, inactivity_timeout=10):
+        assert method is not None, f"{len(bodies)} of {count} came"
+        bodies.append(body)
+        channel.basic_ack(method.delivery_tag)
+        if len(bodies) == count:
+            break
+    channel.cancel()
+    return bodies
+
+
+def test_what_one_node_declares_all_have_at_once(channels: list[BlockingChannel]) -> None:
+    first, second, third = channels
+    first.exchange_declare("events", "topic", durable=True)
+    second.queue_declare("everywhere", durable=True)
+    third.queue_bind("everywhere", "events", "eu.#")
+    first.confirm_delivery()
+    first.basic_publish("events", "eu.de", b"hello", PERSISTENT, mandatory=True)
+    assert take(third, "everywhere", 1) == [b"hello"]
+    second.queue_delete("everywhere")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+        third.queue_declare("everywhere", passive=True)
+    assert closed.value.reply_code == 404
+
+
+def test_publishing_and_consuming_elsewhere(channels: list[BlockingChannel]) -> None:
+    first, second, third = channels
+    first.queue_declare("far", durable=True)
+    second.confirm_delivery()
+    wanted = [b"%d" % number for number in range(100)]
+    for body in wanted:
+        second.basic_publish("", "far", body, PERSISTENT, mandatory=True)
+    assert third.queue_declare("far", passive=True).method.message_count == 100
+    assert take(third, "far", 60) == wanted[:60]
+    found = until(lambda: second.basic_get("far", auto_ack=True)[2])
+    assert found == wanted[60]
+    assert until(lambda: third.queue_purge("far").method.message_count) == 39
+
+
+def test_two_declare_differently_and_one_is_told(channels: list[BlockingChannel]) -> None:
+    first, second, _ = channels
+    first.queue_declare("once", durable=True)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+        second.queue_declare("once", durable=False)
+    assert closed.value.reply_code == 406
+
+
+def test_answers_reach_an_exclusive_queue_on_another_node(
+    channels: list[BlockingChannel],
+) -> None:
+    asker, server, other = channels
+    asker.queue_declare("requests", durable=True)
+    answers = asker.queue_declare("", exclusive=True).method.queue
+    asker.basic_publish("", "requests", b"2 + 2", pika.BasicProperties(reply_to=answers))
+    method, properties, _ = next(iter(server.consume("requests", inactivity_timeout=10)))
+    assert method is not None
+    server.basic_publish("", properties.reply_to, b"4")
+    assert until(lambda: asker.basic_get(answers, auto_ack=True)[2]) == b"4"
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+        other.queue_declare(answers, passive=True)
+    assert closed.value.reply_code == 405
+
+
+def test_a_node_is_killed_and_comes_back_with_its_messages(
+    cluster: LiveCluster, channels: list[BlockingChannel]
+) -> None:
+    """Its queues are down meanwhile, and said to be; those of others go on."""
+    first, _, third = channels
+    third.queue_declare("of the third", durable=True)
+    first.queue_declare("of the first", durable=True)
+    third.confirm_delivery()
+    third.basic_publish("", "of the third", b"kept", PERSISTENT)
+    cluster.nodes[2].kill()
+
+    def refused() -> str:
+        channel = first.connection.channel()
+        try:
+            channel.queue_declare("of the third", passive=True)
+        except pika.exceptions.ChannelClosedByBroker as closed:
+            return str(closed.reply_text)
+        return ""
+
+    assert "home node 'penstock@n3'" in until(refused)
+    first.confirm_delivery()
+    first.basic_publish("", "of the first", b"goes on", PERSISTENT)
+    assert take(first, "of the first", 1) == [b"goes on"]
+    cluster.nodes[2].start()
+    connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[1].url))
+    assert take(connection.channel(), "of the third", 1) == [b"kept"]
+    connection.close()
