@@ -67,7 +67,8 @@ class World:
         return proposal
 
     def barrier(self, member: Coordinator) -> None:
-        assert self.done(member, [], []).revision > 0
+        done = self.done(member, [], [])
+        assert done.revision > 0, done.error
 
 
 class SimWorld(World):

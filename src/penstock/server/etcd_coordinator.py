@@ -12,10 +12,11 @@ clocks that people set.
 """
 
 import asyncio
+import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
@@ -45,6 +46,8 @@ SILENT_S: Final = 1.0
 CLUSTER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 ENDPOINT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):[0-9]{1,5}")
 
+log = logging.getLogger("penstock.etcd")
+
 
 class EtcdUnavailable(PenstockError):
     """There is no cluster to join, and why, in a sentence."""
@@ -69,6 +72,16 @@ def why_wrong(options: EtcdOptions) -> str:
     if not 2 <= options.lease_ttl_s <= 60:
         return f"a lease of {options.lease_ttl_s} s is not possible; allowed: 2 to 60 s"
     return ""
+
+
+async def _for_ever(run: Callable[[], Coroutine[None, None, None]]) -> None:
+    """A fault of ours is logged, and costs a second."""
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("talking to etcd failed")
+        await asyncio.sleep(SILENT_S)
 
 
 class EtcdCoordinator(Coordinator):
@@ -131,8 +144,8 @@ class EtcdCoordinator(Coordinator):
             self._proposals = EtcdProposals(http, names, self._watch)
             http.on_move = self._watch.restart
             await self._join(names, patience_s)
-            running = [asyncio.create_task(self._watch.run())]
-            running.append(asyncio.create_task(self._lease.run()))
+            loops = (self._watch.run, self._lease.run)
+            running = [asyncio.create_task(_for_ever(run)) for run in loops]
             self._started.set_result(None)
             await self._stopping.wait()
         except BaseException as error:

@@ -57,7 +57,7 @@ from penstock.server.etcd_watch import EtcdWatch, retry_s
 SLOTS: Final = 64
 """So many proposals are at etcd at once; others wait here."""
 PATIENCE_S: Final = 5.0
-"""A proposal is not known to be decided later than this, nor much."""
+"""Behind the first try for so long it is tried again, or looked for."""
 BEHIND_S: Final = 1.0
 """A watch that is further behind than this follows the wrong endpoint."""
 LEASE_ENDED: Final = "the lease of this member has ended"
@@ -91,10 +91,11 @@ class EtcdProposals:
     async def decide(
         self, lease: int, conditions: Sequence[Condition], changes: Sequence[Change]
     ) -> Outcome:
-        deadline_s = time.monotonic() + PATIENCE_S
         async with self._room:
+            if self._http.failed_for_s() > PATIENCE_S:  # while it waited for room
+                return FAILED, 0, f"etcd was not reached: {self._http.failing}"
             slot = self._take(lease)
-            transaction = _Transaction(self._http, self._names, lease, slot, deadline_s)
+            transaction = _Transaction(self._http, self._names, lease, slot)
             transaction.ask(conditions, changes)
             try:
                 outcome = await transaction.run(self._numbers)
@@ -105,7 +106,7 @@ class EtcdProposals:
                 outcome = FAILED, 0, f"etcd was not reached: {error}"
             if outcome[0] != UNCERTAIN and lease == self._lease:
                 self._free.append(slot)
-        if outcome[0] == ACCEPTED and not await self._heard(outcome[1], deadline_s):
+        if outcome[0] == ACCEPTED and not await self._heard(outcome[1]):
             return UNCERTAIN, 0, "it was accepted, but etcd does not tell what happened before it"
         return outcome
 
@@ -119,8 +120,9 @@ class EtcdProposals:
 
     # -- waiting for the watch -----------------------------------------------------------
 
-    async def _heard(self, revision: int, deadline_s: float) -> bool:
+    async def _heard(self, revision: int) -> bool:
         """Wait until the watch has told everything up to there."""
+        deadline_s = time.monotonic() + PATIENCE_S
         while self._watch.known.revision < revision:
             if time.monotonic() > deadline_s:
                 return False
@@ -144,14 +146,12 @@ class EtcdProposals:
 class _Transaction:
     """One proposal, until it is known what became of it."""
 
-    def __init__(
-        self, http: EtcdHttp, names: EtcdNames, lease: int, slot: Slot, deadline_s: float
-    ) -> None:
+    def __init__(self, http: EtcdHttp, names: EtcdNames, lease: int, slot: Slot) -> None:
         self._http = http
         self._names = names
         self._lease = lease
         self._slot = slot
-        self._deadline_s = deadline_s
+        self._deadline_s = time.monotonic() + PATIENCE_S
         self._conditions: list[Row] = []
         self._changes: list[Row] = []
 
