@@ -51,8 +51,9 @@ test-exactly-once: setup $(VENV)/.test-extra
 # One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
 nightly: setup $(VENV)/.test-extra
 	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 PENSTOCK_LINK_SEEDS=200 \
+		PENSTOCK_MEMBERSHIP_SEEDS=3000 PENSTOCK_ETCD_CHAOS_S=600 PENSTOCK_RING_SEEDS=20000 \
 		$(BIN)/python -m pytest --timeout=14400 -rP tests/backing tests/simulation \
-		tests/server/test_peers.py $(ARGS)
+		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py $(ARGS)
 
 lint: setup $(VENV)/.test-extra
 	$(BIN)/ruff check $(CHECKED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -25,6 +24,7 @@ from penstock.server import etcd_proposals
 from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable, why_wrong
 from penstock.server.etcd_http import EtcdOptions
 from penstock.server.etcd_lease import boot_ms
+from penstock.server.etcd_names import from_base64, to_base64
 from tests.cluster.coordinator_worlds import Copy, EtcdWorld
 from tests.helpers import certificates
 from tests.helpers.bad_line import GOOD, LOSES_ANSWERS, SILENT, BadLine
@@ -72,6 +72,60 @@ def far(line: BadLine) -> Iterator[EtcdWorld]:
     made.close()
 
 
+# -- what it looks like there (docs/formats/membership.md, section 2) -----------------------------
+
+
+def everything(server: EtcdServer) -> list[tuple[str, str, bool]]:
+    """Key, value, and whether it is bound to a lease."""
+    asked = {"key": to_base64("\0"), "range_end": to_base64("\0")}
+    rows = server.ask("kv/range", asked).get("kvs", [])
+    assert isinstance(rows, list)
+    return [
+        (from_base64(row["key"]), from_base64(row.get("value", "")), "lease" in row) for row in rows
+    ]
+
+
+def test_2_1_the_keys_of_a_cluster(world: EtcdWorld, server: EtcdServer) -> None:
+    one = world.join("a/1")
+    world.done(one, [], [put("queues/%2F/q", "{}"), put("mine", leased=True)])
+    lease = one._lease.lease
+    slot = f"/penstock/penstock/slots/{lease:x}/0"
+    assert everything(server) == [
+        ("/penstock/penstock/format", "1", False),
+        ("/penstock/penstock/keys/mine", "1", True),
+        ("/penstock/penstock/keys/queues/%2F/q", "{}", False),
+        (slot, "1", True),
+    ]
+    one.close()
+    assert [key for key, _, _ in everything(server)] == [
+        "/penstock/penstock/format",
+        "/penstock/penstock/keys/queues/%2F/q",
+    ]
+
+
+def test_2_1_clusters_share_an_etcd_and_know_nothing_of_each_other(
+    world: EtcdWorld, server: EtcdServer
+) -> None:
+    one = world.join("a/1")
+    # Names that begin alike, and one that ends where the other's keys begin.
+    other = EtcdWorld((server.endpoint,), cluster_name="penstock.keys", lease_ttl_s=2)
+    two = other.join("a/1")
+    world.done(one, [], [put("k")])
+    assert other.done(two, [Condition("k", ABSENT)], [put("k", "2")]).state == ACCEPTED
+    world.done(one, [], [Change("", None, below=True)])
+    other.barrier(two)
+    assert [(event.key, event.value) for event in two.take_events()] == [("k", "2")]
+    other.close()
+
+
+def test_2_2_a_revision_is_etcds(world: EtcdWorld, server: EtcdServer) -> None:
+    one = world.join("a/1")
+    done = world.done(one, [], [put("k")])
+    header = server.ask("kv/range", {"key": to_base64("x")})["header"]
+    assert isinstance(header, dict)
+    assert header["revision"] == str(done.revision)
+
+
 # -- etcd is gone, or stands still ------------------------------------------------------------
 
 
@@ -99,6 +153,7 @@ def test_killed_and_started_again(world: EtcdWorld, server: EtcdServer) -> None:
     assert copy.keys == {"mine": "1", "early": "1", "late": "1"}
 
 
+@pytest.mark.slow
 def test_paused_for_longer_than_the_lease(world: EtcdWorld, server: EtcdServer) -> None:
     one = world.join("a/1")
     copy = Copy(one)
@@ -251,6 +306,7 @@ def test_more_at_once_than_etcd_is_given_at_once(
     assert {each.state for each in asked} == {ACCEPTED}
 
 
+@pytest.mark.slow
 def test_a_fault_of_ours_is_logged_and_costs_a_second(
     world: EtcdWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,8 +401,8 @@ def test_another_server_listens() -> None:
 
 
 def test_another_release_uses_the_prefix(server: EtcdServer) -> None:
-    key = b64encode(b"/penstock/theirs/format").decode()
-    server.ask("kv/put", {"key": key, "value": b64encode(b"7").decode()})
+    asked = {"key": to_base64("/penstock/theirs/format"), "value": to_base64("7")}
+    server.ask("kv/put", asked)
     said = join(EtcdOptions((server.endpoint,), cluster_name="theirs"))
     assert "/penstock/theirs/ has format '7', this release reads '1'" in said
 
