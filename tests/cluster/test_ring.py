@@ -239,6 +239,17 @@ def test_who_leaves_while_its_joining_is_decided_waits_for_that() -> None:
     assert not proposal.is_live("b")
 
 
+@pytest.mark.parametrize("seen, stops", [((5,), False), ((6,), True), ((5, 6), False)])
+def test_nobody_joins_twice(seen: tuple[int, ...], stops: bool) -> None:
+    """b asked for view 5, and sees one behind it: it may have been in, and out again."""
+    ring = Ring("b", 0)
+    ring.view_changed(View(4, ("a",)))
+    assert ring.take().proposal is not None
+    for version in seen:
+        ring.view_changed(View(version, ("a",)))
+    assert bool(ring.take().stopped) is stops
+
+
 BROKEN = {
     "a gap": Entry("a", 5, [b"x"], 0),
     "an acknowledgement of what never came": Entry("c", 4, [b"x"], 4),

@@ -20,6 +20,8 @@ FAILED_ONCE = (
     491,  # a joiner that began behind an end never heard that its acknowledgement went round
     2161,  # one that owned nothing yet took the old owner's word for having gone round
     6154,  # an unsure owner did not take what the dead member itself had acknowledged
+    2001261,  # one did not know that it had joined, was dead and erased, and joined again
+    2008307,  # an unsure owner that was told the end took it as gone round before it passed it on
 )
 WANTED = (
     "crashes",

@@ -34,9 +34,9 @@ its acknowledgement has come round too, the owner proposes a view without that m
 A member that joins is *blank* until its left neighbour's catch-up, which another one sends if the
 first dies before.  It delivers of that what not all have, passes it on, and is *full*.  If it owns
 dead members from the beginning, its right neighbour may have more of them (it had it directly):
-then it is *unsure* of their end.  It sends a *sweep*, a broadcast without content, round behind
-all it knows, again and again until one has returned and nothing new came before it; then it adds
-the end.  Where all live members are blank, a word that came from the first of them, through blank
+then it is *unsure* of them.  It sends a *sweep*, a broadcast without content, round behind all it
+has of them, again and again until one has returned and nothing new came before it: now all have
+what it has, and it adds the end.  Where all live members are blank, a word that came from the first of them, through blank
 ones only, back to it makes it the founder of an empty ring.
 
 Views
@@ -103,8 +103,9 @@ class RingStopped(Exception):
 
 @final
 class Ring:
-    """One group at ``me``; ``place``: any number, by chance: where it joins.
+    """One group at ``me``, a name that nobody had or will have: who joins again has another one.
 
+    ``place``: any number, by chance: where it joins.
     Until ``leave`` it wants to be in the group, and proposes so as soon as it knows a view
     (``NO_VIEW``: that there is none).
     """
@@ -170,11 +171,17 @@ class Ring:
         self._known = True
         was_in = self.me in self.view.members
         if not was_in and self.me not in view.members:
-            self.view = view
+            self._look_from_outside(view)
         elif not view.is_live(self.me):
             self._stop("left" if self.leaving else f"view {view.version} is without {self.me}")
         else:
             self._enter(view, was_in=was_in)
+
+    def _look_from_outside(self, view: View) -> None:
+        asked = self._proposed
+        if asked is not None and self.view.version < asked.version < view.version:
+            self._stop(f"{self.me} may have been in view {asked.version}, and nobody joins twice")
+        self.view = view
 
     def member_died(self, member: str) -> None:
         """The coordinator said that its lease has ended; it may be in no view, or come to be."""
@@ -369,7 +376,7 @@ class Ring:
             stream.unsure = False
             if stream.published > stream.acked:
                 self._acknowledge(member, stream, stream.published)
-        if not stream.unsure and not stream.ended:
+        if not (stream.unsure or stream.ended):
             self._add(member, stream, [END])
 
     def _swept(self, stream: Stream) -> bool:

@@ -9,7 +9,7 @@ Who answers for whom, and what neighbours say, is in ring.py.
 Invariants (``check``):
   B1  it keeps exactly the items published and not acknowledged; their bytes are counted
   B2  what the right neighbour was told lies between acknowledged and published
-  B3  an end is the last item, of a dead member; who is unsure of it has none
+  B3  an end is the last item, of a dead member; only of a dead one can anybody be unsure
   B4  what came round as acknowledged was acknowledged
 """
 
@@ -30,7 +30,7 @@ class Stream:
         self.told: i64 = 0
         self.ack_round: i64 = 0  # of who answers for it: its acknowledgements came round up to it
         self.ended: bool = False  # END is in it
-        self.unsure: bool = False  # there may be more of it on the right
+        self.unsure: bool = False  # there may be more on the right, or not all have what is here
         self.sweep: i64 = 0  # own broadcast that looks for more; 0 = none
         self.swept: i64 = 0  # what was published when that went
         self.listed: bool = False  # among those changed since the right neighbour heard
@@ -39,7 +39,6 @@ class Stream:
         for item in items:
             if item is None:
                 self.ended = True
-                self.unsure = False  # who added it knew
             else:
                 self.size_bytes += len(item)
         self.items += items
@@ -88,5 +87,4 @@ class Stream:
         assert not telling or self.acked <= self.told <= self.published, "B2"
         assert None not in self.items[:-1], "B3"
         assert dead or not (self.ended or self.unsure), "B3"
-        assert not (self.ended and self.unsure), "B3"
         assert self.ack_round <= self.acked, "B4"
