@@ -36,8 +36,8 @@ first dies before.  It delivers of that what not all have, passes it on, and is 
 dead members from the beginning, its right neighbour may have more of them (it had it directly):
 then it is *unsure* of them.  It sends a *sweep*, a broadcast without content, round behind all it
 has of them, again and again until one has returned and nothing new came before it: now all have
-what it has, and it adds the end.  Where all live members are blank, a word that came from the first of them, through blank
-ones only, back to it makes it the founder of an empty ring.
+what it has, and it adds the end.  Where all live members are blank, a word that came from the
+first of them, through blank ones only, back to it makes it the founder of an empty ring.
 
 Views
 -----
