@@ -19,9 +19,10 @@ from typing import cast
 import pytest
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.settings import load_settings
 from penstock.server.connection import Connection
 from penstock.server.loop import Loop
-from penstock.server.peer_access import check_secret, peer_tls, read_secret
+from penstock.server.peer_access import check_secret, peer_tls, read_secret, tls_between_nodes
 from penstock.server.peer_dialer import Dialer
 from penstock.server.peer_link import Member
 from penstock.server.peer_session import AHEAD_BYTES
@@ -476,3 +477,14 @@ def test_a_secret_in_a_file_is_for_its_owner_only(tmp_path: Path) -> None:
         read_secret("cluster_secret_file", str(tmp_path / "none"))
     with pytest.raises(SettingInvalid, match="a secret of 5 bytes, at least 16"):
         check_secret("cluster_secret", b"short")
+
+
+def test_half_of_what_tls_needs_is_refused() -> None:
+    """Somebody who names a key believes that there is TLS."""
+    assert tls_between_nodes(load_settings(None, {}, {})) is None
+    half = load_settings(None, {}, {"cluster_tls_keyfile": "k.pem"})
+    with pytest.raises(SettingInvalid, match="not set: cluster_tls_certfile"):
+        tls_between_nodes(half)
+    whole = {f"cluster_tls_{what}": "none.pem" for what in ("certfile", "keyfile", "cacertfile")}
+    with pytest.raises(SettingInvalid, match="authority in PEM for TLS between nodes"):
+        tls_between_nodes(load_settings(None, {}, whole))

@@ -39,6 +39,20 @@ class ClusterSettings:
         min_bytes=0,
         max_bytes=255,
     )
+    cluster_unix_socket = Text(
+        "",
+        "Unix socket for nodes on the same machine, which then use it instead of the port; only for"
+        " the user who runs them. Empty: none.",
+        min_bytes=0,
+    )
+    cluster_silence_ms = Integer(
+        5000,
+        500,
+        600_000,
+        "A node that says nothing for so long is disconnected and called again; nodes say"
+        " something four times in that time. Who is gone is decided by the lease.",
+        unit="ms",
+    )
     cluster_lease_ttl_s = Integer(
         3,
         2,

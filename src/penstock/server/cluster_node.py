@@ -44,14 +44,20 @@ from penstock.server.etcd_http import EtcdOptions
 from penstock.server.etcd_lease import boot_ms
 from penstock.server.listener import Listener
 from penstock.server.loop import Loop
-from penstock.server.peer_access import peer_listener, peer_tls, read_secret
+from penstock.server.peer_access import (
+    peer_listener,
+    read_secret,
+    tls_between_nodes,
+    unix_address,
+    unix_path_of,
+)
 from penstock.server.peer_link import Member
-from penstock.server.peers import PeerOwner, Peers
-from penstock.server.secure_socket import TlsOptions
+from penstock.server.peers import PeerLimits, PeerOwner, Peers
 from penstock.server.turn_part import TurnPart
 
 PEER_ADDRESS: Final = "peer"
 """In a member's addresses: where other nodes call it."""
+PEER_UNIX_ADDRESS: Final = "peer_unix"
 JOIN_PATIENCE_S: Final = 20
 JOIN_LOOK_S: Final = 0.01
 ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
@@ -75,17 +81,11 @@ class ClusterNode(TurnPart, PeerOwner):
         self.name = name
         self._settings = settings
         self._secret = read_secret("cluster_secret_file", settings.cluster_secret_file)
-        self._tls: tuple[TlsOptions, TlsOptions] | None = None
-        if settings.cluster_tls_certfile:
-            self._tls = peer_tls(
-                settings.cluster_tls_certfile,
-                settings.cluster_tls_keyfile,
-                settings.cluster_tls_cacertfile,
-            )
+        self._tls = tls_between_nodes(settings)
         self._incarnation = secrets.token_hex(8)
         self._loop: Loop | None = None
         self.coordinator = EtcdCoordinator(etcd_options(settings), self._wake)
-        self.listener: Listener
+        self.listeners: list[Listener] = []
         self.membership: Membership
         self.metadata: CommonMetadata
         self.queues: ClusterQueues
@@ -105,17 +105,22 @@ class ClusterNode(TurnPart, PeerOwner):
         """Raises ``EtcdUnavailable``, OSError for the listener, SettingInvalid for the name."""
         settings = self._settings
         bind = settings.cluster_bind or settings.bind
-        self.listener = peer_listener(
-            bind, settings.cluster_port, None if self._tls is None else self._tls[0]
-        )
+        tls = None if self._tls is None else self._tls[0]
+        self.listeners.append(peer_listener(bind, settings.cluster_port, tls))
+        unix_path = settings.cluster_unix_socket
+        if unix_path:
+            self.listeners.append(peer_listener(unix_path=unix_path))
         host = settings.cluster_address or (platform.node() if bind in ANYWHERE else bind)
         self.coordinator.start(JOIN_PATIENCE_S)
         started_ms = time.time_ns() // 1_000_000
         address = f"[{host}]" if ":" in host else host
+        addresses = {PEER_ADDRESS: f"{address}:{self.listeners[0].port}"}
+        if unix_path:
+            addresses[PEER_UNIX_ADDRESS] = unix_address(unix_path)
         here = MemberRecord(
             self.name,
             self._incarnation,
-            {PEER_ADDRESS: f"{address}:{self.listener.port}"},
+            addresses,
             __version__,
             started_ms,
         )
@@ -167,6 +172,7 @@ class ClusterNode(TurnPart, PeerOwner):
             self._settings.cluster_name,
             self._secret,
             self,
+            PeerLimits(silence_ms=self._settings.cluster_silence_ms),
             calling_tls=None if self._tls is None else self._tls[1],
         )
         self._loop = loop
@@ -223,7 +229,9 @@ class ClusterNode(TurnPart, PeerOwner):
             if living is not None:
                 host, _, port = living.addresses[PEER_ADDRESS].rpartition(":")
                 host = host.strip("[]")
-                members.append(Member(living.name, living.incarnation, host, int(port)))
+                unix_path = unix_path_of(living.addresses.get(PEER_UNIX_ADDRESS, ""))
+                member = Member(living.name, living.incarnation, host, int(port), unix_path)
+                members.append(member)
         self.peers.set_members(members)
 
     # -- links ---------------------------------------------------------------------------

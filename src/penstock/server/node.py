@@ -261,7 +261,8 @@ class Node:
             )
             self.sessions.peers = self.cluster.peers
             self.turn.part = self.cluster
-            self.loop.listen(self.cluster.listener)
+            for door in self.cluster.listeners:
+                self.loop.listen(door)
         view = BrokerView(self.broker, watch, self.name, self.opening)
         self.broker.node_name = self.name
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.files.counts)

@@ -5,17 +5,21 @@ because whoever has it is a node: he may send any message into any queue.
 """
 
 import os
+import platform
 import ssl
 import stat
 from pathlib import Path
+from typing import Final
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.settings import Settings
 from penstock.server.certificate_dates import expiry_dates
 from penstock.server.listener import PEER, Listener, tcp_socket, unix_socket
 from penstock.server.secure_socket import TlsOptions
 from penstock.wire.peer_hello import SECRET_MIN_BYTES
 
-UNIX_MODE = 0o600
+UNIX_MODE: Final = 0o600
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def read_secret(key: str, path: str) -> bytes:
@@ -43,6 +47,21 @@ def check_secret(where: str, secret: bytes) -> bytes:
     return secret
 
 
+def tls_between_nodes(settings: Settings) -> tuple[TlsOptions, TlsOptions] | None:
+    """For being called and for calling; None = no TLS was asked for.  Raises SettingInvalid."""
+    keys = [f"cluster_tls_{what}" for what in ("certfile", "keyfile", "cacertfile")]
+    missing = [key for key in keys if not settings.value_of(key)]
+    if len(missing) == len(keys):
+        return None
+    if missing:
+        raise SettingInvalid(f"TLS between nodes needs {', '.join(keys)}; not set: {missing[0]}")
+    return peer_tls(
+        settings.cluster_tls_certfile,
+        settings.cluster_tls_keyfile,
+        settings.cluster_tls_cacertfile,
+    )
+
+
 def peer_tls(certificate: str, key: str, authority: str) -> tuple[TlsOptions, TlsOptions]:
     """For being called and for calling; both sides must show a certificate of this authority.
 
@@ -64,9 +83,27 @@ def peer_tls(certificate: str, key: str, authority: str) -> tuple[TlsOptions, Tl
 
 
 def peer_listener(
-    address: str, port: int, tls: TlsOptions | None = None, unix_path: str = ""
+    address: str = "", port: int = 0, tls: TlsOptions | None = None, unix_path: str = ""
 ) -> Listener:
     """Where other nodes come in; raises OSError that names the place."""
     if unix_path:
         return Listener(unix_socket(os.path.abspath(unix_path), UNIX_MODE), protocol=PEER)
     return Listener(tcp_socket(address, port), tls, protocol=PEER)
+
+
+def unix_address(path: str) -> str:
+    """How a node names its Unix socket to others: with the machine on which it is one."""
+    return f"{_machine()}:{os.path.abspath(path)}"
+
+
+def unix_path_of(address: str) -> str:
+    """The path, if it is on this machine and can be seen from here (not from another container)."""
+    machine, _, path = address.partition(":")
+    return path if machine == _machine() and os.path.exists(path) else ""
+
+
+def _machine() -> str:
+    try:
+        return Path(BOOT_ID).read_text().strip()
+    except OSError:
+        return platform.node()
