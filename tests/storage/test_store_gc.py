@@ -8,6 +8,7 @@ import random
 import pytest
 
 from penstock.core.errors import Corrupt
+from penstock.storage import store_gc
 from penstock.storage.message_store import StoreRead
 from tests.storage.store_tools import DIRECTORY, StoreWorld
 
@@ -81,6 +82,36 @@ def test_neighbours_become_one_file() -> None:
     before = (44 + 44 + 3 * 296) + (44 + 3 * 296)
     assert world.store.statistics()["bytes_reclaimed"] == before - (44 + 2 * 296)
     world.read_all()
+
+
+def test_how_far_a_compaction_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From nothing to all that lives, in bytes; nothing when none runs."""
+    monkeypatch.setattr(store_gc, "COPY_BYTES", 300)
+    world = half_dead()
+    seen: list[tuple[int, int]] = []
+    write = world.files.pwrite_parts
+
+    def look_and_write(handle: int, offset: int, parts: list[bytes]) -> None:
+        seen.append(progress(world))
+        write(handle, offset, parts)
+        seen.append(progress(world))
+
+    settle(world)
+    assert progress(world) == (0, 0)
+    monkeypatch.setattr(world.files, "pwrite_parts", look_and_write)
+    world.store.collect_garbage()
+    assert progress(world) == (0, 44 + 2 * 296)
+    world.run_all()
+    whole = 44 + 2 * 296
+    assert next(copied for copied, of in seen if of == whole) == 0
+    assert sorted(seen) == seen
+    assert (44 + 296, whole) in seen
+    assert progress(world) == (0, 0)
+
+
+def progress(world: StoreWorld) -> tuple[int, int]:
+    statistics = world.store.statistics()
+    return statistics["compacted_bytes"], statistics["compacting_bytes"]
 
 
 def test_compaction_waits_for_the_deaths_before_it_and_not_for_those_after() -> None:

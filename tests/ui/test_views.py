@@ -222,6 +222,33 @@ def test_the_storage_of_the_node(visit: Visit, life: Life) -> None:
     visit.shoot("storage")
 
 
+def test_how_far_a_compaction_is(visit: Visit, life: Life) -> None:
+    """One that lasts is played: a real one is over before a page is drawn."""
+    row = life.api("/api/penstock/storage")
+    half = {"compacting_bytes": 8 << 20, "compacted_bytes": 4 << 20}
+    file = {"name": "1.rdq", "bytes": 16 << 20, "valid_bytes": 8 << 20, "messages": 1}
+    row["stores"]["persistent"] |= half
+    row["files"]["persistent_store"] = [
+        file | {"garbage_share": 0.5, "damaged": False, "compacting": True}
+    ]
+    visit.page.route("**/api/penstock/storage", lambda route: route.fulfill(json=row))
+    pause(visit, "0")  # asked once, not streamed
+    try:
+        visit.go("/storage")
+        bar = visit.page.get_by_role("progressbar")
+        eventually(lambda: bar.count() == 1)
+        assert [bar.get_attribute(name) for name in ("value", "max")] == ["4194304", "8388608"]
+        assert "4 MiB of 8 MiB copied" in visit.page.get_by_role("main").inner_text()
+    finally:
+        visit.page.unroute("**/api/penstock/storage")
+        pause(visit, "1000")
+
+
+def pause(visit: Visit, interval_ms: str) -> None:
+    visit.page.evaluate("ms => localStorage.setItem('penstock.interval', ms)", interval_ms)
+    visit.page.reload()
+
+
 def test_the_forecast_has_both_bars(visit: Visit) -> None:
     visit.go("/forecast")
     visit.heading("Alarm forecast")

@@ -387,6 +387,7 @@ class MessageStore:
     def statistics(self) -> dict[str, int]:
         files = self._files
         gc = self._gc
+        running = gc.compaction if gc.compaction is not None and gc.compaction.started else None
         return {
             "files": len(files.files),
             "bytes": int(files.total_bytes),
@@ -398,6 +399,8 @@ class MessageStore:
             "messages_written": int(self._messages_written),
             "writes_cancelled": int(self._writes_cancelled),
             "compactions": int(gc.compactions),
+            "compacting_bytes": 0 if running is None else int(running.size_bytes),
+            "compacted_bytes": 0 if running is None else int(running.copied_bytes),
             "files_removed": int(gc.files_removed),
             "bytes_reclaimed": int(gc.bytes_reclaimed),
             "next_msg_id": int(self.next_msg_id),

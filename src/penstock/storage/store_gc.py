@@ -95,6 +95,7 @@ class StoreCompaction(DiskJob):
 
     ``needed_position``  the journal must be on disk up to here before it may run
     ``started``          it is on the board
+    ``copied_bytes``     so far, of ``size_bytes``; written by the thread
     """
 
     def __init__(self, gc: "StoreGc", sources: list[StoreFile], durable: bool) -> None:
@@ -117,6 +118,8 @@ class StoreCompaction(DiskJob):
             self._from_offsets.append(self._snapshot(source))
         self._target.rows.trim()
         self._target.rows.size = GROUP_HEADER_BYTES + self._size
+        self.size_bytes: i64 = GROUP_HEADER_BYTES + self._size
+        self.copied_bytes: i64 = 0
 
     def _snapshot(self, source: StoreFile) -> FileTable:
         rows = source.rows
@@ -185,6 +188,7 @@ class StoreCompaction(DiskJob):
                 if waiting >= COPY_BYTES:
                     files.pwrite_parts(handle, int(at), parts)
                     at += waiting
+                    self.copied_bytes = at
                     parts = []
                     waiting = 0
         files.pwrite_parts(handle, int(at), parts)

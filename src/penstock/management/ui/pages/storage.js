@@ -65,6 +65,9 @@ function Store({ title, about, store, files }) {
       <p class="quiet">${about} Files are compacted when more than half of all is garbage, or one has the most of it.</p>
       <${FileStrip} title=${`${title}: files, oldest first`} files=${shown} />
       <p aria-live="polite">${running ? `A compaction of ${running} ${running > 1 ? "files" : "file"} is under way.` : "No compaction is running."}</p>
+      ${store.compacting_bytes > 0 && html`<p>
+        <progress aria-label=${`${title}: compaction`} max=${store.compacting_bytes} value=${store.compacted_bytes}></progress>
+        ${bytes(store.compacted_bytes)} of ${bytes(store.compacting_bytes)} copied</p>`}
       <${Facts} facts=${[
         ["Size", `${bytes(store.bytes)} in ${count(store.files)} files`],
         ["Lives", `${bytes(store.valid_bytes)}, ${count(store.messages)} messages`],
