@@ -24,8 +24,9 @@ from penstock.broker.policies import Policy
 from penstock.broker.rights import Rights
 from penstock.broker.vhost import Vhost
 from penstock.cluster import metadata as md
-from penstock.cluster.agreed import Agreed
+from penstock.cluster.agreed import dead_among
 from penstock.cluster.common_metadata import CommonMetadata
+from penstock.cluster.coordinator import Entry
 from penstock.core.away import Away
 from penstock.core.errors import (
     BrokerError,
@@ -179,7 +180,7 @@ class World:
     def is_known(self, revision: int) -> bool:
         """To every node that is not cut off: links tell, in a real cluster."""
         return all(
-            node.common.agreed.revision >= revision
+            node.common.has(revision)
             for node in self.nodes
             if node.ready and not node.coordinator.why_not()
         )
@@ -600,14 +601,13 @@ class World:
         self._judge_rest()
 
     def _judge_rest(self) -> None:
-        live = Agreed()
-        for entry in self.store.model.entries():
-            if md.kind_of(entry.key):
-                live.put(entry.key, entry.revision, entry.made, None)
+        entries = [one for one in self.store.model.entries() if md.kind_of(one.key)]
+        dead = dead_among(entries)
+        live = {entry.key: entry for entry in entries if entry.key not in dead}
         told = []
         for node in self.nodes:
             node.common.applier.check()
-            assert node.common.agreed.revisions == live.revisions, node.name
+            assert node.common.agreed.living() == live.keys(), node.name
             told.append(shown(export_definitions(node.quiet.broker, "", "")))
             node.quiet.check()
             self._judge_sessions(node)
@@ -626,20 +626,19 @@ class World:
                     lives = {one.name: one for one in self.nodes}[name].lives
                     assert owner == f"{name}/{lives}", f"{queue.name} has outlived {owner}"
 
-    def _judge_leftovers(self, live: Agreed) -> None:
+    def _judge_leftovers(self, live: dict[str, Entry]) -> None:
         """No exchange that deletes itself has lost its last binding and is there."""
-        bound = {source_of(key) for key in live.live_bindings()}
-        for key in live.made:
+        bound = {source_of(key) for key in live if md.kind_of(key) == md.BINDINGS}
+        for key, entry in live.items():
             if md.kind_of(key) != md.EXCHANGES or key in bound:
                 continue
-            value = next(one.value for one in self.store.model.entries() if one.key == key)
-            meta = md.read(key, value)
+            meta = md.read(key, entry.value)
             assert isinstance(meta, md.ExchangeMeta)
             if meta.auto_delete:
                 had = any(
                     md.kind_of(event.key) == md.BINDINGS
                     and event.value is not None
-                    and event.revision > live.made[key]
+                    and event.revision > entry.made
                     and source_of(event.key) == key
                     for event in self.store.model.history
                 )

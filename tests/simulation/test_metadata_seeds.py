@@ -16,7 +16,12 @@ from tests.simulation.metadata_world import World
 SEEDS = int(os.environ.get("PENSTOCK_METADATA_SEEDS", "12"))
 FIRST = int(os.environ.get("PENSTOCK_METADATA_SEED") or random.SystemRandom().randrange(10**9))
 STEPS = 120
-FAILED_ONCE: tuple[int, ...] = ()
+FAILED_ONCE = (
+    118,  # a bind whose answer was lost, and whose source had gone, was taken for done
+    82,  # a snapshot does not say how new it is: others waited for ever for a node to know
+    671,  # an exchange lost its last binding with a lease, while nobody was there to see it
+    777,  # a touched exchange looked younger than its bindings to who had been cut off
+)
 WANTED = ("cuts", "kills", "lost connections", "unavailable", "bind ok", "declare ok", "unvhost ok")
 
 

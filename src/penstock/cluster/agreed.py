@@ -1,18 +1,19 @@
 """``Agreed``: what the cluster has agreed on, as far as this node has done it.
 
 In: events, as they are done.  Out: the revision at which a key was last changed, which is what a
-proposal names as its condition; and whether a binding that the coordinator has still leads from
-somewhere: its key may outlive its source.  Binding and deleting the source do not hinder each
-other, so a binding may be agreed on an instant before its source goes, unseen by who deletes it.
-It counts only if its source, and where it leads, are older than it.
+proposal names as its condition; and which bindings are *dead*: a key may outlive its source.
+Binding and deleting the source do not hinder each other, so a binding may be agreed on an instant
+before its source goes, unseen by who deletes it.  It counts only if its source, and where it
+leads, are there when it is done, and as long as they are; events come in an order that shows it.
 
 ``rounds`` is moved whenever everything that had come is done.  What a coordinator has accepted
 comes with the next events at the latest (O3 of ``coordinator.py``), so it is done a round later.
 """
 
+from collections.abc import Sequence
 from typing import Final, final
 
-from penstock.cluster.coordinator import ABSENT
+from penstock.cluster.coordinator import ABSENT, Entry
 from penstock.cluster.metadata import (
     BINDINGS,
     EXCHANGES,
@@ -30,43 +31,52 @@ ALWAYS_THERE: Final = frozenset(name for name, _, _ in PREDECLARED)
 
 @final
 class Agreed:
-    """``queues``: by key.  ``revision``: everything up to it is done."""
+    """``queues``: by key.  ``revision``: everything up to it is done.  ``dead``: see above."""
 
     def __init__(self) -> None:
         self.revisions: dict[str, int] = {}
-        self.made: dict[str, int] = {}  # of queues and exchanges
         self.queues: dict[str, QueueMeta] = {}
+        self.dead: set[str] = set()
         self.revision: int = 0
         self.rounds: int = 0
 
     def revision_of(self, key: str) -> int:
         return self.revisions.get(key, ABSENT)
 
-    def put(self, key: str, revision: int, made: int, queue: QueueMeta | None) -> None:
+    def put(self, key: str, revision: int, queue: QueueMeta | None) -> None:
         self.revisions[key] = revision
-        if kind_of(key) in (QUEUES, EXCHANGES):
-            self.made[key] = made
         if queue is not None:
             self.queues[key] = queue
+        elif kind_of(key) == BINDINGS:
+            if all(end in self.revisions for end in ends_of(key)):
+                self.dead.discard(key)
+            else:
+                self.dead.add(key)
 
     def delete(self, key: str) -> None:
         self.revisions.pop(key, None)
-        self.made.pop(key, None)
         self.queues.pop(key, None)
+        self.dead.discard(key)
 
-    def is_live(self, binding: str) -> bool:
-        """Are both ends of the binding with this key there, and older than it?"""
-        revision = self.revisions.get(binding)
-        return revision is not None and all(
-            self.made.get(end, revision + 1) <= revision for end in ends_of(binding)
-        )
+    def bury(self, binding: str) -> None:
+        """One of its ends goes, or was made after it."""
+        if binding in self.revisions:
+            self.dead.add(binding)
 
-    def live_bindings(self) -> set[str]:
-        return {key for key in self.revisions if kind_of(key) == BINDINGS and self.is_live(key)}
+    def living(self) -> set[str]:
+        """Every key that counts."""
+        return self.revisions.keys() - self.dead
 
-    def dead_bindings(self) -> list[str]:
-        """They may be swept."""
-        return [key for key in self.revisions if kind_of(key) == BINDINGS and not self.is_live(key)]
+
+def dead_among(entries: Sequence[Entry]) -> set[str]:
+    """The bindings of a snapshot that do not count."""
+    made = {entry.key: entry.made for entry in entries}
+    return {
+        entry.key
+        for entry in entries
+        if kind_of(entry.key) == BINDINGS
+        and not all(made.get(end, entry.made + 1) <= entry.made for end in ends_of(entry.key))
+    }
 
 
 def ends_of(binding: str) -> list[str]:

@@ -32,7 +32,7 @@ from penstock.broker.topics import PAUSED
 from penstock.broker.vhost import Vhost
 from penstock.broker.vhost_removal import CloseSome, VhostRemoval
 from penstock.cluster import metadata as md
-from penstock.cluster.agreed import ALWAYS_THERE, Agreed
+from penstock.cluster.agreed import ALWAYS_THERE, Agreed, dead_among
 from penstock.cluster.coordinator import Entry, Event
 from penstock.cluster.drafting import record_of
 from penstock.cluster.proposing import ClusterChanges
@@ -104,14 +104,28 @@ class Applier:
         self._now_ms = now_ms
         for entry in entries:
             if md.kind_of(entry.key):
-                self.agreed.put(entry.key, entry.revision, entry.made, self._queue(entry))
-        dead = set(self.agreed.dead_bindings())
+                self.agreed.put(entry.key, entry.revision, self._queue(entry))
+        dead = self.agreed.dead = dead_among(entries)
         with _Done(self._changes):
-            self._delete_all_but(self.agreed.revisions.keys() - dead)
+            self._delete_all_but(self.agreed.living())
             for entry in sorted(entries, key=_rank):
                 if md.kind_of(entry.key) and entry.key not in dead:
                     self._put(md.read(entry.key, entry.value))
+            self._find_unused(entries)
         self.agreed.revision = max([entry.revision for entry in entries], default=0)
+
+    def _find_unused(self, entries: Sequence[Entry]) -> None:
+        """Exchanges that delete themselves, and had a binding, but have none any more.
+
+        What happened to them happened while nobody was there, or to a lease.
+        """
+        for entry in entries:
+            if md.kind_of(entry.key) == md.EXCHANGES and entry.revision > entry.made:
+                vhost_name, name = md.parts_of(entry.key)
+                vhost = self._broker.vhosts[vhost_name]
+                exchange = vhost.exchanges[name]
+                if exchange.auto_delete and not exchange.has_bindings():
+                    self._changes.lost_bindings(vhost, exchange)
 
     def _queue(self, entry: Entry | Event) -> md.QueueMeta | None:
         if md.kind_of(entry.key) != md.QUEUES or entry.value is None:
@@ -167,9 +181,8 @@ class Applier:
             if isinstance(record, VhostRecord) and record.name in self._removals:
                 return False
             queue = record if isinstance(record, md.QueueMeta) else None
-            made = event.revision if event.created else agreed.made.get(key, event.revision)
-            agreed.put(key, event.revision, made, queue)
-            if not isinstance(record, BindingRecord) or agreed.is_live(key):
+            agreed.put(key, event.revision, queue)
+            if key not in agreed.dead:
                 self._put(record)
         agreed.revision = max(agreed.revision, event.revision)
         return True
@@ -307,6 +320,10 @@ class Applier:
         if kind == md.QUEUES and name in vhost.queues:
             self.lost += vhost.delete_queue(vhost.queues[name])
         elif kind == md.EXCHANGES and name in vhost.exchanges:
+            exchange = vhost.exchanges[name]
+            for one in exchange.bindings():
+                ends = (one.destination, one.routing_key, one.arguments)
+                self.agreed.bury(md.key_of(record_of(vhost, exchange, *ends)))
             vhost.remove_exchange(vhost.exchanges[name])
         elif kind == md.BINDINGS:
             self._unbind(vhost, key, parts)
@@ -324,19 +341,19 @@ class Applier:
         """The key has a hash of what it was: it is one of those between its ends."""
         _, letter, destination, source, _ = parts
         exchange = vhost.exchanges.get(source)
-        places: dict[str, Queue] | dict[str, Exchange] = vhost.exchanges
-        if letter == "q":
-            places = vhost.queues
-        target = places.get(destination)
-        if exchange is None or target is None:
+        if exchange is None:
             return
-        for binding in exchange.bindings_to(target):
-            record = record_of(vhost, exchange, target, binding.routing_key, binding.arguments)
-            if md.key_of(record) == key:
-                if isinstance(target, Queue):
-                    vhost.unbind_queue(target, source, record.routing_key, record.arguments)
-                else:
-                    vhost.unbind_exchange(destination, source, record.routing_key, record.arguments)
+        target: Queue | Exchange | None = vhost.exchanges.get(destination)
+        if letter == "q":
+            target = vhost.queues.get(destination)
+        for one in exchange.bindings_to(target):
+            record = record_of(vhost, exchange, target, one.routing_key, one.arguments)
+            if md.key_of(record) != key:
+                continue
+            if isinstance(target, Queue):
+                vhost.unbind_queue(target, source, one.routing_key, one.arguments)
+            else:
+                vhost.unbind_exchange(destination, source, one.routing_key, one.arguments)
         if exchange.auto_delete and not exchange.has_bindings():
             self._changes.lost_bindings(vhost, exchange)
 
@@ -366,9 +383,8 @@ class Applier:
         assert not self._waiting
         assert self._changes.proposes, "P3"
         agreed = self.agreed
-        wanted = agreed.revisions.keys() - set(agreed.dead_bindings())
         there = self.present()
-        for key in there ^ wanted:
+        for key in there ^ agreed.living():
             what = "A1" if md.kind_of(key) in (md.EXCHANGES, md.QUEUES, md.BINDINGS) else "A2"
             raise AssertionError(f"{what}: {key} {'is odd' if key in there else 'is missing'}")
         for meta in agreed.queues.values():

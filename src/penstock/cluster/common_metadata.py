@@ -42,6 +42,7 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.storage.definition_parameters import GlobalParameterRecord
 from penstock.storage.definition_records import (
+    BindingRecord,
     PermissionRecord,
     PolicyRecord,
     TopicPermissionRecord,
@@ -52,6 +53,8 @@ from penstock.storage.definition_records import (
 FOUNDED: Final = "cluster/founded"
 FOUNDING: Final = "cluster/founding"
 PUT_AT_ONCE: Final = 50
+CATCH_UP_MS: Final = 200
+"""News mostly comes by itself: this long at least from one inquiry to the next."""
 
 
 @final
@@ -78,10 +81,13 @@ class CommonMetadata:
         self._begun: bool = False  # what was agreed on when we came is done
         self._barrier: Proposal | None = None
         self._round: int = -1
+        self._wanted: int = 0  # revision that another node asks for
+        self._caught_up_ms: int = 0
         self._broker = broker
         self._coordinator = coordinator
         self._home = home
         self._entries = {entry.key: entry for entry in coordinator.snapshot()}
+        self._made = max((entry.made for entry in self._entries.values()), default=0)
         self._founding: Proposal | None = None
         self._to_put: list[md.Record] | None = None  # None: not alone at it yet
 
@@ -91,24 +97,41 @@ class CommonMetadata:
         if not self._begun:
             self._join(now_ms, events)
             return False
-        if not self.is_ready:
-            self._catch_up()
+        if not self.is_ready or self._wanted > self.agreed.revision:
+            self._catch_up(now_ms)
         self.applier.take(events)
         more = self.applier.run(now_ms)
         if not more:
             self.changes.work(now_ms)
         return more
 
-    def _catch_up(self) -> None:
-        """Everything up to the revision of a proposal that changes nothing."""
+    def has(self, revision: int) -> bool:
+        """Is everything up to that revision done here?  Some other node wants to know."""
+        if self.agreed.revision >= revision:
+            return True
+        self._wanted = max(self._wanted, revision)
+        return False
+
+    def _catch_up(self, now_ms: int) -> None:
+        """To the revision of a proposal that changes nothing: all before it has come then.
+
+        A snapshot does not say how new it is, if what was last done was to delete; neither does
+        what a coordinator tells who was cut off.
+        """
         barrier = self._barrier
-        if barrier is None or (barrier.done and barrier.state != ACCEPTED):
-            self._barrier = self._coordinator.propose([], [])
-        elif barrier.state == ACCEPTED and self._round < 0:
+        if barrier is None:
+            if now_ms - self._caught_up_ms >= CATCH_UP_MS and not self._coordinator.why_not():
+                self._barrier = self._coordinator.propose([], [])
+                self._round = -1
+        elif barrier.state != ACCEPTED:
+            if barrier.done:
+                self._barrier = None
+        elif self._round < 0:
             self._round = self.agreed.rounds + 1
-        elif barrier.state == ACCEPTED and self.agreed.rounds >= self._round:
-            # A snapshot does not say how new it is, if what was last done was to delete.
+        elif self.agreed.rounds >= self._round:
             self.agreed.revision = max(self.agreed.revision, barrier.revision)
+            self._caught_up_ms = now_ms
+            self._barrier = None
             self.is_ready = True
 
     def take_lost(self) -> list[Consumer]:
@@ -124,7 +147,10 @@ class CommonMetadata:
                 self._entries.pop(event.key, None)
             else:
                 known = self._entries.get(event.key)
-                made = event.revision if event.created or known is None else known.made
+                if event.created or known is None:
+                    # When it was made is not told, but what was made before comes before.
+                    self._made += 1
+                made = self._made if event.created or known is None else known.made
                 self._entries[event.key] = Entry(event.key, event.value, event.revision, made)
         if FOUNDED in self._entries:
             self._check_identity()
@@ -164,11 +190,13 @@ class CommonMetadata:
         if self._to_put is None:
             self._to_put = self._all_there_is()
         elif last is not None and last.state == ACCEPTED:
-            del self._to_put[:PUT_AT_ONCE]
+            del self._to_put[: len(last.changes)]
+        some = self._to_put[:PUT_AT_ONCE]
+        if some and not isinstance(some[0], BindingRecord):
+            # What bindings rest on is made before them, and seen to be.
+            some = [one for one in some if not isinstance(one, BindingRecord)]
         alone = [Condition(FOUNDING, mine.revision)]
-        puts = [
-            Change(md.key_of(record), md.value_of(record)) for record in self._to_put[:PUT_AT_ONCE]
-        ]
+        puts = [Change(md.key_of(record), md.value_of(record)) for record in some]
         if not puts:
             puts = [Change(FOUNDED, '{"v":1}'), Change(FOUNDING, None)]
         self._founding = self._propose(alone, puts)
@@ -231,12 +259,12 @@ class CommonMetadata:
                 if exchange.name not in ALWAYS_THERE
             ]
             records += [self._queue_meta(queue) for queue in vhost.queues.values()]
-            records += [
-                record_of(vhost, exchange, one.destination, one.routing_key, one.arguments)
-                for exchange in exchanges
-                for one in exchange.bindings()
-            ]
-        return records
+        return records + [
+            record_of(vhost, exchange, one.destination, one.routing_key, one.arguments)
+            for vhost in self._broker.vhosts.values()
+            for exchange in vhost.exchanges.values()
+            for one in exchange.bindings()
+        ]
 
     def _queue_meta(self, queue: Queue) -> md.QueueMeta:
         return md.QueueMeta(
