@@ -148,6 +148,7 @@ HOT = [
     "src/penstock/cluster/remote_publishing.py",
     "src/penstock/cluster/remote_asking.py",
     "src/penstock/cluster/remote_queue.py",
+    "src/penstock/cluster/queue_places.py",
     "src/penstock/cluster/served.py",
     "src/penstock/cluster/serving.py",
     "src/penstock/wire/peer_queues.py",

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster.queue_places import take_place
+from penstock.cluster.remote_queue import RemoteQueue
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.node_pair import NodePair
 
@@ -572,3 +574,80 @@ def test_a_queue_that_is_not_there_leaves_its_requests_waiting(pair: NodePair) -
     queue.follow(pair.ends[0].queues.client)
     pair.run()
     assert client.methods()[-1][0] in ("basic.ack", "basic.nack")
+
+
+# -- the master moves ------------------------------------------------------------------------
+
+
+def local_queue(pair: NodePair, name: str = "q") -> Any:
+    """A queue of that name, not yet known to anybody here."""
+    vhost = pair.here.broker.vhosts["/"]
+    return vhost._maker.make(0, name, pair.here.new_name("life"), True, False, False, {})
+
+
+def test_the_master_comes_here(pair: NodePair) -> None:
+    remote = pair.remote("q")
+    client = confirming(pair)
+    pair.here.broker.vhosts["/"].bind_queue(remote, "amq.topic", "a.*", {})
+    client.publish("amq.topic", "a.b", b"one")
+    client.consume("q")
+    assert [name for name, _ in client.methods()] == ["basic.ack", "basic.deliver"]
+    pair.slow = True
+    client.publish("amq.topic", "a.b", b"sent")  # and never answered
+    pair.lose_link()
+    client.publish("amq.topic", "a.b", b"held")
+    queue = local_queue(pair)
+    consumers = take_place(pair.here.broker, remote, queue, pair.here.now_ms)
+    pair.here.turn.moved(consumers, queue)
+    pair.run()
+    told = [(name, fields.get("delivery_tag")) for name, fields in client.methods()]
+    assert ("basic.nack", 2) in told
+    assert ("basic.ack", 3) in told
+    assert ("basic.deliver", 2) in told  # what was held
+    assert len(told) == 3
+    client.method(1, "basic.ack", delivery_tag=1)  # of the old master
+    assert queue.unacked_count == 1
+    client.publish("amq.topic", "a.c", b"new")
+    assert client.bodies() == [b"", b"new"]
+    client.method(1, "basic.ack", delivery_tag=0, multiple=True)
+    assert queue.unacked_count == 0
+    assert remote.unacked_count == 0
+
+
+def test_the_master_goes_there(pair: NodePair) -> None:
+    client = pair.here.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.publish("", "q", b"old")
+    client.consume("q")
+    assert client.bodies() == [b"old"]
+    old = pair.here.broker.vhosts["/"].queues["q"]
+    there = pair.there.broker.vhosts["/"]
+    there.declare_queue("q", True, None, False, {}, pair.there.now_ms)
+    remote = pair.made_here("q", True, {})
+    consumers = take_place(pair.here.broker, old, remote, pair.here.now_ms)
+    pair.here.turn.moved(consumers, remote)
+    remote.follow(pair.ends[0].queues.client)
+    pair.run()
+    client.publish("", "q", b"new")
+    assert client.bodies() == [b"new"]
+    client.method(1, "basic.ack", delivery_tag=1)  # of the time when it was here
+    assert pair.master("q").unacked_count == 1
+    client.method(1, "basic.ack", delivery_tag=2)
+    assert pair.master("q").unacked_count == 0
+
+
+def test_the_other_node_hears_that_the_master_is_not_here_any_more(pair: NodePair) -> None:
+    remote = pair.remote("q")
+    client = pair.here.client()
+    client.consume("q")
+    broker = pair.there.broker
+    old = pair.master("q")
+    new = RemoteQueue(
+        *("/", "q", "life-there", True, False, {}, broker._wakeups, broker._refills),
+        *(broker.dead_letters.deaths, broker.waits, broker.answers, broker.flow.book),
+    )
+    consumers = take_place(broker, old, new, pair.there.now_ms)
+    pair.there.turn.moved(consumers, new)
+    pair.run()
+    assert remote.way is None
+    assert names(client) == []  # it waits for the next master

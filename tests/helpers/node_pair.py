@@ -120,6 +120,13 @@ class NodePair:
         return queue
 
     def known_here(self, name: str, durable: bool, arguments: dict[str, Any]) -> RemoteQueue:
+        queue = self.made_here(name, durable, arguments)
+        vhost = self.here.broker.vhosts["/"]
+        vhost.queues[name] = queue
+        vhost.forget_routes()
+        return queue
+
+    def made_here(self, name: str, durable: bool, arguments: dict[str, Any]) -> RemoteQueue:
         broker = self.here.broker
         vhost = broker.vhosts["/"]
         queue = RemoteQueue(
@@ -137,8 +144,6 @@ class NodePair:
             broker.flow.book,
         )
         vhost.policies.queue_settings(name, arguments).apply_to(queue)
-        vhost.queues[name] = queue
-        vhost.forget_routes()
         return queue
 
     def master(self, name: str) -> Any:

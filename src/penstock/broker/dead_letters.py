@@ -19,7 +19,7 @@ from mypy_extensions import i64
 
 from penstock.broker.replies import Replies
 from penstock.broker.vhost import Vhost
-from penstock.core.frontier import Wait, Waits, all_done, any_refused
+from penstock.core.frontier import Wait, Waits, all_done, any_lost, any_refused
 from penstock.core.headers import NOW
 from penstock.core.letters import Letter, LetterWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
@@ -44,25 +44,11 @@ class Letters:
         must: bool,
     ) -> None:
         self.must = must
+        self.carried: Wait | None = None  # somebody else's, who waits for these
         self.position: i64 = position
         self.queue = queue
         self.messages = messages
         self.waits = waits
-
-
-def _settled(letters: Letters, durable_position: i64) -> bool:
-    """Then they are acknowledged."""
-    if letters.position > durable_position or not all_done(letters.waits):
-        return False
-    queue = letters.queue
-    if queue.deleted:
-        return True
-    if letters.must and any_refused(letters.waits):
-        queue.backing.requeue(letters.messages)
-        queue.wake()
-    else:
-        queue.backing.ack(letters.messages)
-    return True
 
 
 @final
@@ -146,6 +132,13 @@ class DeadLetters:
         else:
             self._waiting.append((int(position), queue, messages))
 
+    def carry(self, position: i64, queue: Queue, waits: list[Wait], carried: Wait) -> None:
+        """What was on its way to a master elsewhere was published here: ``carried`` is done then."""
+        letters = Letters(position, queue, [], waits, False)
+        letters.carried = carried
+        self._away.append(letters)
+        self._waits.moved = True  # look, though the journal may not move
+
     def _publish(
         self, vhost: Vhost, queue: Queue, reason: str, message: Message, now_ms: i64
     ) -> i64:
@@ -182,7 +175,7 @@ class DeadLetters:
         """The journal is on disk further than before, or other nodes have said something."""
         durable = self._durable_position()
         if self._away:
-            self._away = [one for one in self._away if not _settled(one, durable)]
+            self._away = [one for one in self._away if not self._settled(one, durable)]
         count = 0
         for position, queue, messages in self._waiting:
             if position > durable:
@@ -192,3 +185,22 @@ class DeadLetters:
                 queue.backing.ack(messages)
         if count:
             del self._waiting[:count]
+
+    def _settled(self, letters: Letters, durable_position: i64) -> bool:
+        """Then they are acknowledged."""
+        if letters.position > durable_position or not all_done(letters.waits):
+            return False
+        queue = letters.queue
+        carried = letters.carried
+        if carried is not None:
+            carried.lost = any_lost(letters.waits)
+            carried.done = True
+            self._waits.moved = True
+        elif queue.deleted:
+            pass
+        elif letters.must and any_refused(letters.waits):
+            queue.backing.requeue(letters.messages)
+            queue.wake()
+        else:
+            queue.backing.ack(letters.messages)
+        return True

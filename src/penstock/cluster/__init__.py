@@ -14,6 +14,7 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     mirrored_backing.py  what a master tells its mirrors, once per turn
     membership.py    which nodes are known, and which of them live
     remote_queue.py  a queue whose master is elsewhere
+    queue_places.py  its master moves
     peer_client.py   what is said to that node
     serving.py       queues of this node as another one uses them; served.py: one of them
 """

@@ -1,8 +1,11 @@
-"""Questions to the master of a queue that is elsewhere: the part of ``RemoteQueue`` that asks.
+"""Questions and verdicts for the master of a queue that is elsewhere: a part of ``RemoteQueue``.
 
     purge, counts ... ─► Ask with a ticket's number ─► ``Away``     Answered ─► the ticket is done
 
-The session that caught ``Away`` calls the same verb again, which then finds its ticket.
+    settle, reject ... ─► Settle with the numbers of the deliveries
+
+The session that caught ``Away`` calls the same verb again, which then finds its ticket.  What a
+master delivered that is lost now cannot be settled any more: the next one delivers it anew.
 """
 
 from collections import deque
@@ -10,6 +13,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.cluster.remote_publishing import RemotePublishing
 from penstock.core import queue_requests as q
 from penstock.core.away import Answers, Away, Ticket
@@ -18,6 +22,7 @@ from penstock.core.errors import BrokerError, NotFound
 from penstock.core.frontier import Waits
 from penstock.core.message import Message
 from penstock.queues.consumers import NO_WINDOW, Consumer
+from penstock.queues.leases import Leases
 from penstock.queues.limits import Death
 from penstock.queues.queue import Queue
 
@@ -86,6 +91,8 @@ class RemoteAsking(RemotePublishing):
             book,
         )
         self._answers = answers
+        self._base: i64 = 0  # of the numbers of deliveries
+        self._by_consumer: dict[Consumer, RemoteConsumer] = {}
         self._last_question: i64 = 0
         self._asked: dict[int, RemoteTicket] = {}
         self._unasked: list[RemoteTicket] = []  # there was nobody to ask
@@ -145,6 +152,70 @@ class RemoteAsking(RemotePublishing):
     def set_paused(self, paused: bool) -> None:
         self.paused = paused
         self._send(q.Ask(self._no, 0, q.PAUSE if paused else q.GO_ON, 0))
+
+    # -- settling --------------------------------------------------------------------------
+
+    def settle(self, consumer: Consumer, messages: list[Message]) -> None:
+        self._let_go_of(consumer, len(messages))
+        self.acked_count += len(messages)
+        consumer.acked_count += len(messages)
+        self._send_settle(consumer, q.ACK, messages, 0)
+
+    def reject(self, consumer: Consumer, messages: list[Message]) -> None:
+        self._let_go_of(consumer, len(messages))
+        self._send_settle(consumer, q.REJECT, messages, 0)
+
+    def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
+        self._let_go_of(consumer, len(messages))
+        self.redelivered_count += len(messages)
+        self._send_settle(consumer, q.REQUEUE, messages, 0)
+
+    def give_back(
+        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: i64
+    ) -> None:
+        self._let_go_of(consumer, len(messages))
+        self.requeued_count += len(messages)
+        self._send_settle(consumer, q.GIVE_BACK, messages, delay_ms)
+
+    def give_back_all(self, owner: i64) -> None:
+        leases = self.leases
+        assert leases is not None
+        for consumer, message in leases.release(owner):
+            self._let_go_of(consumer, 1)
+            self._send_settle(consumer, q.REQUEUE, [message], 0)
+
+    def _time_out(self, leases: Leases, now_ms: i64) -> bool:
+        late = leases.expired(now_ms, RELEASED_AT_ONCE)
+        self.timed_out_count += len(late)
+        for consumer, message in late:
+            self._let_go_of(consumer, 1)
+            self._send_settle(consumer, q.GIVE_BACK, [message], 0)
+        return len(late) > 0
+
+    def use_leases(self) -> bool:
+        if self.leases is None:
+            self.leases = Leases()
+            self.defers = True
+        return True
+
+    def _let_go_of(self, consumer: Consumer, count: i64) -> None:
+        consumer.release(count)
+        self.unacked_count -= count
+        gone = consumer.cancelled and consumer.outstanding == 0
+        if gone and consumer not in self.consumers:
+            self._by_consumer.pop(consumer, None)
+        self.wake()
+
+    def _send_settle(
+        self, consumer: Consumer, kind: i64, messages: list[Message], delay_ms: i64
+    ) -> None:
+        """Of what this master delivered; what another one did is that one's, or nobody's."""
+        numbers = [int(one.seq_id - self._base) for one in messages if one.seq_id > self._base]
+        if len(numbers) == 0 or self.deleted:
+            return
+        remote = self._by_consumer.get(consumer)
+        number: i64 = 0 if remote is None else remote.number
+        self._send(q.Settle(self._no, number, kind, delay_ms, q.in_runs(numbers)))
 
 
 def window_of(consumer: Consumer) -> i64:

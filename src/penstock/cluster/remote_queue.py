@@ -32,17 +32,15 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.cluster.peer_client import MasterElsewhere, PeerClient
 from penstock.cluster.remote_asking import RemoteAsking, RemoteConsumer, RemoteTicket, window_of
 from penstock.core import queue_requests as q
 from penstock.core.away import Answers, Away
 from penstock.core.credit import FlowBook
 from penstock.core.errors import BrokerError, NotFound
-from penstock.core.frontier import Waits
+from penstock.core.frontier import Wait, Waits
 from penstock.core.message import Message
 from penstock.queues.consumers import NO_WINDOW, Consumer
-from penstock.queues.leases import Leases
 from penstock.queues.limits import Death
 from penstock.queues.queue import Delivery, Queue
 
@@ -87,10 +85,8 @@ class RemoteQueue(RemoteAsking):
             book,
         )
         self.link = _Link(self)
-        self._base: i64 = 0  # of the numbers of deliveries
         self._last_number: i64 = 0  # of consumers
         self._remotes: dict[int, RemoteConsumer] = {}
-        self._by_consumer: dict[Consumer, RemoteConsumer] = {}
 
     # -- where the master is ---------------------------------------------------------------
 
@@ -209,69 +205,7 @@ class RemoteQueue(RemoteAsking):
             remote.told_window = window
             self._send(q.Window(self._no, remote.number, window, 0))
 
-    # -- settling --------------------------------------------------------------------------
-
-    def settle(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._let_go_of(consumer, len(messages))
-        self.acked_count += len(messages)
-        consumer.acked_count += len(messages)
-        self._send_settle(consumer, q.ACK, messages, 0)
-
-    def reject(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._let_go_of(consumer, len(messages))
-        self._send_settle(consumer, q.REJECT, messages, 0)
-
-    def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._let_go_of(consumer, len(messages))
-        self.redelivered_count += len(messages)
-        self._send_settle(consumer, q.REQUEUE, messages, 0)
-
-    def give_back(
-        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: i64
-    ) -> None:
-        self._let_go_of(consumer, len(messages))
-        self.requeued_count += len(messages)
-        self._send_settle(consumer, q.GIVE_BACK, messages, delay_ms)
-
-    def give_back_all(self, owner: i64) -> None:
-        leases = self.leases
-        assert leases is not None
-        for consumer, message in leases.release(owner):
-            self._let_go_of(consumer, 1)
-            self._send_settle(consumer, q.REQUEUE, [message], 0)
-
-    def _time_out(self, leases: Leases, now_ms: i64) -> bool:
-        late = leases.expired(now_ms, RELEASED_AT_ONCE)
-        self.timed_out_count += len(late)
-        for consumer, message in late:
-            self._let_go_of(consumer, 1)
-            self._send_settle(consumer, q.GIVE_BACK, [message], 0)
-        return len(late) > 0
-
-    def use_leases(self) -> bool:
-        if self.leases is None:
-            self.leases = Leases()
-            self.defers = True
-        return True
-
-    def _let_go_of(self, consumer: Consumer, count: i64) -> None:
-        consumer.release(count)
-        self.unacked_count -= count
-        gone = consumer.cancelled and consumer.outstanding == 0
-        if gone and consumer not in self.consumers:
-            self._by_consumer.pop(consumer, None)
-        self.wake()
-
-    def _send_settle(
-        self, consumer: Consumer, kind: i64, messages: list[Message], delay_ms: i64
-    ) -> None:
-        """Of what this master delivered; what another one did is that one's, or nobody's."""
-        numbers = [int(one.seq_id - self._base) for one in messages if one.seq_id > self._base]
-        if len(numbers) == 0 or self.deleted:
-            return
-        remote = self._by_consumer.get(consumer)
-        number: i64 = 0 if remote is None else remote.number
-        self._send(q.Settle(self._no, number, kind, delay_ms, q.in_runs(numbers)))
+    # -- one by one -----------------------------------------------------------------------
 
     def get(self, account: Consumer) -> Message | None:
         ticket = self._claim("get")
@@ -304,6 +238,15 @@ class RemoteQueue(RemoteAsking):
             self.consumers.append(consumer)
             self.had_consumer = True
             self.wake()
+
+    def adopt_consumer(self, consumer: Consumer) -> None:
+        """One that was there before; if the master refuses it, it is cancelled."""
+        consumer.queue = self
+        self.consumers.append(consumer)
+        self.had_consumer = True
+        remote = self._new_remote(consumer.no_ack)
+        self._bind(remote, consumer)
+        self._send_subscribe(remote, consumer, 0)
 
     def _ask_to_consume(self, consumer: Consumer) -> None:
         if self._down != "":
@@ -388,19 +331,33 @@ class RemoteQueue(RemoteAsking):
         """The master says whether it goes."""
         return False
 
-    def end(self) -> list[Consumer]:
+    def retire(self) -> list[Consumer]:
+        """It is none any more, here or at all; returns whose queue it was."""
         self.deleted = True
         way = self.way
         if way is not None:
             way.send(q.Close(self._no))
             way.forget(self._no)
-        self._down = f"no queue '{self.name}' in vhost '{self.vhost}'"
-        self.frontier.give_up(self.frontier.take_open())
-        self._fail_questions(NotFound(self._down))
+        self._leave()
+        tickets = self._unasked
+        self._unasked = []
+        for ticket in tickets:
+            ticket.lose()
         if self.flow is not None:
             self.flow.lost()
         consumers = self.consumers
         self.consumers = []
+        return consumers
+
+    def take_unsent(self) -> list[Wait]:
+        """What is still to be published, when the next master is not elsewhere."""
+        return self.frontier.take_open()
+
+    def end(self) -> list[Consumer]:
+        self._down = f"no queue '{self.name}' in vhost '{self.vhost}'"
+        self._fail_questions(NotFound(self._down))
+        consumers = self.retire()
+        self.frontier.give_up(self.frontier.take_open())
         return consumers
 
     # -- what is heard -----------------------------------------------------------------------

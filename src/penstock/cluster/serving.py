@@ -106,6 +106,11 @@ class PeerServer:
         self._served[int(request.no)] = served
         self.answers.append(served.state())
 
+    def queue_gone(self, served: Served) -> None:
+        """Its master is elsewhere now; once for all its consumers."""
+        if self._served.get(int(served.no)) is served:
+            self._gone(served)
+
     def _gone(self, served: Served) -> None:
         self._forget(served)
         self.answers.append(q.Gone(served.no))

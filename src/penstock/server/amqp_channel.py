@@ -17,6 +17,7 @@ from penstock.broker.arguments import (
     consumer_timeout,
 )
 from penstock.broker.replies import REPLY_TO
+from penstock.cluster.queue_places import subscribe_anew
 from penstock.core.errors import (
     BrokerError,
     CommandInvalid,
@@ -365,7 +366,7 @@ class AmqpChannel(Subscriber):
         queue.expire(link.now_ms)
         no_ack = method.flag("no_ack")
         account = self._accounts.get(queue.incarnation)
-        if account is None or account.no_ack != no_ack:
+        if account is None or account.no_ack != no_ack or account.queue is not queue:
             account = Consumer("", self, link.outlet, SharedWindow(), no_ack, 0, False, {})
             account.queue = queue
             if not no_ack:
@@ -416,6 +417,17 @@ class AmqpChannel(Subscriber):
         consumer.cancelled = True
         if self.link.cancel_notify:
             self.link.send(self.number, m.BASIC_CANCEL, [consumer.tag, True])
+
+    def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
+        if self.closing or self.consumers.get(consumer.tag) is not consumer:
+            return
+        try:
+            anew = subscribe_anew(consumer, queue)
+        except BrokerError:
+            self.queue_lost(consumer)
+            return
+        self.consumers[consumer.tag] = anew
+        self.deadlines.note(anew)
 
     def close(self) -> None:
         """Stop consuming, give back everything unsettled; the object is of no use afterwards."""

@@ -17,7 +17,7 @@ from penstock.cluster.served import ServedConsumer
 from penstock.cluster.serving import DeleteQueue, PeerServer, delete_here
 from penstock.core import queue_requests as q
 from penstock.queues.consumers import Consumer
-from penstock.queues.queue import Delivery
+from penstock.queues.queue import Delivery, Queue
 from penstock.server.session import Session, Subscriber
 from penstock.server.turn import Turn
 from penstock.wire.peer_queues import decode_requests, encode_requests
@@ -51,6 +51,10 @@ class PeerSubscriber(Subscriber):
     def queue_lost(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         self._server.consumer_lost(self._one)
+
+    def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
+        """The other node hears where the master is now; it is no longer here."""
+        self._server.queue_gone(self._one.served)
 
 
 @final

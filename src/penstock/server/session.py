@@ -13,7 +13,7 @@ from penstock.core.away import Answers, Ticket
 from penstock.core.credit import READER, FlowBook, Stage
 from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer, Outlet
-from penstock.queues.queue import Delivery
+from penstock.queues.queue import Delivery, Queue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -136,3 +136,7 @@ class Subscriber:
     def queue_lost(self, consumer: Consumer) -> None:
         """The consumer's queue is gone."""
         raise NotImplementedError
+
+    def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
+        """Its queue has another master: this one took its place.  Who cannot follow has lost it."""
+        self.queue_lost(consumer)

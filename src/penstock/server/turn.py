@@ -130,6 +130,13 @@ class Turn:
             subscriber.queue_lost(consumer)
             self.touch(subscriber.session)
 
+    def moved(self, consumers: list[Consumer], queue: Queue) -> None:
+        """Their queue has another master, and this has taken its place."""
+        for consumer in consumers:
+            subscriber = cast(Subscriber, consumer.holder)
+            subscriber.queue_moved(consumer, queue)
+            self.touch(subscriber.session)
+
     def _answer(self) -> None:
         """Direct replies, which wait in no queue."""
         for consumer in self._broker.replies.take_answered():
