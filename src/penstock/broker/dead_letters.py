@@ -133,7 +133,7 @@ class DeadLetters:
             self._waiting.append((int(position), queue, messages))
 
     def carry(self, position: i64, queue: Queue, waits: list[Wait], carried: Wait) -> None:
-        """What was on its way to a master elsewhere was published here: ``carried`` is done then."""
+        """What was on its way elsewhere was published here: ``carried`` ends when that is safe."""
         letters = Letters(position, queue, [], waits, False)
         letters.carried = carried
         self._away.append(letters)
