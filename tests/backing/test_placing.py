@@ -149,13 +149,19 @@ class PlacedQueue(BackingMachine):
         assert last >= below[-1] if below else last < SEGMENT_ENTRIES + end
         if not wanted:
             return
-        found = queue.backing.messages_at(wanted)
+        some = queue.backing.messages_at(wanted, 500)
+        assert some
+        assert [int(one.seq_id) for one in some] == wanted[-len(some) :]
+        assert len(some) == 1 or sum(len(one.content) for one in some) <= 500
+        found = queue.backing.messages_at(wanted, 1 << 40)
         assert [int(one.seq_id) for one in found] == wanted
+        for seq_id, attempts in queue.backing.attempts_at(wanted):
+            assert entries[seq_id].attempts == attempts
         for one in found:
             entry = entries[int(one.seq_id)]
             assert one.content == entry.content
             assert one.flags >> ATTEMPTS_SHIFT == entry.attempts
-        until_ms = queue.model.until_ms
+        until_ms = queue.model.until_ms | queue.model.taken_until_ms
         assert dict(queue.backing.delays_at(wanted)) == {
             one: until_ms[one] for one in wanted if one in until_ms
         }

@@ -141,6 +141,7 @@ WRONG = {
     "ranges that touch": range_operation(b"A", 1, 2, 2, 3),
     "ranges that do not ascend": range_operation(b"M", 5, 6, 1, 2),
     "a negative place": range_operation(b"A", -5, 4),
+    "a delay of more places than there can be": b"L\0" + struct.pack(">qIqq", 9, 1, 0, 1 << 40),
     "no ranges at all": range_operation(b"A"),
     "more ranges than there are bytes": b"A\0" + struct.pack(">I", 1 << 30),
     "a count of 2**31 or more": b"A\0\xff\xff\xff\xff" + bytes(16),

@@ -7,6 +7,7 @@ delayed, or taken out and not gone yet.  All of that is told by place, and nothi
     last_place    where the next one below is, or may be
     messages_at   some of them, with their contents
     delays_at     until when those of them wait that do
+    attempts_at   how often they were handed out, as far as that is at hand
 
 Which places of delta live is known from its segments, without reading, as long as a block has a
 record at each of its places; others are read.  Everything is read here and now: whoever asks,
@@ -19,7 +20,7 @@ from mypy_extensions import i64
 
 from penstock.backing.placing import PlacedMessages
 from penstock.backing.runs import Run, ascending
-from penstock.core.message import Message
+from penstock.core.message import Message, attempts_of
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.segment import Block, Segment
@@ -164,8 +165,8 @@ class CopiedMessages(PlacedMessages):
 
     # -- the messages ----------------------------------------------------------------------
 
-    def messages_at(self, seq_ids: list[int]) -> list[Message]:
-        """Those at these ascending places, as copies where they lack their contents.
+    def messages_at(self, seq_ids: list[int], max_bytes: i64) -> list[Message]:
+        """Of these ascending places the last that fit, at least one; with their contents.
 
         Fewer, up to the first that cannot be read: then the queue has a fault.
         """
@@ -177,7 +178,12 @@ class CopiedMessages(PlacedMessages):
             found.extend(self.delayed.some_at(seq_ids))
         if len(found) < len(seq_ids):
             self._find_ready(seq_ids, chosen, found)
-        return self._with_contents(ascending(found))
+        found = ascending(found)
+        first: i64 = len(found) - 1
+        while first > 0 and max_bytes >= found[first].size + found[first - 1].size:
+            max_bytes -= found[first].size
+            first -= 1
+        return self._with_contents(found[first:] if first > 0 else found)
 
     def _find_ready(self, seq_ids: list[int], chosen: set[int], found: list[Message]) -> None:
         count: i64 = len(seq_ids)
@@ -190,14 +196,40 @@ class CopiedMessages(PlacedMessages):
             found.extend([message for message in span if int(message.seq_id) in chosen])
             first = end
 
-    def delays_at(self, seq_ids: list[int]) -> list[tuple[int, int]]:
-        """(seq_id, not before) of those among them that wait for their time."""
-        found: list[tuple[int, int]] = []
-        if self.delayed.waiting_count() > 0:
+    def attempts_at(self, seq_ids: list[int]) -> list[tuple[int, int]]:
+        """(seq_id, attempts) of those among them whose attempts were counted in this life.
+
+        What only a record in a segment says is not read for it.
+        """
+        chosen = set(seq_ids)
+        held = self.pending.live() + self.delayed.some_at(seq_ids)
+        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
+            start = run.first_at(seq_ids[0])
+            end = run.first_at(seq_ids[len(seq_ids) - 1] + 1)
+            held.extend(run.messages[start:end])
+        found = [
+            (int(message.seq_id), int(attempts_of(message)))
+            for message in held
+            if attempts_of(message) > 0 and int(message.seq_id) in chosen
+        ]
+        if self.index is not None and self.delta_count > 0:
+            entries = int(self._entries)
             for seq_id in seq_ids:
-                deferred = self.delayed.waiting(seq_id)
-                if deferred is not None:
-                    found.append((seq_id, int(deferred.due_ms)))
+                segment = self.index.segments.get(seq_id // entries)
+                if segment is not None and self.delta_start <= seq_id < self.delta_end:
+                    attempts = segment.attempts.get(seq_id % entries, 0)
+                    if attempts > 0 and not self.delayed.has(seq_id):
+                        found.append((seq_id, attempts))
+        return found
+
+    def delays_at(self, seq_ids: list[int]) -> list[tuple[int, int]]:
+        """(seq_id, not before) of those among them that wait for their time, or did when taken."""
+        found: list[tuple[int, int]] = []
+        if self.delayed.count() > 0:
+            for seq_id in seq_ids:
+                until_ms = self.delayed.due_ms_at(seq_id)
+                if until_ms > 0:
+                    found.append((seq_id, int(until_ms)))
         return found
 
 

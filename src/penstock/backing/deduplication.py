@@ -88,6 +88,9 @@ class DeduplicatingBacking(BackingQueue):
     def adopted(self) -> None:
         """After recovery: find the keys of what is there; the newest of two has it."""
         self._within.adopted()
+        self._keys = {}  # it may have been a mirror for a while
+        self._places = {}
+        self._out = set()
         parts = self._within.parts()
         for priority in range(len(parts)):
             part = parts[priority]

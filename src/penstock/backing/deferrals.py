@@ -89,6 +89,11 @@ class Deferrals:
                 found.append(deferred)
         return found
 
+    def due_ms_at(self, seq_id: int) -> i64:
+        """0 = it is not here, or was never to wait."""
+        deferred = self._by_seq_id.get(seq_id)
+        return 0 if deferred is None else deferred.due_ms
+
     def some_at(self, seq_ids: list[int]) -> list[Message]:
         """Those with these numbers, held ones too."""
         found: list[Message] = []

@@ -47,6 +47,17 @@ class PlacedMessages(ExpiringMessages):
             self._next_seq_id = seq_id
             self._reserve(seq_id)
 
+    def resume_at_last(self) -> None:
+        """Right after the start: numbers are somebody else's, so none is left out for safety."""
+        last = self.last_place(self._next_seq_id)
+        self._next_seq_id = last + 1
+        if self.delta_count > 0:
+            self.delta_end = last + 1
+
+    def last_place(self, below: i64) -> i64:
+        """``CopiedMessages`` knows how."""
+        raise NotImplementedError
+
     # -- in --------------------------------------------------------------------------------
 
     def publish_at(self, messages: list[Message], until_ms: i64) -> None:
@@ -230,7 +241,10 @@ class PlacedMessages(ExpiringMessages):
             self.note_attempts(messages)
 
     def redeliver_all(self) -> None:
-        """Nobody knows what of this was handed out by somebody else."""
+        """Nobody knows what of this was handed out by somebody else, nor what expires first."""
+        if self._expiring:
+            self._unordered = True
+            self._note_soonest(A_MOMENT_AGO_MS)
         index = self.index
         if index is not None:
             index.redelivered_below = self._next_seq_id

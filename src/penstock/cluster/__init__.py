@@ -17,4 +17,6 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     queue_places.py  its master moves
     peer_client.py   what is said to that node
     serving.py       queues of this node as another one uses them; served.py: one of them
+    replica.py       a mirror's copy: which places it knows, and what is there
+    mirror_sync.py   how a copy gets what was there before it came; sync_codec.py: its bytes
 """

@@ -67,6 +67,10 @@ RANGE_BYTES: Final[i64] = 16
 COUNT_BYTES: Final[i64] = 12
 FLAGS_TOLD: Final[i64] = PERSISTENT | REDELIVERED
 
+SEQ_ID_MAX: Final[i64] = 1 << 62
+SPELLED_MAX: Final[i64] = 1 << 24
+"""So many places at most are delayed or live on elsewhere: they are gone through one by one."""
+
 Ranges = list[tuple[int, int]]
 
 
@@ -141,6 +145,18 @@ def write_attempts(writer: BytesWriter, part: i64, messages: list[Message]) -> N
     for message in messages:
         write_i64_be(writer, message.seq_id)
         write_i32_be(writer, i32(attempts_of(message)))
+
+
+def write_counts(writer: BytesWriter, part: i64, counts: list[tuple[int, int]]) -> None:
+    """An 'E' of (seq_id, attempts)."""
+    if len(counts) == 0:
+        return
+    writer.append(ATTEMPTS)
+    writer.append(part)
+    write_i32_be(writer, i32(len(counts)))
+    for seq_id, attempts in counts:
+        write_i64_be(writer, seq_id)
+        write_i32_be(writer, i32(attempts))
 
 
 def ranges_of(seq_ids: list[int]) -> Ranges:
@@ -253,12 +269,12 @@ class _Reader:
             operation.until_ms = self._u64()
             operation.messages = self._messages()
         elif kind == END or kind == LET_GO:
-            operation.ranges = self._ranges()
+            operation.ranges = self._ranges(SEQ_ID_MAX if kind == END else SPELLED_MAX)
         elif kind == DELAY:
             operation.until_ms = self._u64()
             if operation.until_ms == 0:
                 raise Malformed(f"a delay without a time before byte {int(self.at)}")
-            operation.ranges = self._ranges()
+            operation.ranges = self._ranges(SPELLED_MAX)
         elif kind == ATTEMPTS:
             operation.counts = self._counts()
         else:
@@ -309,7 +325,7 @@ class _Reader:
         message.enqueued_at_ms = enqueued_at_ms
         return message
 
-    def _ranges(self) -> Ranges:
+    def _ranges(self, places_max: i64) -> Ranges:
         count = self._some(RANGE_BYTES)
         ranges: Ranges = []
         last: i64 = -1
@@ -318,6 +334,9 @@ class _Reader:
             end = self._u64()
             if start <= last or end <= start:
                 raise Malformed(f"ranges do not ascend before byte {int(self.at)}")
+            if end - start > places_max:
+                raise Malformed(f"too many places before byte {int(self.at)}")
+            places_max -= end - start
             ranges.append((int(start), int(end)))
             last = end
             count -= 1
@@ -334,9 +353,6 @@ class _Reader:
             counts.append((int(seq_id), int(attempts)))
             count -= 1
         return counts
-
-
-SEQ_ID_MAX: Final[i64] = 1 << 62
 
 
 def _is_address(address: bytes) -> bool:

@@ -1,0 +1,289 @@
+"""``Replica``: the mirror's side of a mirrored queue's messages.
+
+In: the master's parcels (operations.py), in order, each once; chunks of a synchronisation
+(mirror_sync.py).  Out: an ordinary backing, on this node's own disk, with the same set of messages:
+each at the master's seq_id, ready or delayed, handed out to nobody; and up to which number that is
+on disk.
+
+**What is known.**  For each part there is a set of places of which this copy *knows*: whatever the
+master has there is here, and nothing else.  A place is known once a publish of it was heard, once
+its end was heard, or once a chunk covered it.  The copy is complete when all places are known.
+
+    publish   at a place no parcel ever reached: here now, known
+    end       gone if it was here; known from now on.  So a chunk that still has it, read before
+              the end, brings nothing back: that the place is known is its tombstone
+    delay,    done if it is here; and while the place is not known, remembered for the chunk
+    attempts  that will cover it, because that may have been read before
+
+**After a restart** it is not known which of what lies on the disk still is the master's: nothing is
+known, and what is here is said in ranges, so that only what differs is sent.
+
+**Terms.**  Parcels of a term are numbered from 1 without a gap.  Who heard all of the old term, as
+K6 promises to every survivor, goes on with the new one as it is, complete or on the way.  After a
+gap nothing is known.
+
+**Promotion.**  ``promote`` makes a master's backing of it, as a start does: numbers from
+``term << 40``, everything marked redelivered, deduplication keys and priorities found again.
+
+Invariants (``check``):
+  R1  what is remembered for a chunk is at no known place
+  R2  a complete copy remembers nothing
+  R3  positions that wait to be durable ascend, with their numbers
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.backing.variable_queue import VariableQueue
+from penstock.cluster.mirrored_backing import variable_parts
+from penstock.cluster.operations import (
+    ATTEMPTS,
+    DELAY,
+    LET_GO,
+    PUBLISH,
+    SEQ_ID_MAX,
+    Operation,
+    Parcel,
+    Ranges,
+)
+from penstock.core.message import REDELIVERED, Message
+from penstock.storage.journal import Journal
+from penstock.storage.seq_ranges import SeqRanges
+
+TERM_SHIFT: Final[i64] = 40
+RELEASED_AT_ONCE: Final[i64] = 2048
+SPARSE: Final[i64] = 1024
+"""Of a stretch as long as that what is remembered is filtered, and not looked up by place."""
+
+
+@final
+class PartCopy:
+    """The copy of one part."""
+
+    def __init__(self, queue: VariableQueue) -> None:
+        self.queue: VariableQueue = queue
+        self.known: SeqRanges = SeqRanges()
+        self.is_complete: bool = False
+        self.delays: dict[int, int] = {}  # of places not known: until when
+        self.attempts: dict[int, int] = {}
+        self._top: i64 = 0  # no parcel has reached this place
+
+    def knows(self, seq_id: i64) -> bool:
+        return self.is_complete or self.known.contains(seq_id)
+
+    def know(self, start: i64, end: i64) -> None:
+        """All there is from ``start`` up to and without ``end`` is here."""
+        if self.is_complete:
+            return
+        self.known.add(start, end)
+        if self.delays:
+            _forget(self.delays, start, end)
+        if self.attempts:
+            _forget(self.attempts, start, end)
+
+    def know_all(self, top: i64) -> None:
+        self.is_complete = True
+        self.known = SeqRanges()
+        self.delays = {}
+        self.attempts = {}
+        self.reached(top)
+
+    def know_nothing(self) -> None:
+        self.is_complete = False
+        self.known = SeqRanges()
+        self.delays = {}
+        self.attempts = {}
+        self._top = 0
+
+    def reached(self, top: i64) -> None:
+        if top > self._top:
+            self._top = top
+
+    def unknown_below_top(self) -> tuple[int, int]:
+        """The highest stretch of places that are not known; (0, 0) = there is none."""
+        if self.is_complete:
+            return 0, 0
+        self.known.settle()
+        starts, ends = self.known.starts, self.known.ends
+        if not ends:
+            return 0, int(SEQ_ID_MAX)
+        if ends[-1] < SEQ_ID_MAX:
+            return ends[-1], int(SEQ_ID_MAX)
+        if starts[-1] == 0:
+            return 0, 0
+        return (ends[-2] if len(ends) > 1 else 0), starts[-1]
+
+    # -- operations ------------------------------------------------------------------------
+
+    def apply(self, operation: Operation) -> None:
+        kind = operation.kind
+        if kind == PUBLISH:
+            self._publish(operation.messages, operation.until_ms)
+        elif kind == DELAY:
+            self._delay(operation.ranges, operation.until_ms)
+        elif kind == ATTEMPTS:
+            self._count(operation.counts)
+        else:
+            self._end(operation.ranges, kind == LET_GO)
+
+    def _publish(self, messages: list[Message], until_ms: i64) -> None:
+        new = [message for message in messages if message.seq_id >= self._top]
+        if len(new) == 0:
+            return
+        for message in new:
+            message.flags |= REDELIVERED
+        self.queue.publish_at(new, until_ms)
+        end = new[len(new) - 1].seq_id + 1
+        self.know(new[0].seq_id, end)
+        self.reached(end)
+
+    def _end(self, ranges: Ranges, lives_on: bool) -> None:
+        if lives_on:
+            self.queue.let_go_at(ranges)
+        else:
+            self.queue.end_at(ranges)
+        if not self.is_complete:
+            for start, end in ranges:
+                self.know(start, end)
+
+    def _delay(self, ranges: Ranges, until_ms: i64) -> None:
+        self.queue.delay_at(ranges, until_ms)
+        if self.is_complete:
+            return
+        for start, end in ranges:
+            for seq_id in range(start, end):
+                if not self.known.contains(seq_id):
+                    self.delays[seq_id] = int(until_ms)
+
+    def _count(self, counts: list[tuple[int, int]]) -> None:
+        self.queue.count_at(counts)
+        if self.is_complete:
+            return
+        for seq_id, attempts in counts:
+            if not self.known.contains(seq_id):
+                self.attempts[seq_id] = attempts
+
+    def check(self) -> None:
+        if self.is_complete:
+            assert not self.delays, "R2"
+            assert not self.attempts, "R2"
+        for seq_id in [*self.delays, *self.attempts]:
+            assert not self.known.contains(seq_id), "R1"
+        self.known.check()
+        self.queue.check()
+
+
+@final
+class Replica:
+    """``backing`` is adopted and nothing is out of it; ``journal`` is that of its engine.
+
+    ``is_whole``: it was the master's until now, and all of its parcels were heard by its successor.
+    """
+
+    def __init__(self, backing: BackingQueue, journal: Journal, is_whole: bool = False) -> None:
+        self.backing: BackingQueue = backing
+        self.parts: list[PartCopy] = [PartCopy(part) for part in variable_parts(backing)]
+        self.term: i64 = 0
+        self.number: i64 = 0  # of the last parcel applied; 0 = none of this term yet
+        self.gaps: i64 = 0  # so often something was missed
+        self._journal: Journal = journal
+        self._written: list[tuple[int, int]] = []  # (number, the journal's position behind it)
+        self._durable: i64 = 0
+        for part in self.parts:
+            if is_whole:
+                part.know_all(part.queue.next_seq_id())
+            elif part.queue.pending.count == 0:
+                part.queue.resume_at_last()
+
+    def is_complete(self) -> bool:
+        for part in self.parts:  # noqa: SIM110 - a generator costs more than the loop
+            if not part.is_complete:
+                return False
+        return True
+
+    def knows_nothing(self) -> bool:
+        for part in self.parts:
+            part.known.settle()
+            if part.is_complete or part.known.starts:
+                return False
+        return True
+
+    # -- parcels ---------------------------------------------------------------------------
+
+    def follow(self, term: i64) -> None:
+        """Another master's time has begun; all of the former one's parcels were applied."""
+        if term > self.term:
+            self.term = term
+            self.number = 0
+            self._written = []
+            self._durable = 0
+
+    def apply(self, parcel: Parcel) -> bool:
+        """False = some before it is missing: nothing is known any more."""
+        if parcel.term < self.term or (parcel.term == self.term and parcel.number <= self.number):
+            return True  # of a master that is none any more, or heard before
+        self.follow(parcel.term)
+        heard_all = parcel.number == self.number + 1
+        if not heard_all and self.knows_nothing() and self.number == 0:
+            heard_all = True  # it came in the middle of the term
+        if not heard_all:
+            self.gaps += 1
+            for part in self.parts:
+                part.know_nothing()
+        for operation in parcel.operations:
+            if operation.part < len(self.parts):
+                self.parts[operation.part].apply(operation)
+        self.number = parcel.number
+        self._written.append((int(parcel.number), int(self._journal.position)))
+        return heard_all
+
+    def durable_number(self) -> i64:
+        """All parcels up to this one are on this node's disk, as far as they are to be."""
+        durable = self._journal.durable_position
+        count = 0
+        while count < len(self._written) and self._written[count][1] <= durable:
+            self._durable = self._written[count][0]
+            count += 1
+        if count > 0:
+            del self._written[:count]
+        return self._durable
+
+    def tick(self, now_ms: i64) -> None:
+        """Several times a second: what is due is ready, what the disk has brought is taken in."""
+        for part in self.parts:
+            queue = part.queue
+            queue.release_due(now_ms, RELEASED_AT_ONCE)
+            if queue.is_reading():
+                queue.absorb()
+
+    # -- another role ----------------------------------------------------------------------
+
+    def promote(self, term: i64) -> None:
+        """A master's backing from now on; this object is done with."""
+        assert term > self.term or self.term == 0
+        for part in self.parts:
+            part.queue.begin_at(term << TERM_SHIFT)
+            part.queue.redeliver_all()
+        self.backing.adopted()
+
+    def check(self) -> None:
+        """Assert R1 to R3, and what each part promises."""
+        for part in self.parts:
+            part.check()
+        last = (int(self._durable), -1)
+        for number, position in self._written:
+            assert number > last[0], "R3"
+            assert position >= last[1], "R3"
+            last = (number, position)
+
+
+def _forget(remembered: dict[int, int], start: i64, end: i64) -> None:
+    if end - start < SPARSE:
+        for seq_id in range(int(start), int(end)):
+            remembered.pop(seq_id, None)
+        return
+    for seq_id in list(remembered):
+        if start <= seq_id < end:
+            del remembered[seq_id]

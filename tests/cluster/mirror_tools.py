@@ -1,0 +1,76 @@
+"""What two copies of a queue have in common, for the judges of mirrored queues."""
+
+from __future__ import annotations
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.cluster.mirror_sync import Joiner, Syncer
+from penstock.cluster.mirrored_backing import MirroredBacking
+from penstock.cluster.operations import read_parcel
+from penstock.cluster.replica import Replica
+from penstock.core.message import PERSISTENT, attempts_of
+from tests.backing.engine_tools import OpenEngine
+
+EVERY_PLACE = 1 << 62
+Set = dict[int, tuple[bytes, bool, int]]
+"""By place: content, persistent, not before that time (0 = what is over counts as that)."""
+
+
+def set_of(queue: VariableQueue, now_ms: int) -> Set:
+    """All messages of whatever state."""
+    places: list[int] = []
+    below = EVERY_PLACE
+    while (last := int(queue.last_place(below))) >= 0:
+        below = max(0, last - 5000)
+        places = queue.places(below, last + 1) + places
+    if not places:
+        return {}
+    delays = dict(queue.delays_at(places))
+    return {
+        int(one.seq_id): (
+            one.content,
+            bool(one.flags & PERSISTENT),
+            delays.get(int(one.seq_id), 0) if delays.get(int(one.seq_id), 0) > now_ms else 0,
+        )
+        for one in queue.messages_at(places, 1 << 60)
+    }
+
+
+def attempts_in(queue: VariableQueue, now_ms: int) -> dict[int, int]:
+    places = list(set_of(queue, now_ms))
+    found = queue.messages_at(places, 1 << 60) if places else []
+    return {int(one.seq_id): int(attempts_of(one)) for one in found}
+
+
+class Pair:
+    """A master's backing and one replica of it, with nothing between them."""
+
+    def __init__(self, mirrored: MirroredBacking, replica: Replica, opened: OpenEngine) -> None:
+        self.mirrored = mirrored
+        self.replica = replica
+        self.opened = opened
+        self.had_nothing = True  # when it was synchronised
+        self.joiner = Joiner(replica, opened.engine.journal)
+
+    def tell(self) -> None:
+        """What the master did is done to the replica."""
+        parcel = self.mirrored.take_operations()
+        if parcel is not None:
+            assert self.replica.apply(read_parcel(parcel))
+            self.joiner.advance()
+
+    def synchronise(self, batch: int = 7) -> Syncer:
+        syncer = Syncer(self.mirrored, batch, 0)
+        for _ in range(100_000):
+            question = self.joiner.next_question()
+            if question is None:
+                self.opened.commit()
+                if self.joiner.is_done():
+                    return syncer
+                continue
+            syncer.ask(question)
+            self.tell()
+            chunk = syncer.take_chunk()
+            assert chunk is not None
+            self.joiner.take_chunk(chunk)
+            self.joiner.check()
+        raise AssertionError("the synchronisation never ends")

@@ -1,0 +1,150 @@
+"""A mirrored backing keeps the promise of every backing, and its replica has the same messages.
+
+The suite of all backings does to the master whatever a queue may do; after each step the replica,
+on a disk of its own, is told and must have the same set.  When the master's node has lost what a
+crash loses, the replica begins again with what it has, and is synchronised.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule, run_state_machine_as_test
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.cluster.mirrored_backing import MirroredBacking
+from penstock.cluster.replica import Replica
+from tests.backing.backing_suite import QUEUES, SEGMENT_ENTRIES, BackingMachine
+from tests.backing.engine_tools import OpenEngine, limits
+from tests.backing.judged_queue import EMBED_BELOW_BYTES
+from tests.cluster.mirror_tools import Pair, attempts_in, set_of
+from tests.helpers.sim_files import SimFileSystem
+
+pytestmark = pytest.mark.timeout(600 + settings().max_examples // 2)
+
+
+class MirroredQueue(BackingMachine):
+    """``pairs`` by queue_id; a pair ends with the backing it was made for."""
+
+    happened: ClassVar[Counter[str]] = Counter()
+
+    def make(self, opened: OpenEngine, queue_id: int, *, durable: bool) -> Any:
+        return VariableQueue(opened.engine, queue_id, durable, SEGMENT_ENTRIES)
+
+    def pair(self, at: int) -> Pair:
+        queue = self.queues[at]
+        if not hasattr(self, "pairs"):
+            self.pairs: dict[int, Pair] = {}
+            self.talkative: list[MirroredBacking] = []
+            self.others = OpenEngine(
+                SimFileSystem(),
+                {one.queue_id: SEGMENT_ENTRIES for one in self.queues},
+                limits(embed=EMBED_BELOW_BYTES, paging=self.paging, journal=9000, entries=40),
+                journal_file_bytes=4000,
+                store_file_bytes=self.store_file_bytes,
+            )
+        pair = self.pairs.get(queue.queue_id)
+        if pair is None or pair.mirrored.backing is not queue.backing:
+            term = 1 if pair is None else pair.mirrored.term + 1
+            mirrored = MirroredBacking(queue.backing, self.talkative)
+            mirrored.begin(term, 0)
+            copy = self.others.queues.get(queue.queue_id)
+            if copy is None:  # another queue in the place of a deleted one
+                copy = VariableQueue(self.others.engine, queue.queue_id, True, SEGMENT_ENTRIES)
+                self.others.queues[queue.queue_id] = copy
+            replica = Replica(copy, self.others.engine.journal)
+            replica.follow(term)
+            pair = self.pairs[queue.queue_id] = Pair(mirrored, replica, self.others)
+            syncer = pair.synchronise()
+            pair.had_nothing = syncer.sent_count == syncer.looked_count
+            self.note("synchronised", int(syncer.sent_count))
+            self.note("had it", int(syncer.looked_count - syncer.sent_count))
+        return pair
+
+    @rule(at=QUEUES)
+    def mirror_again(self, at: int) -> None:
+        """It was mirrored no more for a moment."""
+        self.pair(at).mirrored.end()
+        self.pairs[self.queues[at].queue_id].mirrored.backing = None  # type: ignore[assignment]
+
+    @rule(writes=st.integers(0, 4), paging=st.sampled_from([8, 2000, 1 << 40]))
+    def others_work(self, writes: int, paging: int) -> None:
+        if hasattr(self, "others"):
+            self.others.engine.ram.paging_bytes = paging
+            self.others.work(self.now_ms)
+            self.others.commit()
+            self.others.run_jobs(writes=writes)
+
+    @invariant()
+    def copies_agree(self) -> None:
+        if not hasattr(self, "opened"):
+            return
+        pairs = [self.pair(at) for at in range(len(self.queues))]
+        for pair in pairs:
+            pair.mirrored.check()
+        del self.talkative[:]
+        for queue, pair in zip(self.queues, pairs, strict=True):
+            pair.tell()
+            pair.replica.tick(self.now_ms)
+            pair.replica.check()
+            assert pair.replica.is_complete()
+            copy = pair.replica.parts[0].queue
+            assert set_of(copy, self.now_ms) == set_of(queue.backing, self.now_ms)
+            # A crash may have lost counts here that the copy kept.
+            if pair.had_nothing and self.happened["steps"] % 8 == 0:
+                assert attempts_in(copy, 0) == attempts_in(queue.backing, 0)
+        self.happened["steps"] += 1
+
+    def teardown(self) -> None:
+        if hasattr(self, "pairs") and sys.exc_info()[1] is self.raised_before:
+            for pair in self.pairs.values():
+                pair.mirrored.end()
+        super().teardown()
+
+
+MirroredQueue.TestCase.settings = settings(
+    max_examples=max(5, settings().max_examples // 5), stateful_step_count=40, deadline=None
+)
+TestMirrored = MirroredQueue.TestCase
+
+
+class CountedQueue(MirroredQueue):
+    happened: ClassVar[Counter[str]] = Counter()
+
+
+REACHED = (
+    "synchronised",
+    "had it",
+    "moved to the tail",
+    "delayed",
+    "released",
+    "taken from delta",
+    "power cut",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_machine_gets_everywhere() -> None:
+    missing = list(REACHED)
+    for number in range(20):
+        run_state_machine_as_test(
+            seed(number)(CountedQueue),
+            settings=settings(
+                max_examples=30,
+                stateful_step_count=50,
+                deadline=None,
+                database=None,
+                phases=[Phase.generate],
+            ),
+        )
+        missing = [what for what in REACHED if not CountedQueue.happened[what]]
+        if not missing:
+            break
+    print(dict(CountedQueue.happened))
+    assert missing == []
