@@ -58,7 +58,7 @@ class MirroredQueue(BackingMachine):
                 copy = VariableQueue(self.others.engine, queue.queue_id, True, SEGMENT_ENTRIES)
                 self.others.queues[queue.queue_id] = copy
             replica = Replica(copy, self.others.engine.journal)
-            replica.follow(term)
+            replica.follow(term, False)
             pair = self.pairs[queue.queue_id] = Pair(mirrored, replica, self.others)
             syncer = pair.synchronise()
             pair.had_nothing = syncer.sent_count == syncer.looked_count

@@ -23,7 +23,7 @@ from penstock.backing.runs import Run, ascending
 from penstock.core.message import Message, attempts_of
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.queue_index import QueueIndex
-from penstock.storage.segment import Block, Segment
+from penstock.storage.segment import Segment
 
 NEAR: Final[i64] = 32
 """So many places or segments are tried one by one before all are looked through."""
@@ -150,18 +150,13 @@ class CopiedMessages(PlacedMessages):
         if index is None or self.delta_count == self.tail.count() or below <= self.delta_start:
             return best
         number = (self._segments_end(below) - 1) // self._entries
-        for _ in range(NEAR):
-            segment = index.segments.get(int(number))
-            if segment is not None and segment.live_count > 0:
-                return _higher(best, number, segment.blocks, self._entries, below)
-            number -= 1
-        highest: i64 = -1
-        for there in index.segments:
-            if highest < there <= number:
-                highest = there
-        if highest < 0:
-            return best
-        return _higher(best, highest, index.segments[int(highest)].blocks, self._entries, below)
+        segment = index.previous_segment(number)
+        while segment is not None:
+            found = _last_below(segment, below)
+            if found > best or segment.number * self._entries <= best:
+                return found if found > best else best
+            segment = index.previous_segment(segment.number - 1)
+        return best
 
     # -- the messages ----------------------------------------------------------------------
 
@@ -241,11 +236,12 @@ def _within(messages: list[Message], start: i64, end: i64) -> list[int]:
     return [int(message.seq_id) for message in messages if start <= message.seq_id < end]
 
 
-def _higher(best: i64, number: i64, blocks: list[Block], entries: i64, below: i64) -> i64:
-    """``best``, or the last place below ``below`` that a block of this segment may have."""
-    base = number * entries
-    for block in blocks:
+def _last_below(segment: Segment, below: i64) -> i64:
+    """The last place that a block of it may have; -1 = none begins below."""
+    base = segment.number * segment.entries
+    found: i64 = -1
+    for block in segment.blocks:
         last = base + block.last if base + block.last < below else below - 1
-        if base + block.first < below and last > best:
-            best = last
-    return best
+        if base + block.first < below and last > found:
+            found = last
+    return found

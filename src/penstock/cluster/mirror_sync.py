@@ -38,7 +38,8 @@ C the set it has, K the places it knows.  Claim: at every place p in K, C agrees
   Held back until M >= N, because a master may die between: what its last parcels did may never
   have been told to anybody, so a chunk that knows of it would lie about its successor's set.  A
   chunk that was not done when the master died is dropped; K stays, for the successor's set is
-  S(M) too (K6).  So a synchronisation goes on where it was, with another master.
+  S(M) too (K6).  So a synchronisation goes on where it was, with another master.  (But not with
+  one that came back with what its disk had: then K is empty again.)
 
   K is everything: C = S(M).  The mirror says so when that is on its disk.
 
@@ -195,7 +196,7 @@ class Joiner:
 
     def is_done(self) -> bool:
         """Everything is here, and on the disk."""
-        if not self.replica.is_complete():
+        if not self.replica.is_complete() or not self.replica.is_durable():
             return False
         return self._done_position <= self._journal.durable_position
 

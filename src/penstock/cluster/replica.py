@@ -18,9 +18,10 @@ its end was heard, or once a chunk covered it.  The copy is complete when all pl
 **After a restart** it is not known which of what lies on the disk still is the master's: nothing is
 known, and what is here is said in ranges, so that only what differs is sent.
 
-**Terms.**  Parcels of a term are numbered from 1 without a gap.  Who heard all of the old term, as
-K6 promises to every survivor, goes on with the new one as it is, complete or on the way.  After a
-gap nothing is known.
+**Terms.**  Parcels of a term are numbered from 1 without a gap.  If the new master has heard all of
+the old term, which K6 promises to every survivor, a copy that has heard it too goes on as it is,
+complete or on the way.  If the new master came back with what its disk had, it may lack what this
+copy heard; then, and after a gap, nothing is known.
 
 **Promotion.**  ``promote`` makes a master's backing of it, as a start does: numbers from
 ``term << 40``, everything marked redelivered, deduplication keys and priorities found again.
@@ -191,6 +192,7 @@ class Replica:
         self._journal: Journal = journal
         self._written: list[tuple[int, int]] = []  # (number, the journal's position behind it)
         self._durable: i64 = 0
+        self._position: i64 = journal.position  # behind all that was applied
         for part in self.parts:
             if is_whole:
                 part.know_all(part.queue.next_seq_id())
@@ -212,31 +214,41 @@ class Replica:
 
     # -- parcels ---------------------------------------------------------------------------
 
-    def follow(self, term: i64) -> None:
-        """Another master's time has begun; all of the former one's parcels were applied."""
-        if term > self.term:
-            self.term = term
-            self.number = 0
-            self._written = []
-            self._durable = 0
+    def follow(self, term: i64, heard_all: bool) -> None:
+        """Another master's time begins; ``heard_all``: of the former one's parcels, as we have."""
+        if term <= self.term:
+            return
+        self.term = term
+        self.number = 0
+        self._written = []
+        self._durable = 0
+        if not heard_all:
+            self._know_nothing()
+
+    def _know_nothing(self) -> None:
+        self.gaps += 1
+        for part in self.parts:
+            part.know_nothing()
 
     def apply(self, parcel: Parcel) -> bool:
-        """False = some before it is missing: nothing is known any more."""
+        """False = some before it is missing: nothing is known any more.
+
+        ``follow`` comes before the first parcel of a term.
+        """
         if parcel.term < self.term or (parcel.term == self.term and parcel.number <= self.number):
             return True  # of a master that is none any more, or heard before
-        self.follow(parcel.term)
+        self.follow(parcel.term, False)
         heard_all = parcel.number == self.number + 1
         if not heard_all and self.knows_nothing() and self.number == 0:
             heard_all = True  # it came in the middle of the term
         if not heard_all:
-            self.gaps += 1
-            for part in self.parts:
-                part.know_nothing()
+            self._know_nothing()
         for operation in parcel.operations:
             if operation.part < len(self.parts):
                 self.parts[operation.part].apply(operation)
         self.number = parcel.number
-        self._written.append((int(parcel.number), int(self._journal.position)))
+        self._position = self._journal.position
+        self._written.append((int(parcel.number), int(self._position)))
         return heard_all
 
     def durable_number(self) -> i64:
@@ -249,6 +261,10 @@ class Replica:
         if count > 0:
             del self._written[:count]
         return self._durable
+
+    def is_durable(self) -> bool:
+        """All that was applied, in whatever term."""
+        return self._position <= self._journal.durable_position
 
     def tick(self, now_ms: i64) -> None:
         """Several times a second: what is due is ready, what the disk has brought is taken in."""

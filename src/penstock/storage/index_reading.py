@@ -93,6 +93,20 @@ class IndexReading(SegmentOwner):
                 first = there
         return self.segments[int(first)] if first >= 0 else None
 
+    def previous_segment(self, number: i64) -> Segment | None:
+        """The last there is up to and with ``number``."""
+        least = number - NEAR
+        while number > least and number >= 0:
+            segment = self.segments.get(int(number))
+            if segment is not None:
+                return segment
+            number -= 1
+        last: i64 = -1
+        for there in self.segments:
+            if last < there <= number:
+                last = there
+        return self.segments[int(last)] if last >= 0 else None
+
     def _plan_in(
         self, segment: Segment, start: i64, end: i64, max_bytes: i64
     ) -> SegmentRead | None:
