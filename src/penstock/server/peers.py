@@ -123,7 +123,7 @@ class Peers(TurnPart):
         self._chance = chance
         self._book = FlowBook()
         self._dialer = Dialer(loop.call, self.limits.connect_ms)
-        self._unproven: set[PeerSession] = set()
+        self._unproven: dict[PeerSession, None] = {}  # the oldest first
         self._ended: dict[tuple[str, str], None] = {}
         self._complained: dict[tuple[str, str], int] = {}
         self._stopped = False
@@ -278,9 +278,12 @@ class Peers(TurnPart):
         host, port = peer
         session = PeerSession(self, self._book, f"{host}:{port}", None)
         if len(self._unproven) >= UNPROVEN_MAX:
-            session.give_up("too many others have not introduced themselves yet")
-        else:
-            self._unproven.add(session)
+            # The one that has had the most time: a node needs milliseconds, and strangers who
+            # only sit there must not keep it out.
+            oldest = next(iter(self._unproven))
+            oldest.give_up("too many others came before it had introduced itself")
+            self.touch(oldest)
+        self._unproven[session] = None
         return session
 
     def caller(self, hello: Hello) -> PeerLink:
@@ -300,14 +303,14 @@ class Peers(TurnPart):
 
     def introduced(self, session: PeerSession) -> None:
         """Both know who the other one is."""
-        self._unproven.discard(session)
+        self._unproven.pop(session, None)
         link = session.link
         assert link is not None
         logger.info("%s is connected, %s", link.member, session.where)
 
     def ended(self, session: PeerSession, link: PeerLink | None, called: PeerLink | None) -> None:
         """Of whatever kind, and whyever; ``link``: whose connection it was."""
-        self._unproven.discard(session)
+        self._unproven.pop(session, None)
         if link is not None:
             logger.warning("%s is disconnected: %s", link.member, session.reason)
             if session.age_ms() > self.limits.retry_max_ms:
@@ -340,7 +343,7 @@ class Peers(TurnPart):
         sessions = (connection.session for connection in self._loop.connections.values())
         guests = {one for one in sessions if isinstance(one, PeerSession) and not one.called}
         unproven = {one for one in guests if one.link is None and not one.closed}
-        assert self._unproven == unproven, "Y3"
+        assert set(self._unproven) == unproven, "Y3"
 
 
 def monotonic_ms() -> int:
