@@ -643,7 +643,7 @@ def test_the_other_node_hears_that_the_master_is_not_here_any_more(pair: NodePai
     broker = pair.there.broker
     old = pair.master("q")
     new = RemoteQueue(
-        *("/", "q", "life-there", True, False, {}, broker._wakeups, broker._refills),
+        *("/", "q", "life-there", True, False, {}, broker.wakeups, broker.refills),
         *(broker.dead_letters.deaths, broker.waits, broker.answers, broker.flow.book),
     )
     consumers = take_place(broker, old, new, pair.there.now_ms)

@@ -20,12 +20,12 @@ from penstock.broker.flow import Flow
 from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.policies import Policy
 from penstock.broker.pouring import Pouring
-from penstock.broker.queue_maker import BackingFactory, QueueMaker
+from penstock.broker.queue_maker import BackingFactory, IncarnationSource, QueueMaker
 from penstock.broker.replies import Replies
 from penstock.broker.routes import check_connection_limits, check_node_limit
 from penstock.broker.staging import Staging
 from penstock.broker.sweep import Sweep
-from penstock.broker.vhost import IncarnationSource, Vhost
+from penstock.broker.vhost import Vhost
 from penstock.broker.waiting_rooms import is_backlog, is_staged
 from penstock.core.away import Answers
 from penstock.core.credit import CreditSpec

@@ -17,6 +17,8 @@ from penstock.queues.sampling import Sampler, Sampling
 
 BackingFactory = Callable[[int, bool, int, dict[str, object]], BackingQueue]
 """(queue id, durable, segment entries, arguments) -> the backing of a new queue."""
+IncarnationSource = Callable[[], str]
+"""Names that no queue ever had before (dice live in noisy rooms)."""
 
 
 @final

@@ -23,7 +23,7 @@ from penstock.broker.budget import Budget
 from penstock.broker.changes import Changes
 from penstock.broker.equivalence import check_same_exchange, check_same_queue
 from penstock.broker.policies import PolicyBook
-from penstock.broker.queue_maker import QueueMaker
+from penstock.broker.queue_maker import IncarnationSource, QueueMaker
 from penstock.broker.routes import (
     Route,
     check_not_default,
@@ -61,9 +61,6 @@ from penstock.storage.definition_records import (
 )
 from penstock.storage.definitions import Definitions
 from penstock.storage.engine import Engine
-
-IncarnationSource = Callable[[], str]
-"""Names that no queue ever had before (dice live in noisy rooms)."""
 
 
 @final

@@ -332,9 +332,8 @@ class Queue(LeasedMessages):
 
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
         """The consumer is done with these, and does not want them: they die."""
-        count: i64 = len(messages)
-        consumer.release(count)
-        self.unacked_count -= count
+        consumer.release(len(messages))
+        self.unacked_count -= len(messages)
         self._sampled(messages, SAMPLE_REJECTED)
         if not self.deleted:
             self._die(messages, REJECTED)
@@ -342,10 +341,9 @@ class Queue(LeasedMessages):
 
     def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
         """The consumer gives these back: to their original places, as redelivered."""
-        count: i64 = len(messages)
-        consumer.release(count)
-        self.unacked_count -= count
-        self.redelivered_count += count
+        consumer.release(len(messages))
+        self.unacked_count -= len(messages)
+        self.redelivered_count += len(messages)
         self._sampled(messages, RETURNED)
         if not self.deleted:
             if self.limits.delivery_limit >= 0:
