@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from penstock.cluster.coordinator import Change, Condition, Coordinator, Event, Proposal
 from penstock.cluster.embedded import EmbeddedCoordinator
+from penstock.server.coordination_server import CoordinationServer
 from penstock.server.etcd_coordinator import EtcdCoordinator
 from penstock.server.etcd_http import EtcdOptions
 from penstock.server.etcd_lease import boot_ms
+from penstock.server.local_coordinator import LocalCoordinator
 from penstock.storage.coordination import HISTORY_KEPT, CoordinationStore
 from tests.simulation.sim_coordinator import SimStore
 
@@ -99,14 +102,55 @@ class EmbeddedWorld(World):
         self.store.close()
 
 
-class EtcdWorld(World):
+class ClockWorld(World):
+    """Its time is the clock's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = boot_ms()
+
+    def pass_time(self) -> None:
+        time.sleep(0.002)
+        self.now_ms = boot_ms()
+
+
+class ServedWorld(ClockWorld):
+    """The store is in another thread, behind a socket."""
+
+    ttl_ms = 1000
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.file = str(directory / "coordination.db")
+        self.path = str(directory / "coordination.sock")
+        self.server = self.serve()
+
+    def serve(self) -> CoordinationServer:
+        server = CoordinationServer(self.file, self.path, self.ttl_ms)
+        server.start()
+        return server
+
+    def join(self, name: str) -> LocalCoordinator:
+        member = LocalCoordinator(self.path, name)
+        member.start(patience_s=5)
+        self.members.append(member)
+        return member
+
+    def close(self) -> None:
+        super().close()
+        self.server.stop()
+        store = CoordinationStore(self.file, 0)
+        store.check()
+        store.close()
+
+
+class EtcdWorld(ClockWorld):
     """``endpoints``: where clients find it."""
 
     def __init__(self, endpoints: tuple[str, ...], **options: Any) -> None:
         super().__init__()
         self.options = EtcdOptions(endpoints, **options)
         self.ttl_ms = self.options.lease_ttl_s * 1000
-        self.now_ms = boot_ms()
 
     def join(self, name: str) -> EtcdCoordinator:
         member = EtcdCoordinator(self.options)
@@ -114,10 +158,6 @@ class EtcdWorld(World):
         self.step()
         self.members.append(member)
         return member
-
-    def pass_time(self) -> None:
-        time.sleep(0.002)
-        self.now_ms = boot_ms()
 
 
 class Copy:

@@ -23,7 +23,14 @@ from penstock.cluster.coordinator import (
     Coordinator,
     Proposal,
 )
-from tests.cluster.coordinator_worlds import Copy, EmbeddedWorld, EtcdWorld, SimWorld, World
+from tests.cluster.coordinator_worlds import (
+    Copy,
+    EmbeddedWorld,
+    EtcdWorld,
+    ServedWorld,
+    SimWorld,
+    World,
+)
 from tests.helpers.etcd import EtcdServer, missing_reason
 
 SEED = int(os.environ.get("PENSTOCK_COORDINATOR_SEED") or SystemRandom().randrange(10**9))
@@ -42,12 +49,14 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
         server.kill()
 
 
-@pytest.fixture(params=["simulated", "embedded", "etcd"])
+@pytest.fixture(params=["simulated", "embedded", "served", "etcd"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     print(f"PENSTOCK_COORDINATOR_SEED={SEED}")
     made: World = SimWorld(SEED)
     if request.param == "embedded":
         made = EmbeddedWorld(str(tmp_path / "coordination.db"))
+    elif request.param == "served":
+        made = ServedWorld(tmp_path)
     elif request.param == "etcd":
         server = request.getfixturevalue("etcd")
         made = EtcdWorld((server.endpoint,), cluster_name=tmp_path.name, lease_ttl_s=2)

@@ -6,6 +6,7 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     coordinator.py   where the cluster agrees: keys, leases, compare-and-set
     known_keys.py    what a member was told of them, and what it missed
     embedded.py      on SQLite, for the nodes of one machine
+    store_service.py the same, served to other processes; store_client.py is their side
     link_session.py  between two members nothing is lost, doubled or put out of order
     views.py         who is in a ring, in which order, and who of them is dead
     ring.py          guaranteed multicast among the members of a group; ring_ready.py, what it says;

@@ -42,4 +42,6 @@ turn_part.py       what else has its part in each turn
 lookup_http.py     nsqlookupd                 lookup_tcp.py, lookup_peers.py
 etcd_coordinator.py  where a cluster of several machines agrees: etcd_http.py requests,
                    etcd_names.py keys, etcd_lease.py, etcd_watch.py events, etcd_proposals.py
+coordination_server.py  where the nodes of one machine agree: the process that holds the store
+local_coordinator.py    and each of the others
 """
