@@ -29,7 +29,7 @@ from penstock.cluster.membership import (
 from penstock.core.errors import Corrupt
 from tests.simulation.sim_coordinator import TTL_MS, SimCoordinator, SimStore
 
-LIVES = int(os.environ.get("PENSTOCK_MEMBERSHIP_SEEDS", "40"))
+LIVES = int(os.environ.get("PENSTOCK_MEMBERSHIP_SEEDS", "25"))
 FIRST = int(os.environ.get("PENSTOCK_MEMBERSHIP_SEED") or SystemRandom().randrange(10**9))
 FAILED_ONCE: tuple[int, ...] = ()
 STEP_MS = 50
@@ -139,6 +139,7 @@ def test_what_was_killed_is_down_since_then_and_known(hall: Hall) -> None:
     hall.wait(lambda: (DOWN, a.membership.here.member) in c.heard, 5000)
     hall.spend(500)
     late = hall.joined("d")
+    hall.spend(500)
     for node in (b, c, late):
         assert node.membership.running() == ["b", "c", "d"]
         assert node.membership.known() == ["a", "b", "c", "d"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -139,7 +140,9 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.mkdtemp()
+        # Only processes are killed here, so nothing need be synced to a disk.
+        memory = "/dev/shm"
+        self.directory = tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None)
         self.path = f"{self.directory}/coordination.db"
         self.now_ms = 0
         self.store = CoordinationStore(self.path, 0, history_kept=12)
