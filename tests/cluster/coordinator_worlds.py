@@ -117,7 +117,7 @@ class ClockWorld(World):
 class ServedWorld(ClockWorld):
     """The store is in another thread, behind a socket."""
 
-    ttl_ms = 1000
+    ttl_ms = 1500
 
     def __init__(self, directory: Path) -> None:
         super().__init__()

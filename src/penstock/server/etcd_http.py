@@ -30,6 +30,8 @@ UNSURE: Final = frozenset((1, 2, 4, 13, 14, 15))
 """gRPC's codes that leave open whether something has happened: CANCELLED, UNKNOWN,
 DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE, DATA_LOSS.  etcd says UNAVAILABLE without a leader."""
 TIMEOUT_S: Final = 2.0
+WITH_OTHERS_S: Final = 1.0
+"""The same where there is another endpoint to ask."""
 CONNECT_S: Final = 1.0
 ANSWER_SHOWN_CHARS: Final = 120
 
@@ -72,11 +74,17 @@ class EtcdOptions:
     key_file: str = ""
 
     def context(self) -> ssl.SSLContext | None:
+        """Raises EtcdFailed, which names the file that cannot be used."""
         if not self.tls:
             return None
-        context = ssl.create_default_context(cafile=self.ca_file or None)
-        if self.certificate_file:
-            context.load_cert_chain(self.certificate_file, self.key_file or None)
+        files = self.ca_file
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+            if self.certificate_file:
+                files = f"{self.certificate_file} with {self.key_file or 'its own key'}"
+                context.load_cert_chain(self.certificate_file, self.key_file or None)
+        except (OSError, ssl.SSLError) as error:
+            raise EtcdFailed(f"{files}: {error}") from error
         return context
 
 
@@ -105,11 +113,12 @@ class EtcdHttp:
     def failed_for_s(self) -> float:
         return time.monotonic() - self.failing_since_s if self.failing else 0.0
 
-    async def call(self, path: str, body: Row, timeout_s: float = TIMEOUT_S) -> Row:
+    async def call(self, path: str, body: Row, timeout_s: float = 0.0) -> Row:
         """From the endpoint in use."""
         endpoint = self.endpoint
+        usual_s = TIMEOUT_S if len(self.options.endpoints) == 1 else WITH_OTHERS_S
         try:
-            answer = await self._with_login(endpoint, path, body, timeout_s)
+            answer = await self._with_login(endpoint, path, body, timeout_s or usual_s)
         except (NotReached, AnswerLost) as error:
             self.gave_up(endpoint, str(error))
             raise
