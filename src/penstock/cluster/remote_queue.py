@@ -41,8 +41,9 @@ from penstock.core.errors import BrokerError, NotFound
 from penstock.core.frontier import Wait, Waits
 from penstock.core.message import Message
 from penstock.queues.consumers import NO_WINDOW, Consumer
+from penstock.queues.dealing import Delivery
 from penstock.queues.limits import Death
-from penstock.queues.queue import Delivery, Queue
+from penstock.queues.queue import Queue
 
 BASE_SHIFT: Final[i64] = 40
 """Deliveries of the n-th master this queue follows are numbered from ``n << 40``."""

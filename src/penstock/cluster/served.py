@@ -18,7 +18,8 @@ from penstock.core import queue_requests as q
 from penstock.core.credit import NODE, Credit, FlowBook, Stage, cost_of
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
-from penstock.queues.queue import Delivery, Queue
+from penstock.queues.dealing import Delivery
+from penstock.queues.queue import Queue
 
 OUTLET_BYTES: Final[i64] = 1024 * 1024
 """So much is on its way to one consumer, or waits there for a client that does not read."""

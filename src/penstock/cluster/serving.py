@@ -28,7 +28,8 @@ from penstock.core.away import Away, Ticket
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
-from penstock.queues.queue import Delivery, Queue
+from penstock.queues.dealing import Delivery
+from penstock.queues.queue import Queue
 
 NewHolder = Callable[["PeerServer", ServedConsumer], object]
 """Who stands behind a consumer in this node's turn: where deliveries go."""

@@ -16,6 +16,16 @@ from penstock.queues.consumers import Consumer, Ring
 
 
 @final
+class Delivery:
+    """Messages for one consumer, in queue order."""
+
+    def __init__(self, consumer: Consumer, messages: list[Message]) -> None:
+        self.consumer = consumer
+        self.messages = messages
+        self.again_count: i64 = 0  # of these, not for the first time
+
+
+@final
 class Dealing:
     """One deal; ``messages_wanted`` and ``bytes_wanted`` say what is to be fetched for it."""
 
@@ -90,3 +100,12 @@ def stamp(messages: list[Message], latest_ms: i64) -> None:
 def place_in_queue(message: Message) -> int:
     """Its own among all messages of the queue: parts of a queue number theirs each for itself."""
     return int(message.seq_id << 8 | (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT)
+
+
+def in_order(messages: list[Message], deliveries: list[Delivery]) -> list[Delivery]:
+    """The same in message order: two consumers of one session see it."""
+    takers: dict[int, Consumer] = {}
+    for delivery in deliveries:
+        for message in delivery.messages:
+            takers[place_in_queue(message)] = delivery.consumer
+    return [Delivery(takers[place_in_queue(message)], [message]) for message in messages]

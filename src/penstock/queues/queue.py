@@ -19,7 +19,7 @@ Invariants (``check``):
   Q4  ``unacked_count`` = deliveries waiting for settlement, over consumers and gets
 """
 
-from typing import Final, final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -30,7 +30,7 @@ from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring
-from penstock.queues.dealing import Dealing, place_in_queue, stamp
+from penstock.queues.dealing import Dealing, Delivery, in_order, stamp
 from penstock.queues.leasing import LeasedMessages
 from penstock.queues.limits import Death
 from penstock.queues.refusals import check_going, leased, locked
@@ -45,16 +45,6 @@ CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
 
 JUST_USED: Final[i64] = -1
 """As ``last_used_ms``: until now; whoever looks next says when that is."""
-
-
-@final
-class Delivery:
-    """Messages for one consumer, in queue order."""
-
-    def __init__(self, consumer: Consumer, messages: list[Message]) -> None:
-        self.consumer = consumer
-        self.messages = messages
-        self.again_count: i64 = 0  # of these, not for the first time
 
 
 class Queue(LeasedMessages):
@@ -244,7 +234,7 @@ class Queue(LeasedMessages):
         elif self.backing.ready_count() > 0 and ring.has_room():
             self.wake()
         if ring.shares_holder:
-            return _in_order(messages[: len(messages) - len(left)], deliveries)
+            return in_order(messages[: len(messages) - len(left)], deliveries)
         return deliveries
 
     def _handed(self, dealing: Dealing) -> list[Delivery]:
@@ -489,12 +479,3 @@ class Queue(LeasedMessages):
         assert self.refilling == (self in self._refills), "Q2"
         assert outstanding <= self.unacked_count, "Q4"
         self.backing.check()
-
-
-def _in_order(messages: list[Message], deliveries: list[Delivery]) -> list[Delivery]:
-    """The same in message order: two consumers of one session see it."""
-    takers: dict[int, Consumer] = {}
-    for delivery in deliveries:
-        for message in delivery.messages:
-            takers[place_in_queue(message)] = delivery.consumer
-    return [Delivery(takers[place_in_queue(message)], [message]) for message in messages]

@@ -28,7 +28,8 @@ from penstock.core.errors import (
 from penstock.core.message import REDELIVERED
 from penstock.core.traffic import Traffic
 from penstock.queues.consumers import Consumer, SharedWindow
-from penstock.queues.queue import Delivery, Queue
+from penstock.queues.dealing import Delivery
+from penstock.queues.queue import Queue
 from penstock.queues.refusals import check_head
 from penstock.server.amqp_deadlines import Deadlines
 from penstock.server.amqp_firehose import trace_deliveries

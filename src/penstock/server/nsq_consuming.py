@@ -24,8 +24,9 @@ from penstock.core.errors import BrokerError, NotInFlight
 from penstock.core.message import Message
 from penstock.core.traffic import Traffic
 from penstock.queues.consumers import Consumer, SharedWindow
+from penstock.queues.dealing import Delivery
 from penstock.queues.leases import Leases
-from penstock.queues.queue import Delivery, Queue
+from penstock.queues.queue import Queue
 from penstock.queues.refusals import check_head
 from penstock.server.nsq_shared import NsqShared
 from penstock.server.session import Session, Subscriber

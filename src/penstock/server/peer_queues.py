@@ -17,7 +17,8 @@ from penstock.cluster.served import ServedConsumer
 from penstock.cluster.serving import DeleteQueue, PeerServer, delete_here
 from penstock.core import queue_requests as q
 from penstock.queues.consumers import Consumer
-from penstock.queues.queue import Delivery, Queue
+from penstock.queues.dealing import Delivery
+from penstock.queues.queue import Queue
 from penstock.server.session import Session, Subscriber
 from penstock.server.turn import Turn
 from penstock.wire.peer_queues import decode_requests, encode_requests

@@ -13,7 +13,8 @@ from penstock.core.away import Answers, Ticket
 from penstock.core.credit import READER, FlowBook, Stage
 from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer, Outlet
-from penstock.queues.queue import Delivery, Queue
+from penstock.queues.dealing import Delivery
+from penstock.queues.queue import Queue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
