@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
+import sys
 import time
+import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +17,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.helpers.cluster import LiveCluster, missing_reason
+from tests.helpers.live_broker import LiveBroker
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
@@ -44,6 +50,13 @@ def until(found: Callable[[], Any], timeout_s: float = 10.0) -> Any:
         if value or time.monotonic() > deadline:
             return value
         time.sleep(0.02)
+
+
+def api(node: LiveBroker, path: str) -> Any:
+    request = urllib.request.Request(node.http_url + path)
+    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
 
 
 def take(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
@@ -108,6 +121,29 @@ def test_answers_reach_an_exclusive_queue_on_another_node(
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
         other.queue_declare(answers, passive=True)
     assert closed.value.reply_code == 405
+
+
+def test_every_node_lists_all_queues_and_says_where_they_are(
+    cluster: LiveCluster, channels: list[BlockingChannel]
+) -> None:
+    channels[1].queue_declare("listed", durable=True)
+    for node in cluster.nodes:
+        row = api(node, "/api/queues/%2F/listed")
+        assert row["node"] == "penstock@n2"
+        assert row["state"] == "running"
+        assert "listed" in [one["name"] for one in api(node, "/api/queues")]
+
+
+def test_the_command_shows_the_nodes(cluster: LiveCluster) -> None:
+    node = cluster.nodes[1]
+    words = [sys.executable, "-m", "penstock", "cluster", "status", "--url", node.http_url]
+    done = subprocess.run(
+        words, env=node.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()[-3:]]
+    assert [line[:2] for line in lines] == [[f"penstock@n{one}", "running"] for one in (1, 2, 3)]
+    assert [line[4] for line in lines] == ["connected", "asked", "connected"]
 
 
 def test_a_node_is_killed_and_comes_back_with_its_messages(

@@ -24,7 +24,7 @@ _BY_VARIABLE: Final = {
     **SIMPLE,
     **{setting.environment_name: setting.key for setting in DECLARED.values()},
 }
-SECRET: Final = frozenset({"default_pass"})
+SECRET: Final = frozenset({"default_pass", "cluster_etcd_password"})
 
 
 @click.group(epilog="\b\nExample:\n  penstock config show --effective")

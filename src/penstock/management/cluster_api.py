@@ -11,6 +11,7 @@
     POST        /api/login                        a form with username and password
     GET         /api/config/effective             the node's settings, without passwords
     DELETE      /api/reset[/{node}]               samples are forgotten, counts stay
+    GET         /api/penstock/cluster             its nodes, and the links of this one to them
     POST        /api/rebalance/queues             one node: there is nothing to move
     GET         /api/shovels[/{vhost}], /api/federation-links[/{vhost}]    none
 
@@ -45,7 +46,7 @@ from penstock.management.rows import Row
 TAG: Final = "cluster"
 FORM_TIMEOUT_S: Final = 10.0
 LOG_INS: Final = "log-ins"
-HIDDEN_SETTINGS: Final = frozenset({"default_pass"})
+HIDDEN_SETTINGS: Final = frozenset({"default_pass", "cluster_etcd_password"})
 FEATURE_FLAGS: Final = {
     "classic_mirrored_queue_version": "Support setting version for classic mirrored queues",
     "drop_unroutable_metric": "Count unroutable publishes to be dropped in stats",
@@ -70,6 +71,7 @@ class ClusterApi(Desk):
         return [
             Route("/api/cluster-name", name, "The cluster's name", TAG),
             Route("/api/extensions", {"GET": self.extensions}, "Of the browser's pages", TAG),
+            Route("/api/penstock/cluster", {"GET": self.cluster}, "Nodes and links", TAG),
             Route("/api/version", {"GET": self.version}, "The broker's version", TAG),
             Route("/api/feature-flags", {"GET": self.feature_flags}, "All are enabled", TAG),
             Route("/api/feature-flags/{name}/enable", {"PUT": self.enable}, "Enable one", TAG),
@@ -109,6 +111,14 @@ class ClusterApi(Desk):
 
     def _set_cluster_name(self, name: object) -> None:
         self.admin().put_global_parameter(CLUSTER_NAME, name)
+
+    async def cluster(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        return json_response(await self._on_loop(self._cluster))
+
+    def _cluster(self) -> Row:
+        """For use on the data loop."""
+        return {"name": self._view.cluster_name(), **self._view.watch.cluster()}
 
     async def extensions(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         """What RabbitMQ's pages load besides themselves; ours are of one piece."""

@@ -283,3 +283,7 @@ class Watch:
 
     def disk(self) -> DiskFacts:
         raise NotImplementedError
+
+    def cluster(self) -> dict[str, object]:
+        """Its nodes and links: what ``/api/penstock/cluster`` answers."""
+        raise NotImplementedError

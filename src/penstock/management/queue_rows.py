@@ -79,7 +79,7 @@ class QueueRows(Rows):
             "name": queue.name,
             "vhost": queue.vhost,
             "type": "classic",
-            "node": self.node_name,
+            "node": queue.home or self.node_name,
             **self._queue_state(queue),
             "paused": queue.paused,
             "durable": queue.durable,

@@ -82,6 +82,7 @@ class Queue(LeasedMessages):
         self.refilling: bool = False
         self.releases_to: object = None  # the exchange whose delayed messages wait here
         self.remote: bool = False  # its master is on another node
+        self.home: str = ""  # the name of that node
         self.paused: bool = False  # takes messages, gives none
         self.flow: Stage | None = None  # of publishes, since it was first behind with them
         self.had_consumer: bool = False

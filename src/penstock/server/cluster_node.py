@@ -32,6 +32,7 @@ from penstock.cluster.membership import (
     OVER,
     REFUSED_HERE,
     Happening,
+    KnownNode,
     MemberRecord,
     Membership,
 )
@@ -51,7 +52,7 @@ from penstock.server.peer_access import (
     unix_address,
     unix_path_of,
 )
-from penstock.server.peer_link import Member
+from penstock.server.peer_link import LinkFacts, Member
 from penstock.server.peers import PeerLimits, PeerOwner, Peers
 from penstock.server.turn_part import TurnPart
 
@@ -233,6 +234,49 @@ class ClusterNode(TurnPart, PeerOwner):
                 member = Member(living.name, living.incarnation, host, int(port), unix_path)
                 members.append(member)
         self.peers.set_members(members)
+
+    # -- for people ----------------------------------------------------------------------
+
+    def facts(self) -> dict[str, object]:
+        """What ``/api/penstock/cluster`` answers; on the data loop."""
+        links = {one.name: one for one in self.peers.facts()}
+        return {
+            "this_node": self.name,
+            "coordinator": ", ".join(self._settings.cluster_etcd_endpoints),
+            "why_not": self.coordinator.why_not(),
+            "nodes": [
+                self._node_row(node, links.get(name))
+                for name, node in sorted(self.membership.nodes.items())
+            ],
+        }
+
+    def _node_row(self, node: KnownNode, link: LinkFacts | None) -> dict[str, object]:
+        living = node.living
+        row: dict[str, object] = {
+            "name": node.name,
+            "running": living is not None,
+            "joined_ms": node.joined_ms,
+            "down_since_ms": node.down_since_ms,
+        }
+        if living is not None:
+            row |= {
+                "incarnation": living.incarnation,
+                "started_ms": living.started_ms,
+                "version": living.version,
+                "addresses": living.addresses,
+            }
+        if link is not None:
+            row["link"] = {
+                "connected": link.is_connected,
+                "connected_at_ms": link.connected_at_ms,
+                "connections": link.connections,
+                "last_error": link.last_error,
+                "waiting_bytes": link.waiting_bytes,
+                "bytes_in": link.bytes_in,
+                "bytes_out": link.bytes_out,
+                "full": link.is_full,
+            }
+        return row
 
     # -- links ---------------------------------------------------------------------------
 

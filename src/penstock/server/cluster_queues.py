@@ -71,6 +71,7 @@ class ClusterQueues:
             broker.flow.book,
         )
         queue.owner = owner
+        queue.home = meta.home
         vhost.enter_queue(queue)
         known = self._remote.setdefault(meta.home, [])
         known.append(queue)

@@ -259,6 +259,7 @@ class Node:
             self.cluster.attach(
                 self.broker, self.loop, watch.close_some, self.turn.cancelled, _now_ms()
             )
+            watch.cluster_facts = self.cluster.facts
             self.sessions.peers = self.cluster.peers
             self.turn.part = self.cluster
             for door in self.cluster.listeners:

@@ -52,6 +52,7 @@ class NodeWatch(Watch):
     """The connections of one loop."""
 
     elsewhere: Callable[[], list[tuple[str, str, int]]] = list
+    cluster_facts: Callable[[], dict[str, object]] = dict  # of a node that is one of several
     """Listeners that are not the loop's: protocol, host and port."""
 
     def __init__(self, loop: Loop, sessions: Sessions) -> None:
@@ -215,6 +216,9 @@ class NodeWatch(Watch):
 
     def open_deliveries(self, queue: Queue, at_most: int) -> list[OpenDelivery]:
         return open_deliveries(queue, at_most)
+
+    def cluster(self) -> dict[str, object]:
+        return {"coordinator": "", "why_not": "", "nodes": []} | self.cluster_facts()
 
     def disk(self) -> DiskFacts:
         turn = self._loop.turn
