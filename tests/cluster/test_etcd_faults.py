@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -194,6 +195,24 @@ def test_a_lease_that_somebody_else_ended(world: EtcdWorld, server: EtcdServer) 
     one.new_lease()
     world.wait(lambda: not one.lease_has_ended())
     assert world.done(one, [Condition("mine", ABSENT)], [put("k")]).state == ACCEPTED
+
+
+def test_an_etcd_whose_data_was_replaced_is_not_believed(
+    world: EtcdWorld, server: EtcdServer
+) -> None:
+    one = world.join("a/1")
+    world.done(one, [], [put("k")])
+    server.kill()
+    shutil.rmtree(server.directory)
+    server.peer_port = free_port()  # etcd's id is made of its members' addresses
+    server.start()
+    world.wait(lambda: one.why_not() != "")
+    world.spend(200)
+    assert "it belongs to another etcd" in one.why_not()
+    assert one.propose([], [put("k")]).state == FAILED
+    world.wait(lambda: one.lease_valid_until_ms() < boot_ms())
+    world.spend(500)
+    assert one.lease_valid_until_ms() < boot_ms()
 
 
 # -- answers that get lost --------------------------------------------------------------------

@@ -97,6 +97,7 @@ class EtcdHttp:
         self.failing_since_s = 0.0
         self.on_move: Callable[[], None] = lambda: None
         self._at = 0
+        self._cluster = ""
         self._token = ""
         self._login = asyncio.Lock()
         self._tls = options.context()
@@ -119,6 +120,7 @@ class EtcdHttp:
         usual_s = TIMEOUT_S if len(self.options.endpoints) == 1 else WITH_OTHERS_S
         try:
             answer = await self._with_login(endpoint, path, body, timeout_s or usual_s)
+            self._check_cluster(answer)
         except (NotReached, AnswerLost) as error:
             self.gave_up(endpoint, str(error))
             raise
@@ -127,6 +129,17 @@ class EtcdHttp:
             raise
         self.answered()
         return answer
+
+    def _check_cluster(self, answer: Row) -> None:
+        """Revisions and leases of another etcd mean nothing here."""
+        header = answer.get("header") or answer.get("result", {}).get("header", {})
+        cluster = str(header.get("cluster_id", ""))
+        self._cluster = self._cluster or cluster
+        if cluster != self._cluster:
+            raise NotReached(
+                f"it belongs to another etcd ({cluster}) than the one that was joined"
+                f" ({self._cluster}): its data was replaced, or the endpoints do not go together"
+            )
 
     def answered(self) -> None:
         self.failing = ""

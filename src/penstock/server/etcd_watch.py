@@ -117,7 +117,8 @@ class EtcdWatch:
     async def _tell_difference(self) -> None:
         entries, revision = await self._read_all()
         if revision < self.known.revision:
-            return  # an endpoint that is behind cannot answer so; its data was replaced by older
+            log.error("etcd has older data than it told us before: was a backup put in its place?")
+            return
         self.differences += 1
         self._on_events(self.known.difference(entries, revision), revision)
 
