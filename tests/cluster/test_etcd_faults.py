@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import http.server
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import pytest
 
@@ -195,6 +199,52 @@ def test_a_lease_that_somebody_else_ended(world: EtcdWorld, server: EtcdServer) 
     one.new_lease()
     world.wait(lambda: not one.lease_has_ended())
     assert world.done(one, [Condition("mine", ABSENT)], [put("k")]).state == ACCEPTED
+
+
+BEATING: Final = """
+import sys, time
+from penstock.cluster.coordinator import Change
+from penstock.server.etcd_coordinator import EtcdCoordinator
+from penstock.server.etcd_http import EtcdOptions
+from penstock.server.etcd_lease import boot_ms
+member = EtcdCoordinator(EtcdOptions((sys.argv[1],), lease_ttl_s=2))
+member.start()
+member.propose([], [Change("alive", "1", leased=True)])
+asked, ended_ms = [], 0
+while not ended_ms or boot_ms() < ended_ms + 1000:
+    asked.append(member.propose([], [Change("beat", str(len(asked)))]))
+    time.sleep(0.005)
+    member.tick(boot_ms())
+    if member.lease_has_ended():
+        ended_ms = ended_ms or boot_ms()
+print(asked[-1].state, asked[-1].error)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_stood_still_changes_nothing_any_more(
+    world: EtcdWorld, server: EtcdServer
+) -> None:
+    """Whatever it had on its way, and whatever it believes until it hears of its end."""
+    one = world.join("a/1")
+    copy = Copy(one)
+    child = subprocess.Popen(
+        [sys.executable, "-c", BEATING, server.endpoint], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        world.wait(lambda: bool(copy.take()) and int(copy.keys.get("beat", "0")) > 20, 20_000)
+        child.send_signal(signal.SIGSTOP)
+        world.wait(lambda: bool(copy.take()) and "alive" not in copy.keys, 5000)
+        gone_at = copy.revision
+        child.send_signal(signal.SIGCONT)
+        said, _ = child.communicate(timeout=20)
+    finally:
+        child.kill()
+        child.wait()
+    world.barrier(one)
+    copy.take()
+    assert [revision for revision, key, _ in copy.log if key == "beat" and revision > gone_at] == []
+    assert said == f"{FAILED} the lease of this member has ended\n"
 
 
 def test_an_etcd_whose_data_was_replaced_is_not_believed(
