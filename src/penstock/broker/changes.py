@@ -77,6 +77,13 @@ class Changes:
     def ask(self) -> Ask:
         return Ask()
 
+    def at_first(self, told: bool) -> bool:
+        """What was true when it was asked for, should it have to be run again."""
+        return told
+
+    def cut(self) -> None:
+        """What comes next rests on what was handed in: it has to be there first."""
+
     # -- handed in ---------------------------------------------------------------------------
 
     def add_exchange(self, exchange: Exchange) -> None:

@@ -9,13 +9,16 @@ Quiet: no file, no clock; salts for passwords that come in the clear come in as 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from penstock.broker.access import HASHING, hash_password
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
+from penstock.broker.changes import Ask
 from penstock.broker.policies import Policy, check_key
 from penstock.broker.vhost import Vhost
+from penstock.core.away import Away
 from penstock.core.errors import BrokerError, NotImplementedYet, PreconditionFailed
 from penstock.routing.exchanges import PREDECLARED
 
@@ -83,41 +86,61 @@ class DefinitionsImport:
         self._rows = plan.rows
         if plan.vhost_name:
             broker.vhost(plan.vhost_name)
+        self._waiting: list[tuple[Ask, str, Json]] = []  # what a cluster has to agree on
 
     def run(self, now_ms: int, steps: int) -> bool:
-        """Take so many more; True when all is done."""
-        for _ in range(min(steps, len(self._rows))):
-            section, row = self._rows.pop()
-            self._take(section, row, now_ms)
-        return not self._rows
+        """Take so many more; True when all is done.
 
-    def _take(self, section: str, row: Json, now_ms: int) -> None:
+        In a cluster rows wait until all have agreed on them, those of a section together.
+        """
+        waiting, self._waiting = self._waiting, []
+        for ask, section, row in waiting:
+            self._take(ask, section, row, now_ms)
+        for _ in range(min(steps - len(waiting), len(self._rows))):
+            section, row = self._rows[-1]
+            if self._waiting and self._waiting[0][1] != section:
+                return False  # what is referred to comes first
+            self._rows.pop()
+            self._take(self._broker.changes.ask(), section, row, now_ms)
+        return not self._rows and not self._waiting
+
+    @property
+    def waits(self) -> bool:
+        """There is nothing to do but to wait for the cluster."""
+        return bool(self._waiting)
+
+    def _take(self, ask: Ask, section: str, row: Json, now_ms: int) -> None:
         """A row; whatever is wrong with it costs this row only."""
         try:
-            if section == "users":
-                self._user(row)
-            elif section == "vhosts":
-                self._take_vhost(row)
-            elif section == "permissions":
-                names = [_text(row, key) for key in ("user", "vhost", "configure", "write", "read")]
-                self._admin.put_permission(*names)
-            elif section == "topic_permissions":
-                names = [_text(row, key) for key in ("user", "vhost", "exchange", "write", "read")]
-                self._admin.put_topic_permission(*names)
-            elif section == "parameters":
-                self._parameter(row, now_ms)
-            elif section == "policies":
-                self._put_policy(row, row, now_ms, operator=False)
-            elif section == "exchanges":
-                self._exchange(row)
-            elif section == "queues":
-                self._queue(row, now_ms)
-            elif section == "bindings":
-                self._binding(row)
-            else:
-                self._global_parameter(row)
+            ask.run(partial(self._take_row, section, row, now_ms))
+        except Away:
+            self._waiting.append((ask, section, row))
         except BrokerError as error:
             self._leave_out(section, row, str(error))
+
+    def _take_row(self, section: str, row: Json, now_ms: int) -> None:
+        if section == "users":
+            self._user(row)
+        elif section == "vhosts":
+            self._take_vhost(row)
+        elif section == "permissions":
+            names = [_text(row, key) for key in ("user", "vhost", "configure", "write", "read")]
+            self._admin.put_permission(*names)
+        elif section == "topic_permissions":
+            names = [_text(row, key) for key in ("user", "vhost", "exchange", "write", "read")]
+            self._admin.put_topic_permission(*names)
+        elif section == "parameters":
+            self._parameter(row, now_ms)
+        elif section == "policies":
+            self._put_policy(row, row, now_ms, operator=False)
+        elif section == "exchanges":
+            self._exchange(row)
+        elif section == "queues":
+            self._queue(row, now_ms)
+        elif section == "bindings":
+            self._binding(row)
+        else:
+            self._global_parameter(row)
 
     def _leave_out(self, section: str, row: Json, why: str) -> None:
         name = row.get("name")
@@ -128,7 +151,9 @@ class DefinitionsImport:
         kind = "policy" if section == "policies" else section.removesuffix("s")
         vhost = row.get("vhost", self._vhost_name)
         where = f" in vhost '{vhost}'" if vhost else ""
-        self.left_out.append(f"{kind.replace('_', ' ')} '{name}'{where}: {why}")
+        line = f"{kind.replace('_', ' ')} '{name}'{where}: {why}"
+        if not (self._broker.changes.proposes and line in self.left_out):  # of a second run
+            self.left_out.append(line)
 
     # -- users and virtual hosts -------------------------------------------------------------
 
@@ -139,9 +164,11 @@ class DefinitionsImport:
         if "password" in row and not hashed:
             hashing = HASHING
             hashed = hash_password(_text(row, "password"), self._new_salt())
+            row["password_hash"], row["hashing_algorithm"] = hashed, hashing
         self._admin.put_user(name, hashed, hashing, tags_in(row.get("tags", [])))
         limits = row.get("limits") or {}
         if limits:
+            self._broker.changes.cut()
             self._admin.set_user_limits(name, _table(row, "limits"))
 
     def _take_vhost(self, row: Json) -> None:
@@ -149,6 +176,7 @@ class DefinitionsImport:
         metadata = _table(row, "metadata")
         description = _text(metadata, "description", _text(row, "description", ""))
         self._admin.put_vhost(name, description, tags_in(metadata.get("tags", row.get("tags", []))))
+        self._broker.changes.cut()
         if row.get("limits"):
             self._admin.set_vhost_limits(name, _table(row, "limits"))
         kinds = (row.get("default_queue_type"), metadata.get("default_queue_type"))

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.changes import Ask
 from penstock.broker.routes import any_refuses, record_of
 from penstock.core.errors import PreconditionFailed
 from penstock.core.headers import NOW
@@ -211,6 +212,10 @@ class Topics:
         self.publish_time: PublishTime = enqueue_time
         self._vhost = vhost
         self._scanned = scanned
+
+    def new_ask(self) -> Ask:
+        """For what a cluster has to agree on."""
+        return self._vhost.changes.ask()
 
     # -- names -----------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ from penstock.core.away import Away
 from penstock.core.errors import NotFound, Unavailable
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
-from penstock.storage.definition_records import BindingRecord, UserRecord
+from penstock.storage.definition_records import BindingRecord, UserRecord, VhostRecord
 
 T = TypeVar("T")
 
@@ -80,6 +80,7 @@ class ClusterAsk(Ask):
         self._round: int = -1  # by the end of which what was accepted is done
         self._since_ms: int = 0
         self._refused_at: tuple[int, int] = (0, 0)  # time and revision
+        self._first: bool | None = None
 
     def run(self, function: Callable[[], T]) -> T:
         try:
@@ -100,6 +101,11 @@ class ClusterAsk(Ask):
         self._end()
         return result
 
+    def at_first(self, told: bool) -> bool:
+        if self._first is None:
+            self._first = told
+        return self._first
+
     def _may_have_deleted(self) -> bool:
         """Nobody knows whether it has, but it is gone: as it was to be."""
         keys = self._draft.deleted()
@@ -112,6 +118,7 @@ class ClusterAsk(Ask):
         self._result = None
         self._since_ms = 0
         self._refused_at = (0, 0)
+        self._first = None
 
     def _try(self, function: Callable[[], T]) -> T:
         changes = self._changes
@@ -122,7 +129,7 @@ class ClusterAsk(Ask):
             raise Away
         draft = Draft()
         whole = True
-        with _Open(changes, draft):
+        with _Open(changes, draft, self):
             try:
                 result: T | None = function()
             except Away:
@@ -181,16 +188,19 @@ def _undecided(why: str) -> str:
 class _Open:
     """While it is entered, what is handed in goes to this draft."""
 
-    def __init__(self, changes: "ClusterChanges", draft: Draft) -> None:
+    def __init__(self, changes: "ClusterChanges", draft: Draft, ask: ClusterAsk) -> None:
         self._changes = changes
         self._draft = draft
+        self._ask = ask
 
     def __enter__(self) -> None:
         assert self._changes.draft is None
         self._changes.draft = self._draft
+        self._changes.asking = self._ask
 
     def __exit__(self, *_error: object) -> None:
         self._changes.draft = None
+        self._changes.asking = None
 
 
 @final
@@ -237,6 +247,7 @@ class ClusterChanges(Changes):
         self.now_ms: int = 0
         self.settles: bool = False  # somebody waits for the next round, and for nothing else
         self.draft: Draft | None = None
+        self.asking: ClusterAsk | None = None
         self.is_master: Callable[[Queue], bool] = self._was_declared_here
         self.is_known: IsKnown = lambda _revision: True
         self._broker = broker
@@ -248,6 +259,13 @@ class ClusterChanges(Changes):
 
     def ask(self) -> ClusterAsk:
         return ClusterAsk(self)
+
+    def at_first(self, told: bool) -> bool:
+        return told if self.asking is None else self.asking.at_first(told)
+
+    def cut(self) -> None:
+        if self.draft is not None and not self.draft.is_empty():
+            raise Away
 
     def _was_declared_here(self, queue: Queue) -> bool:
         meta = self.agreed.queues.get(md.path(md.QUEUES, queue.vhost, queue.name))
@@ -372,7 +390,21 @@ class ClusterChanges(Changes):
             self._hand_in(lambda draft: self._drafting.unbind(draft, vhost, there, exchange))
 
     def put(self, record: Plain) -> None:
-        self._hand_in(lambda draft: self._drafting.put(draft, record))
+        if not self._is_there(record):
+            self._hand_in(lambda draft: self._drafting.put(draft, record))
+
+    def _is_there(self, record: Plain) -> bool:
+        """As it is to be: of what may be asked for twice, because something else comes behind."""
+        if isinstance(record, UserRecord):
+            user = self._broker.users.users.get(record.name)
+            given = (record.password_hash, record.hashing_algorithm, record.tags)
+            return user is not None and (user.password_hash, user.hashing, user.tags) == given
+        if isinstance(record, VhostRecord):
+            vhost = self._broker.vhosts.get(record.name)
+            if vhost is None or vhost.closing:
+                return False
+            return (vhost.description, vhost.tags) == (record.description, record.tags)
+        return False
 
     def delete(self, record: Plain) -> None:
         user = None

@@ -21,6 +21,7 @@ from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
 from penstock.management.definitions_reading import parsed_by_rows
 from penstock.management.desk import (
+    AGAIN_S,
     BODY_MAX_BYTES,
     DIALECT,
     Endpoint,
@@ -65,7 +66,8 @@ class DefinitionsApi(ListDesk):
         plan = await asyncio.to_thread(_plan, await _sent(request), name)
         work = await self._on_loop(self._begin, plan)
         while not await self._on_loop(work.run, now_ms(), STEPS):
-            pass
+            if work.waits:
+                await asyncio.sleep(AGAIN_S)
         # Once more around: what was declared is on disk when the loop comes here.
         await self._on_loop(len, work.left_out)
         if work.left_out:

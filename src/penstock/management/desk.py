@@ -8,9 +8,11 @@ the data loop and awaits its result.  What changed something goes through ``chan
 when the change is on disk.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
@@ -19,6 +21,7 @@ from penstock.broker.access import User
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.broker.rights import Rights
+from penstock.core.away import Away
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.management.access import EVERYTHING, Operator, Visitor
 from penstock.management.control import NodeControl
@@ -35,6 +38,8 @@ P = ParamSpec("P")
 Endpoint = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
 AnswerGet = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
 
+AGAIN_S: Final = 0.005
+"""From one look at what a cluster has to agree on to the next."""
 DIALECT: Final = "3.10.8"
 """The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
 BODY_MAX_BYTES: Final = 256 * 1024 * 1024
@@ -169,11 +174,22 @@ class Desk:
         """The server stops: whoever answers for long ends now."""
 
     async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run it on the data loop; returns when what it changed is on disk."""
-        changed = await self._on_loop(function, *args, **kwargs)
+        """Run it on the data loop; returns when what it changed is on disk.
+
+        In a cluster that is when all have agreed on it; it is run again until they have.
+        """
+        changed = await self._agreed(partial(function, *args, **kwargs))
         # Once more around: what was changed is on disk when the loop comes here.
         await self._on_loop(len, "")
         return changed
+
+    async def _agreed(self, function: Callable[[], T]) -> T:
+        ask = self._broker.changes.ask()
+        while True:
+            try:
+                return await self._on_loop(ask.run, function)
+            except Away:
+                await asyncio.sleep(AGAIN_S)
 
     def admin(self) -> Administration:
         return self._context.administration()

@@ -65,7 +65,7 @@ class ExchangesApi(ListDesk):
 
     def _declare(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
         found = self._broker.vhost(vhost)
-        is_new = name != "" and name not in found.exchanges
+        is_new = self._broker.changes.at_first(name != "" and name not in found.exchanges)
         declaring.declare_exchange(
             found,
             self.rights(visitor, vhost),

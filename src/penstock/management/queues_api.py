@@ -88,7 +88,7 @@ class QueuesApi(ListDesk):
 
     def _declare(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
         found = self._broker.vhost(vhost)
-        is_new = name not in found.queues
+        is_new = self._broker.changes.at_first(name not in found.queues)
         declaring.declare_queue(
             found,
             self.rights(visitor, vhost),

@@ -32,6 +32,7 @@ from penstock.management.desk import (
 )
 from penstock.management.listing import BadQuery, ListQuery
 from penstock.management.lists import ListDesk
+from penstock.storage.definition_records import VhostRecord
 
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""
@@ -100,7 +101,10 @@ class VhostsApi(ListDesk):
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
         """Returns when it is gone, with everything in it."""
         must_administrate(visitor)
-        removal = await self._on_loop(self._remove, request.match_info["vhost"])
+        name = request.match_info["vhost"]
+        if self._broker.changes.follows:
+            return await self._delete_everywhere(name)
+        removal = await self._on_loop(self._remove, name)
         while True:
             if await self._on_loop(self._step, removal):
                 break
@@ -132,6 +136,23 @@ class VhostsApi(ListDesk):
         except TimeoutError:  # the data loop has much to do, or does not turn yet
             return False
 
+    async def _delete_everywhere(self, name: str) -> web.Response:
+        """The cluster agrees that it goes; then each node ends what it has of it."""
+        vhost = await self.change(self._let_go, name)
+        while True:
+            if await self._on_loop(self._broker.vhosts.get, name) is not vhost:
+                break
+            await asyncio.sleep(STEP_PAUSE_S)
+        return web.Response(status=204)
+
+    def _let_go(self, name: str) -> Vhost:
+        vhost = self._broker.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"vhost {name} not found")
+        if not vhost.closing:
+            self._broker.changes.delete(VhostRecord(name))
+        return vhost
+
     def _remove(self, name: str) -> VhostRemoval:
         """One that was begun and is not at its end goes on with this one."""
         vhost = self._broker.vhosts.get(name)
@@ -161,9 +182,11 @@ class VhostsApi(ListDesk):
                 str(asked.get("description", description)),
                 tags_in(asked["tags"]) if "tags" in asked else tags,
             )
+        is_new = self._broker.changes.at_first(known is None)
         if "tracing" in asked:
+            self._broker.changes.cut()
             admin.trace(name, on=flag(asked["tracing"]))
-        return known is None
+        return is_new
 
     def _let_in(self, vhost: str, user: str) -> None:
         """Not everybody who administrates is a user here."""

@@ -11,14 +11,15 @@ meanwhile, so the log can never feed itself.
 
 import threading
 import time
+from contextlib import suppress
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
+from penstock.core.away import Away
 from penstock.core.message import Message
 from penstock.routing.exchanges import Exchange
 from penstock.server.logs import Logs, Outbox, Waiting
-from penstock.storage.definition_records import ExchangeRecord
 from penstock.wire.amqp.encoder import short_bytes
 from penstock.wire.amqp.properties import Properties, encode_content
 
@@ -62,10 +63,12 @@ class LogExchange:
         if NAME in vhost.exchanges:
             return vhost
         # The broker's own, as its prefix says: no client could declare or delete it.
-        vhost.add_exchange(Exchange(vhost.name, NAME, "topic", True, False, True, {}))
-        self._broker.definitions.put_exchange(
-            ExchangeRecord(vhost.name, NAME, "topic", False, True, {})
-        )
+        exchange = Exchange(vhost.name, NAME, "topic", True, False, True, {})
+        if self._broker.changes.proposes:
+            with suppress(Away):  # it is there when all have agreed on it
+                self._broker.changes.add_exchange(exchange)
+            return None
+        vhost.make_exchange(exchange)
         return vhost
 
     def _publish(self, vhost: Vhost, line: Waiting, now_ms: int) -> None:

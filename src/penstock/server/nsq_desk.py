@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Final, cast
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.changes import Ask
 from penstock.broker.rights import Rights
 from penstock.broker.topics import Channel, Topic, exchange_name, is_name, queue_name
 from penstock.broker.vhost import Vhost
@@ -40,6 +41,10 @@ class Desk:
         self._ids = nsq.ids
         self._maker = ContentMaker()
         self._waiters = DiskWaiters(turn)
+
+    def ask(self) -> Ask:
+        """For what a cluster has to agree on."""
+        return self._broker.changes.ask()
 
     # -- who asks, and where -----------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from penstock.broker.topics import is_name
+from penstock.core.away import Away
 from penstock.core.settings import Settings
 from penstock.server.nsq_answers import Call, Endpoint, Plain, Refused, Table
 from penstock.server.nsq_config import NsqConfig
@@ -33,6 +34,8 @@ DURABLE_S: Final = 30.0
 """And the disk a publish."""
 SMALL_BYTES: Final = 16 * 1024
 """Bodies up to there are read before it is known whether they may come: one call less."""
+AGAIN_S: Final = 0.005
+"""From one look at what a cluster has to agree on to the next."""
 PAGE_ROWS: Final = 100
 PAGE_ROWS_MAX: Final = 1000
 NO_TEXT: Final = ("false", "0")
@@ -88,6 +91,15 @@ class NsqdApi:
 
     async def _do(self, function: Callable[[], T]) -> T:
         return await on_loop(self._call, function)
+
+    async def _change(self, function: Callable[[], T]) -> T:
+        """As ``_do``; in a cluster it is done when all have agreed on it."""
+        ask = self._desk.ask()
+        while True:
+            try:
+                return await self._do(partial(ask.run, function))
+            except Away:
+                await asyncio.sleep(AGAIN_S)
 
     # -- how it is ---------------------------------------------------------------------------
 
@@ -169,7 +181,7 @@ class NsqdApi:
     async def _publish(self, call: Call, topic: str, bodies: list[bytes], defer_ms: int) -> None:
         """Returns when it is safe."""
         publish = partial(self._desk.publish, topic, bodies, defer_ms, call.is_local)
-        safe = await self._do(publish)
+        safe = await self._change(publish)
         if safe is not None:
             async with asyncio.timeout(DURABLE_S):
                 await asyncio.shield(asyncio.wrap_future(safe))
@@ -178,12 +190,12 @@ class NsqdApi:
 
     async def _create_topic(self, call: Call) -> object:
         topic = _topic_to_publish(call)
-        await self._do(partial(self._desk.create_topic, topic, call.is_local))
+        await self._change(partial(self._desk.create_topic, topic, call.is_local))
         return None
 
     async def _delete_topic(self, call: Call) -> object:
         topic = call.argument("topic")
-        await self._do(partial(self._desk.delete_topic, topic, call.is_local))
+        await self._change(partial(self._desk.delete_topic, topic, call.is_local))
         return None
 
     async def _empty_topic(self, call: Call) -> object:
@@ -193,17 +205,17 @@ class NsqdApi:
 
     async def _pause_topic(self, call: Call, paused: bool) -> object:
         topic = call.argument("topic")
-        await self._do(partial(self._desk.pause_topic, topic, paused, call.is_local))
+        await self._change(partial(self._desk.pause_topic, topic, paused, call.is_local))
         return None
 
     async def _create_channel(self, call: Call) -> object:
         topic, channel = topic_and_channel(call)
-        await self._do(partial(self._desk.create_channel, topic, channel, call.is_local))
+        await self._change(partial(self._desk.create_channel, topic, channel, call.is_local))
         return None
 
     async def _delete_channel(self, call: Call) -> object:
         topic, channel = topic_and_channel(call)
-        await self._do(partial(self._desk.delete_channel, topic, channel, call.is_local))
+        await self._change(partial(self._desk.delete_channel, topic, channel, call.is_local))
         return None
 
     async def _empty_channel(self, call: Call) -> object:
@@ -213,7 +225,7 @@ class NsqdApi:
 
     async def _pause_channel(self, call: Call, paused: bool) -> object:
         topic, channel = topic_and_channel(call)
-        await self._do(partial(self._desk.pause_channel, topic, channel, paused, call.is_local))
+        await self._change(partial(self._desk.pause_channel, topic, channel, paused, call.is_local))
         return None
 
     # -- beyond nsqd -------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.broker.access import User
+from penstock.broker.changes import Ask
 from penstock.broker.rights import Rights
 from penstock.broker.topics import is_name
 from penstock.broker.vhost import Vhost
@@ -85,6 +86,7 @@ class NsqOpening(Session):
         self._secret: str = ""
         self._asks_first: bool = False  # AUTH is being answered
         self._inquiry: Inquiry | None = None
+        self._cluster_ask: Ask | None = None  # for what a cluster has to agree on
         self._expires_ms: i64 = 0
         self._enter()
         shared.sessions[self] = None

@@ -26,8 +26,10 @@ from typing import Final
 
 from aiohttp import web
 
+from penstock.broker.changes import Ask
 from penstock.broker.lookup import Lookup, Node
-from penstock.broker.topics import Topics, is_ephemeral
+from penstock.broker.topics import Topic, Topics, is_ephemeral
+from penstock.core.away import Away
 from penstock.core.errors import BrokerError, SettingInvalid
 from penstock.core.settings import Settings
 from penstock.management.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
@@ -39,7 +41,7 @@ from penstock.server.loop import Loop
 from penstock.server.nsq_answers import VERSION, application, server_log
 from penstock.server.nsq_config import NsqConfig, is_address
 from penstock.server.nsq_desk import Desk
-from penstock.server.nsq_http import NsqdApi, on_loop
+from penstock.server.nsq_http import AGAIN_S, NsqdApi, on_loop
 from penstock.server.nsq_shared import NsqShared
 from penstock.server.nsq_stats import Row, StatsView, collect
 from penstock.server.nsq_statsd import Statsd
@@ -73,6 +75,7 @@ class Follower:
         self._looking = False
         self._closed = False
         self._asking: set[asyncio.Task[None]] = set()
+        self._asks: dict[str, Ask] = {}  # by topics that are being prepared
 
     def attach(self) -> None:
         """Follow the topics of the virtual host that is there now."""
@@ -143,6 +146,23 @@ class Follower:
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
+    def _make(self, topic: Topic, channels: list[str]) -> None:
+        assert self._topics is not None
+        for channel in channels:
+            try:
+                self._topics.channel(topic, channel, now_ms())
+            except BrokerError as error:
+                log.warning("topic %s lacks a channel that others have: %s", topic.name, error)
+
+    def _later(self, name: str, channels: list[str]) -> None:
+        """Once more, when there may be an answer."""
+        if self.side is not None:
+            again = partial(self._prepared, name, channels)
+            with suppress(RuntimeError):  # the services have stopped
+                self.side.call_soon_threadsafe(
+                    self.side.call_later, AGAIN_S, self._loop.call, again
+                )
+
     def _prepared(self, name: str, channels: list[str]) -> None:
         topic = None if self._topics is None else self._topics.topics.get(name)
         if self._topics is None or topic is None or not topic.preparing:
@@ -150,11 +170,13 @@ class Follower:
         if len(channels) > CHANNELS_MAX:
             text = "topic %s gets %d of the %d channels that others have"
             log.warning(text, name, CHANNELS_MAX, len(channels))
-        for channel in channels[:CHANNELS_MAX]:
-            try:
-                self._topics.channel(topic, channel, now_ms())
-            except BrokerError as error:
-                log.warning("topic %s lacks a channel that others have: %s", name, error)
+        ask = self._asks.setdefault(name, self._topics.new_ask())
+        try:
+            ask.run(partial(self._make, topic, channels[:CHANNELS_MAX]))
+        except Away:  # a cluster has to agree on them first
+            self._later(name, channels)
+            return
+        self._asks.pop(name, None)
         self._topics.prepared(name, [], now_ms())
 
 

@@ -12,11 +12,14 @@ topics, an answer from another node: ``core/away.py``) set ``waiting_head``; wha
 waits too.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.broker.topics import is_name
+from penstock.broker.vhost import Vhost
 from penstock.core.away import Away
 from penstock.core.errors import AccessRefused, BrokerError
 from penstock.server.nsq_opening import (
@@ -235,14 +238,24 @@ class NsqSession(NsqOpening):
             check_publish(rights, vhost, run.topic)
         except AccessRefused:
             raise unauthorized(run.verb, run.topic, "") from None
-        if run.topic not in vhost.topics.topics and not self._take_share(run):
-            return False
+        if run.topic not in vhost.topics.topics:
+            if not self._take_share(run):
+                return False
+            try:
+                self._agree(partial(self._make_topic, vhost, run.topic))
+            except BrokerError as error:
+                raise Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed {error}") from None
         self.publishing.open_topic(vhost, run, self._now_ms)
         if vhost.epoch != self._allowed_epoch or len(self._allowed) > 1024:
             self._allowed.clear()
             self._allowed_epoch = vhost.epoch
         self._allowed.add(run.topic)
         return True
+
+    def _make_topic(self, vhost: Vhost, topic: str) -> None:
+        """In a cluster that is to be agreed on before something is published to it."""
+        if self.shared.broker.changes.proposes:
+            vhost.topics.topic(topic, self._now_ms)
 
     def _take_share(self, command: Command) -> bool:
         """For a new topic or channel; False: in the next turn."""
@@ -287,13 +300,29 @@ class NsqSession(NsqOpening):
         except AccessRefused:
             raise unauthorized("SUB", topic, name) from None
         try:
-            found = vhost.topics.topic(topic, self._now_ms)
-            self.consuming.subscribe(vhost, found, name, self._now_ms)
+            self._agree(partial(self._join, vhost, topic, name))
+        except Away:
+            self._wait_with(request)
+            return
         except BrokerError as error:
             raise Invalid("E_SUB_FAILED", f"SUB failed {error}") from None
         self.state = SUBSCRIBED
         self._line.begun = True
         self.publishing.answer(0, OK)
+
+    def _join(self, vhost: Vhost, topic: str, name: str) -> None:
+        found = vhost.topics.topic(topic, self._now_ms)
+        self.consuming.subscribe(vhost, found, name, self._now_ms)
+
+    def _agree(self, function: Callable[[], None]) -> None:
+        """What it makes has to be agreed on in a cluster; raises Away until that is so."""
+        changes = self.shared.broker.changes
+        if not changes.proposes:
+            function()
+            return
+        if self._cluster_ask is None:
+            self._cluster_ask = changes.ask()
+        self._cluster_ask.run(function)
 
     def _ready(self, params: list[bytes]) -> None:
         if self.state == CLOSING:

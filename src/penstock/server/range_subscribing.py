@@ -14,11 +14,14 @@ nothing was committed.  Until then nothing is acknowledged either, not even what
 skips (``ReadingDesk``): who asked for the wrong position may ask for another one.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from penstock.broker.broker import Broker
+from penstock.broker.changes import Ask
 from penstock.broker.rights import READ, Rights
 from penstock.broker.topics import is_name, queue_name
+from penstock.core.away import Away
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -69,7 +72,9 @@ class SubscribingDesk(RangeDesk):
         super().__init__(session, broker)
         self._leases = leases
         self._reading = reading
-        self._put_off: bytes | None = None  # an OFFSET_AT that waits for its turn
+        # What waits for its turn, or for a cluster to agree on what it makes.
+        self._put_off: tuple[int, bytes] | None = None
+        self._ask: Ask | None = None
 
     @property
     def busy(self) -> bool:
@@ -77,23 +82,33 @@ class SubscribingDesk(RangeDesk):
 
     def request(self, kind: int, payload: bytes) -> None:
         if kind == subscriptions.SUBSCRIBE:
-            self._subscribe(*subscriptions.decode_subscribe(payload))
+            self._subscribe(payload)
         elif kind == subscriptions.START:
             self._start(*subscriptions.decode_start(payload))
         else:
             self._offset_at(payload)
 
     def tick(self) -> None:
-        payload, self._put_off = self._put_off, None
-        if payload is not None:
-            self._offset_at(payload)
+        put_off, self._put_off = self._put_off, None
+        if put_off is not None:
+            self.request(*put_off)
 
     def failed(self) -> None:
         self._put_off = None
 
     # -- which queues ----------------------------------------------------------------------
 
-    def _subscribe(self, make: bool, by: int, names: list[str]) -> None:
+    def _subscribe(self, payload: bytes) -> None:
+        if self._ask is None:
+            self._ask = self.broker.changes.ask()
+        try:
+            names = self._ask.run(partial(self._found, *subscriptions.decode_subscribe(payload)))
+        except Away:
+            self._put_off = (subscriptions.SUBSCRIBE, payload)
+        else:
+            self.session.send(subscriptions.encode_subscribed(names))
+
+    def _found(self, make: bool, by: int, names: list[str]) -> list[str]:
         rights = Rights(self.user(), self.vhost().name)
         if by == subscriptions.BY_QUEUES:
             queues = [self._queue(rights, name) for name in names]
@@ -104,7 +119,7 @@ class SubscribingDesk(RangeDesk):
         for queue in queues:
             queue.check_owner(self.session)
             queue.backing.floor_seq_id()  # raises where there are no positions
-        self.session.send(subscriptions.encode_subscribed([queue.name for queue in queues]))
+        return [queue.name for queue in queues]
 
     def _queue(self, rights: Rights, name: str) -> Queue:
         rights.read("queue", name)
@@ -184,7 +199,7 @@ class SubscribingDesk(RangeDesk):
             raise MalformedFrame(f"OFFSET_AT between {low} and {high}, which is no range here")
         budget = self._leases.budget
         if not budget.is_open(self.session.now_ms):
-            self._put_off = payload
+            self._put_off = (subscriptions.OFFSET_AT, payload)
             queue.wake()  # so that the loop comes back at once
             return
         for _ in range(LOOKS_MAX):
