@@ -244,6 +244,7 @@ class Topics:
             queue_name(topic.name, name), durable, None, ephemeral, arguments, now_ms
         )
         self._vhost.bind_queue(queue, topic.exchange.name, "", {})
+        self._vhost.changes.cut()
         if name not in topic.channels:
             raise PreconditionFailed(
                 f"{self._vhost.queue_text(queue.name)} cannot be a channel: it has priorities or"

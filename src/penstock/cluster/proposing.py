@@ -145,6 +145,8 @@ class ClusterAsk(Ask):
         self._result = result
         self._round = -1
         self._proposal = changes.propose(draft)
+        if self._proposal.state == FAILED:
+            self._settled(self._proposal)
         raise Away
 
     def _settled(self, proposal: Proposal) -> bool:

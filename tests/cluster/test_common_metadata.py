@@ -1,0 +1,385 @@
+"""Nodes with real brokers and clients on one coordinator: what is declared here is there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.broker.administration import CLUSTER_ID, Administration
+from penstock.broker.declaring import delete_queue
+from penstock.broker.definitions_export import export_definitions
+from penstock.broker.definitions_json import DefinitionsImport
+from penstock.broker.rights import Rights
+from penstock.broker.vhost import Vhost
+from penstock.cluster.common_metadata import CommonMetadata
+from penstock.core.errors import ForeignData, Unavailable
+from penstock.queues.queue import Away
+from penstock.storage.definition_records import VhostRecord
+from tests.helpers.connection_pair import ClientEnd, QuietBroker
+from tests.helpers.nsq_pair import NsqBroker
+from tests.helpers.sim_files import SimFileSystem
+from tests.simulation.metadata_world import shown
+from tests.simulation.sim_coordinator import SimStore
+
+
+class Cluster:
+    """Two nodes; ``run`` lets time pass until everybody is at rest."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.now_ms = 1_700_000_000_000
+        self.store = SimStore(random.Random(1), delay_ms=(1, 9))
+        self.store.advance(self.now_ms)
+        self.files = {name: SimFileSystem() for name in "ab"}
+        self.lives = 0
+        self.quiet: dict[str, NsqBroker] = {}
+        self.common: dict[str, CommonMetadata] = {}
+        for name in "ab":
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        self.lives += 1
+        path = str(self.directory / f"{name}.db")
+        quiet = NsqBroker(files=self.files[name], definitions=path)
+        quiet._names = self.lives * 1000  # incarnations are random in a node
+        self.coordinator = self.store.join(f"{name}/{self.lives}")
+        self.quiet[name] = quiet
+        self.common[name] = CommonMetadata(
+            quiet.broker, self.coordinator, name, f"{name}/{self.lives}", 64, lambda *_: False
+        )
+        self.common[name].changes.is_known = lambda revision: all(
+            one.has(revision) for one in self.common.values() if one.is_ready
+        )
+        self.run()
+
+    def kill(self, name: str) -> None:
+        self.quiet.pop(name).definitions.close()
+        self.files[name].kill()
+        self.store.members.remove(self.common.pop(name).changes.coordinator)  # type: ignore[arg-type]
+
+    def run(self, turns: int = 40) -> None:
+        for _ in range(turns):
+            self.now_ms += 10
+            for name, common in self.common.items():
+                self.quiet[name].now_ms = self.now_ms
+                common.changes.coordinator.tick(self.now_ms)
+                common.turn(self.now_ms)
+                self.quiet[name].turn.cancelled(common.take_lost())
+                self.quiet[name].run()
+
+    def vhost(self, name: str) -> Vhost:
+        return self.quiet[name].broker.vhosts["/"]
+
+    def check(self) -> None:
+        told = []
+        for name, common in self.common.items():
+            common.applier.check()
+            self.quiet[name].check()
+            told.append(shown(export_definitions(self.quiet[name].broker, "", "")))
+        assert all(one == told[0] for one in told)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.run()
+    cluster.check()
+
+
+class Told(NamedTuple):
+    name: str
+    fields: dict[str, Any]
+
+
+def told_to(client: ClientEnd) -> list[Told]:
+    return [Told(name, fields) for name, fields in client.methods()]
+
+
+def ask(cluster: Cluster, client: ClientEnd, method: str, **fields: Any) -> list[Told]:
+    told_to(client)
+    client.method(1, method, **fields)
+    cluster.run()
+    return told_to(client)
+
+
+def test_the_first_node_founds_the_cluster_with_what_it_has(cluster: Cluster) -> None:
+    assert all(common.is_ready for common in cluster.common.values())
+    assert cluster.store.model.keys["cluster/founded"].value == '{"v":1}'
+    assert "vhosts/closed" in cluster.store.model.keys
+    assert "permissions/%2F/guest" in cluster.store.model.keys
+
+
+def test_a_queue_declared_here_is_there_too(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    client.method(1, "queue.declare", queue="orders", durable=True)
+    assert told_to(client) == []  # not before all have agreed
+    cluster.run()
+    (told,) = told_to(client)
+    assert told.name == "queue.declare-ok"
+    assert "orders" in cluster.vhost("b").queues
+    assert cluster.vhost("a").queues["orders"].incarnation == (
+        cluster.vhost("b").queues["orders"].incarnation
+    )
+
+
+def test_of_two_who_declare_it_differently_at_once_one_is_told_so(cluster: Cluster) -> None:
+    clients = [cluster.quiet[name].client() for name in "ab"]
+    clients[0].method(1, "queue.declare", queue="orders", durable=True)
+    clients[1].method(1, "queue.declare", queue="orders", durable=False)
+    cluster.run()
+    told = [told_to(client)[0] for client in clients]
+    assert sorted(one.name for one in told) == ["channel.close", "queue.declare-ok"]
+    (closed,) = [one for one in told if one.name == "channel.close"]
+    assert closed.fields["code"] == 406
+    assert "inequivalent arg 'durable'" in closed.fields["text"]
+
+
+def test_who_deletes_is_told_how_many_messages_went(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    ask(cluster, client, "queue.declare", queue="orders")
+    client.publish("", "orders", b"one")
+    client.publish("", "orders", b"two")
+    (told,) = ask(cluster, client, "queue.delete", queue="orders")
+    assert (told.name, told.fields["messages"]) == ("queue.delete-ok", 2)
+    assert cluster.vhost("b").queues == {}
+
+
+def test_a_queue_without_a_name_gets_one_name(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    (told,) = ask(cluster, client, "queue.declare", queue="")
+    assert list(cluster.vhost("b").queues) == [told.fields["queue"]]
+
+
+def test_an_exclusive_queue_is_locked_everywhere_and_goes_with_its_connection(
+    cluster: Cluster,
+) -> None:
+    owner, other = (cluster.quiet[name].client() for name in "ab")
+    ask(cluster, owner, "queue.declare", queue="mine", exclusive=True)
+    (told,) = ask(cluster, other, "queue.declare", queue="mine")
+    assert told.fields["code"] == 405
+    (told,) = ask(cluster, owner, "queue.bind", queue="mine", exchange="amq.direct")
+    assert told.name == "queue.bind-ok"
+    owner.drop()
+    cluster.run()
+    assert cluster.vhost("a").queues == cluster.vhost("b").queues == {}
+    assert not any("mine" in key for key in cluster.store.model.keys)
+
+
+def test_a_connection_that_is_lost_while_it_declares_leaves_nothing(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    client.method(1, "queue.declare", queue="mine", exclusive=True)
+    client.drop()
+    cluster.run()
+    assert cluster.vhost("b").queues == {}
+
+
+def test_an_exclusive_queue_goes_with_the_node_of_its_connection(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    ask(cluster, client, "queue.declare", queue="mine", exclusive=True)
+    cluster.kill("a")
+    cluster.run(500)
+    assert cluster.vhost("b").queues == {}
+    cluster.start("a")
+
+
+def test_an_auto_delete_queue_takes_its_exchange_along(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    ask(cluster, client, "exchange.declare", exchange="x", type="fanout", auto_delete=True)
+    ask(cluster, client, "queue.declare", queue="q", auto_delete=True)
+    ask(cluster, client, "queue.bind", queue="q", exchange="x")
+    assert "x" in cluster.vhost("b").exchanges
+    ask(cluster, client, "basic.consume", queue="q", consumer_tag="t")
+    ask(cluster, client, "basic.cancel", consumer_tag="t")
+    cluster.run()
+    assert "q" not in cluster.vhost("b").queues
+    assert "x" not in cluster.vhost("b").exchanges
+
+
+def test_two_who_take_its_last_bindings_do_not_leave_an_exchange_behind(
+    cluster: Cluster,
+) -> None:
+    clients = [cluster.quiet[name].client() for name in "ab"]
+    ask(cluster, clients[0], "exchange.declare", exchange="x", type="fanout", auto_delete=True)
+    for client, queue in zip(clients, ("q0", "q1"), strict=True):
+        ask(cluster, client, "queue.declare", queue=queue)
+        ask(cluster, client, "queue.bind", queue=queue, exchange="x")
+    for client, queue in zip(clients, ("q0", "q1"), strict=True):
+        client.method(1, "queue.delete", queue=queue)
+    cluster.run()
+    assert "x" not in cluster.vhost("a").exchanges
+    assert "exchanges/%2F/x" not in cluster.store.model.keys
+
+
+def test_an_expired_queue_goes_everywhere(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    ask(cluster, client, "queue.declare", queue="q", arguments={"x-expires": 1000})
+    assert "q" in cluster.vhost("b").queues
+    cluster.run(200)
+    assert cluster.vhost("b").queues == {}
+
+
+def test_a_queue_with_very_many_bindings_goes_at_once(cluster: Cluster) -> None:
+    vhost = cluster.vhost("a")
+    client = cluster.quiet["a"].client()
+    ask(cluster, client, "queue.declare", queue="q")
+    ask(cluster, client, "exchange.declare", exchange="x", type="direct")
+    for number in range(120):
+        client.method(
+            1, "queue.bind", queue="q", exchange="x", routing_key=f"k{number}", nowait=True
+        )
+        cluster.run(8)
+    cluster.run()
+    assert len(vhost.exchanges["x"].bindings()) == 120
+    (told,) = ask(cluster, client, "exchange.delete", exchange="x")
+    assert told.name == "exchange.delete-ok"
+    assert not any(key.startswith("bindings/") for key in cluster.store.model.keys)
+
+
+def test_a_node_that_was_away_loses_what_was_declared_anew(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    ask(cluster, client, "queue.declare", queue="q", durable=True)
+    cluster.vhost("b").queues["q"].purge()
+    first = cluster.vhost("b").queues["q"].incarnation
+    cluster.kill("b")
+    ask(cluster, client, "queue.delete", queue="q")
+    (told,) = ask(cluster, client, "queue.declare", queue="q", durable=True)
+    assert told.name == "queue.declare-ok"
+    cluster.start("b")
+    queue = cluster.vhost("b").queues["q"]
+    assert queue.incarnation not in ("", first)
+    assert len(cluster.quiet["b"].definitions.load().queues) == 1
+
+
+def test_a_node_that_is_cut_off_says_so_and_goes_on(cluster: Cluster) -> None:
+    client = cluster.quiet["b"].client()
+    ask(cluster, client, "queue.declare", queue="q")
+    cluster.coordinator.cut_off = True
+    client.publish("", "q", b"one")
+    (told,) = ask(cluster, client, "basic.get", queue="q", no_ack=True)
+    assert told.name == "basic.get-ok"
+    (told,) = ask(cluster, client, "queue.declare", queue="q2")
+    assert (told.name, told.fields["code"]) == ("connection.close", 541)
+    assert "INTERNAL_ERROR - the cluster cannot decide at present" in told.fields["text"]
+    cluster.coordinator.cut_off = False
+    cluster.run(400)
+
+
+def test_administration_waits_and_answers_once(cluster: Cluster) -> None:
+    broker = cluster.quiet["a"].broker
+    administration = Administration(broker, 64)
+    asking = broker.changes.ask()
+    for _ in range(100):
+        try:
+            asking.run(lambda: administration.put_vhost("v", "", ["t"]))
+            break
+        except Away:
+            cluster.run(1)
+    assert cluster.quiet["b"].broker.vhosts["v"].tags == ["t"]
+    cluster.coordinator.cut_off = True
+    asking = cluster.quiet["b"].broker.changes.ask()
+    there = Administration(cluster.quiet["b"].broker, 64)
+    with pytest.raises(Unavailable, match="cannot decide"):
+        asking.run(lambda: there.put_vhost("w", "", []))
+    cluster.coordinator.cut_off = False
+    cluster.run(400)
+
+
+def test_a_virtual_host_goes_on_every_node(cluster: Cluster) -> None:
+    broker = cluster.quiet["a"].broker
+    client = cluster.quiet["a"].client()
+    ask(cluster, client, "queue.declare", queue="q", durable=True)
+    asking = broker.changes.ask()
+    done = False
+    client.drop()
+    while not done:
+        try:
+            asking.run(lambda: broker.changes.delete(VhostRecord("/")))
+            done = True
+        except Away:
+            cluster.run(1)
+    cluster.run()
+    assert "/" not in cluster.quiet["b"].broker.vhosts
+    assert not any("%2F" in key for key in cluster.store.model.keys)
+
+
+def broker_vhost(name: str) -> Any:
+    from penstock.storage.definition_records import VhostRecord
+
+    return VhostRecord(name)
+
+
+def test_definitions_are_imported_by_all(cluster: Cluster) -> None:
+    broker = cluster.quiet["a"].broker
+    work = DefinitionsImport(
+        broker,
+        Administration(broker, 64),
+        {
+            "users": [{"name": "u", "password": "x", "limits": {"max-channels": 3}}],
+            "vhosts": [{"name": "v", "limits": [], "tracing": True}],
+            "permissions": [
+                {"user": "u", "vhost": "v", "configure": ".*", "write": "", "read": ""}
+            ],
+            "policies": [
+                {"vhost": "v", "name": "p", "pattern": "", "definition": {"max-length": 1}}
+            ],
+            "exchanges": [{"vhost": "v", "name": "x", "type": "topic"}],
+            "queues": [{"vhost": "v", "name": f"q{number}"} for number in range(30)],
+            "bindings": [
+                {"vhost": "v", "source": "x", "destination": f"q{number}", "routing_key": "#"}
+                for number in range(30)
+            ],
+            "global_parameters": [{"name": "g", "value": [1]}],
+        },
+        lambda: b"salt",
+    )
+    for _ in range(1000):
+        if work.run(cluster.now_ms, 50):
+            break
+        cluster.run(1)
+    assert work.left_out == []
+    there = cluster.quiet["b"].broker
+    assert len(there.vhosts["v"].exchanges["x"].bindings()) == 30
+    assert there.users.users["u"].max_channels == 3
+    assert there.vhosts["v"].policies.policies["p"].definition == {"max-length": 1}
+    assert there.global_parameters["g"] == [1]
+
+
+def test_topics_and_channels_are_everywhere(cluster: Cluster) -> None:
+    end = cluster.quiet["a"].nsq_client()
+    end.send(b"SUB orders billing\n")
+    cluster.run()
+    topic = cluster.vhost("b").topics.topics["orders"]
+    assert list(topic.channels) == ["billing"]
+    publisher = cluster.quiet["b"].nsq_client()
+    publisher.send(b"PUB clicks\n\0\0\0\1x")
+    cluster.run()
+    assert "clicks" in cluster.vhost("a").topics.topics
+
+
+def test_data_of_another_cluster_is_not_deleted(cluster: Cluster, tmp_path: Path) -> None:
+    quiet = QuietBroker(SimFileSystem(), str(tmp_path / "other.db"))
+    vhost = quiet.broker.vhosts["/"]
+    vhost.declare_queue("precious", True, None, False, {}, quiet.now_ms)
+    quiet.broker.global_parameters[CLUSTER_ID] = "another"
+    joining = CommonMetadata(
+        quiet.broker, cluster.store.join("c/1"), "c", "c/1", 64, lambda *_: False
+    )
+    cluster.run()
+    with pytest.raises(ForeignData, match="another cluster"):
+        joining.turn(cluster.now_ms)
+    assert "precious" in vhost.queues
+
+
+def test_rights_are_asked_first_and_nothing_is_proposed(cluster: Cluster) -> None:
+    broker = cluster.quiet["a"].broker
+    revision = cluster.store.model.revision
+    rights = Rights(broker.users.users["guest"], "closed")
+    asking = broker.changes.ask()
+    with pytest.raises(Exception, match="refused for user"):
+        asking.run(lambda: delete_queue(cluster.vhost("a"), rights, "q", None, False, False))
+    assert cluster.store.model.revision == revision
