@@ -280,6 +280,7 @@ class World:
         name = type(said).__name__ if isinstance(said, BrokerError) else "ok"
         self.counts[f"{asking.what.split()[0]} {name}"] += 1
         self._judge(session, asking, said)
+        self._judge_known(session, said)
 
     def _answered(self, session: Session) -> None:
         session.asking = None
@@ -290,6 +291,24 @@ class World:
             if asking.judge(keys, said):
                 return
         raise Judgement(f"{session.node.name}: {asking.what}: {said!r} was never true")
+
+    def _judge_known(self, session: Session, said: object) -> None:
+        """A queue that somebody was told of is there on every node that is not cut off."""
+        if not isinstance(said, str):
+            return
+        made = gone = 0
+        for event in self.store.model.history:
+            if event.value is not None and said in event.value:
+                made = made or event.revision
+                key = event.key
+            elif made and not gone and event.key == key:
+                gone = event.revision
+        name = md.parts_of(key)[1]
+        for node in self.nodes:
+            if node.ready and not node.coordinator.why_not() and not gone:
+                queue = node.vhost(session.vhost).queues.get(name)
+                if queue is None or queue.incarnation != said:
+                    raise Judgement(f"{node.name} does not know {key}, which was declared")
 
     def states(self, from_revision: int) -> list[dict[str, str]]:
         """What the store had, after each revision from that one on."""

@@ -384,9 +384,10 @@ class Applier:
         assert self._changes.proposes, "P3"
         agreed = self.agreed
         there = self.present()
-        for key in there ^ agreed.living():
-            what = "A1" if md.kind_of(key) in (md.EXCHANGES, md.QUEUES, md.BINDINGS) else "A2"
-            raise AssertionError(f"{what}: {key} {'is odd' if key in there else 'is missing'}")
+        odd = there ^ agreed.living()
+        routing = [key for key in odd if md.kind_of(key) in (md.EXCHANGES, md.QUEUES, md.BINDINGS)]
+        assert not routing, f"A1: {sorted(routing)}"
+        assert not odd, f"A2: {sorted(odd)}"
         for meta in agreed.queues.values():
             queue = self._broker.vhosts[meta.vhost].queues[meta.name]
             assert queue.incarnation == meta.incarnation, "A1"
