@@ -58,9 +58,9 @@ class LinkEnd:
 class NodePair:
     """See the head of this file."""
 
-    def __init__(self, **options: Any) -> None:
-        self.here = PairedBroker(**options)
-        self.there = PairedBroker(**options)
+    def __init__(self, kind: type[PairedBroker] = PairedBroker, **options: Any) -> None:
+        self.here = kind(**options)
+        self.there = kind(**options)
         self.slow = False
         self.connect()
         self.here.pair = self.there.pair = self

@@ -41,9 +41,9 @@ class Letters:
         queue: Queue,
         messages: list[Message],
         waits: list[Wait],
-        must: bool,
     ) -> None:
-        self.must = must
+        self.priority: i64 = -1
+        self.leaving: list[tuple[int, list[Wait]]] = []  # of that priority, and not taken out yet
         self.carried: Wait | None = None  # somebody else's, who waits for these
         self.position: i64 = position
         self.queue = queue
@@ -117,24 +117,34 @@ class DeadLetters:
         queue: Queue,
         messages: list[Message],
         waits: list[Wait],
-        must: bool = False,
     ) -> None:
-        """As ``settle_later``.  What gets lost on its way is sent again, for nobody else would.
-
-        ``must``: where another node has no room for some of it, all of it goes back.
-        """
+        """As ``settle_later``.  What gets lost on its way is sent again, for nobody else would."""
         if waits:
             for wait in waits:
                 wait.resend = True
-            self._away.append(Letters(position, queue, messages, waits, must))
+            self._away.append(Letters(position, queue, messages, waits))
         elif position <= self._durable_position():
             queue.backing.ack(messages)
         else:
             self._waiting.append((int(position), queue, messages))
 
+    def take_when(
+        self, position: i64, queue: Queue, priority: i64, leaving: list[tuple[int, list[Wait]]]
+    ) -> None:
+        """Those of ascending places are taken out when they are where they go to, on other nodes.
+
+        What is refused there stays, as does what somebody has taken by then: it is in two places.
+        """
+        letters = Letters(position, queue, [], [one for _, waits in leaving for one in waits])
+        for wait in letters.waits:
+            wait.resend = True
+        letters.priority = priority
+        letters.leaving = leaving
+        self._away.append(letters)
+
     def carry(self, position: i64, queue: Queue, waits: list[Wait], carried: Wait) -> None:
         """What was on its way elsewhere was published here: ``carried`` ends when that is safe."""
-        letters = Letters(position, queue, [], waits, False)
+        letters = Letters(position, queue, [], waits)
         letters.carried = carried
         self._away.append(letters)
         self._waits.moved = True  # look, though the journal may not move
@@ -198,9 +208,9 @@ class DeadLetters:
             self._waits.moved = True
         elif queue.deleted:
             pass
-        elif letters.must and any_refused(letters.waits):
-            queue.backing.requeue(letters.messages)
-            queue.wake()
+        elif letters.priority >= 0:
+            safe = [seq_id for seq_id, waits in letters.leaving if not any_refused(waits)]
+            queue.backing.ack(queue.take_chosen(letters.priority, safe))
         else:
             queue.backing.ack(letters.messages)
         return True

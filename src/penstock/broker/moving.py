@@ -10,6 +10,9 @@ which stay where they are and as they are.
     dead_letter         they die as if a consumer had rejected them
     delete              acknowledged at once
 
+What goes to a queue whose master is on another node stays here until that has it, and for good if
+that has no room for it; a consumer may get it meanwhile, and then it is in both.
+
 A slice does all of that within one turn, so no consumer gets what was chosen in between.  A
 message goes only if it leads somewhere: what would have no queue, or has no ``x-death`` to say
 where it came from (retry), or finds a queue full that refuses publishes, stays.  So does what
@@ -146,19 +149,35 @@ class Errand:
         messages, seq_ids = self._read(seq_ids)
         self.tally.gone += len(seq_ids) - len(messages)
         letters = [(one, self._address_of(one)) for one in messages]  # judged before any goes
-        poured = [
-            int(message.seq_id)
-            for message, address in letters
-            if address is not None and self._pour(message, address, now_ms)
-        ]
-        self.tally.done += len(poured)
-        waits = self._vhost.waits.take()
-        self.tally.waits = [one for one in self.tally.waits if not one.done] + waits
-        if self._action != COPY and poured:
-            taken = self._queue.take_chosen(self._priority, poured)
-            position = self._broker.engine.journal.position
-            self._broker.dead_letters.settle_when(position, self._queue, taken, waits, True)
+        self.tally.waits = [one for one in self.tally.waits if not one.done]
+        poured: list[int] = []
+        leaving: list[tuple[int, list[Wait]]] = []  # for other nodes
+        waits_here: list[Wait] = []
+        for message, address in letters:
+            if address is None or not self._pour(message, address, now_ms):
+                continue
+            self.tally.done += 1
+            waits = self._vhost.waits.take()
+            self.tally.waits += waits
+            if any(wait.elsewhere for wait in waits):
+                leaving.append((int(message.seq_id), waits))
+            else:
+                poured.append(int(message.seq_id))
+                waits_here += waits
+        if self._action != COPY:
+            self._let_go(poured, waits_here, leaving)
         return seq_ids
+
+    def _let_go(
+        self, poured: list[int], waits: list[Wait], leaving: list[tuple[int, list[Wait]]]
+    ) -> None:
+        letters, queue = self._broker.dead_letters, self._queue
+        position = self._broker.engine.journal.position
+        if poured:
+            taken = queue.take_chosen(self._priority, poured)
+            letters.settle_when(position, queue, taken, waits)
+        if leaving:
+            letters.take_when(position, queue, self._priority, leaving)
 
     def _read(self, seq_ids: list[int]) -> tuple[list[Message], list[int]]:
         """Those that are here, with their contents, and how far that went."""

@@ -109,7 +109,8 @@ class Channel:
 
     def backend_depth(self) -> i64:
         """Of its ready messages, those that are not in memory."""
-        return cast(VariableQueue, self.queue.backing).disk_count()
+        backing = self.queue.backing
+        return backing.disk_count() if isinstance(backing, VariableQueue) else 0
 
 
 @final

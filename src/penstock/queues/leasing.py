@@ -63,6 +63,10 @@ class LeasedMessages(LimitedMessages):
             self.capacity.note(False, now_ms)  # what waited was purged, or its time was over
         self.capacity.look(now_ms)
 
+    def ask_delete(self, if_unused: bool, if_empty: bool) -> int:
+        """Where it is remote: it is gone, with so many messages; raises Away."""
+        raise NotImplementedError
+
     def use_leases(self) -> bool:
         """From now on deliveries have deadlines; False where the backing cannot do that."""
         if self.leases is None and isinstance(self.backing, VariableQueue):

@@ -355,10 +355,6 @@ class Queue(LeasedMessages):
         """Messages ready and consumers; raises Away."""
         return int(self.backing.ready_count()), len(self.consumers)
 
-    def ask_delete(self, if_unused: bool, if_empty: bool) -> int:
-        """Where it is remote: it is gone, with so many messages; raises Away."""
-        raise NotImplementedError
-
     def end(self) -> list[Consumer]:
         """It is deleted, with everything in it; returns the consumers who lost it."""
         self.deleted = True

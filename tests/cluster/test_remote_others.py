@@ -1,0 +1,248 @@
+"""Queues that are elsewhere, for those who speak no AMQP, and for the broker's own moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.broker.moving import COPY, MOVE, Errand
+from penstock.broker.rights import Rights
+from penstock.cluster.queue_places import take_place
+from penstock.core.errors import PreconditionFailed
+from penstock.server.amqp_session import AmqpSession
+from penstock.server.insider import Insider
+from penstock.wire import staging
+from tests.helpers.node_pair import NodePair, PairedBroker
+from tests.helpers.nsq_pair import NsqBroker
+from tests.helpers.range_pair import StagingEnd, bodies_in, publishes
+
+
+class PairedNsqBroker(PairedBroker, NsqBroker):
+    """Both."""
+
+
+@pytest.fixture
+def pair() -> NodePair:
+    return NodePair(PairedNsqBroker)
+
+
+def pending(pair: NodePair, name: str) -> int:
+    queue: Any = pair.here.broker.vhosts["/"].queues[name]
+    return int(queue.backing.pending.count)
+
+
+# -- batches ---------------------------------------------------------------------------------
+
+
+def test_a_batch_is_committed_when_it_is_safe_there(pair: NodePair) -> None:
+    pair.remote("q")
+    end = StagingEnd(pair.here)
+    staged = end.stage(1, "q", [b"a", b"b"])
+    pair.slow = True
+    end.ask_commit(1, [staged])
+    assert end.silent()
+    pair.slow = False
+    pair.run()
+    assert staging.decode_committed(end.expect(staging.COMMITTED)).outcome == staging.DONE
+    assert bodies_in(pair.there, "q") == [b"a", b"b"]
+    assert pair.here.broker.staging.totals()["messages"] == 0
+    pair.check()
+
+
+def test_what_was_poured_and_not_answered_is_poured_to_the_next_master(pair: NodePair) -> None:
+    queue = pair.remote("q")
+    end = StagingEnd(pair.here)
+    staged = end.stage(1, "q", [b"a"])
+    pair.slow = True
+    end.ask_commit(1, [staged])
+    pair.lose_link()
+    assert end.silent()
+    pair.slow = False
+    pair.connect()
+    queue.follow(pair.ends[0].queues.client)
+    pair.run()
+    assert staging.decode_committed(end.expect(staging.COMMITTED)).outcome == staging.DONE
+    assert bodies_in(pair.there, "q") == [b"a"]
+
+
+def test_a_direct_publish_of_a_program_waits_likewise(pair: NodePair) -> None:
+    pair.remote("q")
+    end = StagingEnd(pair.here)
+    pair.slow = True
+    end.send(staging.encode_publish(publishes("", "q", [b"a"]), False, 1000))
+    assert end.silent()
+    pair.slow = False
+    pair.run()
+    assert staging.decode_published(end.expect(staging.PUBLISHED)) == ("", 0)
+
+
+# -- people ----------------------------------------------------------------------------------
+
+
+def errand(pair: NodePair, action: str, queue: str, target: tuple[str, str]) -> Errand:
+    broker = pair.here.broker
+    rights = Rights(broker.users.users["guest"], "/")
+    vhost = broker.vhosts["/"]
+    return Errand(broker, rights, vhost, vhost.queue(queue), 0, action, target)
+
+
+@pytest.mark.parametrize("action", [COPY, MOVE])
+def test_chosen_messages_go_there(pair: NodePair, action: str) -> None:
+    pair.remote("q")
+    client = pair.here.client()
+    client.call("queue.declare", queue="source", durable=True)
+    client.publish("", "source", b"one", delivery_mode=2)
+    pair.slow = True
+    job = errand(pair, action, "source", ("", "q"))
+    assert job.step([0], pair.here.now_ms) == []
+    pair.run()
+    assert job.tally.done == 1
+    assert not all(wait.done for wait in job.tally.waits)
+    assert bodies_in(pair.here, "source") == [b"one"]
+    pair.slow = False
+    pair.run()
+    assert all(wait.done for wait in job.tally.waits)
+    assert pending(pair, "source") == 0
+    assert bodies_in(pair.there, "q") == [b"one"]
+    assert bodies_in(pair.here, "source") == ([] if action == MOVE else [b"one"])
+
+
+def test_what_finds_no_room_there_stays(pair: NodePair) -> None:
+    pair.remote("q", **{"x-max-length": 0, "x-overflow": "reject-publish"})
+    client = pair.here.client()
+    client.call("queue.declare", queue="source", durable=True)
+    client.publish("", "source", b"one", delivery_mode=2)
+    errand(pair, MOVE, "source", ("", "q")).step([0], pair.here.now_ms)
+    pair.run()
+    assert pending(pair, "source") == 0
+    assert bodies_in(pair.here, "source") == [b"one"]
+    assert bodies_in(pair.there, "q") == []
+
+
+def test_messages_are_chosen_at_the_masters_node(pair: NodePair) -> None:
+    pair.remote("q")
+    with pytest.raises(PreconditionFailed, match="on another node"):
+        errand(pair, COPY, "q", ("", "other"))
+
+
+def test_an_http_publish_is_answered_when_it_is_safe_there(pair: NodePair) -> None:
+    pair.remote("q")
+    node = pair.here
+    inner = AmqpSession(
+        *(node.broker, node.limits, {}, node.new_name, node.turn.cancelled),
+        *(node.reports.append, True, node.now_ms, "guest"),
+    )
+    agent = Insider(inner, node.turn, "/", node.now_ms)
+    pair.slow = True
+    answer = agent.publish("", "q", {}, b"one", pair.here.now_ms)
+    pair.run()
+    assert not answer.done()
+    pair.slow = False
+    pair.run()
+    assert answer.done()
+    assert answer.result() is True
+
+
+def test_a_delayed_message_goes_there_when_its_time_has_come(pair: NodePair) -> None:
+    remote = pair.remote("q")
+    client = pair.here.client()
+    client.call(
+        "exchange.declare",
+        exchange="later",
+        type="x-delayed-message",
+        durable=True,
+        arguments={"x-delayed-type": "direct"},
+    )
+    pair.here.broker.vhosts["/"].bind_queue(remote, "later", "k", {})
+    client.publish("later", "k", b"one", headers={"x-delay": 5000}, delivery_mode=2)
+    assert bodies_in(pair.there, "q") == []
+    pair.tick(6000)
+    assert bodies_in(pair.there, "q") == [b"one"]
+    room: Any = pair.here.broker.vhosts["/"].exchanges["later"].room
+    assert room.backing.pending.count == 0
+
+
+# -- NSQ -------------------------------------------------------------------------------------
+
+
+def remote_channel(pair: NodePair) -> Any:
+    """Channel c of topic t, with its master there; returns the topic here."""
+    for node in (pair.here, pair.there):
+        topics = node.broker.vhosts["/"].topics
+        topics.channel(topics.topic("t", node.now_ms), "c", node.now_ms)
+    vhost = pair.here.broker.vhosts["/"]
+    topic = vhost.topics.topics["t"]
+    old = topic.channels["c"].queue
+    remote = pair.made_here(old.name, True, {})
+    remote.use_leases()
+    take_place(pair.here.broker, old, remote, pair.here.now_ms)
+    remote.follow(pair.ends[0].queues.client)
+    pair.run()
+    assert topic.channels["c"].queue is remote
+    return topic
+
+
+def test_nsqs_ok_waits_for_the_other_node(pair: NodePair) -> None:
+    remote_channel(pair)
+    end = pair.here.nsq_client()  # type: ignore[attr-defined]
+    pair.slow = True
+    assert end.ask(b"PUB t\n\x00\x00\x00\x03one") == []
+    assert end.ask(b"PUB local\n\x00\x00\x00\x03one") == []  # in its turn
+    pair.slow = False
+    pair.run()
+    assert end.heard() == [b"OK", b"OK"]
+
+
+def test_nsqs_publisher_is_told_when_the_node_is_lost(pair: NodePair) -> None:
+    remote_channel(pair)
+    end = pair.here.nsq_client()  # type: ignore[attr-defined]
+    pair.slow = True
+    end.ask(b"PUB t\n\x00\x00\x00\x03one")
+    pair.lose_link()
+    [error] = end.heard()
+    assert error.startswith(b"E_PUB_FAILED")
+
+
+def test_nsqs_consumer_of_a_channel_that_is_elsewhere(pair: NodePair) -> None:
+    topic = remote_channel(pair)
+    end = pair.here.nsq_client()  # type: ignore[attr-defined]
+    end.ask(b"MPUB t\n" + mpub([b"one", b"two", b"three"]))
+    [one] = end.subscribe("t", "c", ready=1)
+    assert (one.body, one.attempts) == (b"one", 1)
+    end.send(b"FIN " + one.id + b"\n")
+    pair.tick()
+    [two] = end.messages()
+    end.send(b"REQ " + two.id + b" 5000\n")
+    pair.tick()
+    [three] = end.messages()
+    assert three.body == b"three"
+    end.send(b"FIN " + three.id + b"\n")
+    pair.tick(6000)
+    [again] = end.messages()
+    assert (again.body, again.attempts) == (b"two", 2)
+    pair.tick(61_000)  # its time is over
+    [late] = end.messages()
+    assert (late.body, late.attempts) == (b"two", 3)
+    end.drop()
+    pair.tick(61_000)
+    master = pair.there.broker.vhosts["/"].topics.topics["t"].channels["c"].queue
+    assert master.unacked_count == 0
+    assert master.backing.ready_count() == 1
+    assert topic.channels["c"].queue.unacked_count == 0
+
+
+def mpub(bodies: list[bytes]) -> bytes:
+    listed = b"".join(len(body).to_bytes(4) + body for body in bodies)
+    listed = len(bodies).to_bytes(4) + listed
+    return len(listed).to_bytes(4) + listed
+
+
+def test_a_deferred_message_waits_there(pair: NodePair) -> None:
+    remote_channel(pair)
+    end = pair.here.nsq_client()  # type: ignore[attr-defined]
+    assert end.ask(b"DPUB t 5000\n\x00\x00\x00\x03one") == [b"OK"]
+    assert end.subscribe("t", "c") == []
+    pair.tick(6000)
+    [one] = end.messages()
+    assert one.body == b"one"
