@@ -160,6 +160,35 @@ def test_publishers_wait_for_a_node_that_does_not_take(pair: NodePair) -> None:
     assert client.methods()[-1][1]["delivery_tag"] == 40
 
 
+def test_an_alarm_there_holds_publishers_here(pair: NodePair) -> None:
+    queue = pair.remote("q")
+    client = confirming(pair)
+    pair.there.broker.admission.vhost_reasons["/"] = "low on memory"
+    for _ in range(30):
+        client.publish("", "q", b"x" * 300_000)
+    assert queue.flow is not None
+    assert queue.flow.is_blocked()
+    assert ready(pair) < 20
+    pair.there.broker.admission.vhost_reasons.clear()
+    pair.run()
+    assert not queue.flow.is_blocked()
+    assert ready(pair) == 30
+
+
+def test_what_is_much_goes_in_several_payloads(pair: NodePair) -> None:
+    pair.remote("q")
+    client = pair.here.client()
+    pair.slow = True
+    for _ in range(10):
+        client.publish("", "q", b"x" * 300_000)
+    sizes = [len(payload) for payload in pair.ends[1].arriving]
+    assert len(sizes) > 1
+    assert max(sizes) < 2 * 1024 * 1024
+    pair.slow = False
+    pair.run()
+    assert ready(pair) == 10
+
+
 # -- consuming -------------------------------------------------------------------------------
 
 

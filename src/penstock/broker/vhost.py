@@ -85,7 +85,7 @@ class Vhost:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}  # of durable queues
-        self.policies = PolicyBook()
+        self.policies, self.budget = PolicyBook(), Budget()
         self.description = ""
         self.tags: list[str] = []
         self.closing: bool = False  # it is being removed: nobody enters
@@ -93,7 +93,6 @@ class Vhost:
         self.connection_count: i64 = 0
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT
-        self.budget = Budget()
         # The node's, where there is one.
         self.churn, self.changes, self.waits = Churn(), Changes(), Waits()
         self.default_traffic = ExchangeTraffic()  # of the exchange without a name
@@ -103,8 +102,7 @@ class Vhost:
         self._new_incarnation = new_incarnation
         self.rooms = WaitingRooms(name, definitions, self._maker.room, new_incarnation)
         self.topics = Topics(self, scanned)
-        self._schedule = schedule
-        self._sweep = sweep
+        self._schedule, self._sweep = schedule, sweep
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = Exchange(
                 name, exchange_name, kind, True, False, internal, {}
@@ -117,8 +115,7 @@ class Vhost:
         if address.route_epoch == self.epoch:
             return cast(Route, address.route)
         found = self._find_route(address)
-        address.route = found
-        address.route_epoch = self.epoch
+        address.route, address.route_epoch = found, self.epoch
         return found
 
     def _find_route(self, address: Address) -> Route:

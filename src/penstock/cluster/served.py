@@ -73,6 +73,12 @@ class Served:
             account.queue = queue
             self._accounts.append(account)
 
+    def close(self) -> None:
+        """The other node publishes no more: it waits for nobody, and nobody for it."""
+        for credit in self.by_queue.values():
+            credit.close()
+        self.stage.lost()
+
     def account(self, no_ack: bool) -> Consumer:
         return self._accounts[1 if no_ack else 0]
 

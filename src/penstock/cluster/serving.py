@@ -120,7 +120,7 @@ class PeerServer:
         self._served.pop(int(served.no), None)
         self._open.pop(int(served.no), None)
         self._postponed = [one for one in self._postponed if one[0] is not served]
-        served.stage.lost()
+        served.close()
 
     # -- publishing --------------------------------------------------------------------------
 
@@ -287,11 +287,15 @@ class PeerServer:
         ledger.take()
         if ledger.confirmed > before or len(ledger.denied) > 0:
             self.answers.append(q.Safe(served.no, ledger.confirmed, ledger.take_denied()))
-        if served.owed > 0 and not served.stage.is_blocked():
+        if served.owed > 0 and not served.stage.is_blocked() and self._takes(served):
             self.answers.append(q.Taken(served.no, served.owed))
             served.owed = 0
         if served.owed == 0 and not ledger.waiting():
             del self._open[int(served.no)]
+
+    def _takes(self, served: Served) -> bool:
+        """An alarm or a budget of this node holds up publishers at the other one, too."""
+        return self._broker.admission.reason(served.vhost.name) == ""
 
     def tick(self) -> None:
         """Now and then: how are the queues?  Only what has changed is said."""

@@ -113,6 +113,5 @@ class ClusterQueues:
 
     def end(self, now_ms: int) -> None:
         for name, link in self._links.items():
-            payload = link.take_payload(now_ms)
-            if payload:
+            while payload := link.take_payload(now_ms):
                 self._send(name, QUEUES_STREAM, payload)

@@ -7,6 +7,7 @@ One for each link.  ``session`` is the link itself, as the turn knows it: it is 
 is something to send, and waits for the disk while the other node does.
 """
 
+from collections import deque
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -21,9 +22,11 @@ from penstock.queues.dealing import Delivery
 from penstock.queues.queue import Queue
 from penstock.server.session import Session, Subscriber
 from penstock.server.turn import Turn
-from penstock.wire.peer_queues import decode_requests, encode_requests
+from penstock.wire.peer_queues import decode_requests, encode_some
 
 STATE_INTERVAL_MS: Final[i64] = 1000
+PAYLOAD_BYTES: Final = 1024 * 1024
+"""More goes into the next: a link that is cut sends whole payloads again."""
 
 _TO_MASTER: Final = (
     q.Open,
@@ -75,6 +78,7 @@ class PeerQueues:
         self._turn = turn
         self._session = session
         self._told_at_ms: i64 = 0
+        self._outgoing: deque[q.QueueRequest] = deque()
 
     def _holder(self, server: PeerServer, one: ServedConsumer) -> object:
         return PeerSubscriber(self._session, server, one)
@@ -102,13 +106,15 @@ class PeerQueues:
             self._turn.cancelled(cancelled)
 
     def take_payload(self, now_ms: i64) -> bytes:
-        """Once a turn, behind everything else: what is to be sent; empty = nothing."""
+        """At the end of each turn, until there is nothing: what is to be sent."""
         self.server.collect(now_ms)
         if not 0 <= now_ms - self._told_at_ms < STATE_INTERVAL_MS:
             self._told_at_ms = now_ms
             self.server.tick()
         self._await_disk()
-        return encode_requests(self.client.take_requests() + self.server.take_answers())
+        self._outgoing.extend(self.client.take_requests())
+        self._outgoing.extend(self.server.take_answers())
+        return encode_some(self._outgoing, PAYLOAD_BYTES)
 
     def confirm(self) -> None:
         """The journal is on disk further than before: that is told with the next payload."""

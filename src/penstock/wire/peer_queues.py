@@ -29,6 +29,7 @@ Contents and addresses are raw: nothing of them is looked at.  Of the flags thos
 something of a message, not of how it rests.  Anything else than the above is refused.
 """
 
+from collections import deque
 from struct import Struct
 from typing import Final
 
@@ -63,9 +64,18 @@ class MalformedRequest(PenstockError):
 
 
 def encode_requests(requests: list[q.QueueRequest]) -> bytes:
+    return encode_some(deque(requests), NUMBER_MAX)
+
+
+def encode_some(requests: deque[q.QueueRequest], most_bytes: int) -> bytes:
+    """Takes from the front what makes so many bytes, or one that makes more."""
     parts: list[bytes] = []
-    for request in requests:
-        _write(parts, request)
+    size = 0
+    while requests and size < most_bytes:
+        known = len(parts)
+        _write(parts, requests.popleft())
+        for part in parts[known:]:
+            size += len(part)
     return b"".join(parts)
 
 
