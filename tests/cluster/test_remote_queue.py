@@ -680,3 +680,25 @@ def test_the_other_node_hears_that_the_master_is_not_here_any_more(pair: NodePai
     pair.run()
     assert remote.way is None
     assert names(client) == []  # it waits for the next master
+
+
+def test_a_large_content_that_the_store_has_let_go_of_is_stored_anew(pair: NodePair) -> None:
+    client = confirming(pair)
+    client.call("queue.declare", queue="local", durable=True)
+    remote = pair.known_here("q", True, {})
+    vhost = pair.here.broker.vhosts["/"]
+    for name in ("local", "q"):
+        vhost.bind_queue(vhost.queues[name], "amq.fanout", "", {})
+    client.publish("amq.fanout", "", b"x" * 20_000, delivery_mode=2)
+    client.consume("local")
+    client.method(1, "basic.ack", delivery_tag=1)
+    pair.tick()
+    client.methods()
+    queue = vhost._maker.make(77, "q", pair.here.new_name("life"), True, True, False, {})
+    pair.here.turn.moved(take_place(pair.here.broker, remote, queue, pair.here.now_ms), queue)
+    pair.tick()
+    assert names(client)[-1] == "basic.ack"
+    [message] = queue.backing.fetch(1, 0)
+    assert queue.whole(message) is not None
+    pair.here.engine.check()
+    queue.backing.requeue([message])

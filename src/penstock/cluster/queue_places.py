@@ -63,6 +63,8 @@ def _carry(broker: Broker, queue: Queue, wait: Wait, now_ms: i64) -> None:
     journal = broker.engine.journal
     before = journal.position
     messages = [message.copy_for_queue() for message in wait.messages]
+    for message in messages:
+        message.msg_id = 0  # another queue may have let go of the content in the store
     if wait.until_ms > 0:
         queue.publish_deferred(messages, wait.until_ms, now_ms)
     else:

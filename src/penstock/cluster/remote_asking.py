@@ -149,10 +149,6 @@ class RemoteAsking(RemotePublishing):
         flags = (q.IF_UNUSED if if_unused else 0) | (q.IF_EMPTY if if_empty else 0)
         return int(self._answer_to("delete", q.DELETE, flags).value)
 
-    def set_paused(self, paused: bool) -> None:
-        self.paused = paused
-        self._send(q.Ask(self._no, 0, q.PAUSE if paused else q.GO_ON, 0))
-
     # -- settling --------------------------------------------------------------------------
 
     def settle(self, consumer: Consumer, messages: list[Message]) -> None:

@@ -15,7 +15,7 @@ When the other node is lost its consumers go, and what they held is put back.
 """
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
@@ -36,8 +36,6 @@ NewHolder = Callable[["PeerServer", ServedConsumer], object]
 DeleteQueue = Callable[[Vhost, Queue], list[Consumer]]
 """Deletes it, everywhere; returns who lost it here.  May raise Away."""
 Tell = Callable[[list[Consumer]], None]
-
-PAUSES: Final = (q.PAUSE, q.GO_ON)
 
 
 def delete_here(vhost: Vhost, queue: Queue) -> list[Consumer]:
@@ -215,9 +213,6 @@ class PeerServer:
         queue, vhost, verb = served.queue, served.vhost, request.verb
         if verb == q.GET:
             self._get(served, request, now_ms)
-            return
-        if verb in PAUSES:
-            queue.set_paused(verb == q.PAUSE)
             return
         value: i64 = 0
         second: i64 = 0

@@ -28,8 +28,6 @@ COUNTS: Final = 2
 PURGE: Final = 3
 DELETE: Final = 4
 EMPTY: Final = 5
-PAUSE: Final = 6
-GO_ON: Final = 7
 """What is asked."""
 
 IF_UNUSED: Final = 1
@@ -150,7 +148,7 @@ class Settle(QueueRequest):
 
 @final
 class Ask(QueueRequest):
-    """``question`` 0: no answer is wanted."""
+    """Answered by ``Answered`` with the same ``question``."""
 
     def __init__(self, no: i64, question: i64, verb: i64, flags: i64) -> None:
         super().__init__(no)

@@ -268,7 +268,7 @@ def _read_request(reader: _Reader, kind: int, no: int) -> q.QueueRequest:
     if kind == UNSUBSCRIBE:
         return q.Unsubscribe(no, reader.number())
     if kind == ASK:
-        return q.Ask(no, reader.number(), reader.below(q.GO_ON + 1), reader.below(8))
+        return q.Ask(no, reader.number(), reader.below(q.EMPTY + 1), reader.below(8))
     raise MalformedRequest(f"a request of the kind {kind}")
 
 
