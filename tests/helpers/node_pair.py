@@ -126,13 +126,30 @@ class NodePair:
         vhost.forget_routes()
         return queue
 
+    def remote_there(self, name: str) -> RemoteQueue:
+        """The other way round: its master is here."""
+        vhost = self.here.broker.vhosts["/"]
+        vhost.declare_queue(name, True, None, False, {}, self.here.now_ms)
+        queue = self.made(self.there, name, True, {})
+        vhost = self.there.broker.vhosts["/"]
+        vhost.queues[name] = queue
+        vhost.forget_routes()
+        queue.follow(self.ends[1].queues.client)
+        self.run()
+        return queue
+
     def made_here(self, name: str, durable: bool, arguments: dict[str, Any]) -> RemoteQueue:
-        broker = self.here.broker
+        return self.made(self.here, name, durable, arguments)
+
+    def made(
+        self, node: PairedBroker, name: str, durable: bool, arguments: dict[str, Any]
+    ) -> RemoteQueue:
+        broker = node.broker
         vhost = broker.vhosts["/"]
         queue = RemoteQueue(
             "/",
             name,
-            self.here.new_name("life"),
+            node.new_name("life"),
             durable,
             False,
             arguments,
@@ -147,7 +164,10 @@ class NodePair:
         return queue
 
     def master(self, name: str) -> Any:
-        return self.there.broker.vhosts["/"].queues[name]
+        queue = self.there.broker.vhosts["/"].queues.get(name)
+        if queue is None or queue.remote:
+            return self.here.broker.vhosts["/"].queues[name]
+        return queue
 
     def check(self) -> None:
         self.here.check()

@@ -33,7 +33,7 @@ def seeds() -> list[int]:
     return [*FAILED_ONCE, *(random.SystemRandom().randrange(1 << 32) for _ in range(LIVES))]
 
 
-QUEUES = ("one", "two")
+QUEUES = ("one", "two", "three")
 
 
 class Person:
@@ -71,7 +71,9 @@ class Life:
         self.dice = random.Random(seed)
         self.lossy = lossy
         self.pair = NodePair()
-        self.remotes = [self.pair.remote(name) for name in QUEUES]
+        # Two have their masters there, one has it here.
+        self.remotes = [self.pair.remote("one"), self.pair.remote("two")]
+        self.remotes.append(self.pair.remote_there("three"))
         self.confirmed: set[bytes] = set()
         self.denied: set[bytes] = set()
         self.published: set[bytes] = set()
@@ -192,7 +194,8 @@ class Life:
             self.publish(person)
         self.pair.connect()
         for queue in self.remotes:
-            assert queue.follow(self.pair.ends[0].queues.client) == []
+            end = self.pair.ends[1 if queue.name == "three" else 0]
+            assert queue.follow(end.queues.client) == []
         self.pair.run()
 
     # -- the end ---------------------------------------------------------------------------
