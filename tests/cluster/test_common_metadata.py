@@ -12,12 +12,12 @@ import pytest
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.declaring import delete_queue
 from penstock.broker.definitions_export import export_definitions
-from penstock.broker.definitions_json import DefinitionsImport
+from penstock.broker.definitions_json import DefinitionsImport, Plan
 from penstock.broker.rights import Rights
 from penstock.broker.vhost import Vhost
 from penstock.cluster.common_metadata import CommonMetadata
+from penstock.core.away import Away
 from penstock.core.errors import ForeignData, Unavailable
-from penstock.queues.queue import Away
 from penstock.storage.definition_records import VhostRecord
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.nsq_pair import NsqBroker
@@ -67,7 +67,7 @@ class Cluster:
             for name, common in self.common.items():
                 self.quiet[name].now_ms = self.now_ms
                 common.changes.coordinator.tick(self.now_ms)
-                common.turn(self.now_ms)
+                common.turn(self.now_ms, common.changes.coordinator.take_events())
                 self.quiet[name].turn.cancelled(common.take_lost())
                 self.quiet[name].run()
 
@@ -318,23 +318,25 @@ def test_definitions_are_imported_by_all(cluster: Cluster) -> None:
     work = DefinitionsImport(
         broker,
         Administration(broker, 64),
-        {
-            "users": [{"name": "u", "password": "x", "limits": {"max-channels": 3}}],
-            "vhosts": [{"name": "v", "limits": [], "tracing": True}],
-            "permissions": [
-                {"user": "u", "vhost": "v", "configure": ".*", "write": "", "read": ""}
-            ],
-            "policies": [
-                {"vhost": "v", "name": "p", "pattern": "", "definition": {"max-length": 1}}
-            ],
-            "exchanges": [{"vhost": "v", "name": "x", "type": "topic"}],
-            "queues": [{"vhost": "v", "name": f"q{number}"} for number in range(30)],
-            "bindings": [
-                {"vhost": "v", "source": "x", "destination": f"q{number}", "routing_key": "#"}
-                for number in range(30)
-            ],
-            "global_parameters": [{"name": "g", "value": [1]}],
-        },
+        Plan(
+            {
+                "users": [{"name": "u", "password": "x", "limits": {"max-channels": 3}}],
+                "vhosts": [{"name": "v", "limits": [], "tracing": True}],
+                "permissions": [
+                    {"user": "u", "vhost": "v", "configure": ".*", "write": "", "read": ""}
+                ],
+                "policies": [
+                    {"vhost": "v", "name": "p", "pattern": "", "definition": {"max-length": 1}}
+                ],
+                "exchanges": [{"vhost": "v", "name": "x", "type": "topic"}],
+                "queues": [{"vhost": "v", "name": f"q{number}"} for number in range(30)],
+                "bindings": [
+                    {"vhost": "v", "source": "x", "destination": f"q{number}", "routing_key": "#"}
+                    for number in range(30)
+                ],
+                "global_parameters": [{"name": "g", "value": [1]}],
+            }
+        ),
         lambda: b"salt",
     )
     for _ in range(1000):
@@ -371,7 +373,7 @@ def test_data_of_another_cluster_is_not_deleted(cluster: Cluster, tmp_path: Path
     )
     cluster.run()
     with pytest.raises(ForeignData, match="another cluster"):
-        joining.turn(cluster.now_ms)
+        joining.turn(cluster.now_ms, joining.changes.coordinator.take_events())
     assert "precious" in vhost.queues
 
 

@@ -42,6 +42,8 @@ class DiskFacts:
 def listed_fields(backing: BackingQueue) -> Facts:
     """What a queue's line in a list says of its backing."""
     rows = [_in_their_shape(describe_queue(_variable(part), LISTED)) for part in backing.parts()]
+    if not rows:
+        return {}  # its messages are on another node
     row = rows[0] if len(rows) == 1 else _sum_of(rows)
     if isinstance(backing, DeduplicatingBacking):
         row["penstock_duplicates"] = int(backing.duplicate_count)

@@ -16,6 +16,7 @@ it again, as a new member.
 import logging
 import platform
 import secrets
+import struct
 import time
 from collections.abc import Callable
 from typing import Final
@@ -59,6 +60,9 @@ from penstock.server.turn_part import TurnPart
 PEER_ADDRESS: Final = "peer"
 """In a member's addresses: where other nodes call it."""
 PEER_UNIX_ADDRESS: Final = "peer_unix"
+DONE_STREAM: Final = 2
+"""Of a link: up to which revision of the cluster's metadata the sender is."""
+_DONE: Final = struct.Struct(">Q")
 JOIN_PATIENCE_S: Final = 20
 JOIN_LOOK_S: Final = 0.01
 ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
@@ -92,6 +96,8 @@ class ClusterNode(TurnPart, PeerOwner):
         self.queues: ClusterQueues
         self.peers: Peers
         self._now_ms = 0
+        self._said = 0
+        self._done: dict[str, int] = {}  # by the neighbour: the revision up to which it is
         self._early: list[Event] = []
         self._tell_cancelled: Callable[[list[Consumer]], None]
         self._more = False
@@ -167,6 +173,7 @@ class ClusterNode(TurnPart, PeerOwner):
             close_some,
             self.queues.make,
         )
+        self.metadata.changes.is_known = self._is_known
         self.peers = Peers(
             loop,
             Member(self.name, self._incarnation),
@@ -204,6 +211,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self.peers.begin(now_ms)
 
     def end(self, now_ms: int) -> None:
+        self._say_what_is_done()
         self.queues.end(now_ms)
         self.peers.end(now_ms)
 
@@ -281,15 +289,35 @@ class ClusterNode(TurnPart, PeerOwner):
     # -- links ---------------------------------------------------------------------------
 
     def begun(self, member: Member) -> None:
+        self._done[member.name] = 0
+        self._send(member.name, DONE_STREAM, _DONE.pack(self._said))
         self.queues.begun(member.name)
 
     def ended(self, member: Member) -> None:
+        del self._done[member.name]
         self.queues.ended(member.name, self._now_ms)
 
     def arrived(self, member: Member, deliveries: list[Delivery]) -> None:
         for stream, payload in deliveries:
-            assert stream == QUEUES_STREAM
-            self.queues.arrived(member.name, payload, self._now_ms)
+            if stream == DONE_STREAM:
+                (self._done[member.name],) = _DONE.unpack(payload)
+            else:
+                assert stream == QUEUES_STREAM
+                self.queues.arrived(member.name, payload, self._now_ms)
+
+    def _is_known(self, revision: int) -> bool:
+        """K8: by every node that this one can hear."""
+        return all(
+            done >= revision or not self.peers.is_connected(name)
+            for name, done in self._done.items()
+        )
+
+    def _say_what_is_done(self) -> None:
+        revision = self.metadata.agreed.revision
+        if revision != self._said:
+            self._said = revision
+            for name in self._done:
+                self._send(name, DONE_STREAM, _DONE.pack(revision))
 
     def _send(self, name: str, stream: int, payload: bytes) -> None:
         self.peers.send(name, stream, payload)

@@ -181,6 +181,10 @@ class Peers(TurnPart):
         link = self.links.get(name)
         return link is None or link.session.has_room()
 
+    def is_connected(self, name: str) -> bool:
+        link = self.links.get(name)
+        return link is not None and link.connection is not None
+
     def facts(self) -> list[LinkFacts]:
         return [self.links[name].describe() for name in sorted(self.links)]
 
