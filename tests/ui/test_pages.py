@@ -120,6 +120,16 @@ def test_numbers_follow_a_publish(visit: Visit, life: Life) -> None:
     visit.check()
 
 
+def test_the_node_says_how_long_its_disk_takes(visit: Visit, life: Life) -> None:
+    visit.go("/nodes")
+    visit.heading("Nodes")
+    (node,) = life.api("/api/nodes?columns=io_sync_count,io_sync_avg_time")
+    assert node["io_sync_count"] > 0
+    assert node["io_sync_avg_time"] > 0
+    shown = re.compile(r"Syncs\s*[\d.,]+, [\d.]+ ms each")
+    visit.page.locator("dl > div", has_text=shown).wait_for()
+
+
 def test_the_chart_says_in_words_what_it_draws(visit: Visit, life: Life) -> None:
     visit.go(QUEUE)
     ready = life.api("/api/queues/%2F/orders.audit")["messages_ready"]

@@ -42,12 +42,19 @@ function Node({ name }) {
         ["Data", html`<code>${node.db_dir}</code>`],
         ["Configuration", (node.config_files ?? []).join(", ") || "defaults"],
         ["Log", (node.log_files ?? []).join(", ") || undefined],
+        ["Reads", operations(node, "read")], ["Writes", operations(node, "write")], ["Syncs", operations(node, "sync")],
         ["Sockets", node.sockets_used === undefined ? undefined : `${count(node.sockets_used)} of ${count(node.sockets_total)}`],
       ]} /><//>
       <${Card}><${Chart} title="Memory" times=${used.times} series=${used.series} format=${bytes} /><//>
       <${Card}><${Chart} title="Files and sockets" times=${files.times} series=${files.series.filter(({ values }) => values.some((value) => value !== null))} format=${short} /><//>
       ${memory.data && html`<${Breakdown} memory=${memory.data.memory} />`}
     </div>`;
+}
+
+/** Of the engine's files, since the node began: how many, and how long one takes on average. */
+function operations(node, name) {
+  const number = node[`io_${name}_count`];
+  return number ? `${count(number)}, ${Number(node[`io_${name}_avg_time`].toPrecision(2))} ms each` : "none";
 }
 
 /** Where the memory is; what is nothing is left out. */
