@@ -255,6 +255,17 @@ def test_a_node_that_was_away_loses_what_was_declared_anew(cluster: Cluster) -> 
     assert len(cluster.quiet["b"].definitions.load().queues) == 1
 
 
+def test_transient_queues_do_not_outlive_the_process_of_their_node(cluster: Cluster) -> None:
+    for name in "ab":
+        client = cluster.quiet[name].client()
+        ask(cluster, client, "queue.declare", queue=f"of {name}")
+    cluster.kill("a")
+    cluster.run()
+    assert "of a" in cluster.vhost("b").queues  # it may have a mirror
+    cluster.start("a")
+    assert list(cluster.vhost("a").queues) == list(cluster.vhost("b").queues) == ["of b"]
+
+
 def test_a_node_that_is_cut_off_says_so_and_goes_on(cluster: Cluster) -> None:
     client = cluster.quiet["b"].client()
     ask(cluster, client, "queue.declare", queue="q")

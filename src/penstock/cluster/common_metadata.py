@@ -132,7 +132,7 @@ class CommonMetadata:
             self.agreed.revision = max(self.agreed.revision, barrier.revision)
             self._caught_up_ms = now_ms
             self._barrier = None
-            self.is_ready = True
+            self.is_ready = self.is_ready or self.changes.job_count() == 0
 
     def take_lost(self) -> list[Consumer]:
         """Consumers whose queue has gone."""
@@ -157,8 +157,19 @@ class CommonMetadata:
             self.applier.begin(list(self._entries.values()), now_ms)
             self._entries = {}
             self._begun = True
+            self._end_transient()
         elif self._founding is None or self._founding.done:
             self._found()
+
+    def _end_transient(self) -> None:
+        """Queues that were ours and not to outlive our last process, as RabbitMQ does it."""
+        for meta in self.agreed.queues.values():
+            if meta.home != self._home or meta.durable or meta.owner != "":
+                continue
+            vhost = self._broker.vhosts[meta.vhost]
+            queue = vhost.queues[meta.name]
+            if self.changes.is_master(queue):
+                self.changes.delete_queue(vhost, queue)
 
     def _check_identity(self) -> None:
         """What is not the cluster's is about to be deleted: it must not be somebody's data."""

@@ -8,6 +8,7 @@ read, or is none, stops the start: a node without its users is worse than none.
 import json
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Final
 
 from penstock.broker.administration import Administration, left_out_at_start
@@ -30,8 +31,17 @@ def warn_of_refused(broker: Broker) -> None:
         logger.warning("kept, but left out: %s", line)
 
 
-def load_definitions(path: str, broker: Broker, segment_entries: int, now_ms: int) -> None:
-    """Raises SettingInvalid, naming the file."""
+def load_definitions(
+    path: str,
+    broker: Broker,
+    segment_entries: int,
+    now_ms: int,
+    wait: Callable[[], None] | None = None,
+) -> None:
+    """Raises SettingInvalid, naming the file.
+
+    ``wait``: in a cluster, which has been joined, lets it agree on some of it.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             definitions = json.load(file)
@@ -41,7 +51,8 @@ def load_definitions(path: str, broker: Broker, segment_entries: int, now_ms: in
     except (OSError, ValueError, RecursionError, PreconditionFailed) as error:
         raise SettingInvalid(f"load_definitions = {path!r}: {error}") from error
     while not work.run(now_ms, STEPS):
-        pass
+        if wait is not None:
+            wait()
     broker.definitions.commit()
     for line in work.left_out:
         logger.warning("%s: left out: %s", path, line)
