@@ -580,6 +580,52 @@ def test_a_queue_that_is_down_says_so(pair: NodePair) -> None:
     assert names(client) == ["basic.nack"]
 
 
+def test_a_letter_to_a_queue_that_is_down_waits_for_it(pair: NodePair) -> None:
+    queue = pair.remote("q")
+    client = letters_to(pair, "q")
+    pair.lose_link()
+    queue.give_up("it is down")
+    client.publish("", "source", b"one", delivery_mode=2)
+    client.consume("source")
+    client.method(1, "basic.reject", delivery_tag=1, requeue=False)
+    source = pair.here.broker.vhosts["/"].queues["source"]
+    assert source.backing.pending.count == 1  # type: ignore[attr-defined]
+    pair.connect()
+    queue.follow(pair.ends[0].queues.client)
+    pair.run()
+    assert source.backing.pending.count == 0  # type: ignore[attr-defined]
+    assert ready(pair) == 1
+
+
+def test_publishers_wait_while_nobody_knows_the_master(pair: NodePair) -> None:
+    queue = pair.remote("q")
+    client = confirming(pair)
+    pair.lose_link()
+    for _ in range(40):
+        client.publish("", "q", b"x" * 300_000)
+    assert queue.flow is not None
+    assert queue.flow.is_blocked()
+    assert client.session.channels[1].intake.has_held()
+    pair.connect()
+    queue.follow(pair.ends[0].queues.client)
+    pair.run()
+    assert ready(pair) == 40
+    assert client.methods()[-1][1]["delivery_tag"] == 40
+
+
+def test_a_link_that_is_gone_already_is_not_followed(pair: NodePair) -> None:
+    queue = pair.remote("q")
+    client = confirming(pair)
+    gone = pair.ends[0].queues.client
+    pair.lose_link()
+    assert queue.follow(gone) == []
+    client.publish("", "q", b"one")
+    pair.connect()
+    queue.follow(pair.ends[0].queues.client)
+    pair.run()
+    assert names(client) == ["basic.ack"]
+
+
 def test_the_master_puts_back_what_a_lost_node_held(pair: NodePair) -> None:
     pair.remote("q")
     client = pair.here.client()

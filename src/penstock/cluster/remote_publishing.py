@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from penstock.cluster.peer_client import UNDER_WAY, PeerClient
 from penstock.cluster.remote_backing import RemoteBacking, elsewhere
 from penstock.core import queue_requests as q
-from penstock.core.credit import QUEUE, Credit, FlowBook, Stage, cost_of
+from penstock.core.credit import NODE, QUEUE, Credit, FlowBook, Stage, cost_of
 from penstock.core.frontier import Frontier, Wait, Waits
 from penstock.core.message import Message
 from penstock.queues.limits import Death, QueueLimits
@@ -60,18 +60,22 @@ class RemotePublishing(Queue):
         self._given_base: i64 = 0
         self._credit: Credit | None = None
         self._down: str = ""
+        self._nobody = Stage(book, NODE, "unknown")
+        self._nobody.why = "where its master is, nobody knows at present"
 
     def _send(self, request: q.QueueRequest) -> None:
         way = self.way
         if way is not None:
             way.send(request)
 
-    def _open_credit(self, way: PeerClient) -> None:
+    def _open_credit(self, receiver: Stage) -> None:
+        """From now on that is who takes what is published, or does not."""
+        self._close_credit()
         stage = self.flow
         if stage is None:
             stage = Stage(self._book, QUEUE, self)
             self.flow = stage
-        self._credit = Credit(stage, way.stage, UNDER_WAY)
+        self._credit = Credit(stage, receiver, UNDER_WAY)
         stage.down = self._credit
 
     def _close_credit(self) -> None:
@@ -94,26 +98,37 @@ class RemotePublishing(Queue):
         wait.elsewhere = True
         wait.messages = messages
         wait.until_ms = until_ms
-        if self._down != "":
-            waits = self.frontier.take_open()
-            self._hold_back(waits[:-1])
-            self.frontier.give_up(waits[-1:])
-        elif self.way is None:
-            wait.held = True
-        else:
+        if self.way is not None:
             self._send_given(wait)
+        else:
+            wait.held = True
+            if self._credit is None:
+                self._open_credit(self._nobody)
+            self._charge(messages)
+            self.wake()  # if it is known that there will be none for long, they are refused then
 
     def _send_given(self, wait: Wait) -> None:
         way = self.way
         assert way is not None
-        size: i64 = 0
-        for message in wait.messages:
-            size += len(message.content)
-        credit = self._credit
-        if credit is not None:
-            credit.send(cost_of(len(wait.messages), size))
+        self._charge(wait.messages)
         first = wait.first - self._given_base
         way.send(q.Given(self._no, first, wait.until_ms, wait.messages))
+
+    def _charge(self, messages: list[Message]) -> None:
+        credit = self._credit
+        if credit is None:
+            return
+        size: i64 = 0
+        for message in messages:
+            size += len(message.content)
+        credit.send(cost_of(len(messages), size))
+
+    def _refuse_unsent(self) -> None:
+        """Their publishers are told no; what is nobody's but the broker's own waits on."""
+        waits = self.frontier.take_open()
+        self._hold_back([wait for wait in waits if wait.resend])
+        self.frontier.give_up([wait for wait in waits if not wait.resend])
+        self._open_credit(self._nobody)
 
     def overflowing(self, messages: list[Message]) -> set[int]:
         """That is for the master to say, later."""

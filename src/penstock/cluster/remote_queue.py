@@ -93,6 +93,8 @@ class RemoteQueue(RemoteAsking):
 
     def follow(self, way: PeerClient) -> list[Consumer]:
         """The master is there from now on; returns the consumers who asked to be cancelled."""
+        if not way.alive:
+            return []  # it is gone already; there will be another one
         if self.way is not None:
             old = self.way
             old.send(q.Close(self._no))
@@ -103,7 +105,7 @@ class RemoteQueue(RemoteAsking):
         self._no = way.open(self.link)
         self._base = ((self._base >> BASE_SHIFT) + 1) << BASE_SHIFT
         way.send(q.Open(self._no, self.vhost, self.name))
-        self._open_credit(way)
+        self._open_credit(way.stage)
         cancelled = self._subscribe_anew()
         self._send_again()
         tickets = self._unasked
@@ -115,7 +117,7 @@ class RemoteQueue(RemoteAsking):
     def _leave(self) -> None:
         """The master is none any more."""
         self.way = None
-        self._close_credit()
+        self._open_credit(self._nobody)
         self._hold_back(self.frontier.lose())
         for remote in self._remotes.values():
             remote.arrived.clear()
@@ -133,9 +135,7 @@ class RemoteQueue(RemoteAsking):
     def give_up(self, why: str) -> None:
         """There will be no master for some time: whoever waits is told no, with ``why``."""
         self._down = why
-        waits = self.frontier.take_open()
-        self._hold_back([wait for wait in waits if wait.resend])
-        self.frontier.give_up([wait for wait in waits if not wait.resend])
+        self._refuse_unsent()
         tickets = self._unasked
         self._unasked = []
         for ticket in tickets:
@@ -163,6 +163,8 @@ class RemoteQueue(RemoteAsking):
         deliveries: list[Delivery] = []
         if self.deleted:
             return deliveries
+        if self._down != "" and self.frontier.has_open():
+            self._refuse_unsent()
         for consumer in self.consumers:
             remote = self._by_consumer[consumer]
             if len(remote.arrived) > 0:
