@@ -48,7 +48,6 @@ class Pair:
         self.mirrored = mirrored
         self.replica = replica
         self.opened = opened
-        self.had_nothing = True  # when it was synchronised
         self.joiner = Joiner(replica, opened.engine.journal)
 
     def tell(self) -> None:

@@ -22,13 +22,12 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirror_sync import Joiner, Syncer
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.operations import read_parcel
-from penstock.cluster.replica import Replica
+from penstock.cluster.replica import Replica, begin_term
 from penstock.core.message import ONE_ATTEMPT, Message
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.cluster.mirror_tools import Set, set_of
 from tests.helpers.sim_files import SimFileSystem
 
-QUEUE_ID = 3
 ENTRIES = 16
 NODES = 3
 
@@ -38,6 +37,7 @@ class Node:
 
     def __init__(self, name: int) -> None:
         self.name = name
+        self.queue_id = 3
         self.files = SimFileSystem()
         self.opened: OpenEngine | None = None
         self.mirrored: MirroredBacking | None = None
@@ -51,12 +51,12 @@ class Node:
     def open(self, rng: random.Random) -> VariableQueue:
         self.opened = OpenEngine(
             self.files,
-            {QUEUE_ID: ENTRIES},
+            {self.queue_id: ENTRIES},
             limits(embed=100, paging=rng.choice([8, 3000, 1 << 40]), journal=9000, entries=40),
             journal_file_bytes=4000,
             store_file_bytes=3000,
         )
-        return self.opened.queues[QUEUE_ID]
+        return self.queue
 
     @property
     def engine(self) -> OpenEngine:
@@ -65,7 +65,15 @@ class Node:
 
     @property
     def queue(self) -> VariableQueue:
-        return self.engine.queues[QUEUE_ID]
+        return self.engine.queues[self.queue_id]
+
+    def begin_empty(self) -> None:
+        """Its copy is lost: the definitions have another queue in its place."""
+        self.queue.delete()
+        del self.engine.queues[self.queue_id]
+        self.queue_id += 1
+        queue = VariableQueue(self.engine.engine, self.queue_id, True, ENTRIES)
+        self.engine.queues[self.queue_id] = queue
 
     def forget(self) -> None:
         self.mirrored = self.replica = self.joiner = self.syncer = None
@@ -81,7 +89,8 @@ class MirrorLife:
         self.nodes = [Node(name) for name in range(NODES)]
         self.term = 0
         self.log: list[bytes] = []  # the parcels of this term
-        self.synced: list[Node] = []  # mirrors that the master waits for, eldest first
+        self.synced: list[Node] = []  # eldest first; the master waits for them
+        self.awaited: dict[Node, int] = {}  # it waits for these too, until they have that parcel
         self.talkative: list[MirroredBacking] = []
         self.names: dict[int, int] = {}  # seq_id -> name, for ever
         self.contents: dict[int, bytes] = {}
@@ -106,11 +115,14 @@ class MirrorLife:
         self.term += 1
         self.log = []
         self.sets = {}
+        self.awaited = {}
         self.unconfirmed, self.unended, self.tokens = [], [], []
         del self.talkative[:]
-        replica = node.replica or Replica(node.queue, node.engine.engine.journal)
+        if node.replica is not None:
+            node.replica.promote(self.term)
+        else:
+            begin_term(node.queue, self.term)
         node.forget()
-        replica.promote(self.term)
         node.mirrored = MirroredBacking(node.queue, self.talkative)
         node.mirrored.begin(self.term, 0)
         self.master = node
@@ -235,7 +247,7 @@ class MirrorLife:
     def settle_promises(self) -> None:
         durable = int(self.master.engine.engine.journal.durable_position)
         number = len(self.log)
-        for node in self.synced:
+        for node in [*self.synced, *self.awaited]:
             assert node.replica is not None
             number = min(number, int(node.replica.durable_number()))
         for waiting, settled in (
@@ -275,14 +287,14 @@ class MirrorLife:
             self.counts["compared"] += 1
 
     def synchronise(self) -> None:
-        mirrors = self.mirrors()
-        if not mirrors:
-            return
-        node = self.rng.choice(mirrors)
+        for node in self.mirrors():
+            self.synchronise_one(node)
+
+    def synchronise_one(self, node: Node) -> None:
         joiner = node.joiner
         assert joiner is not None
         joiner.check()
-        if self.rng.random() < 0.05 and joiner.is_waiting():
+        if self.rng.random() < 0.03 and joiner.is_waiting():
             joiner.cancel()  # the link broke, and what was on it is lost
             node.questions, node.chunks = [], []
             node.syncer = None
@@ -299,18 +311,29 @@ class MirrorLife:
         if node.chunks and self.rng.random() < 0.7:
             joiner.take_chunk(node.chunks.pop(0))
             self.counts["chunks"] += 1
+        if node.syncer is not None:
+            kept = int(node.syncer.looked_count - node.syncer.sent_count)
+            self.counts["kept by those who returned"] += kept
+            node.syncer.looked_count = node.syncer.sent_count
         self.maybe_synced(node)
 
     def maybe_synced(self, node: Node) -> None:
-        """The master adds it to the view, and waits for it from now on."""
+        """It says it is complete: the master waits for it, and when it has all that was confirmed
+        without it, adds it to the view.
+        """
         replica, joiner = node.replica, node.joiner
         assert replica is not None
         assert joiner is not None
-        if node not in self.synced and joiner.is_done():
+        if node in self.synced:
+            return
+        if node in self.awaited:
+            if replica.durable_number() >= self.awaited[node]:
+                del self.awaited[node]
+                self.synced.append(node)
+                self.counts["synced"] += 1
+        elif joiner.is_done():
             assert replica.durable_number() == replica.number
-            # Those it has heard are on its disk; those under way it will be waited for.
-            self.synced.append(node)
-            self.counts["synced"] += 1
+            self.awaited[node] = len(self.log)
 
     # -- machines --------------------------------------------------------------------------
 
@@ -344,6 +367,7 @@ class MirrorLife:
         self.stop_machine(node)
         if node in self.synced:
             self.synced.remove(node)
+        self.awaited.pop(node, None)
         self.counts["mirrors lost"] += 1
 
     def come_back(self) -> None:
@@ -378,7 +402,11 @@ class MirrorLife:
             assert node.replica is not None
             node.replica.follow(self.term, heard_all)
             node.heard = 0
-            if node.joiner is not None:
+            if node.replica.is_lost:
+                node.begin_empty()
+                self.join(node)
+                self.counts["lost copies"] += 1
+            elif node.joiner is not None:
                 node.joiner.cancel()
         self.judge()
 
@@ -434,7 +462,7 @@ class MirrorLife:
         rare = [self.lose_mirror, self.lose_master, self.hand_over, self.drop]
         for _ in range(self.steps):
             self.now_ms += rng.choice([0, 1, 10])
-            rng.choice(rare if rng.random() < 0.05 else steps)()
+            rng.choice(rare if rng.random() < 0.035 else steps)()
         self.lose_master()
         while any(node.opened is None for node in self.nodes):
             self.come_back()

@@ -217,6 +217,11 @@ class CopiedMessages(PlacedMessages):
                         found.append((seq_id, attempts))
         return found
 
+    def waiting_places(self, start: i64, end: i64) -> list[int]:
+        """Of what waits for its time in [start, end)."""
+        found = _within(self.delayed.messages(), start, end)
+        return sorted([seq_id for seq_id in found if self.delayed.waiting(seq_id) is not None])
+
     def delays_at(self, seq_ids: list[int]) -> list[tuple[int, int]]:
         """(seq_id, not before) of those among them that wait for their time, or did when taken."""
         found: list[tuple[int, int]] = []

@@ -16,6 +16,11 @@ once (its content is not in the message store yet, its segment is being rewritte
 there as if it had been delayed until a moment ago, and ``release_due`` brings it home.  That is
 why ``publish_at`` wants ``release_due`` to be called some time later.
 
+**No place lives twice.**  A place that has ended may not be used again while the journal or a
+segment says so, and the journal says so as long as this life goes on.  So a copy that does not
+know any more what it has (replica.py) either begins with an empty queue, or after a start, when
+the journal is new; then segments in which something has ended are given up (``forget_ended``).
+
 **Files of the journal.**  Elsewhere a younger message has a younger record, and ``flush_file``
 stops at the first that is too young.  Here an older place may have a younger record.
 ``_mixed_upto`` says up to which file that may be so; until that file is retired, ``flush_file``
@@ -31,11 +36,16 @@ from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferred
 from penstock.backing.expiring import ExpiringMessages
-from penstock.core.message import INDEXED, REDELIVERED, Message, set_attempts
+from penstock.core.message import INDEXED, REDELIVERED, STORED, Message, set_attempts
+from penstock.storage.disk_jobs import run_job
+from penstock.storage.queue_index import QueueIndex
+from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.segment import Segment
 
 LONG: Final[i64] = 64
 """A stretch of so many places ends as one, a shorter one place by place."""
 A_MOMENT_AGO_MS: Final[i64] = 1
+READ_BYTES: Final[i64] = 1024 * 1024
 
 
 class PlacedMessages(ExpiringMessages):
@@ -46,6 +56,53 @@ class PlacedMessages(ExpiringMessages):
         if seq_id > self._next_seq_id:
             self._next_seq_id = seq_id
             self._reserve(seq_id)
+
+    def forget_ended(self) -> i64:
+        """Right after the start: segments in which something has ended are given up, unheard of.
+
+        What has ended here may live at the master, if it was never told; and it could not be
+        placed into a segment that says it has ended.  Returns how many messages go with them.
+        """
+        index = self.index
+        count: i64 = 0
+        if index is not None:
+            for segment in list(index.segments.values()):
+                if segment.settled is not None:
+                    count += self._forget_segment(index, segment)
+            if self.delta_count == 0:
+                self._forget_delta()
+            else:
+                self.delta_start = index.first_seq_id()
+        return count
+
+    def _forget_segment(self, index: QueueIndex, segment: Segment) -> i64:
+        start = segment.number * self._entries
+        end = start + self._entries
+        messages: list[Message] = []
+        at = start
+        while at < end:
+            job = index.plan_read(at, end, READ_BYTES)
+            if job is None:
+                break
+            run_job(job, self._engine.files)
+            if self._failed(job):
+                return 0
+            messages.extend(index.decode(job))
+            at = job.upto
+        position = self._engine.journal.position
+        for message in messages:
+            deferred = self.delayed.waiting(message.seq_id)
+            if deferred is not None:
+                self.delayed.end(deferred)
+                self._account(-MESSAGE_OVERHEAD_BYTES)
+            else:
+                self.delta_count -= 1
+                self.delta_bytes -= message.size
+                self._ready_bytes -= message.size
+            if message.flags & STORED:
+                self._store_of(message).remove(message.msg_id, position)
+        index.forget_now(segment, self._engine.files)
+        return len(messages)
 
     def resume_at_last(self) -> None:
         """Right after the start: numbers are somebody else's, so none is left out for safety."""

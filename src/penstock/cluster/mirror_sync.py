@@ -39,7 +39,7 @@ C the set it has, K the places it knows.  Claim: at every place p in K, C agrees
   have been told to anybody, so a chunk that knows of it would lie about its successor's set.  A
   chunk that was not done when the master died is dropped; K stays, for the successor's set is
   S(M) too (K6).  So a synchronisation goes on where it was, with another master.  (But not with
-  one that came back with what its disk had: then K is empty again.)
+  one that came back with what its disk had: then this copy is lost, see replica.py.)
 
   K is everything: C = S(M).  The mirror says so when that is on its disk.
 
@@ -55,7 +55,6 @@ the queue, as RabbitMQ does; ranges of everything at the beginning (their number
 
 Invariants (``check``):
   Y1  one question is under way, or one chunk held back, never both
-  Y2  what is asked for is not known
 """
 
 from typing import Final, final
@@ -63,6 +62,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
+from penstock.backing.placing import A_MOMENT_AGO_MS
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.operations import (
@@ -115,7 +115,6 @@ class Joiner:
         self.received_bytes: i64 = 0
         self.left: i64 = 0  # messages still to come, about
         self._journal: Journal = journal
-        self._gaps: i64 = replica.gaps  # when it asked
         self._term: i64 = replica.term
         self._asked: Question | None = None
         self._held: Chunk | None = None
@@ -123,8 +122,10 @@ class Joiner:
 
     def next_question(self) -> bytes | None:
         """What to ask now; None = nothing, or not yet."""
-        if self._gaps != self.replica.gaps or self._term != self.replica.term:
+        if self._term != self.replica.term:
             self.cancel()
+        if self.replica.is_lost:
+            return None
         if self._asked is not None or self._held is not None:
             return None
         if self._done_position > self._journal.durable_position:
@@ -133,7 +134,6 @@ class Joiner:
         for part in range(len(self.replica.parts)):
             low, upto = self.replica.parts[part].unknown_below_top()
             if upto > 0:
-                self._gaps = self.replica.gaps
                 self._term = self.replica.term
                 self._asked = self._question(part, low, upto)
                 return encode_question(self._asked)
@@ -191,8 +191,8 @@ class Joiner:
             self._done_position = self._journal.position
 
     def _is_past(self, chunk: Chunk) -> bool:
-        """Of another master, or from before something was missed."""
-        return chunk.term != self.replica.term or self._gaps != self.replica.gaps
+        """Of another master; or nobody needs it."""
+        return chunk.term != self.replica.term or self.replica.is_lost
 
     def is_done(self) -> bool:
         """Everything is here, and on the disk."""
@@ -201,6 +201,7 @@ class Joiner:
         return self._done_position <= self._journal.durable_position
 
     def _cover(self, part: PartCopy, chunk: Chunk) -> None:
+        self._end_delays(part, chunk)
         for operation in chunk.operations:
             if operation.kind == END:
                 part.queue.end_at(operation.ranges)
@@ -223,6 +224,22 @@ class Joiner:
         if part.unknown_below_top()[1] == 0:
             part.know_all(chunk.next_seq_id)
 
+    def _end_delays(self, part: PartCopy, chunk: Chunk) -> None:
+        """What waits here, and not at the master: it was delayed before a crash that forgot it."""
+        waiting = part.queue.waiting_places(chunk.low, chunk.upto)
+        if len(waiting) == 0:
+            return
+        told: set[int] = set()
+        for operation in chunk.operations:
+            if operation.kind == DELAY:
+                told.update(_spelled(operation.ranges))
+        ready = [
+            seq_id
+            for seq_id in waiting
+            if seq_id not in told and seq_id not in part.delays and not part.knows(seq_id)
+        ]
+        part.queue.delay_at(ranges_of(ready), A_MOMENT_AGO_MS)
+
     def _publish(self, part: PartCopy, operation: Operation) -> None:
         by_time: dict[int, list[Message]] = {}
         for message in operation.messages:
@@ -240,12 +257,8 @@ class Joiner:
             part.queue.publish_at(messages, until_ms)
 
     def check(self) -> None:
-        """Assert Y1 and Y2."""
-        asked = self._asked
-        assert asked is None or self._held is None, "Y1"
-        if asked is not None and asked.term == self.replica.term:
-            part = self.replica.parts[asked.part]
-            assert not part.knows(asked.upto - 1), "Y2"
+        """Assert Y1."""
+        assert self._asked is None or self._held is None, "Y1"
 
 
 def _spelled(ranges: Ranges) -> list[int]:

@@ -16,12 +16,16 @@ its end was heard, or once a chunk covered it.  The copy is complete when all pl
     attempts  that will cover it, because that may have been read before
 
 **After a restart** it is not known which of what lies on the disk still is the master's: nothing is
-known, and what is here is said in ranges, so that only what differs is sent.
+known, and what is here is said in ranges, so that only what differs is sent.  What has ended here
+may live at the master, if that was never told to it (this was a master, say, or heard more than
+the survivors); so segments in which something ended are not kept, they are fetched again.
 
 **Terms.**  Parcels of a term are numbered from 1 without a gap.  If the new master has heard all of
 the old term, which K6 promises to every survivor, a copy that has heard it too goes on as it is,
 complete or on the way.  If the new master came back with what its disk had, it may lack what this
-copy heard; then, and after a gap, nothing is known.
+copy heard; then, and after a gap, the copy *is lost*: its place takes a new one, with an empty
+queue.  (It cannot begin again with what it has: the journal of this life knows of places as ended
+that may live.)
 
 **Promotion.**  ``promote`` makes a master's backing of it, as a start does: numbers from
 ``term << 40``, everything marked redelivered, deduplication keys and priorities found again.
@@ -90,13 +94,6 @@ class PartCopy:
         self.delays = {}
         self.attempts = {}
         self.reached(top)
-
-    def know_nothing(self) -> None:
-        self.is_complete = False
-        self.known = SeqRanges()
-        self.delays = {}
-        self.attempts = {}
-        self._top = 0
 
     def reached(self, top: i64) -> None:
         if top > self._top:
@@ -178,7 +175,7 @@ class PartCopy:
 
 @final
 class Replica:
-    """``backing`` is adopted and nothing is out of it; ``journal`` is that of its engine.
+    """``backing`` is new or just adopted, with nothing out of it; ``journal`` is its engine's.
 
     ``is_whole``: it was the master's until now, and all of its parcels were heard by its successor.
     """
@@ -188,7 +185,8 @@ class Replica:
         self.parts: list[PartCopy] = [PartCopy(part) for part in variable_parts(backing)]
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel applied; 0 = none of this term yet
-        self.gaps: i64 = 0  # so often something was missed
+        self.is_lost: bool = False
+        self._began: bool = is_whole  # something was applied
         self._journal: Journal = journal
         self._written: list[tuple[int, int]] = []  # (number, the journal's position behind it)
         self._durable: i64 = 0
@@ -196,19 +194,14 @@ class Replica:
         for part in self.parts:
             if is_whole:
                 part.know_all(part.queue.next_seq_id())
-            elif part.queue.pending.count == 0:
+            else:
+                assert part.queue.pending.count == 0
+                part.queue.forget_ended()
                 part.queue.resume_at_last()
 
     def is_complete(self) -> bool:
         for part in self.parts:  # noqa: SIM110 - a generator costs more than the loop
             if not part.is_complete:
-                return False
-        return True
-
-    def knows_nothing(self) -> bool:
-        for part in self.parts:
-            part.known.settle()
-            if part.is_complete or part.known.starts:
                 return False
         return True
 
@@ -222,34 +215,29 @@ class Replica:
         self.number = 0
         self._written = []
         self._durable = 0
-        if not heard_all:
-            self._know_nothing()
-
-    def _know_nothing(self) -> None:
-        self.gaps += 1
-        for part in self.parts:
-            part.know_nothing()
+        if not heard_all and self._began:
+            self.is_lost = True
 
     def apply(self, parcel: Parcel) -> bool:
-        """False = some before it is missing: nothing is known any more.
+        """False = some before it is missing: the copy is lost.
 
         ``follow`` comes before the first parcel of a term.
         """
         if parcel.term < self.term or (parcel.term == self.term and parcel.number <= self.number):
             return True  # of a master that is none any more, or heard before
         self.follow(parcel.term, False)
-        heard_all = parcel.number == self.number + 1
-        if not heard_all and self.knows_nothing() and self.number == 0:
-            heard_all = True  # it came in the middle of the term
-        if not heard_all:
-            self._know_nothing()
+        if self._began and parcel.number != self.number + 1:
+            self.is_lost = True
+        if self.is_lost:
+            return False
+        self._began = True
         for operation in parcel.operations:
             if operation.part < len(self.parts):
                 self.parts[operation.part].apply(operation)
         self.number = parcel.number
         self._position = self._journal.position
         self._written.append((int(parcel.number), int(self._position)))
-        return heard_all
+        return True
 
     def durable_number(self) -> i64:
         """All parcels up to this one are on this node's disk, as far as they are to be."""
@@ -278,11 +266,8 @@ class Replica:
 
     def promote(self, term: i64) -> None:
         """A master's backing from now on; this object is done with."""
-        assert term > self.term or self.term == 0
-        for part in self.parts:
-            part.queue.begin_at(term << TERM_SHIFT)
-            part.queue.redeliver_all()
-        self.backing.adopted()
+        assert term > self.term
+        begin_term(self.backing, term)
 
     def check(self) -> None:
         """Assert R1 to R3, and what each part promises."""
@@ -293,6 +278,17 @@ class Replica:
             assert number > last[0], "R3"
             assert position >= last[1], "R3"
             last = (number, position)
+
+
+def begin_term(backing: BackingQueue, term: i64) -> None:
+    """A master's backing from now on: of a replica, or of a node that has come back.
+
+    Of the latter nothing is forgotten, as a ``Replica`` would: what its disk has is the truth.
+    """
+    for part in variable_parts(backing):
+        part.begin_at(term << TERM_SHIFT)
+        part.redeliver_all()
+    backing.adopted()
 
 
 def _forget(remembered: dict[int, int], start: i64, end: i64) -> None:

@@ -359,6 +359,21 @@ class QueueIndex(IndexRewriting):
                 self._lose(segment, by_segment.get(int(segment.number), []))
         return count - self.live_count
 
+    def forget_now(self, segment: Segment, files: FileSystem) -> None:
+        """Right after a start: its file is removed here and now, and its number may be used again.
+
+        Whoever calls has given up what lived in it.
+        """
+        assert segment.writing == 0
+        number = int(segment.number)
+        del self.segments[number]
+        self._near = self._nowhere
+        self.live_count -= segment.live_count
+        self.live_bytes -= segment.live_bytes
+        segment.gone = True
+        files.remove(self.path(number))
+        files.sync_dir(self.directory)
+
     def clear(self, kept: list[Message]) -> None:
         """Everything is done but these, which may have a record, or get one later."""
         by_segment = self._by_segment(kept)

@@ -235,6 +235,8 @@ class Opening:
         for segment in scan.segments:
             index.adopt(segment)
         if scan.missing:
+            # On a mirror a younger record may be of an older place.
+            scan.missing.sort(key=_seq_id)
             index.append(scan.missing)
             for message in scan.missing:
                 until_ms = scan.journalled.delays.get(int(message.seq_id), 0)
@@ -274,6 +276,10 @@ class Opening:
         if self.engine.account.waiting_bytes < above_bytes:
             return
         run_waiting(self.engine, self._files)
+
+
+def _seq_id(message: Message) -> int:
+    return int(message.seq_id)
 
 
 def run_waiting(engine: Engine, files: FileSystem) -> None:
