@@ -1,0 +1,197 @@
+"""``QueueView``: who has copies of a queue, as the coordinator keeps it; one JSON value per queue.
+
+    version      grows by one with each change of the record
+    term         of the present master; 0 = there has been none yet
+    master       the member (``name/incarnation``) that is the master; "" = the queue is down
+    members      all that have a copy and hear of it, the eldest first, the master among them
+    synced       those of them that have everything; the master is always one
+    heard_all    the master had everything and heard all of its predecessor's operations: a copy
+                 that heard them too goes on as it is, any other begins anew (replica.py)
+    recoverable  node name -> what it had when it was last a member: "synced" or "partial"
+    graceful     the last master went on purpose
+
+A view is never changed: each verb makes another one with the next version, and whoever wants it
+proposes it on condition that the key is still at the revision it was read at.
+
+Invariants (``check``):
+  V1  the master is a member and synced, or there is none and no member either
+  V2  who is synced is a member; nobody is named twice
+  V3  no member's node is among those that could come back
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final, final
+
+from penstock.core.errors import PenstockError
+
+SYNCED: Final = "synced"
+PARTIAL: Final = "partial"
+
+
+class BadView(PenstockError):
+    """What the coordinator has under this key is no view of a queue."""
+
+
+def node_of(member: str) -> str:
+    """The name of the node of which this member is a life."""
+    return member.rpartition("/")[0]
+
+
+@final
+class QueueView:
+    def __init__(
+        self,
+        version: int,
+        term: int,
+        master: str,
+        members: Sequence[str],
+        synced: Sequence[str],
+        recoverable: dict[str, str],
+        *,
+        heard_all: bool = False,
+        graceful: bool = False,
+    ) -> None:
+        self.version = version
+        self.term = term
+        self.master = master
+        self.members = list(members)
+        self.synced = list(synced)
+        self.recoverable = dict(recoverable)
+        self.heard_all = heard_all
+        self.graceful = graceful
+        self.check()
+
+    # -- changes ---------------------------------------------------------------------------
+
+    def with_member(self, member: str) -> "QueueView":
+        """A mirror joins, the youngest."""
+        assert self.master != ""
+        recoverable = {
+            node: had for node, had in self.recoverable.items() if node != node_of(member)
+        }
+        return self._next([*self.members, member], self.synced, recoverable)
+
+    def with_synced(self, member: str) -> "QueueView":
+        """It has everything, and all that was confirmed without it is on its disk."""
+        return self._next(self.members, [*self.synced, member], self.recoverable)
+
+    def without(self, member: str, *, keeps_data: bool = True) -> "QueueView":
+        """A mirror that is dead, not to be reached, or (without data) not wanted any more."""
+        assert member != self.master
+        recoverable = dict(self.recoverable)
+        if keeps_data:
+            # What it had is of no use once the others have gone on without it.
+            recoverable[node_of(member)] = PARTIAL
+        members = [one for one in self.members if one != member]
+        synced = [one for one in self.synced if one != member]
+        return self._next(members, synced, recoverable)
+
+    def promoted(self, member: str, *, heard_all: bool, graceful: bool) -> "QueueView":
+        """Another master, in the next term; the former one is out.
+
+        Members that are not synced and did not hear everything begin anew, so none is synced but
+        the master when ``heard_all`` is False.
+        """
+        assert member != self.master
+        # The queue goes on without those that are not here: what they had is of no use alone.
+        recoverable = {node: PARTIAL for node in self.recoverable if node != node_of(member)}
+        members = [one for one in self.members if one not in (self.master, member)]
+        synced = [one for one in self.synced if one in members and heard_all]
+        if self.master != "":
+            recoverable[node_of(self.master)] = PARTIAL
+        return QueueView(
+            self.version + 1,
+            self.term + 1,
+            member,
+            [member, *members],
+            [member, *synced],
+            recoverable,
+            heard_all=heard_all,
+            graceful=graceful,
+        )
+
+    def went_down(self, *, graceful: bool) -> "QueueView":
+        """Nobody is master; who was synced has all there is."""
+        recoverable = dict(self.recoverable)
+        for member in self.members:
+            recoverable[node_of(member)] = SYNCED if member in self.synced else PARTIAL
+        return QueueView(self.version + 1, self.term, "", [], [], recoverable, graceful=graceful)
+
+    def forgot(self, node: str) -> "QueueView":
+        """That node never comes back."""
+        recoverable = {one: had for one, had in self.recoverable.items() if one != node}
+        return self._next(self.members, self.synced, recoverable)
+
+    def _next(
+        self, members: Sequence[str], synced: Sequence[str], recoverable: dict[str, str]
+    ) -> "QueueView":
+        return QueueView(
+            self.version + 1,
+            self.term,
+            self.master,
+            members,
+            synced,
+            recoverable,
+            heard_all=self.heard_all,
+            graceful=self.graceful,
+        )
+
+    def mirrors(self) -> list[str]:
+        return [member for member in self.members if member != self.master]
+
+    def check(self) -> None:
+        if self.master == "":
+            assert not self.members, "V1"
+        else:
+            assert self.master in self.members, "V1"
+            assert self.master in self.synced, "V1"
+        assert set(self.synced) <= set(self.members), "V2"
+        assert len(set(self.synced)) == len(self.synced), "V2"
+        assert len({node_of(member) for member in self.members}) == len(self.members), "V2"
+        assert not {node_of(member) for member in self.members} & set(self.recoverable), "V3"
+
+
+def first_view(member: str) -> QueueView:
+    """Of a queue that was declared just now."""
+    return QueueView(1, 1, member, [member], [member], {})
+
+
+# -- JSON ----------------------------------------------------------------------------------
+
+_KEYS: Final = {
+    "version": int,
+    "term": int,
+    "master": str,
+    "members": list,
+    "synced": list,
+    "recoverable": dict,
+    "heard_all": bool,
+    "graceful": bool,
+}
+
+
+def view_to_json(view: QueueView) -> str:
+    return json.dumps({key: getattr(view, key) for key in _KEYS}, sort_keys=True)
+
+
+def view_from_json(text: str) -> QueueView:
+    """Strict: what this release does not know it does not guess."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise BadView(f"a queue's view is no JSON: {error}") from error
+    if not isinstance(value, dict) or set(value) != set(_KEYS):
+        raise BadView(f"a queue's view has other keys than {', '.join(_KEYS)}")
+    for key, kind in _KEYS.items():
+        if type(value[key]) is not kind:
+            raise BadView(f"{key} of a queue's view is no {kind.__name__}")
+    names = [*value["members"], *value["synced"]]
+    if not all(isinstance(name, str) and node_of(name) for name in names):
+        raise BadView("a queue's view names something that is no member")
+    if not set(value["recoverable"].values()) <= {SYNCED, PARTIAL}:
+        raise BadView("a queue's view says of a copy neither synced nor partial")
+    try:
+        return QueueView(**value)
+    except AssertionError as error:
+        raise BadView(f"a queue's view contradicts itself: {error}") from error

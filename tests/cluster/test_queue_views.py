@@ -1,0 +1,131 @@
+"""The record of who has copies of a queue: what each change makes of it, and its JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from penstock.cluster.queue_views import (
+    PARTIAL,
+    SYNCED,
+    BadView,
+    QueueView,
+    first_view,
+    node_of,
+    view_from_json,
+    view_to_json,
+)
+
+
+def three() -> QueueView:
+    return first_view("a@h/1").with_member("b@h/1").with_member("c@h/1").with_synced("b@h/1")
+
+
+def test_a_new_queue_has_its_master_only() -> None:
+    view = first_view("a@h/1")
+    assert (view.version, view.term, view.master) == (1, 1, "a@h/1")
+    assert (view.members, view.synced) == (["a@h/1"], ["a@h/1"])
+
+
+def test_mirrors_join_as_the_youngest_and_are_synced_later() -> None:
+    view = three()
+    assert view.members == ["a@h/1", "b@h/1", "c@h/1"]
+    assert view.synced == ["a@h/1", "b@h/1"]
+    assert view.version == 4
+
+
+def test_who_is_promoted_begins_a_term_and_the_former_master_is_out() -> None:
+    view = three().promoted("b@h/1", heard_all=True, graceful=False)
+    assert (view.term, view.master) == (2, "b@h/1")
+    assert view.members == ["b@h/1", "c@h/1"]
+    assert view.synced == ["b@h/1"]
+    assert view.recoverable == {"a@h": PARTIAL}
+    assert view.heard_all
+
+
+def test_synchronised_mirrors_stay_so_only_if_the_new_master_had_everything() -> None:
+    both = three().with_synced("c@h/1")
+    assert both.promoted("b@h/1", heard_all=True, graceful=True).synced == ["b@h/1", "c@h/1"]
+    assert both.promoted("b@h/1", heard_all=False, graceful=True).synced == ["b@h/1"]
+
+
+def test_down_says_what_each_had_and_a_promotion_makes_that_worthless() -> None:
+    down = three().went_down(graceful=True)
+    assert down.recoverable == {"a@h": SYNCED, "b@h": SYNCED, "c@h": PARTIAL}
+    assert (down.master, down.members, down.graceful) == ("", [], True)
+    up = down.promoted("b@h/2", heard_all=False, graceful=False)
+    assert up.recoverable == {"a@h": PARTIAL, "c@h": PARTIAL}
+    assert (up.term, up.master) == (2, "b@h/2")
+
+
+def test_a_mirror_goes_with_or_without_what_it_had() -> None:
+    assert three().without("b@h/1").recoverable == {"b@h": PARTIAL}
+    assert three().without("b@h/1", keeps_data=False).recoverable == {}
+    assert three().without("b@h/1").without("c@h/1").forgot("c@h").recoverable == {"b@h": PARTIAL}
+
+
+def test_another_life_of_a_node_joins_in_place_of_what_could_come_back() -> None:
+    view = three().without("b@h/1").with_member("b@h/2")
+    assert view.recoverable == {}
+    assert view.members == ["a@h/1", "c@h/1", "b@h/2"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_life_of_a_view_survives_json(seed: int) -> None:
+    rng = random.Random(seed)
+    view = first_view("n0@h/0")
+    for step in range(30):
+        version = view.version
+        mirrors = view.mirrors()
+        fresh = f"n{rng.randrange(6)}@h/{step}"
+        joined = {node_of(member) for member in view.members}
+        if view.master == "":
+            view = view.promoted(fresh, heard_all=False, graceful=False)
+        elif rng.random() < 0.4 and node_of(fresh) not in joined:
+            view = view.with_member(fresh)
+        elif mirrors:
+            member = rng.choice(mirrors)
+            how = rng.randrange(3)
+            if how == 0:
+                view = view.without(member)
+            elif how == 1 and member not in view.synced:
+                view = view.with_synced(member)
+            elif how == 2:
+                view = view.promoted(member, heard_all=rng.random() < 0.5, graceful=False)
+        elif rng.random() < 0.2:
+            view = view.went_down(graceful=rng.random() < 0.5)
+        assert view.version in (version, version + 1)
+        again = view_from_json(view_to_json(view))
+        assert vars(again) == vars(view)
+
+
+def changed(**values: Any) -> str:
+    return json.dumps(json.loads(view_to_json(three())) | values)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        changed(colour="red"),
+        changed(version="4"),
+        changed(term=True),
+        changed(members=["a@h/1"]),
+        changed(synced=["b@h/1"]),
+        changed(master="d@h/1"),
+        changed(master=""),
+        changed(members=["a@h/1", "b@h/1", "c@h/1", "c@h/2"]),
+        changed(members=["a@h/1", "b@h/1", 7]),
+        changed(recoverable={"c@h": PARTIAL}),
+        changed(recoverable={"d@h": "lost"}),
+        changed(synced=["a@h/1", "b@h/1", "b@h/1"]),
+    ],
+)
+def test_what_is_no_view_is_refused(text: str) -> None:
+    with pytest.raises(BadView):
+        view_from_json(text)
