@@ -16,7 +16,7 @@ help:
 	@echo "make run     setup, then the broker in the foreground"
 	@echo "make test    setup, then the whole test suite"
 	@echo "make test-exactly-once setup, then batches and Spark from queue to queue under kills, half an hour"
-	@echo "make nightly setup, then storage and links by chance, for half an hour or more"
+	@echo "make nightly setup, then storage, links and mirrors by chance, for half an hour or more"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
 	@echo "make fmt     format the code"
@@ -52,7 +52,7 @@ test-exactly-once: setup $(VENV)/.test-extra
 nightly: setup $(VENV)/.test-extra
 	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 PENSTOCK_LINK_SEEDS=200 \
 		PENSTOCK_MEMBERSHIP_SEEDS=3000 PENSTOCK_ETCD_CHAOS_S=600 PENSTOCK_RING_SEEDS=20000 \
-		PENSTOCK_LIVES=1000 PENSTOCK_METADATA_SEEDS=5000 \
+		PENSTOCK_LIVES=1000 PENSTOCK_MIRROR_SEEDS=20000 PENSTOCK_METADATA_SEEDS=5000 \
 		$(BIN)/python -m pytest --timeout=14400 -rP tests/backing tests/simulation \
 		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py $(ARGS)
 

@@ -133,12 +133,12 @@ REACHED = (
 @pytest.mark.timeout(400)
 def test_the_machine_gets_everywhere() -> None:
     missing = list(REACHED)
-    for number in range(20):
+    for number in range(100):
         run_state_machine_as_test(
             seed(number)(CountedQueue),
             settings=settings(
-                max_examples=30,
-                stateful_step_count=50,
+                max_examples=4,
+                stateful_step_count=40,
                 deadline=None,
                 database=None,
                 phases=[Phase.generate],
