@@ -103,7 +103,7 @@ def test_transient_messages_are_mirrored_too() -> None:
     pair.synchronise()
     publish(pair.mirrored.parts[0], 5, persistent=False)
     pair.tell()
-    assert len(set_of(pair.replica.parts[0].queue, 0)) == 5
+    assert len(set_of(pair.replica.parts[0].queue, NOW_MS)) == 5
 
 
 # -- all kinds of backings -----------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_a_node_that_came_back_begins_a_term_with_all_it_has() -> None:
     files.kill()
     again = engine(files)
     begin_term(again.queues[1], TERM)
-    assert sorted(set_of(again.queues[1], 0)) == [FIRST + 2, FIRST + 3, FIRST + 4]
+    assert sorted(set_of(again.queues[1], NOW_MS)) == [FIRST + 2, FIRST + 3, FIRST + 4]
     assert again.queues[1].next_seq_id() == TERM << TERM_SHIFT
 
 
@@ -237,7 +237,7 @@ def test_a_copy_that_returns_is_sent_what_differs() -> None:
     again = joined(pair.mirrored, engine(files))
     syncer = again.synchronise()
     assert syncer.sent_count == 20
-    assert set_of(again.replica.parts[0].queue, 0) == set_of(master.queues[1], 0)
+    assert set_of(again.replica.parts[0].queue, NOW_MS) == set_of(master.queues[1], NOW_MS)
 
 
 def test_what_ended_here_untold_is_fetched_again_with_its_segment() -> None:
@@ -254,10 +254,10 @@ def test_what_ended_here_untold_is_fetched_again_with_its_segment() -> None:
     again = joined(pair.mirrored, engine(files))
     syncer = again.synchronise()
     assert syncer.sent_count == 16, "its segment has 16 places"
-    assert set_of(again.replica.parts[0].queue, 0) == set_of(master.queues[1], 0)
+    assert set_of(again.replica.parts[0].queue, NOW_MS) == set_of(master.queues[1], NOW_MS)
     again.opened.commit()
     files.power_cut(random.Random(1))
-    assert set_of(engine(files).queues[1], 0) == set_of(master.queues[1], 0)
+    assert set_of(engine(files).queues[1], NOW_MS) == set_of(master.queues[1], NOW_MS)
 
 
 def test_consuming_shortens_a_synchronisation() -> None:
@@ -279,7 +279,7 @@ def test_consuming_shortens_a_synchronisation() -> None:
             chunks += 1
     assert syncer.sent_count <= 250
     assert chunks < 7
-    assert set_of(pair.replica.parts[0].queue, 0) == {}
+    assert set_of(pair.replica.parts[0].queue, NOW_MS) == {}
 
 
 def test_a_cancelled_synchronisation_goes_on_where_it_was() -> None:
@@ -301,7 +301,7 @@ def test_a_cancelled_synchronisation_goes_on_where_it_was() -> None:
     assert syncer.percent() == 33
     assert syncer.eta_ms(1000) == 2000
     assert pair.synchronise().sent_count == 200
-    assert len(set_of(pair.replica.parts[0].queue, 0)) == 300
+    assert len(set_of(pair.replica.parts[0].queue, NOW_MS)) == 300
 
 
 def test_a_chunk_is_bounded_by_bytes_and_by_messages() -> None:
@@ -337,10 +337,10 @@ def test_a_chunk_waits_for_the_parcel_it_was_read_behind() -> None:
     chunk = syncer.take_chunk()
     assert chunk is not None
     pair.joiner.take_chunk(chunk)
-    assert set_of(pair.replica.parts[0].queue, 0) == {}
+    assert set_of(pair.replica.parts[0].queue, NOW_MS) == {}
     pair.replica.apply(read_parcel(parcel))
     pair.joiner.advance()
-    assert len(set_of(pair.replica.parts[0].queue, 0)) == 10
+    assert len(set_of(pair.replica.parts[0].queue, NOW_MS)) == 10
 
 
 # -- bytes of a synchronisation ------------------------------------------------------------
