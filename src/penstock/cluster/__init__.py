@@ -20,4 +20,7 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     serving.py       queues of this node as another one uses them; served.py: one of them
     replica.py       a mirror's copy: which places it knows, and what is there
     mirror_sync.py   how a copy gets what was there before it came; sync_codec.py: its bytes
+    queue_views.py   the record of who has copies of a queue
+    promotion.py     who becomes master, and when nobody does
+    placement.py     where copies and masters should be; what ha-* policies say
 """
