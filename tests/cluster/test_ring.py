@@ -186,18 +186,45 @@ def test_where_all_are_blank_the_first_one_founds() -> None:
     assert story.heard["c"][-1] == "b:x"
 
 
+BLANK_OWNER = "ring abc | a says x | a>b | join d a | crash a | kick a | tell b | tell c | tell d"
+
+
+def assert_all_have_the_last_words_of_a(story: Story, names: str) -> None:
+    for name in names:
+        heard = [word for word in story.heard[name] if word.strip("+-:x") == "a"]
+        assert heard[-2:] == ["a:x", "-a"], f"{name} heard {heard}"
+    assert story.shown() == names
+
+
 def test_a_blank_owner_gets_the_last_words_that_went_past_it() -> None:
-    """a spoke to b before it knew of d; d is to speak for a, and has heard nothing of it."""
-    story = Story().tell_all(
-        "ring abc | a says x | a>b | join d a | crash a | kick a | tell b | tell c | tell d | run"
-    )
-    for name in "bcd":
-        assert [word for word in story.heard[name] if "a" in word][-2:] == ["a:x", "-a"]
-    assert story.shown() == "dbc"
+    """a spoke to b before it knew of d; d is to speak for a, and c knew nothing either."""
+    story = Story().tell_all(f"{BLANK_OWNER} | c>d | run")
+    assert_all_have_the_last_words_of_a(story, "dbc")
 
 
-def test_a_view_missed_on_both_sides_of_a_neighbourhood() -> None:
-    """b never knew of d, whose life was one view; a did, and gave it what b lacks."""
+def test_so_does_one_that_has_it_from_a_blank_owner() -> None:
+    """e has from d the little that d had from c; then d dies, and e is to speak for a."""
+    story = Story().tell_all(f"{BLANK_OWNER} | join e d | tell b | tell c | tell d | c>d | d>e")
+    story.tell_all("crash d | kick d | tell b | tell c | tell e | c>e | run")
+    assert_all_have_the_last_words_of_a(story, "ebc")
+
+
+def test_a_blank_owner_keeps_the_last_words_until_all_have_them() -> None:
+    """x comes to d the long way while e, on its right, is another that never heard it."""
+    story = Story().tell_all(f"{BLANK_OWNER} | c>d | join e d | tell b | tell c | tell d | d>e")
+    story.tell_all("b>c | c>d | crash d | kick d | tell b | tell c | tell e | c>e | run")
+    assert_all_have_the_last_words_of_a(story, "ebc")
+
+
+def test_a_view_that_only_one_of_two_neighbours_saw() -> None:
+    """a never knew of d, whose life was one view; b did, and expects to hear from it."""
+    story = Story().tell_all("ring ab | join d a | tell b | crash d | kick d | tell b | tell a")
+    story.tell_all("a says x | run")
+    assert story.heard["a"] == ["+d", "-d"]
+    assert story.heard["b"] == ["+d", "-d", "a:x"]
+
+
+def test_a_view_in_which_a_neighbour_got_what_is_lost_with_it() -> None:
     story = Story().tell_all("ring ab | join d a | tell a | a says x | a>d | crash d | kick d")
     story.tell_all("tell a | tell b | a says y | run")
     assert story.heard["b"] == ["+d", "-d", "a:x", "a:y"]

@@ -69,7 +69,9 @@ class Node:
 
 
 class RingLife:
-    def __init__(self, seed: int, steps: int = 400) -> None:
+    """``hasty``: hardly anybody is there long enough to hear all."""
+
+    def __init__(self, seed: int, steps: int = 400, *, hasty: bool = False) -> None:
         self.rng = random.Random(seed)
         self.steps = steps
         self.now_ms = 0
@@ -79,7 +81,7 @@ class RingLife:
         self.net = SimNetwork(
             rng, loss=self.loss, doubling=self.loss, slowest_ms=rng.choice((2, 10, 60))
         )
-        self.trouble = rng.choice((0.005, 0.02, 0.06))
+        self.trouble = 0.2 if hasty else rng.choice((0.005, 0.02, 0.06))
         self.store = ViewStore()
         self.nodes: dict[str, Node] = {}  # every life there ever was
         self.counts: Counter[str] = Counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
@@ -23,6 +24,7 @@ FAILED_ONCE = (
     2001261,  # one did not know that it had joined, was dead and erased, and joined again
     2008307,  # an unsure owner that was told the end took it as gone round before it passed it on
 )
+HASTY_FAILED_ONCE: tuple[int, ...] = ()
 WANTED = (
     "crashes",
     "starts",
@@ -37,17 +39,28 @@ WANTED = (
 )
 
 
-def test_random_lives() -> None:
+def lived(seeds: Iterable[int], *, hasty: bool) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for seed in (*FAILED_ONCE, *range(FIRST, FIRST + SEEDS)):
-        life = RingLife(seed)
+    for seed in seeds:
+        life = RingLife(seed, 150 if hasty else 400, hasty=hasty)
         try:
             life.live()
         except Exception as error:
-            pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
+            pytest.fail(f"seed {seed}, hasty {hasty}: {type(error).__name__}: {error}")
         counts += life.counts
+        counts["groups"] += 1
     said = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    print(f"{SEEDS + len(FAILED_ONCE)} lives from seed {FIRST}, all survivors agree: {said}")
+    print(f"from seed {FIRST}, all survivors agree: {said}")
+    return counts
+
+
+def test_random_lives() -> None:
+    counts = lived((*FAILED_ONCE, *range(FIRST, FIRST + SEEDS)), hasty=False)
+    assert all(counts[name] > 0 for name in WANTED), counts
+
+
+def test_lives_in_which_hardly_anybody_stays() -> None:
+    counts = lived((*HASTY_FAILED_ONCE, *range(FIRST, FIRST + SEEDS)), hasty=True)
     assert all(counts[name] > 0 for name in WANTED), counts
 
 
