@@ -1,0 +1,453 @@
+"""``MirrorGroup``: one mirrored queue at one of its members: ring, role, and what is safe.
+
+In: what other members' groups said (``receive``), the ring's views (to ``ring`` directly), the
+queue's view (``queue_view_changed``): its term, who is master, who was before, who is synced.
+Out: ``take``, once per turn: bytes for members, a view of the ring to propose, mirrors that have
+everything now, and who died, each behind its last operations.
+
+    master   MirroredBacking ─► parcels ─► ring          ◄─ answers, questions ◄─ mirrors
+    mirror   ring ─► Replica, which answers "term, applied up to, durable up to, complete"
+             Joiner ─► question to the master, straight; ◄─ chunk
+
+**What is safe.**  Not what went round: a mirror that knows of a newer term passes an older master's
+parcels on as a member of the ring, and does nothing with them.  Its answers say the term they are
+of, so a master that was replaced hears nothing that counts (K2).  A transient publish waits
+until all synced mirrors applied its parcel, a persistent one until it is on their disks.
+
+**Change of master.**  A master that learns of its successor tells what it still has, says that it
+is through (T), and becomes a mirror whose copy is whole.  The successor begins (B) when it has
+delivered that, or its death (K6), of all masters there were: the last but one may have died with
+more under way than the last, who never began.  Everybody delivers the successor's B behind these
+Ts and deaths, for the ring passes them through the successor in that order.  B says whether the
+successor has all that was told until then; if a mirror has it too, it goes on as it is.
+
+**Becoming synced.**  From the moment a mirror says that it is complete, confirms wait for it; when
+it has all that was told before that moment it may be added to the synced ones of the queue's view.
+The other way round something could be confirmed without it while the view has it already.
+
+Bytes between groups:   R ring message | A term u64 applied u64 durable u64 complete u8 |
+                        Q question | C chunk
+Broadcasts in the ring: a parcel ('O', operations.py) | B term u64 heard_all u8 | T term u64
+
+Invariants (``check``):
+  U1  a master has a mirrored backing of the newest term it began, a mirror a replica, nobody both
+  U2  what is safe was told, and is durable no further than it was applied
+  U3  waits ascend with their parcels, and none is of a safe parcel
+"""
+
+from collections import deque
+from struct import Struct
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.cluster.mirror_sync import Joiner, Syncer
+from penstock.cluster.mirrored_backing import MirroredBacking
+from penstock.cluster.operations import Malformed, read_parcel
+from penstock.cluster.replica import Replica
+from penstock.cluster.ring import Ring
+from penstock.cluster.ring_codec import decode, encode
+from penstock.cluster.ring_ready import BIRTH, DEATH, Delivered, Ready
+from penstock.cluster.views import View
+from penstock.core.frontier import Frontier, Waits
+from penstock.storage.journal import Journal
+
+RING: Final[i64] = 0x52
+ANSWER: Final[i64] = 0x41
+QUESTION: Final[i64] = 0x51
+CHUNK: Final[i64] = 0x43
+PARCEL: Final[i64] = 0x4F
+BEGIN: Final[i64] = 0x42
+THROUGH: Final[i64] = 0x54
+
+_ANSWER: Final = Struct(">BQQQ?")
+_BEGIN: Final = Struct(">BQ?")
+_THROUGH: Final = Struct(">BQ")
+
+
+def member_of(ring_name: str) -> str:
+    """``name/incarnation#n``, one joining of this member, without the number."""
+    return ring_name.rpartition("#")[0]
+
+
+@final
+class Answer:
+    """What a mirror last said of this term."""
+
+    def __init__(self) -> None:
+        self.applied: i64 = 0
+        self.durable: i64 = 0
+        self.is_complete: bool = False
+
+
+@final
+class SafeLine:
+    """Parcels up to ``safe`` are so at all synced mirrors; who waits, by parcel."""
+
+    def __init__(self, waits: Waits) -> None:
+        self.safe: i64 = 0
+        self.frontier: Frontier = Frontier(waits)
+        self._waiting: deque[tuple[int, int]] = deque()  # parcel, number on the frontier
+
+    def wait_for(self, parcel: i64) -> None:
+        self._waiting.append((int(parcel), int(self.frontier.number(1).last)))
+
+    def reach(self, parcel: i64) -> None:
+        if parcel > self.safe:
+            self.safe = parcel
+        while len(self._waiting) > 0 and self._waiting[0][0] <= self.safe:
+            self.frontier.advance(self._waiting.popleft()[1])
+
+    def begin(self) -> None:
+        """Another term: parcels are numbered anew, and what waits will never be said."""
+        self.safe = 0
+        self._waiting.clear()
+        self.frontier.lose()
+
+    def check(self) -> None:
+        last = (int(self.safe), 0)
+        for parcel, number in self._waiting:
+            assert parcel > self.safe, "U3"
+            assert parcel >= last[0], "U3"
+            assert number > last[1], "U3"
+            last = (parcel, number)
+
+
+@final
+class GroupReady:
+    """What is to be done now."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, bytes]] = []
+        self.view: View | None = None  # of the ring, to be proposed
+        self.complete: list[str] = []  # mirrors that are not among the synced, and could be
+        self.dead: list[str] = []
+        self.stopped: str = ""
+
+
+@final
+class MirrorGroup:
+    """``backing`` is adopted by role: a master's queue uses it, a mirror's is nobody else's."""
+
+    def __init__(
+        self,
+        ring: Ring,
+        backing: BackingQueue,
+        journal: Journal,
+        talkative: list[MirroredBacking],
+        waits: Waits,
+        batch_messages: i64,
+    ) -> None:
+        self.ring: Ring = ring
+        self.me: str = member_of(ring.me)
+        self.term: i64 = 0  # of the newest view
+        self.master: str = ""
+        self.synced: list[str] = []
+        self.mirrored: MirroredBacking | None = None
+        self.replica: Replica | None = None
+        self.joiner: Joiner | None = None
+        self.syncers: dict[str, Syncer] = {}
+        self.answers: dict[str, Answer] = {}
+        self.awaited: dict[str, int] = {}  # complete, not in the view: all told before this counts
+        self.sync_wanted: bool = True
+        self.applied: SafeLine = SafeLine(waits)
+        self.durable: SafeLine = SafeLine(waits)
+        self._backing: BackingQueue = backing
+        self._journal: Journal = journal
+        self._talkative: list[MirroredBacking] = talkative
+        self._batch: i64 = batch_messages
+        self._masters: dict[str, int] = {}  # former ones that may have something to say; term
+        self._was_master: bool = False
+        self._present: set[str] = set()  # ring names: born, and not dead
+        self._speaker: str = ""  # ring name of who last spoke as master
+        self._spoken_term: i64 = 0
+        self._ended_term: i64 = 0  # we heard all of it
+        self._said: bytes = b""  # the last answer
+        self._now_ms: i64 = 0
+
+    # -- the queue's view ----------------------------------------------------------------------
+
+    def queue_view_changed(self, term: i64, master: str, former: str, synced: list[str]) -> None:
+        """One after the other.  ``former``: master of the term before; "" = there was none."""
+        assert term >= self.term
+        if term > self.term:
+            self._note_former(term, former)
+            self.term = term
+            self.master = master
+            if self.mirrored is not None:
+                self._step_down(self.mirrored)
+            elif self._was_master:
+                self._say_through(term - 1)  # for who was not here, or does not know yet
+            self._was_master = self._was_master or master == self.me
+            if self.replica is None and (former or master != self.me):
+                self._mirror(is_whole=False)
+        self.synced = synced
+        self._look_what_is_safe()
+
+    def _note_former(self, term: i64, former: str) -> None:
+        for member in (self.master, former):
+            if member and member != self.me:
+                self._masters[member] = int(term) - 1
+        self._was_master = self._was_master or former == self.me
+
+    def _step_down(self, mirrored: MirroredBacking) -> None:
+        """Somebody else is master now: tell the last, and say so."""
+        if not self.ring.stopped and not self.ring.leaving:
+            self._broadcast_parcel(mirrored)
+        self._say_through(mirrored.term)
+        self._ended_term = mirrored.term
+        mirrored.end()
+        self.mirrored = None
+        self.syncers = {}
+        self.applied.begin()
+        self.durable.begin()
+        self._mirror(is_whole=True)
+        if self.replica is not None:
+            self.replica.follow(self._ended_term, True)
+
+    def _say_through(self, term: i64) -> None:
+        if not self.ring.stopped and not self.ring.leaving:
+            self.ring.broadcast(_THROUGH.pack(THROUGH, term))
+
+    def _mirror(self, *, is_whole: bool) -> None:
+        self.replica = Replica(self._backing, self._journal, is_whole)
+        self.joiner = Joiner(self.replica, self._journal)
+        if not is_whole:
+            self.replica.follow(self.term, False)
+
+    def _may_begin(self) -> bool:
+        """All former masters said that they are through, or died, behind all they did."""
+        if self.master != self.me or self.mirrored is not None or not self.ring.full:
+            return False
+        if self.ring.leaving or self.ring.stopped:
+            return False
+        for name in self._present:  # noqa: SIM110 - compiled code has no cheap generators
+            if member_of(name) in self._masters:
+                return False
+        return True
+
+    def _has_heard_all(self) -> bool:
+        """Of whoever spoke as master before; and nothing else is missing here."""
+        replica = self.replica
+        return replica is not None and self._ended_term >= self._spoken_term > 0
+
+    def _begin(self) -> None:
+        heard_all = self._has_heard_all()
+        replica = self.replica
+        if replica is not None:
+            heard_all = heard_all and replica.is_complete()
+            replica.promote(self.term)
+            self.replica = None
+            self.joiner = None
+        self.mirrored = MirroredBacking(self._backing, self._talkative)
+        self.mirrored.begin(self.term, 0)
+        self.answers = {}
+        self.awaited = {}
+        self.applied.begin()
+        self.durable.begin()
+        self._speaker = self.ring.me
+        self._spoken_term = self.term
+        self.ring.broadcast(_BEGIN.pack(BEGIN, self.term, heard_all))
+
+    # -- confirms ------------------------------------------------------------------------------
+
+    def note_publish(self, *, persistent: bool) -> None:
+        """A batch went into the queue: who published waits for the synced mirrors."""
+        mirrored = self.mirrored
+        if mirrored is None or not self._others_synced():
+            return
+        line = self.durable if persistent else self.applied
+        line.wait_for(mirrored.number + 1)
+
+    def _others_synced(self) -> list[str]:
+        others = [member for member in self.synced if member != self.me]
+        for member in self.awaited:
+            if member not in others:
+                others.append(member)
+        return others
+
+    def _look_what_is_safe(self) -> None:
+        mirrored = self.mirrored
+        if mirrored is None:
+            return
+        applied = mirrored.number
+        durable = mirrored.number
+        for member in self._others_synced():
+            answer = self.answers.get(member)
+            if answer is None:
+                return
+            if answer.applied < applied:
+                applied = answer.applied
+            if answer.durable < durable:
+                durable = answer.durable
+        self.applied.reach(applied)
+        self.durable.reach(durable)
+
+    # -- what members say -----------------------------------------------------------------------
+
+    def receive(self, sender: str, ring_name: str, data: bytes) -> None:
+        """From that member, under the name it has in the ring; raises if it is no message."""
+        kind = data[0] if data else 0
+        if kind == RING:
+            self.ring.step(ring_name, decode(data[1:]))
+        elif kind == ANSWER and len(data) == _ANSWER.size:
+            self._hear_answer(sender, data)
+        elif kind == QUESTION:
+            self._hear_question(sender, data[1:])
+        elif kind == CHUNK:
+            if self.joiner is not None:
+                self.joiner.take_chunk(data[1:])
+        else:
+            raise Malformed(f"a group hears a message of the kind {kind}")
+
+    def _hear_answer(self, sender: str, data: bytes) -> None:
+        _, term, applied, durable, is_complete = _ANSWER.unpack(data)
+        mirrored = self.mirrored
+        if mirrored is None or term != mirrored.term:
+            return
+        if durable > applied or applied > mirrored.number:
+            raise Malformed(f"{durable} durable, {applied} applied, {int(mirrored.number)} told")
+        answer = self.answers.setdefault(sender, Answer())
+        answer.applied = applied
+        answer.durable = durable
+        answer.is_complete = is_complete
+        if is_complete and sender not in self.synced:
+            self.awaited.setdefault(sender, int(mirrored.number))
+        self._look_what_is_safe()
+
+    def _hear_question(self, sender: str, data: bytes) -> None:
+        mirrored = self.mirrored
+        if mirrored is None:
+            return
+        syncer = self.syncers.get(sender)
+        if syncer is None:
+            syncer = self.syncers[sender] = Syncer(mirrored, self._batch, self._now_ms)
+        syncer.ask(data)
+
+    def _hear(self, origin: str, payload: bytes) -> None:
+        """What a member broadcast."""
+        kind = payload[0]
+        if kind == BEGIN and len(payload) == _BEGIN.size:
+            _, term, heard_all = _BEGIN.unpack(payload)
+            self._hear_begin(origin, term, heard_all=heard_all)
+        elif kind == THROUGH and len(payload) == _THROUGH.size:
+            term = _THROUGH.unpack(payload)[1]
+            if self._masters.get(member_of(origin), term + 1) <= term:
+                del self._masters[member_of(origin)]
+            if origin == self._speaker and term >= self._spoken_term:
+                self._ended_term = self._spoken_term
+        elif kind == PARCEL:
+            self._hear_parcel(origin, payload)
+        else:
+            raise Malformed(f"a group hears a broadcast of the kind {kind}")
+
+    def _hear_begin(self, origin: str, term: i64, *, heard_all: bool) -> None:
+        if term <= self._spoken_term:
+            return
+        replica = self.replica
+        if replica is not None:
+            also = self._has_heard_all() and replica.term == self._spoken_term
+            replica.follow(term, heard_all and also)
+        self._speaker = origin
+        self._spoken_term = term
+
+    def _hear_parcel(self, origin: str, payload: bytes) -> None:
+        replica = self.replica
+        if replica is None:
+            return
+        parcel = read_parcel(payload)
+        if parcel.term > self._spoken_term:  # its beginning was before we came
+            self._speaker = origin
+            self._spoken_term = parcel.term
+        replica.apply(parcel)
+        if self.joiner is not None:
+            self.joiner.advance()
+
+    def _hear_all(self, delivered: list[Delivered], ready: GroupReady) -> None:
+        for kind, origin, _, payload in delivered:
+            if kind == BIRTH:
+                self._present.add(origin)
+            elif kind == DEATH:
+                self._present.discard(origin)
+                self._masters.pop(member_of(origin), None)
+                ready.dead.append(member_of(origin))
+                self._forget(member_of(origin))
+                if origin == self._speaker:
+                    self._ended_term = self._spoken_term
+            else:
+                self._hear(origin, payload)
+
+    def _forget(self, member: str) -> None:
+        self.syncers.pop(member, None)
+        self.answers.pop(member, None)
+        self.awaited.pop(member, None)
+
+    # -- once per turn --------------------------------------------------------------------------
+
+    def take(self, now_ms: i64) -> GroupReady:
+        """The caller has emptied its list of talkative backings."""
+        self._now_ms = now_ms
+        self.ring.tick(now_ms)
+        ready = GroupReady()
+        self._pass_on(self.ring.take(), ready)
+        if self._may_begin():
+            self._begin()
+        if not self.ring.stopped:
+            if self.mirrored is not None:
+                self._speak_as_master(self.mirrored, ready)
+            elif self.replica is not None:
+                self._speak_as_mirror(self.replica, ready)
+        self._pass_on(self.ring.take(), ready)
+        return ready
+
+    def _pass_on(self, said: Ready, ready: GroupReady) -> None:
+        for name, message in said.messages:
+            ready.messages.append((member_of(name), b"R" + encode(message)))
+        self._hear_all(said.delivered, ready)
+        if said.proposal is not None:
+            ready.view = said.proposal
+        ready.stopped = said.stopped
+
+    def _broadcast_parcel(self, mirrored: MirroredBacking) -> None:
+        parcel = mirrored.take_operations()
+        if parcel is not None:
+            self.ring.broadcast(parcel)
+
+    def _speak_as_master(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
+        if self.ring.leaving:
+            return
+        self._broadcast_parcel(mirrored)
+        for member, syncer in self.syncers.items():
+            chunk = syncer.take_chunk()
+            if chunk is not None:
+                ready.messages.append((member, b"C" + chunk))
+        self._look_what_is_safe()
+        for member, told in self.awaited.items():
+            if member not in self.synced and self.answers[member].durable >= told:
+                ready.complete.append(member)
+
+    def _speak_as_mirror(self, replica: Replica, ready: GroupReady) -> None:
+        replica.tick(self._now_ms)
+        joiner = self.joiner
+        if replica.term != self.term or joiner is None or self.master == self.me:
+            return  # there is nobody yet who could be answered
+        if self.sync_wanted:
+            question = joiner.next_question()
+            if question is not None:
+                ready.messages.append((self.master, b"Q" + question))
+        answer = _ANSWER.pack(
+            ANSWER, replica.term, replica.number, replica.durable_number(), joiner.is_done()
+        )
+        if answer != self._said:
+            self._said = answer
+            ready.messages.append((self.master, answer))
+
+    def check(self) -> None:
+        assert self.mirrored is None or self.replica is None, "U1"
+        mirrored = self.mirrored
+        if mirrored is not None:
+            assert mirrored.term <= self.term, "U1"
+            assert self.durable.safe <= self.applied.safe <= mirrored.number, "U2"
+        self.applied.check()
+        self.durable.check()

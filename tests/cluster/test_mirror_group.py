@@ -1,0 +1,402 @@
+"""``MirrorGroup``: one queue at several members, each with a disk of its own, over perfect links.
+
+Stories, and short random lives (``PENSTOCK_GROUP_SEED``) in which masters die, step down and come
+to be: what was confirmed is at every synced copy, and survivors have the same set.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import deque
+
+import pytest
+
+from penstock.cluster.mirror_group import MirrorGroup, member_of
+from penstock.cluster.mirrored_backing import MirroredBacking
+from penstock.cluster.operations import Malformed
+from penstock.cluster.ring import Ring
+from penstock.cluster.views import NO_VIEW
+from penstock.core.frontier import Wait, Waits
+from tests.backing.engine_tools import OpenEngine, message
+from tests.cluster.mirror_tools import set_of
+from tests.helpers.sim_files import SimFileSystem
+
+FIRST = int(os.environ.get("PENSTOCK_GROUP_SEED") or random.SystemRandom().randrange(10**9))
+FAILED_ONCE = (
+    42,  # a successor began when the last master was dead, and the last but one not heard out
+)
+LIVES = 12
+
+
+class Member:
+    """A node's part in the group: its disk, its copy of the queue, and the group at it."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name = name
+        self.world = world
+        self.opened = OpenEngine(SimFileSystem(), {1: 64})
+        self.queue = self.opened.queues[1]
+        self.talkative: list[MirroredBacking] = []
+        self.waits = Waits()
+        journal = self.opened.engine.journal
+        ring = Ring(f"{name}#1", 0)
+        self.group = MirrorGroup(ring, self.queue, journal, self.talkative, self.waits, 8)
+        self.published: list[tuple[bytes, list[Wait]]] = []
+        self.dead: list[str] = []
+        self.complete: list[str] = []
+        ring.view_changed(world.view)
+
+    def publish(self, content: bytes, *, persistent: bool = True) -> None:
+        assert self.group.mirrored is not None
+        self.group.note_publish(persistent=persistent)
+        self.queue.publish([message(content, persistent=persistent)], self.world.now_ms)
+        self.published.append((content, self.waits.take()))
+
+    def confirmed(self) -> list[bytes]:
+        return [
+            content
+            for content, waits in self.published
+            if all(wait.done and not wait.lost for wait in waits)
+        ]
+
+    def ack_oldest(self) -> None:
+        got = self.queue.fetch(1, 1 << 30)
+        if got:
+            self.queue.ack(got)
+
+    def contents(self) -> list[bytes]:
+        return [content for content, _, _ in set_of(self.queue, self.world.now_ms).values()]
+
+    def take(self) -> bool:
+        self.talkative.clear()
+        ready = self.group.take(self.world.now_ms)
+        self.group.check()
+        for receiver, data in ready.messages:
+            self.world.links.setdefault((self.name, receiver), deque()).append(data)
+        self.dead += ready.dead
+        self.complete = ready.complete
+        if ready.view is not None and ready.view.version == self.world.view.version + 1:
+            self.world.view = ready.view
+            return True
+        return bool(ready.messages)
+
+
+class World:
+    def __init__(self, names: str) -> None:
+        self.now_ms = 0
+        self.view = NO_VIEW
+        self.links: dict[tuple[str, str], deque[bytes]] = {}
+        self.members: dict[str, Member] = {}
+        self.term = 1
+        self.master = names[0]
+        self.former = ""
+        self.synced = [names[0]]
+        for name in names:
+            self.add(name)
+            self.run()
+
+    def add(self, name: str) -> Member:
+        member = self.members[name] = Member(name, self)
+        self.tell(member)
+        return member
+
+    def tell(self, member: Member) -> None:
+        member.group.queue_view_changed(self.term, self.master, self.former, list(self.synced))
+
+    def tell_all(self) -> None:
+        for member in self.members.values():
+            self.tell(member)
+
+    def carry(self, sender: str, receiver: str) -> bool:
+        waiting = self.links.get((sender, receiver), deque())
+        moved = bool(waiting)
+        while waiting:
+            data = waiting.popleft()
+            if receiver in self.members:
+                self.members[receiver].group.receive(sender, f"{sender}#1", data)
+        return moved
+
+    def run(self) -> None:
+        """Until nothing happens any more; complete mirrors become synced."""
+        idle = 0
+        while idle < 3:  # what is on the disk now is said in the next turn
+            busy = False
+            for member in self.members.values():
+                member.group.ring.view_changed(self.view)
+                busy |= member.take()
+                member.opened.commit()
+            for link in list(self.links):
+                busy |= self.carry(*link)
+            idle = 0 if busy or self.add_synced() else idle + 1
+
+    def add_synced(self) -> bool:
+        master = self.members.get(self.master)
+        new = [] if master is None else master.complete
+        self.synced += new
+        if new:
+            self.tell_all()
+        return bool(new)
+
+    def crash(self, name: str) -> None:
+        del self.members[name]
+        for member in self.members.values():
+            member.group.ring.member_died(f"{name}#1")
+        self.synced = [one for one in self.synced if one != name]
+        self.tell_all()
+
+    def elect(self, name: str) -> None:
+        self.term += 1
+        self.former, self.master = self.master, name
+        self.tell_all()
+
+
+def test_a_mirror_is_given_everything_and_becomes_synced() -> None:
+    world = World("a")
+    a = world.members["a"]
+    for number in range(30):
+        a.publish(b"%d" % number)
+    world.run()
+    b = world.add("b")
+    world.run()
+    assert world.synced == ["a", "b"]
+    assert b.contents() == a.contents()
+
+
+def test_a_persistent_one_is_safe_when_it_is_on_the_mirrors_disk() -> None:
+    world = World("abc")
+    a, b, c = world.members.values()
+    assert world.synced == ["a", "b", "c"]
+    a.publish(b"x")
+    a.publish(b"y", persistent=False)
+    assert a.confirmed() == []
+    for _ in range(4):  # round the ring, and the mirrors' answers
+        for member in world.members.values():
+            member.take()
+        for link in list(world.links):
+            world.carry(*link)
+    assert a.confirmed() == [b"y"]
+    b.opened.commit()
+    c.opened.commit()
+    world.run()
+    assert a.confirmed() == [b"x", b"y"]
+
+
+def test_without_a_mirror_nobody_waits() -> None:
+    a = World("a").members["a"]
+    a.publish(b"x")
+    assert a.confirmed() == [b"x"]
+
+
+def test_a_dead_mirror_is_waited_for_until_the_view_is_without_it() -> None:
+    world = World("abc")
+    a = world.members["a"]
+    del world.members["c"]
+    a.publish(b"x")
+    world.run()
+    assert a.confirmed() == []
+    world.members["c"] = Member("c", world)
+    world.crash("c")
+    world.run()
+    assert a.confirmed() == [b"x"]
+    assert a.dead == ["c"]
+
+
+def test_the_successor_begins_behind_the_dead_masters_last_words() -> None:
+    world = World("abc")
+    a, b, c = world.members.values()
+    a.publish(b"x")
+    a.take()
+    world.carry("a", "b")  # c has not heard of it
+    world.crash("a")
+    world.elect("c")
+    world.run()
+    assert c.group.mirrored is not None
+    assert c.contents() == b.contents() == [b"x"]
+    assert c.dead == ["a"]
+    c.publish(b"y")
+    world.run()
+    assert c.confirmed() == [b"y"]
+    assert sorted(b.contents()) == [b"x", b"y"]
+
+
+def test_a_mirror_that_heard_all_needs_no_synchronisation() -> None:
+    world = World("abc")
+    a, b, c = world.members.values()
+    a.publish(b"x")
+    world.run()
+    world.crash("a")
+    world.elect("b")
+    world.run()
+    assert c.group.replica is not None
+    assert c.group.replica.is_complete()
+    assert c.group.joiner is not None
+    assert c.group.joiner.received_bytes == 0 or not b.group.syncers
+
+
+def test_a_master_that_hands_over_is_a_whole_copy() -> None:
+    world = World("ab")
+    a, b = world.members.values()
+    a.publish(b"x")
+    a.publish(b"y")
+    world.elect("b")
+    world.run()
+    assert a.group.mirrored is None
+    assert b.group.mirrored is not None
+    assert b.contents() == a.contents() == [b"x", b"y"]
+    assert a.group.replica is not None
+    assert a.group.replica.is_complete()
+    b.publish(b"z")
+    world.run()
+    assert b.confirmed() == [b"z"]
+    assert sorted(a.contents()) == [b"x", b"y", b"z"]
+
+
+def test_one_that_came_later_need_not_wait_for_a_former_master() -> None:
+    """a said that it is through before c came, and lives."""
+    world = World("ab")
+    world.elect("b")
+    world.run()
+    c = world.add("c")
+    world.run()
+    assert set(world.synced) == {"a", "b", "c"}
+    world.crash("b")
+    world.elect("c")
+    world.run()
+    assert c.group.mirrored is not None
+
+
+def test_the_last_but_one_is_waited_for_too() -> None:
+    """a's words are under way to c when a dies, and b, who should follow, without a word."""
+    world = World("abc")
+    a, _, c = world.members.values()
+    a.publish(b"x")
+    a.take()
+    world.crash("a")
+    world.elect("b")
+    world.crash("b")
+    world.elect("c")
+    c.group.ring.view_changed(world.view)
+    c.take()
+    assert c.group.mirrored is None
+    world.run()
+    assert c.group.mirrored is not None
+
+
+def test_a_replaced_master_confirms_nothing_of_the_old_term() -> None:
+    """It does not know yet; the mirrors do, and answer it no more (K2)."""
+    world = World("abc")
+    a = world.members["a"]
+    world.term, world.master, world.former = 2, "b", "a"
+    for name in "bc":
+        world.tell(world.members[name])
+    a.publish(b"late")
+    a.publish(b"too", persistent=False)
+    world.run()
+    assert a.confirmed() == []
+    world.tell(a)
+    world.run()
+    assert a.confirmed() == []
+    assert world.members["b"].group.mirrored is not None
+
+
+BROKEN = [b"", b"?", b"A", b"A" + bytes(25), b"Q", b"Qx"]
+
+
+@pytest.mark.parametrize("data", BROKEN[:3])
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    group = World("a").members["a"].group
+    with pytest.raises(Malformed):
+        group.receive("b", "b#1", data)
+
+
+def test_an_answer_that_cannot_be_is_refused() -> None:
+    group = World("a").members["a"].group
+    answer = b"A" + (1).to_bytes(8, "big") + (9).to_bytes(8, "big") * 2 + b"\0"
+    with pytest.raises(Malformed, match="9 durable"):
+        group.receive("b", "b#1", answer)
+
+
+def test_the_name_of_a_joining() -> None:
+    assert member_of("penstock@host/17#3") == "penstock@host/17"
+
+
+class Life(World):
+    """Random steps; what was confirmed may never be missing at a synced copy."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        super().__init__("abcd"[: self.rng.randint(2, 4)])
+        self.gone: set[bytes] = set()
+        self.count = 0
+        self.confirmed: set[bytes] = set()
+        self.elections = 0
+
+    def step(self) -> None:
+        rng = self.rng
+        self.now_ms += 1
+        member = rng.choice(list(self.members.values()))
+        master = self.members.get(self.master)
+        chance = rng.random()
+        if chance < 0.3 and master is not None and master.group.mirrored is not None:
+            for _ in range(rng.randint(1, 3)):
+                self.count += 1
+                master.publish(b"%d" % self.count, persistent=rng.random() < 0.7)
+        elif chance < 0.35 and master is not None and master.group.mirrored is not None:
+            before = set(master.contents())
+            master.ack_oldest()
+            self.gone |= before - set(master.contents())
+        elif chance < 0.5:
+            member.opened.commit()
+        elif chance < 0.8:
+            member.group.ring.view_changed(self.view)
+            member.take()
+        else:
+            for link in rng.sample(list(self.links), min(len(self.links), 2)):
+                self.carry(*link)
+            self.add_synced()
+        self.note_confirmed()
+
+    def note_confirmed(self) -> None:
+        for member in self.members.values():
+            self.confirmed.update(member.confirmed())
+
+    def change(self) -> None:
+        """Of master, by death or in peace; only a synced one follows."""
+        others = [name for name in self.synced if name != self.master and name in self.members]
+        if not others:
+            return
+        self.elections += 1
+        master = self.master
+        if self.rng.random() < 0.5 and len(self.members) > 2:
+            self.crash(master)
+        self.elect(self.rng.choice(others))
+
+    def live(self) -> None:
+        for _ in range(4):
+            for _ in range(self.rng.randint(5, 80)):
+                self.step()
+            self.change()
+        self.run()
+        self.note_confirmed()
+        master = self.members[self.master]
+        for name in self.synced:
+            copy = self.members[name]
+            assert sorted(copy.contents()) == sorted(master.contents()), f"{name} differs"
+        missing = self.confirmed - self.gone - set(master.contents())
+        assert not missing, f"confirmed, and missing: {missing}"
+
+
+def test_random_lives() -> None:
+    confirmed = elections = 0
+    for seed in (*FAILED_ONCE, *range(FIRST, FIRST + LIVES)):
+        try:
+            life = Life(seed)
+            life.live()
+        except Exception as error:
+            pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
+        confirmed += len(life.confirmed)
+        elections += life.elections
+    print(f"{LIVES} lives from seed {FIRST}: {confirmed} confirmed, {elections} changes of master")
+    assert confirmed > 50
+    assert elections > 5
