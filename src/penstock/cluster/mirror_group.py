@@ -16,10 +16,10 @@ until all synced mirrors applied its parcel, a persistent one until it is on the
 
 **Change of master.**  A master that learns of its successor tells what it still has, says that it
 is through (T), and becomes a mirror whose copy is whole.  The successor begins (B) when it has
-delivered that, or its death (K6), of all masters there were: the last but one may have died with
-more under way than the last, who never began.  Everybody delivers the successor's B behind these
-Ts and deaths, for the ring passes them through the successor in that order.  B says whether the
-successor has all that was told until then; if a mirror has it too, it goes on as it is.
+heard that, or the death (K6), of all masters there were: the last but one may have died with more
+under way than the last, who never began.  The ring keeps no order between members, so everybody
+else holds back what the successor says from its B on, until it has heard the same.  B says whether
+the successor has all that was told until then; if a mirror has it too, it goes on as it is.
 
 **Becoming synced.**  From the moment a mirror says that it is complete, confirms wait for it; when
 it has all that was told before that moment it may be added to the synced ones of the queue's view.
@@ -48,7 +48,7 @@ from penstock.cluster.operations import Malformed, read_parcel
 from penstock.cluster.replica import Replica
 from penstock.cluster.ring import Ring
 from penstock.cluster.ring_codec import decode, encode
-from penstock.cluster.ring_ready import BIRTH, DEATH, Delivered, Ready
+from penstock.cluster.ring_ready import BIRTH, DEATH, DELIVER, Delivered, Ready
 from penstock.cluster.views import View
 from penstock.core.frontier import Frontier, Waits
 from penstock.storage.journal import Journal
@@ -157,7 +157,8 @@ class MirrorGroup:
         self._journal: Journal = journal
         self._talkative: list[MirroredBacking] = talkative
         self._batch: i64 = batch_messages
-        self._masters: dict[str, int] = {}  # former ones that may have something to say; term
+        self._masters: list[tuple[str, int]] = []  # with terms, that may have something to say
+        self._held: dict[str, list[Delivered]] = {}  # by ring name, from a B that comes too early
         self._was_master: bool = False
         self._present: set[str] = set()  # ring names: born, and not dead
         self._speaker: str = ""  # ring name of who last spoke as master
@@ -187,8 +188,8 @@ class MirrorGroup:
 
     def _note_former(self, term: i64, former: str) -> None:
         for member in (self.master, former):
-            if member and member != self.me:
-                self._masters[member] = int(term) - 1
+            if member and member != self.me and (member, int(term) - 1) not in self._masters:
+                self._masters.append((member, int(term) - 1))
         self._was_master = self._was_master or former == self.me
 
     def _step_down(self, mirrored: MirroredBacking) -> None:
@@ -222,8 +223,13 @@ class MirrorGroup:
             return False
         if self.ring.leaving or self.ring.stopped:
             return False
-        for name in self._present:  # noqa: SIM110 - compiled code has no cheap generators
-            if member_of(name) in self._masters:
+        return self._are_through(self.term)
+
+    def _are_through(self, term: i64) -> bool:
+        """Who was master before that term."""
+        here = [member_of(name) for name in self._present]
+        for member, its_term in self._masters:  # noqa: SIM110 - compiled code has no generators
+            if its_term < term and member in here:
                 return False
         return True
 
@@ -333,14 +339,16 @@ class MirrorGroup:
             self._hear_begin(origin, term, heard_all=heard_all)
         elif kind == THROUGH and len(payload) == _THROUGH.size:
             term = _THROUGH.unpack(payload)[1]
-            if self._masters.get(member_of(origin), term + 1) <= term:
-                del self._masters[member_of(origin)]
+            self._heard_out(member_of(origin), term)
             if origin == self._speaker and term >= self._spoken_term:
                 self._ended_term = self._spoken_term
         elif kind == PARCEL:
             self._hear_parcel(origin, payload)
         else:
             raise Malformed(f"a group hears a broadcast of the kind {kind}")
+
+    def _heard_out(self, member: str, term: i64) -> None:
+        self._masters = [one for one in self._masters if one[0] != member or one[1] > term]
 
     def _hear_begin(self, origin: str, term: i64, *, heard_all: bool) -> None:
         if term <= self._spoken_term:
@@ -365,18 +373,54 @@ class MirrorGroup:
             self.joiner.advance()
 
     def _hear_all(self, delivered: list[Delivered], ready: GroupReady) -> None:
-        for kind, origin, _, payload in delivered:
-            if kind == BIRTH:
-                self._present.add(origin)
-            elif kind == DEATH:
-                self._present.discard(origin)
-                self._masters.pop(member_of(origin), None)
-                ready.dead.append(member_of(origin))
-                self._forget(member_of(origin))
-                if origin == self._speaker:
-                    self._ended_term = self._spoken_term
+        for one in delivered:
+            held = self._held.get(one[1])
+            if held is not None:
+                held.append(one)
             else:
-                self._hear(origin, payload)
+                self._hear_one(one, ready)
+        self._release(ready)
+
+    def _release(self, ready: GroupReady) -> None:
+        """What was held back, as long as there is something that need not be."""
+        found = len(self._held) > 0
+        while found:
+            found = False
+            for origin in list(self._held):
+                if self._may_hear(self._held[origin][0]):
+                    found = True
+                    self._hear_all_of(self._held.pop(origin), ready)
+
+    def _hear_all_of(self, events: list[Delivered], ready: GroupReady) -> None:
+        for one in events:
+            held = self._held.get(one[1])
+            if held is not None:  # it began once more
+                held.append(one)
+            else:
+                self._hear_one(one, ready)
+
+    def _may_hear(self, event: Delivered) -> bool:
+        payload = event[3]
+        if event[0] != DELIVER or payload[0] != BEGIN or len(payload) != _BEGIN.size:
+            return True
+        term = _BEGIN.unpack(payload)[1]
+        return bool(term <= self.term and self._are_through(term))
+
+    def _hear_one(self, event: Delivered, ready: GroupReady) -> None:
+        kind, origin, _, payload = event
+        if kind == BIRTH:
+            self._present.add(origin)
+        elif kind == DEATH:
+            self._present.discard(origin)
+            ready.dead.append(member_of(origin))
+            self._forget(member_of(origin))
+            self._heard_out(member_of(origin), self.term)
+            if origin == self._speaker:
+                self._ended_term = self._spoken_term
+        elif self._may_hear(event):
+            self._hear(origin, payload)
+        else:
+            self._held[origin] = [event]
 
     def _forget(self, member: str) -> None:
         self.syncers.pop(member, None)
@@ -390,6 +434,7 @@ class MirrorGroup:
         self._now_ms = now_ms
         self.ring.tick(now_ms)
         ready = GroupReady()
+        self._release(ready)
         self._pass_on(self.ring.take(), ready)
         if self._may_begin():
             self._begin()
