@@ -59,6 +59,11 @@ def api(node: LiveBroker, path: str) -> Any:
         return json.load(answer)
 
 
+def status(cluster: LiveCluster) -> Any:
+    """As the first node sees it."""
+    return api(cluster.nodes[0], "/api/penstock/cluster")
+
+
 def take(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
     bodies: list[bytes] = []
     for method, _, body in channel.consume(queue, inactivity_timeout=10):
@@ -144,6 +149,38 @@ def test_the_command_shows_the_nodes(cluster: LiveCluster) -> None:
     lines = [line.split() for line in done.stdout.splitlines()[-3:]]
     assert [line[:2] for line in lines] == [[f"penstock@n{one}", "running"] for one in (1, 2, 3)]
     assert [line[4] for line in lines] == ["connected", "asked", "connected"]
+
+
+def test_without_etcd_queues_go_on_and_nothing_new_is_declared(
+    cluster: LiveCluster, channels: list[BlockingChannel]
+) -> None:
+    """For longer than a lease: then all are gone as members, and join again."""
+    first, second, _ = channels
+    first.queue_declare("goes on", durable=True)
+    first.confirm_delivery()
+    before = {node["name"]: node["incarnation"] for node in status(cluster)["nodes"]}
+    cluster.etcd.pause()
+    try:
+        until(lambda: status(cluster)["why_not"])
+        first.basic_publish("", "goes on", b"safe", PERSISTENT)
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+            second.queue_declare("not now", durable=True)
+        assert closed.value.reply_code == 541
+        time.sleep(4)
+        first.basic_publish("", "goes on", b"still", PERSISTENT)
+    finally:
+        cluster.etcd.resume()
+
+    def together() -> bool:
+        nodes = status(cluster)["nodes"]
+        return all(
+            node["running"] and node["incarnation"] != before[node["name"]] for node in nodes
+        ) and all(node["link"]["connected"] for node in nodes if "link" in node)
+
+    assert until(together, 20)
+    connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[2].url))
+    assert take(connection.channel(), "goes on", 2) == [b"safe", b"still"]
+    connection.close()
 
 
 def test_a_node_is_killed_and_comes_back_with_its_messages(

@@ -8,9 +8,9 @@
 
 Times here are CLOCK_BOOTTIME's where leases are concerned, the loop's for everything else.
 
-A node whose lease has ended cannot go on as if nothing had happened (K4): it has been taken out of
-its groups, and others may have its queues.  It ends, and says why; whoever started it starts
-it again, as a new member.
+A node whose lease has ended counts as gone (K4): its exclusive queues are, and its links end.  It
+goes on serving the queues whose only copy it has, and joins again as a new member as soon as etcd
+answers.
 """
 
 import logging
@@ -70,8 +70,8 @@ ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 logger = logging.getLogger("penstock.cluster")
 
 
-class LeaseEnded(PenstockError):
-    """The cluster goes on without this life of the node."""
+class NameTaken(PenstockError):
+    """While this node was out, another process has joined under its name."""
 
 
 class ClusterNode(TurnPart, PeerOwner):
@@ -97,6 +97,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self.peers: Peers
         self._now_ms = 0
         self._said = 0
+        self._held: dict[str, list[bytes]] = {}  # what neighbours said of queues, until then
         self._done: dict[str, int] = {}  # by the neighbour: the revision up to which it is
         self._early: list[Event] = []
         self._tell_cancelled: Callable[[list[Consumer]], None]
@@ -199,16 +200,27 @@ class ClusterNode(TurnPart, PeerOwner):
         self._now_ms = now_ms
         happenings = self._hear_news(now_ms)
         if self.membership.state == OVER:
-            raise LeaseEnded(
-                f"{self.member} could not renew its lease for {self._settings.cluster_lease_ttl_s}"
-                " s: the cluster goes on without it, so this process ends"
-            )
-        if happenings:
+            self._join_again()
+        if self.membership.state == REFUSED_HERE:
+            raise NameTaken(self.membership.why_refused)
+        if happenings and self.membership.state == JOINED:
             self._name_peers()
         for happening in happenings:
             if happening.kind == DOWN:
                 logger.warning("%s is down", happening.member)
+        for name in list(self._held):
+            self._let_in(name)
         self.peers.begin(now_ms)
+
+    def _join_again(self) -> None:
+        """As a new member: what was bound to the life before is gone, and its links with it."""
+        former = self.member
+        self.peers.set_members([])
+        self._incarnation = secrets.token_hex(8)
+        self.peers.own = Member(self.name, self._incarnation)
+        self.metadata.changes.member = self.member
+        self.membership.rejoin(self._incarnation)
+        logger.warning("the lease of %s has ended: joining again as %s", former, self.member)
 
     def end(self, now_ms: int) -> None:
         self._say_what_is_done()
@@ -295,6 +307,7 @@ class ClusterNode(TurnPart, PeerOwner):
 
     def ended(self, member: Member) -> None:
         del self._done[member.name]
+        self._held.pop(member.name, None)
         self.queues.ended(member.name, self._now_ms)
 
     def arrived(self, member: Member, deliveries: list[Delivery]) -> None:
@@ -303,7 +316,16 @@ class ClusterNode(TurnPart, PeerOwner):
                 (self._done[member.name],) = _DONE.unpack(payload)
             else:
                 assert stream == QUEUES_STREAM
-                self.queues.arrived(member.name, payload, self._now_ms)
+                self._held.setdefault(member.name, []).append(payload)
+        self._let_in(member.name)
+
+    def _let_in(self, name: str) -> None:
+        """A neighbour that is ahead may speak of queues that are not here yet: not before that."""
+        ahead = self._done[name] > self.metadata.agreed.revision
+        if ahead and not self.coordinator.why_not():
+            return
+        for payload in self._held.pop(name, []):
+            self.queues.arrived(name, payload, self._now_ms)
 
     def _is_known(self, revision: int) -> bool:
         """K8: by every node that this one can hear."""
