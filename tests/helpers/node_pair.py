@@ -73,7 +73,7 @@ class NodePair:
     # -- moving ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        for _ in range(10_000):
+        for _ in range(500):
             moved = False
             for end, other in (self.ends, self.ends[::-1]):
                 end.node.run_alone()

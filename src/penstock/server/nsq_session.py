@@ -301,9 +301,6 @@ class NsqSession(NsqOpening):
             raise unauthorized("SUB", topic, name) from None
         try:
             self._agree(partial(self._join, vhost, topic, name))
-        except Away:
-            self._wait_with(request)
-            return
         except BrokerError as error:
             raise Invalid("E_SUB_FAILED", f"SUB failed {error}") from None
         self.state = SUBSCRIBED
