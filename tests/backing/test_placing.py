@@ -186,7 +186,7 @@ class TransientPlacedQueue(PlacedQueue):
 
 for machine in (PlacedQueue, LazyPlacedQueue, TransientPlacedQueue):
     machine.TestCase.settings = settings(
-        max_examples=max(5, settings().max_examples // 2), stateful_step_count=60, deadline=None
+        max_examples=max(5, settings().max_examples // 5), stateful_step_count=60, deadline=None
     )
 TestPlaced = PlacedQueue.TestCase
 TestLazyPlaced = LazyPlacedQueue.TestCase

@@ -458,7 +458,7 @@ class MirrorLife:
         rng = self.rng
         steps = [self.publish] * 5 + [self.fetch] * 4 + [self.ack] * 4 + [self.give_back] * 2
         steps += [self.turn] * 8 + [self.deliver] * 10 + [self.synchronise] * 12 + [self.work] * 12
-        steps += [self.come_back] * 2
+        steps += [self.come_back] * 2 + [self.hand_over]
         rare = [self.lose_mirror, self.lose_master, self.hand_over, self.drop]
         for _ in range(self.steps):
             self.now_ms += rng.choice([0, 1, 10])

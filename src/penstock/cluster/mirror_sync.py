@@ -171,7 +171,7 @@ class Joiner:
         if asked is None or self._is_past(chunk) or chunk.part != asked.part:
             return
         if chunk.upto != asked.upto or chunk.low < asked.low:
-            raise Malformed("a chunk answers another question")
+            return  # it answers a question that was cancelled
         self._asked = None
         self._held = chunk
         self.received_bytes += len(data)
