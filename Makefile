@@ -53,6 +53,7 @@ nightly: setup $(VENV)/.test-extra
 	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 PENSTOCK_LINK_SEEDS=200 \
 		PENSTOCK_MEMBERSHIP_SEEDS=3000 PENSTOCK_ETCD_CHAOS_S=600 PENSTOCK_RING_SEEDS=20000 \
 		PENSTOCK_LIVES=1000 PENSTOCK_MIRROR_SEEDS=20000 PENSTOCK_METADATA_SEEDS=5000 \
+		PENSTOCK_GROUP_SEEDS=3000 \
 		$(BIN)/python -m pytest --timeout=14400 -rP tests/backing tests/simulation \
 		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py $(ARGS)
 

@@ -1,7 +1,8 @@
 """``MirrorGroup``: one queue at several members, each with a disk of its own, over perfect links.
 
-Stories, and short random lives (``PENSTOCK_GROUP_SEED``) in which masters die, step down and come
-to be: what was confirmed is at every synced copy, and survivors have the same set.
+Stories, and short random lives in which masters die, step down and come to be: what was confirmed
+is at every synced copy, and survivors have the same set.  ``PENSTOCK_GROUP_SEEDS`` says how many
+lives, ``PENSTOCK_GROUP_SEED`` where to begin.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import deque
 
 import pytest
 
+from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirror_group import MirrorGroup, member_of
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.operations import Malformed
@@ -29,7 +31,7 @@ FAILED_ONCE = (
     290,
     293,
 )
-LIVES = 12
+LIVES = int(os.environ.get("PENSTOCK_GROUP_SEEDS", "12"))
 
 
 class Member:
@@ -79,6 +81,12 @@ class Member:
             self.world.links.setdefault((self.name, receiver), deque()).append(data)
         self.dead += ready.dead
         self.complete = ready.complete
+        if ready.is_lost:
+            engine = self.opened.engine
+            number = len(self.opened.queues) + 1
+            self.queue = self.opened.queues[number] = VariableQueue(engine, number, True, 64)
+            self.group.begin_again(self.queue)
+            return True
         if ready.view is not None and ready.view.version == self.world.view.version + 1:
             self.world.view = ready.view
             return True

@@ -123,6 +123,7 @@ class GroupReady:
         self.view: View | None = None  # of the ring, to be proposed
         self.complete: list[str] = []  # mirrors that are not among the synced, and could be
         self.dead: list[str] = []
+        self.is_lost: bool = False  # this copy is worth nothing: ``begin_again`` with an empty one
         self.stopped: str = ""
 
 
@@ -216,6 +217,12 @@ class MirrorGroup:
         self.joiner = Joiner(self.replica, self._journal)
         if not is_whole:
             self.replica.follow(self.term, False)
+
+    def begin_again(self, backing: BackingQueue) -> None:
+        """With a copy that is empty, in the place of the one that was lost."""
+        assert self.mirrored is None
+        self._backing = backing
+        self._mirror(is_whole=False)
 
     def _may_begin(self) -> bool:
         """All former masters said that they are through, or died, behind all they did."""
@@ -372,15 +379,6 @@ class MirrorGroup:
         if self.joiner is not None:
             self.joiner.advance()
 
-    def _hear_all(self, delivered: list[Delivered], ready: GroupReady) -> None:
-        for one in delivered:
-            held = self._held.get(one[1])
-            if held is not None:
-                held.append(one)
-            else:
-                self._hear_one(one, ready)
-        self._release(ready)
-
     def _release(self, ready: GroupReady) -> None:
         """What was held back, as long as there is something that need not be."""
         found = len(self._held) > 0
@@ -389,12 +387,12 @@ class MirrorGroup:
             for origin in list(self._held):
                 if self._may_hear(self._held[origin][0]):
                     found = True
-                    self._hear_all_of(self._held.pop(origin), ready)
+                    self._hear_all(self._held.pop(origin), ready)
 
-    def _hear_all_of(self, events: list[Delivered], ready: GroupReady) -> None:
+    def _hear_all(self, events: list[Delivered], ready: GroupReady) -> None:
         for one in events:
             held = self._held.get(one[1])
-            if held is not None:  # it began once more
+            if held is not None:
                 held.append(one)
             else:
                 self._hear_one(one, ready)
@@ -450,6 +448,7 @@ class MirrorGroup:
         for name, message in said.messages:
             ready.messages.append((member_of(name), b"R" + encode(message)))
         self._hear_all(said.delivered, ready)
+        self._release(ready)
         if said.proposal is not None:
             ready.view = said.proposal
         ready.stopped = said.stopped
@@ -475,6 +474,9 @@ class MirrorGroup:
     def _speak_as_mirror(self, replica: Replica, ready: GroupReady) -> None:
         replica.tick(self._now_ms)
         joiner = self.joiner
+        if replica.is_lost:
+            ready.is_lost = True
+            return
         if replica.term != self.term or joiner is None or self.master == self.me:
             return  # there is nobody yet who could be answered
         if self.sync_wanted:
