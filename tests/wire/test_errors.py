@@ -35,14 +35,24 @@ def test_every_kind_a_broker_raises_has_a_code_of_its_own() -> None:
     abstract = {kinds.BrokerError, kinds.ConnectionError_}
     of_leases = {kinds.NotInFlight, kinds.NotOwner}  # only NSQ settles by id
     over_http = {kinds.Blocked}  # an AMQP client is not refused then: it waits
+    undecided = {kinds.Unavailable}  # RabbitMQ's code without a majority is that of its own faults
+    others = abstract | of_leases | over_http | undecided
     raised = [
         kind
         for _, kind in inspect.getmembers(kinds, inspect.isclass)
-        if issubclass(kind, kinds.BrokerError) and kind not in abstract | of_leases | over_http
+        if issubclass(kind, kinds.BrokerError) and kind not in others
     ]
     codes = [reply_code(kind("text"))[0] for kind in raised]
     assert 541 not in codes
     assert len(set(codes)) == len(codes)
+
+
+def test_that_nothing_can_be_decided_is_told_with_its_reason() -> None:
+    """Unlike a fault of ours, whose reason stays in the log."""
+    error = kinds.Unavailable("the cluster cannot decide at present: no majority")
+    assert reply_code(error) == (541, "INTERNAL_ERROR")
+    assert reply_text(error) == f"INTERNAL_ERROR - {error}"
+    assert reply_text(AssertionError("secret")) == "INTERNAL_ERROR"
 
 
 def test_kinds_and_codes_agree_on_what_closes_the_connection() -> None:
