@@ -46,7 +46,13 @@ from penstock.core.away import Away
 from penstock.core.errors import NotFound, Unavailable
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
-from penstock.storage.definition_records import BindingRecord, UserRecord, VhostRecord
+from penstock.storage.definition_records import (
+    BindingRecord,
+    PermissionRecord,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
 
 T = TypeVar("T")
 
@@ -392,8 +398,11 @@ class ClusterChanges(Changes):
             self._hand_in(lambda draft: self._drafting.unbind(draft, vhost, there, exchange))
 
     def put(self, record: Plain) -> None:
-        if not self._is_there(record):
-            self._hand_in(lambda draft: self._drafting.put(draft, record))
+        if self._is_there(record):
+            return
+        self._hand_in(lambda draft: self._drafting.put(draft, record))
+        if isinstance(record, PermissionRecord | TopicPermissionRecord):
+            self._touch_user(record.user)
 
     def _is_there(self, record: Plain) -> bool:
         """As it is to be: of what may be asked for twice, because something else comes behind."""
@@ -417,6 +426,13 @@ class ClusterChanges(Changes):
     def put_limits(self, scope: str, owner: str, limits: dict[str, int]) -> None:
         meta = md.LimitsMeta(scope, owner, limits)
         self._hand_in(lambda draft: self._drafting.put_limits(draft, meta))
+        if scope == "user":
+            self._touch_user(owner)
+
+    def _touch_user(self, name: str) -> None:
+        """In the same draft: whoever gives something to somebody asks, and waits."""
+        if self.draft is not None and not self.draft.is_empty():
+            self._drafting.touch_user(self.draft, self._broker.users.users[name])
 
     # -- jobs --------------------------------------------------------------------------------
 
