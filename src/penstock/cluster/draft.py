@@ -26,6 +26,9 @@ class Draft:
     def is_empty(self) -> bool:
         return not self._changes and not self._prefixes
 
+    def touches(self, key: str) -> bool:
+        return key in self._changes
+
     def require(self, key: str, revision: int) -> None:
         """The key's last change was this one, or it does not exist (``ABSENT``)."""
         assert self._conditions.get(key, revision) == revision, key

@@ -190,8 +190,9 @@ class Drafting:
     def touch_user(self, draft: Draft, user: User) -> None:
         """What is given to somebody and his deletion do not pass each other unseen."""
         record = UserRecord(user.name, user.password_hash, user.hashing, user.tags)
-        self._as_it_is(draft, md.key_of(record))
-        draft.put(md.key_of(record), md.value_of(record))
+        if not draft.touches(md.key_of(record)):
+            self._as_it_is(draft, md.key_of(record))
+            draft.put(md.key_of(record), md.value_of(record))
 
     def put(self, draft: Draft, record: Plain) -> None:
         key = md.key_of(record)
