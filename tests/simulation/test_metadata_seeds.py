@@ -17,6 +17,7 @@ SEEDS = int(os.environ.get("PENSTOCK_METADATA_SEEDS", "12"))
 FIRST = int(os.environ.get("PENSTOCK_METADATA_SEED") or random.SystemRandom().randrange(10**9))
 STEPS = 120
 FAILED_ONCE = (
+    26,  # a virtual host was made anew while a node that was removing it was away
     118,  # a bind whose answer was lost, and whose source had gone, was taken for done
     82,  # a snapshot does not say how new it is: others waited for ever for a node to know
     671,  # an exchange lost its last binding with a lease, while nobody was there to see it
@@ -29,7 +30,7 @@ WANTED = ("cuts", "kills", "lost connections", "unavailable", "bind ok", "declar
 def test_random_lives_of_metadata(tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     lives = 0
-    for seed in (*FAILED_ONCE, *range(FIRST, FIRST + SEEDS)):
+    for seed in dict.fromkeys((*FAILED_ONCE, *range(FIRST, FIRST + SEEDS))):
         directory = tmp_path / str(seed)
         directory.mkdir()
         world = World(seed, directory)

@@ -107,12 +107,23 @@ class Applier:
                 self.agreed.put(entry.key, entry.revision, self._queue(entry))
         dead = self.agreed.dead = dead_among(entries)
         with _Done(self._changes):
+            self._keep_vhosts()
             self._delete_all_but(self.agreed.living())
             for entry in sorted(entries, key=_rank):
                 if md.kind_of(entry.key) and entry.key not in dead:
                     self._put(md.read(entry.key, entry.value))
             self._find_unused(entries)
         self.agreed.revision = max([entry.revision for entry in entries], default=0)
+
+    def _keep_vhosts(self) -> None:
+        """The end of the process interrupted a removal, and another was made meanwhile.
+
+        What is left of the former differs from the new one, and goes with all that does.
+        """
+        for vhost in self._broker.vhosts.values():
+            if vhost.closing and self.agreed.revision_of(md.path(md.VHOSTS, vhost.name)):
+                vhost.closing = False
+                self._broker.definitions.vhost_stays(vhost.name)
 
     def _find_unused(self, entries: Sequence[Entry]) -> None:
         """Exchanges that delete themselves, and had a binding, but have none any more.

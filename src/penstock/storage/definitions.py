@@ -197,6 +197,11 @@ class Definitions:
         self._departures.vhosts.add(name)
         self._leave((VHOST, name, ""), 0)
 
+    def vhost_stays(self, name: str) -> None:
+        """It was being removed, and there is to be one of that name after all."""
+        self._departures.vhosts.discard(name)
+        self._change("DELETE FROM leaving WHERE side = ? AND vhost = ?", VHOST, name_to_cell(name))
+
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
         self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
