@@ -92,6 +92,9 @@ def serve(ctx: click.Context, /, config: str | None, **flags: str | None) -> Non
     settings = read_settings(config, environment, given)
     for text in warnings_of(settings):
         click.echo(f"warning: {text}", err=True)
+    if settings.nodes > 1:
+        words = [f"{DECLARED[key].flag}={text}" for key, text in given.items()]
+        ctx.exit(run_several(settings, [f"--config={config}", *words] if config else words))
     ctx.exit(run_broker(settings, lambda: read_settings(config, environment, given)))
 
 
@@ -134,8 +137,19 @@ def run_broker(settings: Settings, reread: Callable[[], Settings]) -> int:
     """
     from penstock.server.node import run
 
+    return _told(lambda: run(settings, reread), settings)
+
+
+def run_several(settings: Settings, words: list[str]) -> int:
+    """The same for several nodes; ``words``: of the command line."""
+    from penstock.server.supervisor import run_nodes
+
+    return _told(lambda: run_nodes(settings, words), settings)
+
+
+def _told(serve: Callable[[], int], settings: Settings) -> int:
     try:
-        return run(settings, reread)
+        return serve()
     except SettingInvalid as error:
         raise WrongSetting(str(error), REFERENCE) from error
     except (DataDirLocked, DataDirOutdated) as error:

@@ -9,6 +9,19 @@ from penstock.core.setting_kinds import NAME_MAX_BYTES, Boolean, Integer, NameLi
 class ClusterSettings:
     """The part of ``Settings`` that makes nodes one broker."""
 
+    nodes = Integer(
+        1,
+        1,
+        64,
+        "How many nodes are started on this machine, one broker for clients: they share the ports,"
+        " and each has a directory of its own below `data_dir`. They agree among themselves, or in"
+        " the etcd of `cluster_etcd_endpoints`.",
+    )
+    shares_ports = Boolean(
+        False,
+        "Whether other processes may listen on this node's AMQP and NSQ ports too; `nodes` sets"
+        " it.",
+    )
     cluster_etcd_endpoints = NameList(
         (),
         "Where etcd answers, `host:port` of each of its members. Empty: the node stands alone,"

@@ -45,6 +45,7 @@ from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
 from penstock.server.etcd_http import EtcdOptions
 from penstock.server.etcd_lease import boot_ms
 from penstock.server.listener import Listener
+from penstock.server.local_coordinator import LocalCoordinator
 from penstock.server.loop import Loop
 from penstock.server.peer_access import (
     peer_listener,
@@ -65,6 +66,8 @@ DONE_STREAM: Final = 2
 _DONE: Final = struct.Struct(">Q")
 JOIN_PATIENCE_S: Final = 20
 JOIN_LOOK_S: Final = 0.01
+LOCAL: Final = "unix:"
+"""In place of an endpoint of etcd: the socket of the coordinator that ``--nodes`` starts."""
 ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 logger = logging.getLogger("penstock.cluster")
@@ -89,7 +92,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self._tls = tls_between_nodes(settings)
         self._incarnation = secrets.token_hex(8)
         self._loop: Loop | None = None
-        self.coordinator = EtcdCoordinator(etcd_options(settings), self._wake)
+        self.coordinator = self._coordinator()
         self.listeners: list[Listener] = []
         self.membership: Membership
         self.metadata: CommonMetadata
@@ -106,6 +109,12 @@ class ClusterNode(TurnPart, PeerOwner):
     @property
     def member(self) -> str:
         return f"{self.name}/{self._incarnation}"
+
+    def _coordinator(self) -> EtcdCoordinator | LocalCoordinator:
+        first = self._settings.cluster_etcd_endpoints[0]
+        if first.startswith(LOCAL):
+            return LocalCoordinator(first.removeprefix(LOCAL), self.member, self._wake)
+        return EtcdCoordinator(etcd_options(self._settings), self._wake)
 
     # -- boot ----------------------------------------------------------------------------
 

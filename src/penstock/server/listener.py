@@ -95,11 +95,19 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(level, option, value)
 
 
-def tcp_socket(address: str, port: int, backlog: int = BACKLOG) -> socket.socket:
-    """Listening; raises OSError that names the address."""
+def tcp_socket(
+    address: str, port: int, backlog: int = BACKLOG, *, shared: bool = False
+) -> socket.socket:
+    """Listening; raises OSError that names the address.
+
+    ``shared``: other processes of the same user may listen there too, and each gets some of the
+    connections.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return _listening(sock, f"{address}:{port}", lambda: sock.bind((address, port)), backlog)
 
 
@@ -156,7 +164,8 @@ def open_listeners(
     again = ports or {}
 
     def listen(address: str, protocol: str, port: int) -> socket.socket:
-        return tcp_socket(address, again.get(protocol, port), settings.listen_backlog)
+        place = again.get(protocol, port)
+        return tcp_socket(address, place, settings.listen_backlog, shared=settings.shares_ports)
 
     try:
         if settings.amqp_listener:

@@ -1,0 +1,112 @@
+"""``penstock serve --nodes N``: one command, several processes, one broker for clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from tests.helpers.live_broker import LiveBroker
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    directory = tmp_path_factory.mktemp("several")
+    settings = {"PENSTOCK_NODES": "2", "PENSTOCK_NODE_NAME": "penstock@here"}
+    with LiveBroker(directory, environment=settings, ready_timeout_s=60) as broker:
+        yield broker
+
+
+def children(broker: LiveBroker) -> list[int]:
+    return [
+        int(pid)
+        for pid in Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+    ]
+
+
+def nodes(broker: LiveBroker) -> dict[str, Any]:
+    request = urllib.request.Request(broker.http_url + "/api/penstock/cluster")
+    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return {one["name"]: one for one in json.load(answer)["nodes"]}
+
+
+def channel(broker: LiveBroker) -> pika.adapters.blocking_connection.BlockingChannel:
+    return pika.BlockingConnection(pika.URLParameters(broker.url)).channel()
+
+
+def test_clients_come_to_one_port_and_see_one_broker(broker: LiveBroker) -> None:
+    assert sorted(nodes(broker)) == ["penstock@here-1", "penstock@here-2"]
+    channels = [channel(broker) for _ in range(8)]
+    for number, one in enumerate(channels):
+        one.queue_declare(f"shared-{number}", durable=True)
+        one.confirm_delivery()
+    for number in range(8):
+        channels[7 - number].basic_publish("", f"shared-{number}", b"hello", PERSISTENT, True)
+    for number in range(8):
+        taken = next(iter(channels[(number + 3) % 8].consume(f"shared-{number}")))
+        assert taken[2] == b"hello"
+    for one in channels:
+        one.connection.close()
+
+
+def test_both_nodes_have_guests(broker: LiveBroker) -> None:
+    """The kernel spreads them: of forty connections none at one node is out of the question."""
+    opened = [channel(broker) for _ in range(40)]
+    where = set()
+    for one in opened:
+        name = one.queue_declare("", exclusive=True).method.queue
+        request = urllib.request.Request(f"{broker.http_url}/api/queues/%2F/{name}")
+        request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            where.add(json.load(answer)["node"])
+        if len(where) == 2:
+            break
+    for one in opened:
+        one.connection.close()
+    assert where == {"penstock@here-1", "penstock@here-2"}
+
+
+def test_a_node_that_is_killed_is_started_again(broker: LiveBroker) -> None:
+    one = channel(broker)
+    one.queue_declare("durable", durable=True)
+    one.confirm_delivery()
+    one.basic_publish("", "durable", b"kept", PERSISTENT)
+    before = children(broker)
+    os.kill(before[1], signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = nodes(broker)
+        second = found["penstock@here-2"]
+        if (
+            second["running"]
+            and set(children(broker)) != set(before)
+            and second["link"]["connected"]
+        ):
+            break
+        time.sleep(0.1)
+    again = channel(broker)
+    assert next(iter(again.consume("durable")))[2] == b"kept"
+
+
+def test_the_nodes_end_with_their_parent(tmp_path: Path) -> None:
+    settings = {"PENSTOCK_NODES": "2", "PENSTOCK_NODE_NAME": "penstock@gone"}
+    broker = LiveBroker(tmp_path, environment=settings, ready_timeout_s=60).start()
+    pids = children(broker)
+    assert len(pids) == 2
+    broker.kill()
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}/fd").exists() for pid in pids):
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}/exe").exists() for pid in pids)
