@@ -114,6 +114,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "unix_socket": "here.sock",
         "unix_socket_mode": "0600",
         "cluster_etcd_endpoints": "a:2379,b:2379",
+        "shares_ports": "true",
         "cluster_name": "c",
         "cluster_secret_file": "secret",
         "cluster_bind": "::1",
