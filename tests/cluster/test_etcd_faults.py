@@ -36,7 +36,10 @@ from tests.helpers.bad_line import GOOD, LOSES_ANSWERS, SILENT, BadLine
 from tests.helpers.broker_process import free_port
 from tests.helpers.etcd import EtcdServer, EtcdTrio, missing_reason
 
-pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason())),
+]
 
 SEED = 20_261_121
 

@@ -19,6 +19,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.helpers.live_broker import LiveBroker
 
+pytestmark = pytest.mark.slow
+
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 

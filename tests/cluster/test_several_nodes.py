@@ -17,6 +17,8 @@ import pytest
 
 from tests.helpers.live_broker import LiveBroker
 
+pytestmark = pytest.mark.slow
+
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
+import warnings
 from contextlib import suppress
 
 GOOD, LOSES_ANSWERS, SILENT = range(3)
@@ -22,6 +24,7 @@ class BadLine:
         self._state = GOOD
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._closed = False
         self._silenced: list[socket.socket] = []
         self._all: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -40,11 +43,16 @@ class BadLine:
                 _break(sock)
 
     def close(self) -> None:
+        self._closed = True
         _break(self._listener)
         for sock in self._all:
             _break(sock)
         for thread in self._threads:
             thread.join(5)
+        # What a cancelled attempt to connect left is collected here, and not in another test.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
     def _accept(self) -> None:
         while True:
@@ -58,6 +66,10 @@ class BadLine:
                     _break(client)
                 continue
             self._all += [client, server]
+            if self._closed:
+                _break(client)
+                _break(server)
+                return
             for one, other, answers in ((client, server, False), (server, client, True)):
                 pump = threading.Thread(target=self._pump, args=(one, other, answers), daemon=True)
                 self._threads.append(pump)

@@ -205,17 +205,25 @@ class CuttingProxy:
         self.port: int = self._listener.getsockname()[1]
         self.cuts = 0
         self.passes = True
+        self._closed = False
+        self._lines: list[_Line] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 caller, _ = self._listener.accept()
-                _Line(self, caller, self._target, next(self._budgets, None))
+                line = _Line(self, caller, self._target, next(self._budgets, None))
+                self._lines.append(line)
+                if self._closed:
+                    line.cut()
 
     def close(self) -> None:
+        self._closed = True
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for line in list(self._lines):
+            line.cut()
 
 
 class _Line:
@@ -249,9 +257,9 @@ class _Line:
                 other.sendall(data)
                 if self._left == 0:
                     break
-        self._cut()
+        self.cut()
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
         with self._lock:
             if self._over:
                 return

@@ -2,7 +2,7 @@
 
     PENSTOCK_SPARK_KILLS      how many kills (default 2)
     PENSTOCK_SPARK_SEED       which random choices; printed, so that a failure can be repeated
-    PENSTOCK_SPARK_MESSAGES   how many messages before the kills begin (default 2400)
+    PENSTOCK_SPARK_MESSAGES   how many messages before the kills begin (default 1800)
     PENSTOCK_SPARK_FORMAT     parquet or delta (default parquet)
 
 A batch is several files, one for each ``type`` of its messages, so that kills come between them.
@@ -41,7 +41,7 @@ from tests.spark.spark_tools import (
 )
 
 KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "2"))
-MESSAGES = int(os.environ.get("PENSTOCK_SPARK_MESSAGES", "2400"))
+MESSAGES = int(os.environ.get("PENSTOCK_SPARK_MESSAGES", "1800"))
 SEED = int(os.environ.get("PENSTOCK_SPARK_SEED", "0")) or random.SystemRandom().randrange(2**32)
 FORMAT = os.environ.get("PENSTOCK_SPARK_FORMAT", "parquet")
 QUEUE = "orders"

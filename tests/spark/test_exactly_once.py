@@ -1,7 +1,7 @@
 """From queue to queue through Spark, with everything killed at random moments: each message once.
 
     PENSTOCK_EXACTLY_ONCE_KILLS      how many kills (default 2; ``make test-exactly-once``: 36)
-    PENSTOCK_EXACTLY_ONCE_MESSAGES   how many messages (default 600 and some for each kill)
+    PENSTOCK_EXACTLY_ONCE_MESSAGES   how many messages (default 300 and some for each kill)
     PENSTOCK_SPARK_SEED              which random choices; printed, so a failure can be repeated
 
 The program (copying_program.py) reads one queue as a stream and writes another.  Victims are the
@@ -34,7 +34,7 @@ from tests.spark.spark_tools import depth, descendants, kill_all, publish, requi
 
 KILLS = int(os.environ.get("PENSTOCK_EXACTLY_ONCE_KILLS", "2"))
 MESSAGES = int(
-    os.environ.get("PENSTOCK_EXACTLY_ONCE_MESSAGES", str(600 + KILLS * (300 if KILLS < 6 else 900)))
+    os.environ.get("PENSTOCK_EXACTLY_ONCE_MESSAGES", str(300 + KILLS * (300 if KILLS < 6 else 900)))
 )
 SEED = int(os.environ.get("PENSTOCK_SPARK_SEED", "0")) or random.SystemRandom().randrange(2**32)
 FIRST, SECOND = "first", "second"

@@ -330,8 +330,7 @@ class ClusterNode(TurnPart, PeerOwner):
 
     def _let_in(self, name: str) -> None:
         """A neighbour that is ahead may speak of queues that are not here yet: not before that."""
-        ahead = self._done[name] > self.metadata.agreed.revision
-        if ahead and not self.coordinator.why_not():
+        if not self.metadata.has(self._done[name]) and not self.coordinator.why_not():
             return
         for payload in self._held.pop(name, []):
             self.queues.arrived(name, payload, self._now_ms)
