@@ -328,6 +328,10 @@ class ClusterNode(TurnPart, PeerOwner):
                 self._held.setdefault(member.name, []).append(payload)
         self._let_in(member.name)
 
+    def may_take(self, member: Member) -> bool:
+        """What it says meanwhile waits at its own end."""
+        return member.name not in self._held
+
     def _let_in(self, name: str) -> None:
         """A neighbour that is ahead may speak of queues that are not here yet: not before that."""
         if not self.metadata.has(self._done[name]) and not self.coordinator.why_not():
