@@ -5,8 +5,8 @@
 Brokers run side by side: one node; two nodes behind one port (``--nodes 2``); and two nodes of a
 cluster, of which one has the queue, with all clients there (*near*) or all at the other (*far*).  A
 round drives each in turn, in an order that changes; the median of the rounds' own ratios counts.
-Generator and brokers share all cores: on two of them two nodes can bring little, and *far* says what
-the way between nodes costs.
+Generator and brokers share all cores: on two of them two nodes can bring little, and *far* says
+what the way between nodes costs.
 """
 
 from __future__ import annotations
