@@ -153,6 +153,17 @@ def test_the_command_shows_the_nodes(cluster: LiveCluster) -> None:
     assert [line[4] for line in lines] == ["connected", "asked", "connected"]
 
 
+def test_rabbitmqs_words_name_the_nodes_as_well(cluster: LiveCluster) -> None:
+    node = cluster.nodes[1]
+    program = "from penstock.ctl.main import main; main()"
+    words = [sys.executable, "-c", program, "cluster_status", "--formatter", "json"]
+    environment = {**node.environment(), "PENSTOCK_HTTP_URL": node.http_url}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["running_nodes"] == told["disk_nodes"] == [f"penstock@n{one}" for one in (1, 2, 3)]
+
+
 def test_without_etcd_queues_go_on_and_nothing_new_is_declared(
     cluster: LiveCluster, channels: list[BlockingChannel]
 ) -> None:

@@ -41,6 +41,7 @@ class MirroredQueue(BackingMachine):
         queue = self.queues[at]
         if not hasattr(self, "pairs"):
             self.pairs: dict[int, Pair] = {}
+            self.again: set[int] = set()  # queues that were mirrored no more for a moment
             self.talkative: list[MirroredBacking] = []
             self.made = 0
             self.others = OpenEngine(
@@ -51,7 +52,9 @@ class MirroredQueue(BackingMachine):
                 store_file_bytes=self.store_file_bytes,
             )
         pair = self.pairs.get(queue.queue_id)
-        if pair is None or pair.mirrored.backing is not queue.backing:
+        is_another = queue.queue_id in self.again
+        self.again.discard(queue.queue_id)
+        if pair is None or is_another or pair.mirrored.backing is not queue.backing:
             term = 1 if pair is None else pair.mirrored.term + 1
             mirrored = MirroredBacking(queue.backing, self.talkative)
             mirrored.begin(term, 0)
@@ -73,7 +76,7 @@ class MirroredQueue(BackingMachine):
     def mirror_again(self, at: int) -> None:
         """It was mirrored no more for a moment."""
         self.pair(at).mirrored.end()
-        self.pairs[self.queues[at].queue_id].mirrored.backing = None  # type: ignore[assignment]
+        self.again.add(self.queues[at].queue_id)
 
     @rule(writes=st.integers(0, 4), paging=st.sampled_from([8, 2000, 1 << 40]))
     def others_work(self, writes: int, paging: int) -> None:

@@ -22,23 +22,18 @@ from penstock.cluster.sync_codec import (
     read_chunk,
     read_question,
 )
-from penstock.core.headers import HeaderReader
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Message
+from penstock.wire.amqp.header_reader import AmqpHeaderReader
+from penstock.wire.amqp.properties import body_of
 from tests.backing.engine_tools import OpenEngine, message
 from tests.cluster.mirror_tools import Pair, set_of
+from tests.helpers.raw_codec import content_frames
 from tests.helpers.sim_files import SimFileSystem
 
 NOW_MS = 1_000_000
 TERM = 3
 FIRST = 16_384
 """A new queue of a data directory that nobody closed begins there."""
-
-
-class Keys(HeaderReader):
-    """The key of a message is its content."""
-
-    def read(self, message: Message, name: str) -> object:
-        return message.content.decode()
 
 
 def engine(files: SimFileSystem | None = None, queues: int = 1) -> OpenEngine:
@@ -109,10 +104,19 @@ def test_transient_messages_are_mirrored_too() -> None:
 # -- all kinds of backings -----------------------------------------------------------------
 
 
+def keyed(number: int) -> bytes:
+    headers = {"x-deduplication-header": f"key {number}"}
+    return content_frames(1, b"%d" % number, {"headers": headers})
+
+
+def number_of(message: Message) -> int:
+    return int(body_of(message.content))
+
+
 def test_priorities_and_keys_are_found_again_by_who_is_promoted() -> None:
     def backing(opened: OpenEngine) -> DeduplicatingBacking:
         parts = list(opened.queues.values())
-        return DeduplicatingBacking(PriorityBacking(parts, "lowest"), Keys())  # type: ignore[arg-type]
+        return DeduplicatingBacking(PriorityBacking(parts, "lowest"), AmqpHeaderReader())
 
     master, copy = engine(queues=4), engine(queues=4)
     mirrored = MirroredBacking(backing(master), [])
@@ -123,7 +127,7 @@ def test_priorities_and_keys_are_found_again_by_who_is_promoted() -> None:
 
     def some(start: int, end: int) -> list[Message]:
         return [
-            Message(b"%d" % n, b"\0\0", PERSISTENT | (n % 4) << PRIORITY_SHIFT, 0)
+            Message(keyed(n), b"\0\0", PERSISTENT | (n % 4) << PRIORITY_SHIFT, 0)
             for n in range(start, end)
         ]
 
@@ -141,13 +145,13 @@ def test_priorities_and_keys_are_found_again_by_who_is_promoted() -> None:
     promoted.check()
     promoted.publish(some(0, 16), NOW_MS)  # all but the acknowledged one are known
     found = promoted.fetch(100, 1 << 20)
-    order = [int(one.content) for one in found]
-    acknowledged = int(taken[0].content)
+    order = [number_of(one) for one in found]
+    acknowledged = number_of(taken[0])
     old = [n for n in range(16) if n != acknowledged]
     new = [acknowledged]
     assert sorted(order) == sorted(old + new)
     assert order == sorted(order, key=lambda n: (-(n % 4), n in new, n))
-    assert all(bool(one.flags & REDELIVERED) == (int(one.content) in old) for one in found)
+    assert all(bool(one.flags & REDELIVERED) == (number_of(one) in old) for one in found)
 
 
 # -- terms and gaps ------------------------------------------------------------------------

@@ -14,10 +14,13 @@ import time
 from typing import Any, Self
 
 from penstock.broker.access import User
+from penstock.broker.changes import Changes
 from penstock.broker.flow import Flow
+from penstock.core.away import Answers
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
+from penstock.core.frontier import Waits
 from penstock.core.message import Message
 from penstock.queues.queue import Queue
 from penstock.server.range_leases import RangeLeases
@@ -40,6 +43,9 @@ class QueueHall:
         self.queue_ids: dict[str, int] = {}
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.events = EventBook()
+        self.changes = Changes()
+        self.waits = Waits()
+        self.answers = Answers()
         self.guest = User("guest", "", [])
         self.guest.vhosts["/"] = (".*", ".*", ".*")
         self.clock_ms = 1_700_000_000_000

@@ -153,7 +153,7 @@ def _totals(totals: Mapping[str, int]) -> list[str]:
     ]
 
 
-# -- the cluster, which is one node -----------------------------------------------------------
+# -- the cluster, as the node that is asked sees it -------------------------------------------
 
 
 def cluster_status(call: Call) -> object:
@@ -162,6 +162,7 @@ def cluster_status(call: Call) -> object:
     call.say(f"Cluster status of node {node} ...")
     overview = call.node.get("/api/overview")
     flags = call.node.get("/api/feature-flags")
+    nodes = call.node.get("/api/penstock/cluster")["nodes"] or [{"name": node, "running": True}]
     state = "marked for maintenance" if _is_draining(call) else "not under maintenance"
     found = alarms_of(call)
     versions = {
@@ -172,9 +173,9 @@ def cluster_status(call: Call) -> object:
     facts = {
         "alarms": found,
         "cluster_name": overview["cluster_name"],
-        "disk_nodes": [node],
+        "disk_nodes": [one["name"] for one in nodes],
         "ram_nodes": [],
-        "running_nodes": [node],
+        "running_nodes": [one["name"] for one in nodes if one["running"]],
         "versions": {node: versions},
         "maintenance_status": {node: state},
         "partitions": {},
