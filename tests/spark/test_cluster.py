@@ -30,7 +30,7 @@ from tests.spark.spark_tools import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-MESSAGES = int(os.environ.get("PENSTOCK_CLUSTER_MESSAGES", "12000"))
+MESSAGES = int(os.environ.get("PENSTOCK_CLUSTER_MESSAGES", "60000"))
 DEPLOY = "org.apache.spark.deploy"
 
 
