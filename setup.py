@@ -146,6 +146,8 @@ HOT = [
     "src/penstock/cluster/ring_stream.py",
     "src/penstock/cluster/ring.py",
     "src/penstock/cluster/mirror_group.py",
+    "src/penstock/cluster/mirror_safety.py",
+    "src/penstock/queues/publish_notes.py",
     "src/penstock/core/queue_requests.py",
     "src/penstock/cluster/peer_client.py",
     "src/penstock/cluster/remote_backing.py",

@@ -54,8 +54,9 @@ class Member:
 
     def publish(self, content: bytes, *, persistent: bool = True) -> None:
         assert self.group.mirrored is not None
-        self.group.note_publish(persistent=persistent)
-        self.queue.publish([message(content, persistent=persistent)], self.world.now_ms)
+        batch = [message(content, persistent=persistent)]
+        self.group.note(batch)
+        self.queue.publish(batch, self.world.now_ms)
         self.published.append((content, self.waits.take()))
 
     def confirmed(self) -> list[bytes]:

@@ -32,16 +32,15 @@ Broadcasts in the ring: a parcel ('O', operations.py) | B term u64 heard_all u8 
 Invariants (``check``):
   U1  a master has a mirrored backing of the newest term it began, a mirror a replica, nobody both
   U2  what is safe was told, and is durable no further than it was applied
-  U3  waits ascend with their parcels, and none is of a safe parcel
 """
 
-from collections import deque
 from struct import Struct
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.cluster.mirror_safety import Answer, GroupReady, SafeLine
 from penstock.cluster.mirror_sync import Joiner, Syncer
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.operations import Malformed, read_parcel
@@ -49,8 +48,9 @@ from penstock.cluster.replica import Replica
 from penstock.cluster.ring import Ring
 from penstock.cluster.ring_codec import decode, encode
 from penstock.cluster.ring_ready import BIRTH, DEATH, DELIVER, Delivered, Ready
-from penstock.cluster.views import View
-from penstock.core.frontier import Frontier, Waits
+from penstock.core.frontier import Waits
+from penstock.core.message import PERSISTENT, Message
+from penstock.queues.publish_notes import PublishNotes
 from penstock.storage.journal import Journal
 
 RING: Final[i64] = 0x52
@@ -72,63 +72,7 @@ def member_of(ring_name: str) -> str:
 
 
 @final
-class Answer:
-    """What a mirror last said of this term."""
-
-    def __init__(self) -> None:
-        self.applied: i64 = 0
-        self.durable: i64 = 0
-        self.is_complete: bool = False
-
-
-@final
-class SafeLine:
-    """Parcels up to ``safe`` are so at all synced mirrors; who waits, by parcel."""
-
-    def __init__(self, waits: Waits) -> None:
-        self.safe: i64 = 0
-        self.frontier: Frontier = Frontier(waits)
-        self._waiting: deque[tuple[int, int]] = deque()  # parcel, number on the frontier
-
-    def wait_for(self, parcel: i64) -> None:
-        self._waiting.append((int(parcel), int(self.frontier.number(1).last)))
-
-    def reach(self, parcel: i64) -> None:
-        if parcel > self.safe:
-            self.safe = parcel
-        while len(self._waiting) > 0 and self._waiting[0][0] <= self.safe:
-            self.frontier.advance(self._waiting.popleft()[1])
-
-    def begin(self) -> None:
-        """Another term: parcels are numbered anew, and what waits will never be said."""
-        self.safe = 0
-        self._waiting.clear()
-        self.frontier.lose()
-
-    def check(self) -> None:
-        last = (int(self.safe), 0)
-        for parcel, number in self._waiting:
-            assert parcel > self.safe, "U3"
-            assert parcel >= last[0], "U3"
-            assert number > last[1], "U3"
-            last = (parcel, number)
-
-
-@final
-class GroupReady:
-    """What is to be done now."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, bytes]] = []
-        self.view: View | None = None  # of the ring, to be proposed
-        self.complete: list[str] = []  # mirrors that are not among the synced, and could be
-        self.dead: list[str] = []
-        self.is_lost: bool = False  # this copy is worth nothing: ``begin_again`` with an empty one
-        self.stopped: str = ""
-
-
-@final
-class MirrorGroup:
+class MirrorGroup(PublishNotes):
     """``backing`` is adopted by role: a master's queue uses it, a mirror's is nobody else's."""
 
     def __init__(
@@ -265,12 +209,16 @@ class MirrorGroup:
 
     # -- confirms ------------------------------------------------------------------------------
 
-    def note_publish(self, *, persistent: bool) -> None:
-        """A batch went into the queue: who published waits for the synced mirrors."""
+    def note(self, messages: list[Message]) -> None:
+        """They go into the queue: who published them waits for the synced mirrors."""
         mirrored = self.mirrored
         if mirrored is None or not self._others_synced():
             return
-        line = self.durable if persistent else self.applied
+        line = self.applied
+        for message in messages:
+            if message.flags & PERSISTENT:
+                line = self.durable
+                break
         line.wait_for(mirrored.number + 1)
 
     def _others_synced(self) -> list[str]:

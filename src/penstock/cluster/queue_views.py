@@ -3,6 +3,7 @@
     version      grows by one with each change of the record
     term         of the present master; 0 = there has been none yet
     master       the member (``name/incarnation``) that is the master; "" = the queue is down
+    former       the member that was master in the last term before that had one; "" = nobody
     members      all that have a copy and hear of it, the eldest first, the master among them
     synced       those of them that have everything; the master is always one
     heard_all    the master had everything and heard all of its predecessor's operations: a copy
@@ -49,12 +50,14 @@ class QueueView:
         synced: Sequence[str],
         recoverable: dict[str, str],
         *,
+        former: str = "",
         heard_all: bool = False,
         graceful: bool = False,
     ) -> None:
         self.version = version
         self.term = term
         self.master = master
+        self.former = former
         self.members = list(members)
         self.synced = list(synced)
         self.recoverable = dict(recoverable)
@@ -107,8 +110,36 @@ class QueueView:
             [member, *members],
             [member, *synced],
             recoverable,
+            former=self.master or self.former,
             heard_all=heard_all,
             graceful=graceful,
+        )
+
+    def handed_over(self, member: str) -> "QueueView":
+        """A synced mirror is master in the next term, and the former one is its youngest mirror."""
+        assert member in self.synced
+        assert member != self.master
+        others = [one for one in self.members if one not in (self.master, member)]
+        synced = [one for one in self.synced if one not in (self.master, member)]
+        return QueueView(
+            self.version + 1,
+            self.term + 1,
+            member,
+            [member, *others, self.master],
+            [member, *synced],
+            self.recoverable,
+            former=self.master,
+            heard_all=True,
+            graceful=True,
+        )
+
+    def alone(self) -> "QueueView":
+        """The master goes on in a new term without anybody: who joins begins with nothing."""
+        recoverable = dict(self.recoverable)
+        for mirror in self.mirrors():
+            recoverable[node_of(mirror)] = PARTIAL
+        return QueueView(
+            self.version + 1, self.term + 1, self.master, [self.master], [self.master], recoverable
         )
 
     def went_down(self, *, graceful: bool) -> "QueueView":
@@ -116,7 +147,16 @@ class QueueView:
         recoverable = dict(self.recoverable)
         for member in self.members:
             recoverable[node_of(member)] = SYNCED if member in self.synced else PARTIAL
-        return QueueView(self.version + 1, self.term, "", [], [], recoverable, graceful=graceful)
+        return QueueView(
+            self.version + 1,
+            self.term,
+            "",
+            [],
+            [],
+            recoverable,
+            former=self.master,
+            graceful=graceful,
+        )
 
     def forgot(self, node: str) -> "QueueView":
         """That node never comes back."""
@@ -133,6 +173,7 @@ class QueueView:
             members,
             synced,
             recoverable,
+            former=self.former,
             heard_all=self.heard_all,
             graceful=self.graceful,
         )
@@ -163,6 +204,7 @@ _KEYS: Final = {
     "version": int,
     "term": int,
     "master": str,
+    "former": str,
     "members": list,
     "synced": list,
     "recoverable": dict,

@@ -33,6 +33,7 @@ from penstock.queues.consumers import UNLIMITED, Consumer, Ring
 from penstock.queues.dealing import Dealing, Delivery, in_order, stamp
 from penstock.queues.leasing import LeasedMessages
 from penstock.queues.limits import Death
+from penstock.queues.publish_notes import PublishNotes
 from penstock.queues.refusals import check_going, leased, locked
 from penstock.queues.sampling import ACKED, RETURNED
 from penstock.queues.sampling import REJECTED as SAMPLE_REJECTED
@@ -84,6 +85,7 @@ class Queue(LeasedMessages):
         self.remote: bool = False  # its master is on another node
         self.home: str = ""  # the name of that node
         self.paused: bool = False  # takes messages, gives none
+        self.mirrors: PublishNotes | None = None  # of a master with mirrors
         self.flow: Stage | None = None  # of publishes, since it was first behind with them
         self.had_consumer: bool = False
         self._wakeups = wakeups
@@ -109,6 +111,8 @@ class Queue(LeasedMessages):
         """Take messages at the tail."""
         if self.message_ttl_ms >= 0:
             stamp(messages, now_ms + self.message_ttl_ms)
+        if self.mirrors is not None:
+            self.mirrors.note(messages)
         self.backing.publish(messages, now_ms)
         self.published_count += len(messages)
         self.active_at_ms = now_ms
@@ -122,6 +126,8 @@ class Queue(LeasedMessages):
         """Take messages nobody gets before that time; then their time to live begins."""
         if self.message_ttl_ms >= 0:
             stamp(messages, until_ms + self.message_ttl_ms)
+        if self.mirrors is not None:
+            self.mirrors.note(messages)
         self.backing.publish_delayed(messages, until_ms, now_ms)
         self.defers = True
         self.published_count += len(messages)

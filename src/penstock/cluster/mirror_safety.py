@@ -1,0 +1,72 @@
+"""What a master knows of its mirrors, and who waits for it: parts of ``MirrorGroup``.
+
+``Answer``: what a mirror last said.  ``SafeLine``: up to which parcel all synced mirrors have said
+so, and the waits of who published.  ``GroupReady``: what a group has to say to the outside.
+
+Invariants (``check``):
+  U3  waits ascend with their parcels, and none is of a safe parcel
+"""
+
+from collections import deque
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.cluster.views import View
+from penstock.core.frontier import Frontier, Waits
+
+
+@final
+class Answer:
+    """What a mirror last said of this term."""
+
+    def __init__(self) -> None:
+        self.applied: i64 = 0
+        self.durable: i64 = 0
+        self.is_complete: bool = False
+
+
+@final
+class SafeLine:
+    """Parcels up to ``safe`` are so at all synced mirrors; who waits, by parcel."""
+
+    def __init__(self, waits: Waits) -> None:
+        self.safe: i64 = 0
+        self.frontier: Frontier = Frontier(waits)
+        self._waiting: deque[tuple[int, int]] = deque()  # parcel, number on the frontier
+
+    def wait_for(self, parcel: i64) -> None:
+        self._waiting.append((int(parcel), int(self.frontier.number(1).last)))
+
+    def reach(self, parcel: i64) -> None:
+        if parcel > self.safe:
+            self.safe = parcel
+        while len(self._waiting) > 0 and self._waiting[0][0] <= self.safe:
+            self.frontier.advance(self._waiting.popleft()[1])
+
+    def begin(self) -> None:
+        """Another term: parcels are numbered anew, and what waits will never be said."""
+        self.safe = 0
+        self._waiting.clear()
+        self.frontier.lose()
+
+    def check(self) -> None:
+        last = (int(self.safe), 0)
+        for parcel, number in self._waiting:
+            assert parcel > self.safe, "U3"
+            assert parcel >= last[0], "U3"
+            assert number > last[1], "U3"
+            last = (parcel, number)
+
+
+@final
+class GroupReady:
+    """What is to be done now."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, bytes]] = []
+        self.view: View | None = None  # of the ring, to be proposed
+        self.complete: list[str] = []  # mirrors that are not among the synced, and could be
+        self.dead: list[str] = []
+        self.is_lost: bool = False  # this copy is worth nothing: ``begin_again`` with an empty one
+        self.stopped: str = ""
