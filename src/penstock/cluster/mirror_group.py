@@ -85,6 +85,7 @@ class MirrorGroup(PublishNotes):
         batch_messages: i64,
     ) -> None:
         self.ring: Ring = ring
+        self.owner: object = None  # whoever keeps it
         self.me: str = member_of(ring.me)
         self.term: i64 = 0  # of the newest view
         self.master: str = ""
@@ -168,6 +169,17 @@ class MirrorGroup(PublishNotes):
         self._backing = backing
         self._mirror(is_whole=False)
 
+    def leave(self) -> None:
+        """This member has no part in the queue any more, but for what its ring still asks of it."""
+        if self.mirrored is not None:
+            self.mirrored.end()
+            self.mirrored = None
+            self.applied.begin()
+            self.durable.begin()
+        self.replica = None
+        self.joiner = None
+        self.ring.leave()
+
     def _may_begin(self) -> bool:
         """All former masters said that they are through, or died, behind all they did."""
         if self.master != self.me or self.mirrored is not None or not self.ring.full:
@@ -198,6 +210,7 @@ class MirrorGroup(PublishNotes):
             self.replica = None
             self.joiner = None
         self.mirrored = MirroredBacking(self._backing, self._talkative)
+        self.mirrored.owner = self.owner
         self.mirrored.begin(self.term, 0)
         self.answers = {}
         self.awaited = {}
@@ -437,6 +450,16 @@ class MirrorGroup(PublishNotes):
         if answer != self._said:
             self._said = answer
             ready.messages.append((self.master, answer))
+
+    def is_busy(self) -> bool:
+        """Something goes on that is to be looked at in the next turn, though nobody says a word."""
+        if self.ring.leaving or self._held or not self.ring.full:
+            return True
+        replica, joiner = self.replica, self.joiner
+        if replica is not None and joiner is not None:
+            waits = self.sync_wanted and not joiner.is_done()
+            return waits or replica.durable_number() < replica.number
+        return len(self.awaited) > 0 or len(self.syncers) > 0
 
     def check(self) -> None:
         assert self.mirrored is None or self.replica is None, "U1"

@@ -104,6 +104,7 @@ class MirroredBacking:
 
     def __init__(self, backing: BackingQueue, talkative: "list[MirroredBacking]") -> None:
         self.backing: BackingQueue = backing
+        self.owner: object = None  # of its group
         self.parts: list[VariableQueue] = variable_parts(backing)
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel

@@ -1,0 +1,44 @@
+"""``LivingNodes``: who is running, as far as it concerns queues; a value made from the membership.
+
+Names of nodes are ``penstock@host``, a member is one life of a node (``name/incarnation``).
+"""
+
+from collections.abc import Collection
+from typing import final
+
+from penstock.cluster.queue_views import node_of
+
+
+@final
+class LivingNodes:
+    """``members``: node to the member that lives; ``joined_ms``: by the wall clock, since when.
+
+    ``drained``: nodes that shall have no masters.
+    """
+
+    def __init__(
+        self,
+        member: str,
+        members: dict[str, str],
+        joined_ms: dict[str, int],
+        drained: Collection[str] = (),
+    ) -> None:
+        self.member = member
+        self.here = node_of(member)
+        self.members = members
+        self.joined_ms = joined_ms
+        self.drained = frozenset(drained)
+
+    def lives(self, member: str) -> bool:
+        return self.members.get(node_of(member)) == member
+
+    def running(self) -> list[str]:
+        return sorted(self.members)
+
+    def is_here(self) -> bool:
+        """Is this node's own life one of those that count?"""
+        return self.lives(self.member)
+
+    def speaker(self) -> str:
+        """The node that says what nobody else is there to say."""
+        return min(self.members, default="")

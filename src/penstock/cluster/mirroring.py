@@ -1,0 +1,503 @@
+"""``Mirroring``: all mirrored queues, as one node has a part in them.
+
+In: keys of the coordinator, in order; who lives; what other nodes' groups say; and once a turn the
+time.  Out: proposals of views and rings; messages for other members; queues that change their
+place (``MirroredQueue``).
+
+    views/<vhost>/<queue>   who has copies (queue_views.py)        changed as mirror_deciding.py says
+    rings/<vhost>/<queue>   the circle of the group (views.py)     changed by the group's rings
+    sync/<vhost>/<queue>    "wanted" or "cancelled": against what the policy says, until it is done
+    drained/<node>          it shall have no masters
+
+A queue with a view has its master where the view says; one without, at its home.  All that is
+kept under these keys goes with the queue, in the same proposal; a change of them has the queue's
+key, or that of its view, among its conditions.
+
+Events of these keys are heard when the applier has done all that came with them and before them:
+so the queue they are about is there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, cast, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.ha_policy import HaPolicy
+from penstock.broker.vhost import Vhost
+from penstock.cluster import metadata as md
+from penstock.cluster.agreed import Agreed
+from penstock.cluster.coordinator import (
+    ABSENT,
+    ACCEPTED,
+    PENDING,
+    Change,
+    Condition,
+    Coordinator,
+    Event,
+    Proposal,
+)
+from penstock.cluster.living_nodes import LivingNodes
+from penstock.cluster.mirror_deciding import NOTHING, Step, begins, next_step, when_stopping
+from penstock.cluster.mirror_group import MirrorGroup
+from penstock.cluster.mirrored_backing import MirroredBacking
+from penstock.cluster.mirrored_queue import MirroredQueue, Places
+from penstock.cluster.operations import Malformed
+from penstock.cluster.placement import Chance
+from penstock.cluster.queue_views import QueueView, node_of, view_from_json, view_to_json
+from penstock.cluster.ring import Ring, RingFault
+from penstock.cluster.views import NO_VIEW, View
+from penstock.cluster.views import from_json as ring_from_json
+from penstock.queues.queue import Queue
+
+VIEWS: Final = "views"
+RINGS: Final = "rings"
+SYNC: Final = "sync"
+DRAINED: Final = "drained"
+OF_A_QUEUE: Final = (VIEWS, RINGS, SYNC)
+WANTED: Final = "wanted"
+CANCELLED: Final = "cancelled"
+
+LOOK_MS: Final = 250
+"""Every group is asked so often, whether or not something happened."""
+AGAIN_MS: Final = 200
+UNDER_WAY_MAX: Final = 64
+"""Proposals at a time: a node that dies may have had thousands of masters."""
+PLACES: Final = 1 << 30
+
+Send = Callable[[str, str, str, str, bytes], None]
+"""(member, virtual host, queue, name in the ring of who says it, what)"""
+
+
+def keys_of(vhost: str, queue: str) -> list[str]:
+    """What the coordinator keeps for a queue's mirrors; it goes with the queue."""
+    return [md.path(kind, vhost, queue) for kind in OF_A_QUEUE]
+
+
+@final
+class Mirroring:
+    """``member``: this life of this node, until ``over``."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        coordinator: Coordinator,
+        agreed: Agreed,
+        member: str,
+        places: Places,
+        send: Send,
+        chance: Chance,
+    ) -> None:
+        self.queues: dict[tuple[str, str], MirroredQueue] = {}
+        self.nodes = LivingNodes(member, {}, {})
+        self.drained: set[str] = set()
+        self._broker = broker
+        self._coordinator = coordinator
+        self._agreed = agreed
+        self._places = places
+        self._send = send
+        self._chance = chance
+        self._member = member
+        self._talkative: list[MirroredBacking] = []
+        self._masters: dict[tuple[str, str], str] = {}  # by the newest view that was told
+        self._waiting: list[Event] = []
+        self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
+        self._dirty: dict[tuple[str, str], None] = {}
+        self._active: dict[tuple[str, str], None] = {}
+        self._unviewed: dict[tuple[str, str], None] = {}  # masters here, that may get mirrors
+        self._asked: dict[tuple[str, str], Proposal] = {}  # first views
+        self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
+        self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
+        self._joinings: int = 0
+        self._looked_ms: int = 0
+        self._again_ms: int = 0
+        self._wall_ms: int = 0
+
+    # -- what the coordinator says -----------------------------------------------------------
+
+    def told(self, events: Sequence[Event]) -> None:
+        """News, before the applier has done what belongs to it."""
+        for event in events:
+            kind = event.key.partition("/")[0]
+            if kind == VIEWS:
+                self._note_master(event)
+            if kind in OF_A_QUEUE or kind == DRAINED:
+                self._waiting.append(event)
+
+    def _note_master(self, event: Event) -> None:
+        place = place_of(event.key)
+        if event.value is None:
+            self._masters.pop(place, None)
+        else:
+            view = view_from_json(event.value)
+            self._masters[place] = node_of(view.master or view.former)
+
+    def master_node(self, vhost: str, queue: str) -> str | None:
+        """Of a queue that has a view; where it was last, if it is down."""
+        return self._masters.get((vhost, queue))
+
+    def hear(self, now_ms: int) -> int:
+        """The applier has done all there was; returns the newest revision among what is heard."""
+        waiting, self._waiting = self._waiting, []
+        revision = 0
+        for event in waiting:
+            revision = max(revision, event.revision)
+            if event.key.startswith(DRAINED):
+                self._hear_drained(event)
+            else:
+                self._hear(event, now_ms)
+        return revision
+
+    def _hear_drained(self, event: Event) -> None:
+        node = md.path_parts(event.key)[0]
+        if event.value is None:
+            self.drained.discard(node)
+        else:
+            self.drained.add(node)
+        self._look_at_all()
+
+    def _hear(self, event: Event, now_ms: int) -> None:
+        place = place_of(event.key)
+        known = self.queues.get(place)
+        if known is None:
+            vhost = self._broker.vhosts.get(place[0])
+            if event.value is None or vhost is None or place[1] not in vhost.queues:
+                return  # it is gone again
+            known = self.queues[place] = self._new(vhost, place[1])
+        kind = event.key.partition("/")[0]
+        if kind == VIEWS:
+            self._hear_view(place, known, event, now_ms)
+        elif kind == RINGS:
+            self._hear_ring(known, event)
+        else:
+            known.sync = (event.value or "").strip('"')
+            known.sync_revision = ABSENT if event.value is None else event.revision
+        self._touch(place)
+
+    def _new(self, vhost: Vhost, name: str) -> MirroredQueue:
+        return MirroredQueue(
+            self._broker, vhost, name, self._places, self._talkative, self._new_ring
+        )
+
+    def _new_ring(self) -> Ring:
+        self._joinings += 1
+        return Ring(f"{self._member}#{self._joinings}", self._chance(PLACES))
+
+    def _hear_view(
+        self, place: tuple[str, str], known: MirroredQueue, event: Event, now_ms: int
+    ) -> None:
+        if event.value is None:
+            known.dissolve()
+            del self.queues[place]
+            self._unviewed[place] = None
+            return
+        known.view_revision = event.revision
+        self._unviewed.pop(place, None)
+        known.batch_messages = self._policy(known.vhost, known.queue).batch_messages
+        known.view_changed(view_from_json(event.value), self._member, now_ms)
+        known.tell_deaths(self.nodes.lives)
+        self._set_sync(known)
+
+    def _hear_ring(self, known: MirroredQueue, event: Event) -> None:
+        if event.value is None:
+            known.ring_view, known.ring_revision = NO_VIEW, ABSENT
+            known.dissolve()
+            return
+        known.ring_view, known.ring_revision = ring_from_json(event.value), event.revision
+        for group in known.groups():
+            group.ring.view_changed(known.ring_view)
+        known.tell_deaths(self.nodes.lives)
+
+    # -- who lives ---------------------------------------------------------------------------
+
+    def begin(self, now_ms: int, wall_ms: int, member: str, members: dict[str, str]) -> None:
+        """Once a turn, behind ``hear``.  ``members``: node to its life."""
+        self._wall_ms = wall_ms
+        if member != self._member:
+            self._become(member)
+        if members != self.nodes.members or self.drained != self.nodes.drained:
+            self._hear_who_lives(members)
+        own, self._own = self._own, []
+        for vhost, name, ring_name, data in own:
+            self._receive((vhost, name), self._member, ring_name, data)
+        self._look_at_policies()
+        if now_ms - self._again_ms >= AGAIN_MS:
+            self._again_ms = now_ms
+            self._look(list(self._dirty))
+        elif self._dirty:
+            self._look([place for place in self._dirty if self._is_fresh(place)])
+
+    def _become(self, member: str) -> None:
+        self._member = member
+        self._look_at_all()
+
+    def over(self, now_ms: int) -> None:
+        """The lease of this life has ended."""
+        for known in self.queues.values():
+            known.over(now_ms)
+        self._active = {}
+        self._own = []
+
+    def _hear_who_lives(self, members: dict[str, str]) -> None:
+        seen = {}
+        for member in members.values():
+            seen[member] = self._seen_ms.get(member, self._wall_ms)
+        self._seen_ms = seen
+        joined = {node: seen[member] for node, member in members.items()}
+        self.nodes = LivingNodes(self._member, dict(members), joined, self.drained)
+        for known in self.queues.values():
+            known.tell_deaths(self.nodes.lives)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for place in self.queues:
+            self._touch(place)
+        for vhost in self._broker.vhosts.values():
+            for name, queue in vhost.queues.items():
+                if not queue.remote and (vhost.name, name) not in self.queues:
+                    self._unviewed[(vhost.name, name)] = None
+
+    def _touch(self, place: tuple[str, str]) -> None:
+        known = self.queues.get(place)
+        if known is not None:
+            known.looked = False
+            self._dirty[place] = None
+            self._active[place] = None
+
+    def made(self, vhost: Vhost, queue: Queue) -> None:
+        """Its master is here."""
+        self._unviewed[(vhost.name, queue.name)] = None
+
+    def _look_at_policies(self) -> None:
+        for vhost in self._broker.vhosts.values():
+            epoch = int(vhost.policies.epoch)
+            if self._policies.get(vhost.name) != epoch:
+                self._policies[vhost.name] = epoch
+                self._look_at_all()
+
+    def _policy(self, vhost: Vhost, queue: Queue) -> HaPolicy:
+        return vhost.policies.ha_policy(queue)
+
+    # -- deciding ----------------------------------------------------------------------------
+
+    def _is_fresh(self, place: tuple[str, str]) -> bool:
+        """Something happened since it was last looked at."""
+        known = self.queues.get(place)
+        return known is None or not known.looked
+
+    def _look(self, places: list[tuple[str, str]]) -> None:
+        if self._coordinator.why_not():
+            return
+        under_way = [one for one in self._asked.values() if one.state == PENDING]
+        room = UNDER_WAY_MAX - len(under_way)
+        for place in places:
+            known = self.queues.get(place)
+            if known is None:
+                del self._dirty[place]
+            elif room > 0:
+                room -= self._look_at(place, known)
+        if self._unviewed:
+            self._look_at_unviewed(room)
+
+    def _look_at(self, place: tuple[str, str], known: MirroredQueue) -> int:
+        """How many proposals that made."""
+        asked = known.asked_view
+        if asked is not None and asked.state in (PENDING, ACCEPTED):
+            if asked.state == PENDING or known.view_revision < asked.revision:
+                return 0
+        known.asked_view = None
+        view = known.view
+        if view is None:
+            return 0
+        step = self._step(known, view)
+        known.why = step.why or known.why
+        known.looked = True
+        self._set_sync(known)
+        if step.view is None:
+            if not step.look_again and not self._tidy(known, view):
+                del self._dirty[place]
+            return 0
+        changes = [Change(md.path(VIEWS, *place), view_to_json(step.view))]
+        if step.ends_group and known.ring_revision != ABSENT:
+            changes.append(Change(md.path(RINGS, *place), None))
+        conditions = [Condition(md.path(VIEWS, *place), known.view_revision)]
+        known.asked_view = self._coordinator.propose(conditions, changes)
+        return 1
+
+    def _step(self, known: MirroredQueue, view: QueueView) -> Step:
+        if known.stopped and view.master == self._member and self.nodes.is_here():
+            return Step(view.alone(), f"its ring cannot go on: {known.stopped}", ends_group=True)
+        return next_step(
+            view,
+            self._policy(known.vhost, known.queue),
+            self.nodes,
+            known.complete,
+            self._wall_ms,
+            self._chance,
+            has_copy=known.has_copy(),
+        )
+
+    def _tidy(self, known: MirroredQueue, view: QueueView) -> bool:
+        """Whoever asked for a synchronisation has it; True while that is to be said."""
+        everybody = len(view.synced) == len(view.members) > 1
+        if known.sync == "" or view.master != self._member or not everybody:
+            return False
+        key = md.path(SYNC, known.vhost.name, known.name)
+        conditions = [Condition(key, known.sync_revision)]
+        self._coordinator.propose(conditions, [Change(key, None)])
+        return True
+
+    def _look_at_unviewed(self, room: int) -> None:
+        for place in list(self._unviewed):
+            asked = self._asked.get(place)
+            if asked is not None:
+                if asked.state in (PENDING, ACCEPTED):
+                    continue
+                del self._asked[place]
+            step = self._begins(place)
+            if step.view is None:
+                del self._unviewed[place]
+                continue
+            if room <= 0:
+                return
+            room -= 1
+            queue_key, view_key = md.path(md.QUEUES, *place), md.path(VIEWS, *place)
+            self._asked[place] = self._coordinator.propose(
+                [
+                    Condition(queue_key, self._agreed.revision_of(queue_key)),
+                    Condition(view_key, ABSENT),
+                ],
+                [Change(view_key, view_to_json(step.view))],
+            )
+
+    def _begins(self, place: tuple[str, str]) -> Step:
+        self._asked.pop(place, None)
+        vhost = self._broker.vhosts.get(place[0])
+        queue = None if vhost is None else vhost.queues.get(place[1])
+        if vhost is None or queue is None or queue.remote or place in self.queues:
+            return NOTHING
+        return begins(self._policy(vhost, queue), self.nodes, self._chance)
+
+    def _set_sync(self, known: MirroredQueue) -> None:
+        group = known.group
+        if group is not None:
+            automatic = self._policy(known.vhost, known.queue).automatic
+            group.sync_wanted = known.sync == WANTED or (automatic and known.sync != CANCELLED)
+
+    def stop(self) -> list[Proposal]:
+        """This node is about to leave: others are to be masters in its place."""
+        asked: list[Proposal] = []
+        for place, known in self.queues.items():
+            view = known.view
+            if view is None or view.master != self._member:
+                continue
+            step = when_stopping(view, self._policy(known.vhost, known.queue), self.nodes)
+            assert step.view is not None
+            key = md.path(VIEWS, *place)
+            change = Change(key, view_to_json(step.view))
+            asked.append(self._coordinator.propose([Condition(key, known.view_revision)], [change]))
+        return asked
+
+    # -- what groups say -----------------------------------------------------------------------
+
+    def arrived(self, sender: str, vhost: str, name: str, ring_name: str, data: bytes) -> None:
+        """From a member that lives."""
+        self._receive((vhost, name), sender, ring_name, data)
+
+    def _receive(self, place: tuple[str, str], sender: str, ring_name: str, data: bytes) -> None:
+        known = self.queues.get(place)
+        if known is None:
+            return  # it is gone here, and will be there
+        self._active[place] = None
+        for group in known.groups():
+            try:
+                group.receive(sender, ring_name, data)
+            except (RingFault, Malformed) as fault:
+                group.ring.stopped = group.ring.stopped or str(fault)
+
+    def end(self, now_ms: int) -> bool:
+        """At the end of a turn: what groups have to say; True = there is more at once."""
+        for backing in self._talkative:
+            known = cast(MirroredQueue, backing.owner)
+            self._active[(known.vhost.name, known.name)] = None
+        del self._talkative[:]
+        if now_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = now_ms
+            for place, known in self.queues.items():
+                if known.groups():
+                    self._active[place] = None
+        for place in list(self._active):
+            if not self._work(place, now_ms):
+                del self._active[place]
+        return bool(self._own)
+
+    def _work(self, place: tuple[str, str], now_ms: int) -> bool:
+        """True: to be asked again in the next turn."""
+        known = self.queues.get(place)
+        if known is None:
+            return False
+        busy = False
+        for group in known.groups():
+            complete = known.complete
+            try:
+                ready = known.take(group, now_ms)
+            except RingFault as fault:
+                group.ring.stopped = group.ring.stopped or str(fault)
+                busy = True
+                continue
+            for member, data in ready.messages:
+                self._say(member, place, group, data)
+            if ready.view is not None:
+                self._propose_ring(place, known, ready.view)
+            if ready.stopped and group is known.group:
+                self._restart(place, known, now_ms)
+                continue
+            if known.complete != complete:
+                known.looked = False
+                self._dirty[place] = None
+            busy = busy or group.is_busy()
+        return busy
+
+    def _say(self, member: str, place: tuple[str, str], group: MirrorGroup, data: bytes) -> None:
+        if member == self._member:
+            self._own.append((*place, group.ring.me, data))
+        else:
+            self._send(member, *place, group.ring.me, data)
+
+    def _propose_ring(self, place: tuple[str, str], known: MirroredQueue, view: View) -> None:
+        queue_key, ring_key = md.path(md.QUEUES, *place), md.path(RINGS, *place)
+        conditions = [
+            Condition(queue_key, self._agreed.revision_of(queue_key)),
+            Condition(ring_key, known.ring_revision),
+        ]
+        known.asked_ring = self._coordinator.propose(conditions, [Change(ring_key, view.to_json())])
+
+    def _restart(self, place: tuple[str, str], known: MirroredQueue, now_ms: int) -> None:
+        """The ring has no place for this joining of it any more: a mirror joins anew, with nothing.
+
+        A master cannot, for its parcels of this term were numbered: it begins another term alone.
+        """
+        self._dirty[place] = None
+        known.looked = False
+        view = known.view
+        if not self.nodes.is_here() or view is None or view.master == self._member:
+            return
+        known.dissolve()
+        known.stopped = ""
+        known.view_changed(view, self._member, now_ms)
+        known.tell_deaths(self.nodes.lives)
+        self._set_sync(known)
+
+    # -- for others ------------------------------------------------------------------------------
+
+    def is_master(self, queue: Queue) -> bool | None:
+        """None: it has no view, and is its home's."""
+        known = self.queues.get((queue.vhost, queue.name))
+        return None if known is None else not queue.remote
+
+    def check(self) -> None:
+        for known in self.queues.values():
+            known.check()
+
+
+def place_of(key: str) -> tuple[str, str]:
+    vhost, name = md.path_parts(key)
+    return vhost, name
