@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.administration import Administration, left_out_at_start
+from penstock.broker.ha_policy import NO_MIRRORS
 from penstock.broker.policies import (
     OPERATOR_KEYS,
     Policy,
@@ -152,6 +153,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"dead-letter-routing-key": 1}, "1 is not a valid dead letter routing key"),
     ({"alternate-exchange": 1}, "1 is not a valid alternate exchange name"),
     ({"message-ttl": 1 << 60}, f"{1 << 60} is not a valid message TTL"),
+    ({"message-ttl": None}, "null is not a valid message TTL"),
+    ({"overflow": ""}, "<<>> is not a valid overflow value"),
+    # Values first, then what is said of mirrors, and last all that nobody knows.
+    ({"ha-mode": "x", "message-ttl": "x"}, '<<"x">> is not a valid message TTL'),
+    ({"aaa": 1, "ha-mode": "x", "message-ttl": "x"}, '<<"x">> is not a valid message TTL'),
+    ({"nonsense": 1, "ha-mode": "x"}, '<<"x">> is not a valid ha-mode value'),
+    (
+        {"z": [{"b": None}], "ha-mode": "all", "aaa": 1},
+        '[{<<"aaa">>,1},{<<"z">>,[#{<<"b">> => null}]}] are not recognised policy settings',
+    ),
 ]
 
 
@@ -162,10 +173,26 @@ def test_a_wrong_definition_is_refused(definition: dict[str, Any], text: str) ->
     assert str(caught.value) == text
 
 
-@pytest.mark.parametrize("key", ["ha-mode", "queue-master-locator", "max-age", "queue-version"])
+@pytest.mark.parametrize(
+    "key", ["queue-leader-locator", "queue-master-locator", "max-age", "queue-version"]
+)
 def test_what_only_rabbitmq_has_is_refused_by_name(key: str) -> None:
     with pytest.raises(NotImplementedYet, match=f"policy setting '{key}'"):
         check_policy(Policy("p", "^q", "all", 0, {"message-ttl": 1, key: "x"}), False)
+
+
+GOOD_HA: list[dict[str, Any]] = [
+    {"ha-mode": "all"},
+    {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic"},
+    {"ha-mode": "nodes", "ha-params": ["a@h", "not a node"], "ha-sync-batch-size": 1},
+    {"ha-mode": "all", "ha-promote-on-failure": "always", "ha-promote-on-shutdown": "when-synced"},
+]
+
+
+@pytest.mark.parametrize("apply_to", ["queues", "exchanges", "all"])
+@pytest.mark.parametrize("definition", GOOD_HA)
+def test_what_is_said_of_mirrors_is_taken(definition: dict[str, Any], apply_to: str) -> None:
+    check_policy(Policy("p", "^q", apply_to, 0, definition | {"message-ttl": 5}), False)
 
 
 GOOD_VALUES = dict.fromkeys(NUMBERS, 1) | {key: text[2][1] for key, text in TEXTS.items()}
@@ -184,6 +211,17 @@ def test_operators_may_set_limits_only() -> None:
                 check_policy(operators, True)
         else:
             check_policy(operators, True)
+
+
+def test_operators_have_no_say_about_mirrors() -> None:
+    for definition in ({"ha-mode": "all", "ha-sync-mode": "automatic", "expires": 5},
+                       {"ha-sync-mode": "automatic"}, {"ha-mode": "nonsense"}):  # fmt: skip
+        with pytest.raises(PreconditionFailed) as caught:
+            check_policy(Policy("o", "^q", "queues", 0, dict(definition)), True)
+        named = [
+            f'{{<<"{key}">>,<<"{value}">>}}' for key, value in definition.items() if "ha" in key
+        ]
+        assert str(caught.value) == f"[{','.join(named)}] are not recognised policy settings"
 
 
 def test_wrong_patterns_and_targets() -> None:
@@ -384,3 +422,56 @@ def test_people_see_what_holds() -> None:
         "operator_policy": None,
         "effective_policy_definition": {},
     }
+
+
+# -- mirrors -------------------------------------------------------------------------------
+
+
+def test_which_queues_are_mirrored() -> None:
+    made = book(
+        policy({"ha-mode": "all"}, "any", priority=-1),
+        policy({"ha-mode": "exactly", "ha-params": 2}, "two", pattern="^two"),
+        policy({"message-ttl": 5}, "none", pattern="^none"),
+        policy({"ha-mode": "nodes", "ha-params": ["a"]}, "x", apply_to="exchanges", priority=9),
+    )
+    assert made.ha_policy("two", True, False).copies == 2
+    assert made.ha_policy("other", True, False).mode == "all"
+    assert made.ha_policy("none", True, False) is NO_MIRRORS, "one policy holds, and no other"
+    assert made.ha_policy("two", False, False) is NO_MIRRORS, "not durable"
+    assert made.ha_policy("two", True, True) is NO_MIRRORS, "exclusive"
+    assert book().ha_policy("two", True, False) is NO_MIRRORS
+    assert made.ha_policy("two", True, False) is made.ha_policy("two 2", True, False)
+
+
+def test_who_remembers_what_holds_hears_of_every_change() -> None:
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    vhost = node.broker.vhosts["/"]
+    policies = vhost.policies
+    admin = Administration(node.broker, 64)
+    seen = {(policies.epoch, node.broker.policy_epoch)}
+    for mode, operator in (("all", False), ("nodes", False), ("", True)):
+        definition: dict[str, object] = {"ha-mode": mode} if mode else {"expires": 500}
+        if mode == "nodes":
+            definition["ha-params"] = ["a@h"]
+        admin.put_policy("/", Policy("p", "^q", "queues", 0, definition), node.now_ms, operator)
+        seen.add((policies.epoch, node.broker.policy_epoch))
+        if mode:
+            assert policies.ha_policy_of(vhost.queues["q"]).mode == mode
+    admin.delete_policy("/", "p", node.now_ms)
+    seen.add((policies.epoch, node.broker.policy_epoch))
+    assert policies.ha_policy_of(vhost.queues["q"]) is NO_MIRRORS
+    assert len(seen) == 5
+    assert len({one[0] for one in seen}) == len({one[1] for one in seen}) == 5
+    admin.put_vhost("v", "", [])
+    admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}), node.now_ms)
+    assert node.broker.policy_epoch == 5
+    assert policies.epoch == 4, "of another virtual host"
+
+
+def test_what_is_said_of_mirrors_is_shown_as_any_other_key() -> None:
+    made = book(policy({"ha-mode": "exactly", "ha-params": 2, "max-length": 9}))
+    made.operator_policies = {"o": Policy("o", "", "queues", 0, {"max-length": 5})}
+    shown_definition = made.queue_row("q")["effective_policy_definition"]
+    assert shown_definition == {"ha-mode": "exactly", "ha-params": 2, "max-length": 5}

@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.placement import (
-    HaPolicy,
-    locate_master,
-    read_ha_policy,
-    rebalance,
-    wanted_copies,
-)
+from penstock.broker.ha_policy import HaPolicy, read_ha_policy
+from penstock.cluster.placement import locate_master, rebalance, wanted_copies
 from penstock.core.errors import PreconditionFailed
 
 
@@ -107,52 +102,6 @@ def test_whatever_is_wanted_is_sensible(seed: int) -> None:
         ha(mode, params), found.master, found.mirrors, synced, running, rng.randrange
     )
     assert (again.master, again.mirrors) == (found.master, found.mirrors), "it comes to rest"
-
-
-WRONG = [
-    ({"ha-params": 2}, "ha-mode must be specified to specify"),
-    ({"ha-sync-mode": "automatic"}, "ha-mode must be specified to specify"),
-    ({"ha-promote-on-failure": "always"}, "ha-mode must be specified to specify"),
-    ({"ha-mode": "some"}, '<<"some">> is not a valid ha-mode value'),
-    ({"ha-mode": 2}, "2 is not a valid ha-mode value"),
-    ({"ha-mode": "all", "ha-params": 2}, 'ha-mode="all" does not take parameters'),
-    ({"ha-mode": "exactly"}, 'ha-mode="exactly" takes an integer, none given'),
-    ({"ha-mode": "exactly", "ha-params": 0}, 'ha-mode="exactly" takes an integer, 0 given'),
-    ({"ha-mode": "exactly", "ha-params": True}, "takes an integer"),
-    ({"ha-mode": "exactly", "ha-params": "2"}, 'takes an integer, <<"2">> given'),
-    ({"ha-mode": "nodes"}, 'ha-mode="nodes" takes a list, none given'),
-    ({"ha-mode": "nodes", "ha-params": []}, 'ha-mode="nodes" list must be non-empty'),
-    ({"ha-mode": "nodes", "ha-params": ["a", 1]}, "takes a list of strings, [1] was not a string"),
-    ({"ha-mode": "all", "ha-sync-mode": "later"}, 'must be "manual" or "automatic", got'),
-    ({"ha-mode": "all", "ha-sync-batch-size": 0}, "takes an integer greater than 0, 0 given"),
-    ({"ha-mode": "all", "ha-promote-on-failure": 1}, 'must be "always" or "when-synced", got 1'),
-    ({"ha-mode": "all", "ha-promote-on-shutdown": ""}, 'must be "always" or "when-synced", got'),
-]
-
-
-@pytest.mark.parametrize("definition, words", WRONG)
-def test_a_wrong_policy_is_refused_in_rabbitmqs_words(
-    definition: dict[str, object], words: str
-) -> None:
-    with pytest.raises(PreconditionFailed) as refused:
-        read_ha_policy(definition)
-    assert words in str(refused.value)
-
-
-def test_a_whole_policy_is_read() -> None:
-    policy = read_ha_policy(
-        {
-            "ha-mode": "exactly",
-            "ha-params": 2,
-            "ha-sync-mode": "automatic",
-            "ha-sync-batch-size": 100,
-            "ha-promote-on-failure": "always",
-            "max-length": 5,
-        }
-    )
-    assert (policy.mode, policy.copies, policy.automatic) == ("exactly", 2, True)
-    assert (policy.batch_messages, policy.on_failure) == (100, "always")
-    assert policy.on_shutdown == "when-synced"
 
 
 LOCATED = [

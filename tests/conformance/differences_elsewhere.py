@@ -29,6 +29,21 @@ ELSEWHERE: Final = (
         "broker/test_vhost.py::test_a_queue_is_not_made_with_arguments_nobody_keeps",
     ),
     Elsewhere(
+        "Mirrored queues that have no synchronised mirror",
+        "`ha-promote-on-failure` is `always` where nothing is said: when the master fails, a "
+        "mirror that lacks messages takes its place, and they are lost.",
+        "It is `when-synced`: such a queue is down until a copy with everything is back, unless "
+        "the policy says `always`.",
+        "broker/test_ha_policy.py::test_what_holds_where_nothing_is_said",
+    ),
+    Elsewhere(
+        "Mirrors of queues that are not durable",
+        "They have mirrors, and survive their node that way.",
+        "They have none, as exclusive queues have none in RabbitMQ: `ha-mode` is for durable "
+        "queues.",
+        "broker/test_policies.py::test_which_queues_are_mirrored",
+    ),
+    Elsewhere(
         "Connections that may not publish",
         "Without credit, or during an alarm, the socket is not read: acknowledgements wait behind "
         "publishes.",

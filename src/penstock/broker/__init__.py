@@ -11,6 +11,7 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
     declaring.py   what a user may declare    moving.py      chosen messages go elsewhere
     vhost_removal.py  all of a virtual host goes
     staging.py     batches that are published whole and once; staged.py, batches.py, pouring.py
+    ha_policy.py   what policies say of mirrors   erlang_terms.py  values as refusals have them
     lookup.py      which node has which NSQ topic  pipelines.py   what pipelines say of themselves
     definitions_json.py  all of it in RabbitMQ's JSON, in    definitions_export.py  and out
 """

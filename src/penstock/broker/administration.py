@@ -305,7 +305,7 @@ class Administration:
         book = vhost.policies
         policies = book.operator_policies if operator else book.policies
         policies[policy.name] = policy
-        _policies_changed(vhost, now_ms)
+        _policies_changed(self._broker, vhost, now_ms)
         self._broker.definitions.put_policy(record)
 
     def delete_policy(
@@ -320,7 +320,7 @@ class Administration:
             self._changes.delete(PolicyRecord(vhost_name, kind, name, "", "", 0, {}))
             return
         del policies[name]
-        _policies_changed(vhost, now_ms)
+        _policies_changed(self._broker, vhost, now_ms)
         self._broker.definitions.delete_policy(vhost_name, _kind(operator), name)
 
     # -- the node ------------------------------------------------------------------------
@@ -353,9 +353,11 @@ def _kind(operator: bool) -> str:
     return "operator" if operator else "policy"
 
 
-def _policies_changed(vhost: Vhost, now_ms: int) -> None:
+def _policies_changed(broker: Broker, vhost: Vhost, now_ms: int) -> None:
     """Queues and exchanges go by what holds now, and every route is found anew."""
     policies = vhost.policies
+    policies.epoch += 1
+    broker.policy_epoch += 1
     policies.apply_to_exchanges(list(vhost.exchanges.values()))
     for queue in vhost.queues.values():
         if policies.queue_settings(queue.name, queue.arguments).apply_to(queue):

@@ -96,6 +96,7 @@ class Broker:
         self.pipelines = PipelineRegistry()
         self.node_name: str = ""
         self._epochs_used: i64 = 0  # by virtual hosts that are gone
+        self.policy_epoch: i64 = 0  # moves when any policy changes, anywhere
         self.global_parameters: dict[str, object] = {}
         self.schedule = Schedule()
         self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries

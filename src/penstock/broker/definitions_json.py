@@ -16,7 +16,7 @@ from penstock.broker.access import HASHING, hash_password
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
 from penstock.broker.changes import Ask
-from penstock.broker.policies import Policy, check_key
+from penstock.broker.policies import Policy, check_is_built
 from penstock.broker.vhost import Vhost
 from penstock.core.away import Away
 from penstock.core.errors import BrokerError, NotImplementedYet, PreconditionFailed
@@ -213,7 +213,7 @@ class DefinitionsImport:
         given = _table(rule, "definition")
         for key, value in given.items():
             try:
-                check_key(key, value, operator)
+                check_is_built(key)
             except NotImplementedYet as error:
                 self._leave_out("policies", row, str(error))
             else:

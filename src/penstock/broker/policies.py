@@ -15,15 +15,22 @@ Of all policies whose pattern is found in the name the one with the highest prio
     nsq-publish-mode                         the policy alone, for exchanges that are topics
     nsq-on-disconnect                        the policy alone, for queues that are channels
 
+    ha-*                                     the policy alone, for queues that can be mirrored:
+                                             those that are durable and not exclusive
+
 What a policy may say is checked key by key with RabbitMQ's words.  Keys that RabbitMQ knows and
-this release has no use for (mirroring, streams) are refused by name, as ``NotImplementedYet``: a
-policy that does nothing would be believed.
+this release has no use for (quorum queues, streams) are refused by name, as ``NotImplementedYet``:
+a policy that does nothing would be believed.
+
+``PolicyBook.epoch`` moves with every change: whoever remembers what holds remembers it with that.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.broker.erlang_terms import term
+from penstock.broker.ha_policy import HA_KEYS, NO_MIRRORS, HaPolicy, read_ha_policy
 from penstock.core import patterns
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.queues.limits import DROP_HEAD, QueueLimits
@@ -63,7 +70,7 @@ _WHAT: Final = {
     "overflow": "overflow value",
     "queue-mode": "queue-mode value",
 }
-"""Every key of a policy, and what RabbitMQ calls its value."""
+"""Every key of a policy but those of mirrors, and what RabbitMQ calls its value."""
 _WORDS: Final = {
     "nsq-on-disconnect": ("timeout", "requeue"),
     "nsq-publish-mode": ("durable", "fast"),
@@ -72,12 +79,6 @@ _WORDS: Final = {
 }
 RABBITMQ_ONLY_KEYS: Final = (
     "dead-letter-strategy",
-    "ha-mode",
-    "ha-params",
-    "ha-promote-on-failure",
-    "ha-promote-on-shutdown",
-    "ha-sync-batch-size",
-    "ha-sync-mode",
     "initial-cluster-size",
     "max-age",
     "max-in-memory-bytes",
@@ -106,6 +107,13 @@ class Policy:
         self.apply_to = apply_to
         self.priority = priority
         self.definition = definition
+        self._ha: HaPolicy | None = None
+
+    def ha(self) -> HaPolicy:
+        """What it says of mirrors: of a policy that was checked."""
+        if self._ha is None:
+            self._ha = read_ha_policy(self.definition)
+        return self._ha
 
     def covers(self, kind: str, name: str) -> bool:
         """``kind``: "queues" or "exchanges"."""
@@ -162,6 +170,7 @@ class PolicyBook:
     def __init__(self) -> None:
         self.policies: dict[str, Policy] = {}
         self.operator_policies: dict[str, Policy] = {}
+        self.epoch: i64 = 0  # the broker's ``policy_epoch`` moves with it
 
     def queue_policy(self, name: str) -> Policy | None:
         return _best(self.policies, "queues", name)
@@ -174,6 +183,16 @@ class PolicyBook:
 
     def queue_settings(self, name: str, arguments: dict[str, object]) -> QueueSettings:
         return effective(arguments, self.queue_policy(name), self.queue_operator_policy(name))
+
+    def ha_policy(self, name: str, durable: bool, exclusive: bool) -> HaPolicy:
+        """``NO_MIRRORS`` where there shall be none; a search through the policies' patterns."""
+        if exclusive or not durable or len(self.policies) == 0:
+            return NO_MIRRORS
+        policy = self.queue_policy(name)
+        return NO_MIRRORS if policy is None else policy.ha()
+
+    def ha_policy_of(self, queue: Queue) -> HaPolicy:
+        return self.ha_policy(queue.name, queue.durable, queue.exclusive)
 
     def queue_row(self, name: str) -> dict[str, object]:
         """What people who look at a queue are told of its policies."""
@@ -283,20 +302,29 @@ def check_policy(policy: Policy, operator: bool) -> None:
         )
     if len(policy.definition) == 0:
         raise PreconditionFailed("no policy provided")
-    for key, value in policy.definition.items():
-        check_key(key, value, operator)
+    for key in policy.definition:
+        check_is_built(key)
+    _check_definition(policy.definition, operator)
 
 
-def check_key(key: str, value: object, operator: bool) -> None:
-    """One key of a definition; raises as ``check_policy`` does."""
-    known = OPERATOR_KEYS if operator else tuple(_WHAT)
+def check_is_built(key: str) -> None:
     if key in RABBITMQ_ONLY_KEYS:
         raise NotImplementedYet(f"policy setting '{key}'")
-    if key not in known:
-        raise PreconditionFailed(
-            f'[{{<<"{key}">>,{term(value)}}}] are not recognised policy settings'
-        )
-    _check_value(key, value)
+
+
+def _check_definition(definition: dict[str, object], operator: bool) -> None:
+    """In RabbitMQ's order: each value, what is said of mirrors, and last what nobody knows."""
+    known = OPERATOR_KEYS if operator else tuple(_WHAT)
+    unknown: list[str] = []
+    for key in sorted(definition):
+        if key in known:
+            _check_value(key, definition[key])
+        elif operator or key not in HA_KEYS:
+            unknown.append(f"{{{term(key)},{term(definition[key])}}}")
+    if not operator:
+        read_ha_policy(definition)
+    if unknown:
+        raise PreconditionFailed(f"[{','.join(unknown)}] are not recognised policy settings")
 
 
 def _check_value(key: str, value: object) -> None:
@@ -310,10 +338,3 @@ def _check_value(key: str, value: object) -> None:
         good = isinstance(value, str) and (words is None or value in words)
     if not good:
         raise PreconditionFailed(f"{term(value)} is not a valid {_WHAT[key]}")
-
-
-def term(value: object) -> str:
-    """As Erlang writes it, for the values JSON has."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f'<<"{value}">>' if isinstance(value, str) else str(value)

@@ -21,110 +21,13 @@ to who has fewest, while that makes the difference smaller.
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
+from penstock.broker.erlang_terms import term
+from penstock.broker.ha_policy import HaPolicy
 from penstock.core.errors import PreconditionFailed
 
 Chance = Callable[[int], int]
 """``chance(n)`` is one of 0 to n - 1."""
-
-HA_MODES: Final = ("all", "exactly", "nodes")
 LOCATORS: Final = ("client-local", "min-masters", "random")
-SYNC_BATCH: Final = 4096
-
-
-@final
-class HaPolicy:
-    """What a policy says of mirrors; ``mode`` "" = there shall be none."""
-
-    def __init__(self) -> None:
-        self.mode = ""
-        self.copies = 0  # of "exactly"
-        self.nodes: list[str] = []  # of "nodes"
-        self.automatic = False
-        self.batch_messages = SYNC_BATCH
-        self.on_failure = "when-synced"
-        self.on_shutdown = "when-synced"
-
-
-_HA_KEYS: Final = (
-    "ha-params",
-    "ha-sync-mode",
-    "ha-sync-batch-size",
-    "ha-promote-on-shutdown",
-    "ha-promote-on-failure",
-)
-
-
-def read_ha_policy(definition: dict[str, object]) -> HaPolicy:
-    """Of a policy's definition, whose other keys are others' business; RabbitMQ's words."""
-    policy = HaPolicy()
-    if "ha-mode" not in definition:
-        if any(key in definition for key in _HA_KEYS):
-            raise PreconditionFailed(
-                "ha-mode must be specified to specify ha-params, ha-sync-mode or"
-                " ha-promote-on-shutdown"
-            )
-        return policy
-    mode = definition["ha-mode"]
-    if mode not in HA_MODES:
-        raise PreconditionFailed(f"{_shown(mode)} is not a valid ha-mode value")
-    policy.mode = str(mode)
-    if policy.mode == "all":
-        if "ha-params" in definition:
-            raise PreconditionFailed('ha-mode="all" does not take parameters')
-    elif policy.mode == "exactly":
-        _read_exactly(policy, definition)
-    else:
-        _read_nodes(policy, definition)
-    policy.automatic = _word(definition, "ha-sync-mode", ("manual", "automatic")) == "automatic"
-    policy.on_shutdown = _word(definition, "ha-promote-on-shutdown", ("when-synced", "always"))
-    policy.on_failure = _word(definition, "ha-promote-on-failure", ("when-synced", "always"))
-    batch = definition.get("ha-sync-batch-size", SYNC_BATCH)
-    if not _is_positive(batch):
-        raise PreconditionFailed(
-            f"ha-sync-batch-size takes an integer greater than 0, {_shown(batch)} given"
-        )
-    assert isinstance(batch, int)
-    policy.batch_messages = batch
-    return policy
-
-
-def _read_exactly(policy: HaPolicy, definition: dict[str, object]) -> None:
-    params = definition.get("ha-params", "none")
-    if not _is_positive(params):
-        raise PreconditionFailed(f'ha-mode="exactly" takes an integer, {_shown(params)} given')
-    assert isinstance(params, int)
-    policy.copies = params
-
-
-def _read_nodes(policy: HaPolicy, definition: dict[str, object]) -> None:
-    params = definition.get("ha-params", "none")
-    if params == []:
-        raise PreconditionFailed('ha-mode="nodes" list must be non-empty')
-    if not isinstance(params, list):
-        raise PreconditionFailed(f'ha-mode="nodes" takes a list, {_shown(params)} given')
-    wrong = [name for name in params if not isinstance(name, str)]
-    if wrong:
-        raise PreconditionFailed(
-            f'ha-mode="nodes" takes a list of strings, {_shown(wrong)} was not a string'
-        )
-    policy.nodes = list(params)
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _word(definition: dict[str, object], key: str, words: tuple[str, str]) -> str:
-    value = definition.get(key, words[0])
-    if value not in words:
-        first, second = sorted(words) if key != "ha-sync-mode" else words
-        raise PreconditionFailed(f'{key} must be "{first}" or "{second}", got {_shown(value)}')
-    return str(value)
-
-
-def _shown(value: object) -> str:
-    """As Erlang prints it, near enough."""
-    return f'<<"{value}">>' if isinstance(value, str) and value != "none" else str(value)
 
 
 # -- copies --------------------------------------------------------------------------------
@@ -202,7 +105,7 @@ def locate_master(
         equals = [node for node in candidates if masters.get(node, 0) == fewest]
         return client_node if client_node in equals else equals[0]
     if locator != "client-local":
-        raise PreconditionFailed(f"{_shown(locator)} is not a valid queue-master-locator value")
+        raise PreconditionFailed(f"{term(locator)} is not a valid queue-master-locator value")
     return client_node if client_node in candidates else candidates[0]
 
 

@@ -30,13 +30,11 @@ synced when the queue went down has the same.
 from collections.abc import Container, Sequence
 from typing import Final, final
 
+from penstock.broker.ha_policy import ALWAYS
 from penstock.cluster.queue_views import PARTIAL, SYNCED, QueueView
 
 PROMOTE, DOWN, WAIT = range(3)
 RETURN_WAIT_MS: Final = 30_000
-
-ALWAYS: Final = "always"
-WHEN_SYNCED: Final = "when-synced"
 
 
 @final

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from penstock.broker.policies import Policy, PolicyBook, term
+from penstock.broker.erlang_terms import term
+from penstock.broker.policies import Policy, PolicyBook
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.access import Visitor
 from penstock.management.desk import (
