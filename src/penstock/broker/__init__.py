@@ -13,5 +13,6 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
     staging.py     batches that are published whole and once; staged.py, batches.py, pouring.py
     ha_policy.py   what policies say of mirrors   erlang_terms.py  values as refusals have them
     lookup.py      which node has which NSQ topic  pipelines.py   what pipelines say of themselves
+    mirrors.py     what people ask of mirrored queues, and are told
     definitions_json.py  all of it in RabbitMQ's JSON, in    definitions_export.py  and out
 """

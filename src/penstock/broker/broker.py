@@ -17,6 +17,7 @@ from penstock.broker.changes import Changes
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
+from penstock.broker.mirrors import Mirrors
 from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.policies import Policy
 from penstock.broker.pouring import Pouring
@@ -73,6 +74,7 @@ class Broker:
     ) -> None:
         self.definitions = definitions
         self.changes = Changes()
+        self.mirrors = Mirrors()
         self.engine = engine
         self.users = UserRegistry(loopback_users)
         self.vhosts: dict[str, Vhost] = {}

@@ -1,0 +1,207 @@
+"""``Mirrors``: what people ask of mirrored queues; and what they are told, ``MirrorFacts``.
+
+In: a queue of this node's virtual hosts, wherever its master is.  Out: who has copies of it and how
+far they are, or that something was begun: what changes the cluster ends in proposals, so every verb
+here may raise ``Away`` (ask again) and ``Unavailable`` (the cluster cannot decide).
+
+``broker.mirrors`` of a node that stands alone is this very class: no queue has mirrors, there is
+nobody to hand anything to, and verbs about one queue's mirrors refuse with RabbitMQ's words.  A
+node of a cluster has a subclass (``cluster/mirroring.py``).
+
+What only the master knows (how far each mirror is) is None in the facts of other nodes.  Nothing
+here is kept: facts are made when somebody asks.
+"""
+
+from typing import Final, final
+
+from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.queues.queue import Queue
+
+MASTER: Final = "master"
+MIRROR: Final = "mirror"
+
+RUNNING: Final = "running"
+SYNCING: Final = "syncing"
+DOWN: Final = "down"
+WAITING: Final = "waiting"
+
+
+class NotMirrored(PreconditionFailed):
+    """The queue has no mirrors; RabbitMQ's programs say ``not_mirrored``."""
+
+
+@final
+class SyncProgress:
+    """Of one mirror that fetches what it lacks."""
+
+    def __init__(self, done: int, total: int, sent_bytes: int, rate: int, eta_ms: int) -> None:
+        self.done = done  # messages compared or sent
+        self.total = total  # messages there were and are, about
+        self.sent_bytes = sent_bytes
+        self.rate = rate  # messages per second since it began
+        self.eta_ms = eta_ms  # -1 = nobody can tell yet
+
+
+@final
+class CopyFacts:
+    """One copy at a member that lives.
+
+    ``applied`` and ``durable`` are numbers of parcels of this term, ``behind`` how many of the
+    master's are not applied; None where only the master knows.
+    """
+
+    def __init__(self, node: str, member: str, role: str, *, synced: bool) -> None:
+        self.node = node
+        self.member = member
+        self.role = role  # MASTER or MIRROR
+        self.synced = synced
+        self.applied: int | None = None
+        self.durable: int | None = None
+        self.behind: int | None = None
+        self.sync: SyncProgress | None = None
+
+
+@final
+class RingFacts:
+    """The circle of the queue's members, from the first to its right neighbour and so on."""
+
+    def __init__(self, version: int, members: list[str], dead: list[str]) -> None:
+        self.version = version
+        self.members = members
+        self.dead = dead  # of these: their broadcasts are still going round
+        self.left = ""  # of this node; "" = it is not in the ring
+        self.right = ""
+        self.kept_bytes: int | None = None  # broadcasts that have not come round
+        self.full = False  # this node has caught up with what the others know
+
+
+@final
+class MirrorFacts:
+    """``copies``: the master first, then its mirrors, the eldest first; none = the queue is down.
+
+    ``recoverable``: nodes that are not there, and what they had: "synced" or "partial".
+    """
+
+    def __init__(
+        self,
+        version: int,
+        term: int,
+        copies: list[CopyFacts],
+        recoverable: dict[str, str],
+        ring: RingFacts | None = None,
+    ) -> None:
+        self.version = version
+        self.term = term
+        self.copies = copies
+        self.recoverable = recoverable
+        self.ring = ring
+        self.mode = ""  # of the policy, in words: "exactly 2, automatic"
+        self.state = RUNNING  # or SYNCING, DOWN, WAITING
+        self.why = ""  # a sentence, when it is not RUNNING
+
+    def master(self) -> str:
+        """Its node; "" = there is none."""
+        for copy in self.copies:
+            if copy.role == MASTER:
+                return copy.node
+        return ""
+
+    def slave_nodes(self) -> list[str]:
+        return [copy.node for copy in self.copies if copy.role == MIRROR]
+
+    def synchronised_slave_nodes(self) -> list[str]:
+        return [copy.node for copy in self.copies if copy.role == MIRROR and copy.synced]
+
+    def recoverable_slaves(self) -> list[str]:
+        """As RabbitMQ has them: whoever has a copy and is no master, there or not."""
+        return [*self.slave_nodes(), *self.recoverable]
+
+    def is_sync_critical(self, node: str) -> bool:
+        """Would the queue be down without that node?  RabbitMQ's health check asks the same."""
+        return self.master() == node and not self.synchronised_slave_nodes()
+
+
+@final
+class MasterMove:
+    """A master that goes from one node to another."""
+
+    def __init__(self, vhost: str, queue: str, source: str, target: str) -> None:
+        self.vhost = vhost
+        self.queue = queue
+        self.source = source
+        self.target = target
+
+    def __repr__(self) -> str:
+        return f"{self.queue} in {self.vhost}: {self.source} to {self.target}"
+
+
+class Mirrors:
+    """See the head of this file."""
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def mirrored(self) -> list[tuple[str, str]]:
+        """Virtual host and name of each queue that has facts."""
+        return []
+
+    def facts(self, queue: Queue) -> MirrorFacts | None:
+        """None = it is not mirrored."""
+        return None
+
+    def drained(self) -> list[str]:
+        """Nodes that take no masters until they are revived."""
+        return []
+
+    # -- one queue ---------------------------------------------------------------------------
+
+    def sync(self, queue: Queue) -> None:
+        """Its mirrors fetch what they lack, whatever the policy says of that.
+
+        Raises NotMirrored.  Where all are synchronised there is nothing to do.
+        """
+        raise not_mirrored(queue)
+
+    def cancel_sync(self, queue: Queue) -> bool:
+        """They stop, and keep what they have; False = nobody was fetching anything."""
+        return False
+
+    def hand_over(self, queue: Queue, node: str) -> None:
+        """That node's copy becomes master; it has to be synchronised.
+
+        Raises NotMirrored, NotFound for a node without a copy, PreconditionFailed for one that
+        lacks messages.
+        """
+        raise not_mirrored(queue)
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    def rebalance(self, vhost_pattern: str, queue_pattern: str) -> list[MasterMove]:
+        """Masters go from nodes with many to synchronised mirrors on nodes with few.
+
+        Regular expressions; only queues that both cover are counted and moved.  Returns what it
+        began; raises PreconditionFailed for what is no expression.
+        """
+        return []
+
+    def drain(self, node: str) -> None:
+        """Its masters go to synchronised mirrors elsewhere, and it takes no new ones.
+
+        Raises NotFound when no such node is in the cluster.
+        """
+
+    def revive(self, node: str) -> None:
+        """It may have masters again; none comes back by itself.  Raises NotFound."""
+
+
+def not_mirrored(queue: Queue) -> NotMirrored:
+    return NotMirrored(f"queue '{queue.name}' in vhost '{queue.vhost}' is not mirrored")
+
+
+def no_copy(queue: Queue, node: str) -> NotFound:
+    return NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' has no copy on '{node}'")
+
+
+def not_synchronised(queue: Queue, node: str) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"the copy of queue '{queue.name}' in vhost '{queue.vhost}' on '{node}' is not synchronised"
+    )
