@@ -78,7 +78,7 @@ class CommonMetadata:
         admin = Administration(broker, segment_entries)
         self.applier = Applier(broker, self.changes, admin, close_some, make_queue)
         self.is_ready: bool = False
-        self._begun: bool = False  # what was agreed on when we came is done
+        self.is_begun: bool = False  # what was agreed on when we came is done
         self._barrier: Proposal | None = None
         self._round: int = -1
         self._wanted: int = 0  # revision that another node asks for
@@ -94,7 +94,7 @@ class CommonMetadata:
     def turn(self, now_ms: int, events: Sequence[Event]) -> bool:
         """True when there is more to do at once."""
         self.changes.now_ms = now_ms
-        if not self._begun:
+        if not self.is_begun:
             self._join(now_ms, events)
             return False
         if not self.is_ready or self._wanted > self.agreed.revision:
@@ -104,6 +104,10 @@ class CommonMetadata:
         if not more:
             self.changes.work(now_ms)
         return more
+
+    def heard(self, revision: int) -> None:
+        """What is not the applier's has been done up to there, too."""
+        self.agreed.revision = max(self.agreed.revision, revision)
 
     def has(self, revision: int) -> bool:
         """Is everything up to that revision done here?  Some other node wants to know."""
@@ -156,7 +160,7 @@ class CommonMetadata:
             self._check_identity()
             self.applier.begin(list(self._entries.values()), now_ms)
             self._entries = {}
-            self._begun = True
+            self.is_begun = True
             self._end_transient()
         elif self._founding is None or self._founding.done:
             self._found()

@@ -20,6 +20,7 @@ from penstock.cluster import metadata as md
 from penstock.cluster.agreed import ALWAYS_THERE, Agreed
 from penstock.cluster.coordinator import ABSENT, CHANGES_MAX
 from penstock.cluster.draft import Draft
+from penstock.cluster.mirror_keys import OF_A_MIRRORED_QUEUE, mirror_keys
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definition_parameters import GlobalParameterRecord
@@ -153,6 +154,8 @@ class Drafting:
         key = md.path(md.QUEUES, queue.vhost, queue.name)
         self._as_it_is(draft, key)
         draft.delete(key)
+        for mirrored in mirror_keys(queue.vhost, queue.name):
+            draft.delete(mirrored)
         draft.delete_below(md.bindings_to(queue.vhost, "queue", queue.name))
         self._leaves(draft, vhost, queue)
 
@@ -223,7 +226,7 @@ class Drafting:
         self._as_it_is(draft, key)
         draft.delete(key)
         if isinstance(record, VhostRecord):
-            for kind in IN_A_VHOST:
+            for kind in (*IN_A_VHOST, *OF_A_MIRRORED_QUEUE):
                 draft.delete_below(md.below(kind, record.name))
             draft.delete(md.path(md.LIMITS, "vhost", record.name))
         elif user is not None:

@@ -234,11 +234,6 @@ def parts_of(key: str) -> list[str]:
     return parts
 
 
-def path_parts(key: str) -> list[str]:
-    """Of any key that ``path`` has spelt."""
-    return [unquote(part, errors="surrogateescape") for part in key.split("/")[1:]]
-
-
 def binding_hash(routing_key: str, arguments: dict[str, object]) -> str:
     """Of what else tells bindings from one another, besides their ends."""
     name = routing_key.encode("utf-8", "surrogateescape")

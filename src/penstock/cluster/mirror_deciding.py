@@ -115,9 +115,7 @@ def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Ch
 
 def _without_master(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> Step:
     living = [member for member in view.mirrors() if nodes.lives(member)]
-    decision = when_master_goes(
-        view, living, policy.on_failure, policy.on_shutdown, graceful=False
-    )
+    decision = when_master_goes(view, living, policy.on_failure, policy.on_shutdown, graceful=False)
     if decision.kind == PROMOTE:
         if decision.who != nodes.member:
             return NOTHING

@@ -5,7 +5,7 @@ coordinator says.  Out: the group here (``MirrorGroup``), with its role; which o
 queue in its virtual host:
 
     master here, and its time has begun    a ``Queue`` with its messages
-    else                                   a ``RemoteQueue``, which follows the master, if there is one
+    else                                   a ``RemoteQueue``, which follows the master
 
     no copy ─► copy at rest ─► mirror ─► master
                     ▲            │ ▲        │
@@ -23,11 +23,11 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.broker.broker import Broker
+from penstock.broker.mirror_copies import Copy
 from penstock.broker.vhost import Vhost
-from penstock.cluster.coordinator import Proposal
+from penstock.cluster.coordinator import ACCEPTED, PENDING, Proposal
 from penstock.cluster.mirror_group import MirrorGroup, member_of
 from penstock.cluster.mirror_safety import GroupReady
-from penstock.broker.mirror_copies import Copy
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.queue_places import take_place
 from penstock.cluster.queue_views import QueueView, node_of
@@ -103,17 +103,30 @@ class MirroredQueue:
     def has_copy(self) -> bool:
         return self.name in self.vhost.copies.copies or not self.queue.remote
 
+    def awaits_view(self) -> bool:
+        """It was proposed, and is not here yet."""
+        asked = self.asked_view
+        if asked is None:
+            return False
+        if asked.state == ACCEPTED:
+            return self.view_revision < asked.revision
+        return asked.state == PENDING
+
     # -- the view ------------------------------------------------------------------------------
 
     def view_changed(self, view: QueueView, member: str, now_ms: int) -> None:
         """``member``: this life of this node."""
         before = self.view
         self.view = view
-        if self.group is not None and self._cannot_go_on(before, view, member):
-            self._leave(view)
+        group = self.group
+        if group is not None:
+            if self._cannot_go_on(before, view, member):
+                self._leave(view)
+            else:
+                group.queue_view_changed(view.term, view.master, view.former, view.synced)
         if view.master != member and not self.queue.remote:
             self._demote(now_ms)
-        if member in view.members:
+        if member in view.members and self.group is None:
             self._take_part(view, member, now_ms)
         self._follow(view, member)
 
@@ -126,15 +139,14 @@ class MirroredQueue:
 
     def _take_part(self, view: QueueView, member: str, now_ms: int) -> None:
         former = view.former
-        if self.group is None:
-            if view.master == member:
-                if self.queue.remote:
-                    self._return(view, now_ms)
-                if len(view.members) == 1:
-                    return  # there is nobody to be told
-                former = ""  # it has what it has, and waits for nobody
-            self.group = self._new_group(view, member)
-        self.group.queue_view_changed(view.term, view.master, former, view.synced)
+        if view.master == member:
+            former = ""  # it has what it has, and waits for nobody
+            if self.queue.remote:
+                self._return(view, now_ms)
+            if len(view.members) == 1:
+                return  # there is nobody to be told
+        group = self.group = self._new_group(view, member)
+        group.queue_view_changed(view.term, view.master, former, view.synced)
 
     def _return(self, view: QueueView, now_ms: int) -> None:
         """The queue was down, and comes back with the copy that is here."""

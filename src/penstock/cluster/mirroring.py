@@ -4,14 +4,10 @@ In: keys of the coordinator, in order; who lives; what other nodes' groups say; 
 time.  Out: proposals of views and rings; messages for other members; queues that change their
 place (``MirroredQueue``).
 
-    views/<vhost>/<queue>   who has copies (queue_views.py)        changed as mirror_deciding.py says
-    rings/<vhost>/<queue>   the circle of the group (views.py)     changed by the group's rings
-    sync/<vhost>/<queue>    "wanted" or "cancelled": against what the policy says, until it is done
-    drained/<node>          it shall have no masters
-
-A queue with a view has its master where the view says; one without, at its home.  All that is
-kept under these keys goes with the queue, in the same proposal; a change of them has the queue's
-key, or that of its view, among its conditions.
+A queue with a view has its master where the view says; one without, at its home.  Views are
+changed as mirror_deciding.py says, rings by the groups.  All that is kept for a queue
+(mirror_keys.py) goes with it, in the same proposal; a change of that has the queue's key, or that
+of its view, among its conditions.
 
 Events of these keys are heard when the applier has done all that came with them and before them:
 so the queue they are about is there.
@@ -38,6 +34,19 @@ from penstock.cluster.coordinator import (
 from penstock.cluster.living_nodes import LivingNodes
 from penstock.cluster.mirror_deciding import NOTHING, Step, begins, next_step, when_stopping
 from penstock.cluster.mirror_group import MirrorGroup
+from penstock.cluster.mirror_keys import (
+    CANCELLED,
+    DRAINED,
+    OF_A_MIRRORED_QUEUE,
+    RINGS,
+    SYNC,
+    VIEWS,
+    WANTED,
+    Place,
+    kind_of,
+    parts_of,
+    place_of,
+)
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.mirrored_queue import MirroredQueue, Places
 from penstock.cluster.operations import Malformed
@@ -48,14 +57,6 @@ from penstock.cluster.views import NO_VIEW, View
 from penstock.cluster.views import from_json as ring_from_json
 from penstock.queues.queue import Queue
 
-VIEWS: Final = "views"
-RINGS: Final = "rings"
-SYNC: Final = "sync"
-DRAINED: Final = "drained"
-OF_A_QUEUE: Final = (VIEWS, RINGS, SYNC)
-WANTED: Final = "wanted"
-CANCELLED: Final = "cancelled"
-
 LOOK_MS: Final = 250
 """Every group is asked so often, whether or not something happened."""
 AGAIN_MS: Final = 200
@@ -65,11 +66,6 @@ PLACES: Final = 1 << 30
 
 Send = Callable[[str, str, str, str, bytes], None]
 """(member, virtual host, queue, name in the ring of who says it, what)"""
-
-
-def keys_of(vhost: str, queue: str) -> list[str]:
-    """What the coordinator keeps for a queue's mirrors; it goes with the queue."""
-    return [md.path(kind, vhost, queue) for kind in OF_A_QUEUE]
 
 
 @final
@@ -86,7 +82,7 @@ class Mirroring:
         send: Send,
         chance: Chance,
     ) -> None:
-        self.queues: dict[tuple[str, str], MirroredQueue] = {}
+        self.queues: dict[Place, MirroredQueue] = {}
         self.nodes = LivingNodes(member, {}, {})
         self.drained: set[str] = set()
         self._broker = broker
@@ -97,13 +93,13 @@ class Mirroring:
         self._chance = chance
         self._member = member
         self._talkative: list[MirroredBacking] = []
-        self._masters: dict[tuple[str, str], str] = {}  # by the newest view that was told
+        self._masters: dict[Place, str] = {}  # by the newest view that was told
         self._waiting: list[Event] = []
         self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
-        self._dirty: dict[tuple[str, str], None] = {}
-        self._active: dict[tuple[str, str], None] = {}
-        self._unviewed: dict[tuple[str, str], None] = {}  # masters here, that may get mirrors
-        self._asked: dict[tuple[str, str], Proposal] = {}  # first views
+        self._dirty: dict[Place, None] = {}
+        self._active: dict[Place, None] = {}
+        self._unviewed: dict[Place, None] = {}  # masters here, that may get mirrors
+        self._asked: dict[Place, Proposal] = {}  # first views
         self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
         self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
         self._joinings: int = 0
@@ -116,10 +112,10 @@ class Mirroring:
     def told(self, events: Sequence[Event]) -> None:
         """News, before the applier has done what belongs to it."""
         for event in events:
-            kind = event.key.partition("/")[0]
+            kind = kind_of(event.key)
             if kind == VIEWS:
                 self._note_master(event)
-            if kind in OF_A_QUEUE or kind == DRAINED:
+            if kind in OF_A_MIRRORED_QUEUE or kind == DRAINED:
                 self._waiting.append(event)
 
     def _note_master(self, event: Event) -> None:
@@ -140,14 +136,14 @@ class Mirroring:
         revision = 0
         for event in waiting:
             revision = max(revision, event.revision)
-            if event.key.startswith(DRAINED):
+            if kind_of(event.key) == DRAINED:
                 self._hear_drained(event)
             else:
                 self._hear(event, now_ms)
         return revision
 
     def _hear_drained(self, event: Event) -> None:
-        node = md.path_parts(event.key)[0]
+        node = parts_of(event.key)[0]
         if event.value is None:
             self.drained.discard(node)
         else:
@@ -162,7 +158,7 @@ class Mirroring:
             if event.value is None or vhost is None or place[1] not in vhost.queues:
                 return  # it is gone again
             known = self.queues[place] = self._new(vhost, place[1])
-        kind = event.key.partition("/")[0]
+        kind = kind_of(event.key)
         if kind == VIEWS:
             self._hear_view(place, known, event, now_ms)
         elif kind == RINGS:
@@ -181,9 +177,7 @@ class Mirroring:
         self._joinings += 1
         return Ring(f"{self._member}#{self._joinings}", self._chance(PLACES))
 
-    def _hear_view(
-        self, place: tuple[str, str], known: MirroredQueue, event: Event, now_ms: int
-    ) -> None:
+    def _hear_view(self, place: Place, known: MirroredQueue, event: Event, now_ms: int) -> None:
         if event.value is None:
             known.dissolve()
             del self.queues[place]
@@ -255,7 +249,7 @@ class Mirroring:
                 if not queue.remote and (vhost.name, name) not in self.queues:
                     self._unviewed[(vhost.name, name)] = None
 
-    def _touch(self, place: tuple[str, str]) -> None:
+    def _touch(self, place: Place) -> None:
         known = self.queues.get(place)
         if known is not None:
             known.looked = False
@@ -274,16 +268,16 @@ class Mirroring:
                 self._look_at_all()
 
     def _policy(self, vhost: Vhost, queue: Queue) -> HaPolicy:
-        return vhost.policies.ha_policy(queue)
+        return vhost.policies.ha_policy_of(queue)
 
     # -- deciding ----------------------------------------------------------------------------
 
-    def _is_fresh(self, place: tuple[str, str]) -> bool:
+    def _is_fresh(self, place: Place) -> bool:
         """Something happened since it was last looked at."""
         known = self.queues.get(place)
         return known is None or not known.looked
 
-    def _look(self, places: list[tuple[str, str]]) -> None:
+    def _look(self, places: list[Place]) -> None:
         if self._coordinator.why_not():
             return
         under_way = [one for one in self._asked.values() if one.state == PENDING]
@@ -297,12 +291,10 @@ class Mirroring:
         if self._unviewed:
             self._look_at_unviewed(room)
 
-    def _look_at(self, place: tuple[str, str], known: MirroredQueue) -> int:
+    def _look_at(self, place: Place, known: MirroredQueue) -> int:
         """How many proposals that made."""
-        asked = known.asked_view
-        if asked is not None and asked.state in (PENDING, ACCEPTED):
-            if asked.state == PENDING or known.view_revision < asked.revision:
-                return 0
+        if known.awaits_view():
+            return 0
         known.asked_view = None
         view = known.view
         if view is None:
@@ -368,7 +360,7 @@ class Mirroring:
                 [Change(view_key, view_to_json(step.view))],
             )
 
-    def _begins(self, place: tuple[str, str]) -> Step:
+    def _begins(self, place: Place) -> Step:
         self._asked.pop(place, None)
         vhost = self._broker.vhosts.get(place[0])
         queue = None if vhost is None else vhost.queues.get(place[1])
@@ -402,7 +394,7 @@ class Mirroring:
         """From a member that lives."""
         self._receive((vhost, name), sender, ring_name, data)
 
-    def _receive(self, place: tuple[str, str], sender: str, ring_name: str, data: bytes) -> None:
+    def _receive(self, place: Place, sender: str, ring_name: str, data: bytes) -> None:
         known = self.queues.get(place)
         if known is None:
             return  # it is gone here, and will be there
@@ -429,7 +421,7 @@ class Mirroring:
                 del self._active[place]
         return bool(self._own)
 
-    def _work(self, place: tuple[str, str], now_ms: int) -> bool:
+    def _work(self, place: Place, now_ms: int) -> bool:
         """True: to be asked again in the next turn."""
         known = self.queues.get(place)
         if known is None:
@@ -456,13 +448,13 @@ class Mirroring:
             busy = busy or group.is_busy()
         return busy
 
-    def _say(self, member: str, place: tuple[str, str], group: MirrorGroup, data: bytes) -> None:
+    def _say(self, member: str, place: Place, group: MirrorGroup, data: bytes) -> None:
         if member == self._member:
             self._own.append((*place, group.ring.me, data))
         else:
             self._send(member, *place, group.ring.me, data)
 
-    def _propose_ring(self, place: tuple[str, str], known: MirroredQueue, view: View) -> None:
+    def _propose_ring(self, place: Place, known: MirroredQueue, view: View) -> None:
         queue_key, ring_key = md.path(md.QUEUES, *place), md.path(RINGS, *place)
         conditions = [
             Condition(queue_key, self._agreed.revision_of(queue_key)),
@@ -470,7 +462,7 @@ class Mirroring:
         ]
         known.asked_ring = self._coordinator.propose(conditions, [Change(ring_key, view.to_json())])
 
-    def _restart(self, place: tuple[str, str], known: MirroredQueue, now_ms: int) -> None:
+    def _restart(self, place: Place, known: MirroredQueue, now_ms: int) -> None:
         """The ring has no place for this joining of it any more: a mirror joins anew, with nothing.
 
         A master cannot, for its parcels of this term were numbered: it begins another term alone.
@@ -496,8 +488,3 @@ class Mirroring:
     def check(self) -> None:
         for known in self.queues.values():
             known.check()
-
-
-def place_of(key: str) -> tuple[str, str]:
-    vhost, name = md.path_parts(key)
-    return vhost, name

@@ -256,7 +256,7 @@ class ClusterChanges(Changes):
         self.settles: bool = False  # somebody waits for the next round, and for nothing else
         self.draft: Draft | None = None
         self.asking: ClusterAsk | None = None
-        self.is_master: Callable[[Queue], bool] = self._was_declared_here
+        self.is_master: Callable[[Queue], bool] = self.is_at_home
         self.is_known: IsKnown = lambda _revision: True
         self._broker = broker
         self._drafting = Drafting(agreed)
@@ -275,7 +275,7 @@ class ClusterChanges(Changes):
         if self.draft is not None and not self.draft.is_empty():
             raise Away
 
-    def _was_declared_here(self, queue: Queue) -> bool:
+    def is_at_home(self, queue: Queue) -> bool:
         meta = self.agreed.queues.get(md.path(md.QUEUES, queue.vhost, queue.name))
         return meta is not None and meta.home == self.home
 

@@ -114,6 +114,15 @@ class RemoteQueue(RemoteAsking):
             ticket.lose()
         return cancelled
 
+    def unfollow(self) -> None:
+        """Who was master is none any more; there will be another one."""
+        way = self.way
+        if way is not None:
+            way.send(q.Close(self._no))
+            way.forget(self._no)
+            self._leave()
+        self._down = ""
+
     def _leave(self) -> None:
         """The master is none any more."""
         self.way = None

@@ -18,14 +18,14 @@ import platform
 import secrets
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock import __version__
 from penstock.broker.broker import Broker
 from penstock.broker.vhost_removal import CloseSome
 from penstock.cluster.common_metadata import CommonMetadata
-from penstock.cluster.coordinator import Event
+from penstock.cluster.coordinator import Entry, Event, Proposal
 from penstock.cluster.link_session import Delivery
 from penstock.cluster.membership import (
     DOWN,
@@ -37,9 +37,12 @@ from penstock.cluster.membership import (
     MemberRecord,
     Membership,
 )
+from penstock.cluster.mirroring import Mirroring
 from penstock.core.errors import PenstockError, SettingInvalid
 from penstock.core.settings import Settings
 from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+from penstock.server.cluster_mirrors import MIRRORS_STREAM, MirrorPlaces, Mouth
 from penstock.server.cluster_queues import QUEUES_STREAM, ClusterQueues
 from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
 from penstock.server.etcd_http import EtcdOptions
@@ -57,6 +60,7 @@ from penstock.server.peer_access import (
 from penstock.server.peer_link import LinkFacts, Member
 from penstock.server.peers import PeerLimits, PeerOwner, Peers
 from penstock.server.turn_part import TurnPart
+from penstock.wire.peer_mirrors import decode_said
 
 PEER_ADDRESS: Final = "peer"
 """In a member's addresses: where other nodes call it."""
@@ -66,6 +70,7 @@ DONE_STREAM: Final = 2
 _DONE: Final = struct.Struct(">Q")
 JOIN_PATIENCE_S: Final = 20
 JOIN_LOOK_S: Final = 0.01
+HAND_OVER_PATIENCE_S: Final = 5
 LOCAL: Final = "unix:"
 """In place of an endpoint of etcd: the socket of the coordinator that ``--nodes`` starts."""
 ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
@@ -97,10 +102,11 @@ class ClusterNode(TurnPart, PeerOwner):
         self.membership: Membership
         self.metadata: CommonMetadata
         self.queues: ClusterQueues
+        self.mirroring: Mirroring
         self.peers: Peers
         self._now_ms = 0
         self._said = 0
-        self._held: dict[str, list[bytes]] = {}  # what neighbours said of queues, until then
+        self._held: dict[str, list[Delivery]] = {}  # what neighbours said of queues, until then
         self._done: dict[str, int] = {}  # by the neighbour: the revision up to which it is
         self._early: list[Event] = []
         self._tell_cancelled: Callable[[list[Consumer]], None]
@@ -184,6 +190,20 @@ class ClusterNode(TurnPart, PeerOwner):
             self.queues.make,
         )
         self.metadata.changes.is_known = self._is_known
+        self.metadata.changes.is_master = self._is_master
+        self._mouth = Mouth(self._lives, self._send)
+        self.mirroring = Mirroring(
+            broker,
+            self.coordinator,
+            self.metadata.agreed,
+            self.member,
+            MirrorPlaces(self.queues, loop.turn),
+            self._mouth.say,
+            secrets.randbelow,
+        )
+        self.mirroring.told(snapshot_events(self.coordinator.snapshot()))
+        self.queues.master_node = self.mirroring.master_node
+        self.queues.made_here = self.mirroring.made
         self.peers = Peers(
             loop,
             Member(self.name, self._incarnation),
@@ -217,13 +237,16 @@ class ClusterNode(TurnPart, PeerOwner):
         for happening in happenings:
             if happening.kind == DOWN:
                 logger.warning("%s is down", happening.member)
+        members = self._living()
         for name in list(self._held):
             self._let_in(name)
         self.peers.begin(now_ms)
+        self.mirroring.begin(now_ms, time.time_ns() // 1_000_000, self.member, members)
 
     def _join_again(self) -> None:
         """As a new member: what was bound to the life before is gone, and its links with it."""
         former = self.member
+        self.mirroring.over(self._now_ms)
         self.peers.set_members([])
         self._incarnation = secrets.token_hex(8)
         self.peers.own = Member(self.name, self._incarnation)
@@ -234,6 +257,8 @@ class ClusterNode(TurnPart, PeerOwner):
     def end(self, now_ms: int) -> None:
         self._say_what_is_done()
         self.queues.end(now_ms)
+        self._more = self.mirroring.end(now_ms) or self._more
+        self._mouth.flush()
         self.peers.end(now_ms)
 
     def has_work(self) -> bool:
@@ -246,7 +271,10 @@ class ClusterNode(TurnPart, PeerOwner):
         happenings = self.membership.hear(events)
         self.membership.tick(boot_ms(), time.time_ns() // 1_000_000)
         self.metadata.changes.settles = False
+        self.mirroring.told(events)
         self._more = self.metadata.turn(now_ms, events)
+        if self.metadata.is_begun and not self._more:
+            self.metadata.heard(self.mirroring.hear(now_ms))
         lost = self.metadata.take_lost()
         if lost:
             self._tell_cancelled(lost)
@@ -324,8 +352,7 @@ class ClusterNode(TurnPart, PeerOwner):
             if stream == DONE_STREAM:
                 (self._done[member.name],) = _DONE.unpack(payload)
             else:
-                assert stream == QUEUES_STREAM
-                self._held.setdefault(member.name, []).append(payload)
+                self._held.setdefault(member.name, []).append((stream, payload))
         self._let_in(member.name)
 
     def may_take(self, member: Member) -> bool:
@@ -336,8 +363,25 @@ class ClusterNode(TurnPart, PeerOwner):
         """A neighbour that is ahead may speak of queues that are not here yet: not before that."""
         if not self.metadata.has(self._done[name]) and not self.coordinator.why_not():
             return
-        for payload in self._held.pop(name, []):
-            self.queues.arrived(name, payload, self._now_ms)
+        for stream, payload in self._held.pop(name, []):
+            if stream == MIRRORS_STREAM:
+                member = str(self.peers.links[name].member)
+                for said in decode_said(payload):
+                    self.mirroring.arrived(member, *said)
+            else:
+                assert stream == QUEUES_STREAM
+                self.queues.arrived(name, payload, self._now_ms)
+
+    def _living(self) -> dict[str, str]:
+        nodes = self.membership.nodes.values()
+        return {node.name: node.living.member for node in nodes if node.living is not None}
+
+    def _lives(self, member: str) -> bool:
+        return self.membership.lives(member)
+
+    def _is_master(self, queue: Queue) -> bool:
+        mastered = self.mirroring.is_master(queue)
+        return self.metadata.changes.is_at_home(queue) if mastered is None else mastered
 
     def _is_known(self, revision: int) -> bool:
         """K8: by every node that this one can hear."""
@@ -364,15 +408,25 @@ class ClusterNode(TurnPart, PeerOwner):
     # -- the end -------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Others hear of it at once, not when the lease ends."""
-        self.peers.stop()
+        """Others hear of it at once, not when the lease ends; and are masters in its place."""
         if self.membership.state == JOINED:
-            proposal = self.membership.leave()
-            until_s = time.monotonic() + 1
-            while not proposal.done and time.monotonic() < until_s:
-                self.coordinator.tick(boot_ms())
-                time.sleep(JOIN_LOOK_S)
+            self._await(self.mirroring.stop(), HAND_OVER_PATIENCE_S)
+            self.peers.stop()
+            self._await([self.membership.leave()], 1)
+        else:
+            self.peers.stop()
         self.coordinator.close()
+
+    def _await(self, proposals: list[Proposal], patience_s: float) -> None:
+        until_s = time.monotonic() + patience_s
+        while not all(one.done for one in proposals) and time.monotonic() < until_s:
+            self.coordinator.tick(boot_ms())
+            time.sleep(JOIN_LOOK_S)
+
+
+def snapshot_events(entries: Sequence[Entry]) -> list[Event]:
+    """What there was before the first event, in the order in which it was made."""
+    return [Event(entry.revision, entry.key, entry.value, created=True) for entry in entries]
 
 
 def etcd_options(settings: Settings) -> EtcdOptions:

@@ -1,7 +1,7 @@
 """``ClusterQueues``: the queues of a node that is one of several, and where their masters are.
 
-    Applier ─► make ─┬─ its home is here: a queue with its messages
-                     └─ elsewhere: a RemoteQueue, which follows its master's node
+    Applier ─► make ─┬─ its home is here, and it has no view: a queue with its messages
+                     └─ else: a RemoteQueue, which follows its master's node
     links ─► begun, ended, arrived ─► PeerQueues, one for each neighbour
     ``end``, once a turn ─► what each has to say ─► the link
 
@@ -39,7 +39,11 @@ class LinkSession(Session):
 
 
 class ClusterQueues:
-    """Of one node, called ``home``."""
+    """Of one node, called ``home``.
+
+    ``master_node``  of a mirrored queue: where its view says that the master is; else None
+    ``made_here``    is told of queues that are made with their messages here
+    """
 
     def __init__(self, broker: Broker, turn: Turn, home: str, send: Send) -> None:
         self._broker = broker
@@ -48,21 +52,50 @@ class ClusterQueues:
         self._send = send
         self._links: dict[str, PeerQueues] = {}  # by the neighbour's name
         self._remote: dict[str, list[RemoteQueue]] = {}  # by the master's node
+        self.master_node: Callable[[str, str], str | None] = lambda _vhost, _name: None
+        self.made_here: Callable[[Vhost, Queue], None] = lambda _vhost, _queue: None
 
     # -- queues --------------------------------------------------------------------------
 
     def make(self, vhost: Vhost, meta: QueueMeta, owner: object, now_ms: int) -> Queue:
         """``MakeQueue`` of the applier."""
-        if meta.home == self._home:
-            return make_here(vhost, meta, owner, now_ms)
-        broker = self._broker
-        queue = RemoteQueue(
+        home = self.master_node(vhost.name, meta.name)
+        if home is None:
+            home = meta.home
+            if home == self._home:
+                queue = make_here(vhost, meta, owner, now_ms)
+                self.made_here(vhost, queue)
+                return queue
+        remote = self._remote_queue(
             vhost.name,
             meta.name,
             meta.incarnation,
             meta.durable,
             meta.auto_delete,
             meta.arguments,
+        )
+        remote.owner = owner
+        vhost.enter_queue(remote)
+        self.follow(remote, home if home != self._home else "", "")
+        return remote
+
+    def _remote_queue(
+        self,
+        vhost: str,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> RemoteQueue:
+        broker = self._broker
+        return RemoteQueue(
+            vhost,
+            name,
+            incarnation,
+            durable,
+            auto_delete,
+            arguments,
             broker.wakeups,
             broker.refills,
             broker.dead_letters.deaths,
@@ -70,17 +103,42 @@ class ClusterQueues:
             broker.answers,
             broker.flow.book,
         )
-        queue.owner = owner
-        queue.home = meta.home
-        vhost.enter_queue(queue)
-        known = self._remote.setdefault(meta.home, [])
-        known.append(queue)
-        link = self._links.get(meta.home)
-        if link is None:
-            queue.give_up(self._why_down(queue, meta.home))
-        else:
-            queue.follow(link.client)
-        return queue
+
+    def remote_like(self, queue: Queue) -> RemoteQueue:
+        """To take that queue's place, as soon as it is known where its master is."""
+        remote = self._remote_queue(
+            queue.vhost,
+            queue.name,
+            queue.incarnation,
+            queue.durable,
+            queue.auto_delete,
+            queue.arguments,
+        )
+        vhost = self._broker.vhosts[queue.vhost]
+        vhost.apply_settings(remote)
+        return remote
+
+    def follow(self, queue: RemoteQueue, node: str, why: str) -> None:
+        """``node`` "": there is no master; ``why`` tells those who ask that none is expected."""
+        known = self._remote.get(queue.home)
+        if known is not None and queue in known:
+            known.remove(queue)
+        queue.home = node or queue.home
+        link = self._links.get(node)
+        if node:
+            self._remote.setdefault(node, []).append(queue)
+        if link is not None:
+            self._turn.cancelled(queue.follow(link.client))
+            return
+        queue.unfollow()
+        if node and not self._has_view(queue):
+            why = self._why_down(queue, node)
+        if why:
+            queue.give_up(why)
+
+    def _has_view(self, queue: Queue) -> bool:
+        """If its master's node is down, somebody else becomes master, or it is said that nobody."""
+        return self.master_node(queue.vhost, queue.name) is not None
 
     def _why_down(self, queue: Queue, home: str) -> str:
         """In RabbitMQ's words."""
@@ -98,7 +156,8 @@ class ClusterQueues:
     def ended(self, name: str, now_ms: int) -> None:
         self._links.pop(name).lost(now_ms)
         for queue in self._living(name):
-            queue.give_up(self._why_down(queue, name))
+            if not self._has_view(queue):
+                queue.give_up(self._why_down(queue, name))
 
     def _living(self, name: str) -> list[RemoteQueue]:
         """Those that were deleted are forgotten on the way."""

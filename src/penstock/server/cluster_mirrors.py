@@ -1,0 +1,71 @@
+"""``ClusterMirrors``: joins the mirrored queues of a node (``cluster/mirroring.py``) to its loop.
+
+links ─► arrived ─► Mirroring          Mirroring ─► say ─► one payload for each neighbour ─► links
+Mirroring ─► Places ─► ClusterQueues: which queue follows whom; Turn: whose consumers moved
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.cluster.mirrored_queue import Places
+from penstock.cluster.queue_views import node_of
+from penstock.cluster.remote_queue import RemoteQueue
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+from penstock.server.cluster_queues import ClusterQueues
+from penstock.server.turn import Turn
+from penstock.wire.peer_mirrors import encode_said
+
+MIRRORS_STREAM: Final = 3
+"""Of a link: what groups of mirrored queues say to each other."""
+PAYLOAD_BYTES: Final = 1024 * 1024
+"""More goes into the next: a link that is cut sends whole payloads again."""
+
+
+class MirrorPlaces(Places):
+    """What ``Mirroring`` asks of the node."""
+
+    def __init__(self, queues: ClusterQueues, turn: Turn) -> None:
+        self._queues = queues
+        self._turn = turn
+
+    def remote(self, queue: Queue) -> RemoteQueue:
+        return self._queues.remote_like(queue)
+
+    def follow(self, queue: RemoteQueue, node: str, why: str) -> None:
+        self._queues.follow(queue, node, why)
+
+    def moved(self, consumers: list[Consumer], queue: Queue) -> None:
+        self._turn.moved(consumers, queue)
+
+
+class Mouth:
+    """What is to be said to each neighbour, gathered until the end of the turn."""
+
+    def __init__(
+        self, lives: Callable[[str], bool], send: Callable[[str, int, bytes], None]
+    ) -> None:
+        self._lives = lives
+        self._send = send
+        self._said: dict[str, list[bytes]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def say(self, member: str, vhost: str, queue: str, speaker: str, data: bytes) -> None:
+        """To a member that is none any more nothing is said."""
+        if not self._lives(member):
+            return
+        node = node_of(member)
+        said = self._said.setdefault(node, [])
+        said.append(encode_said(vhost, queue, speaker, data))
+        size = self._sizes.get(node, 0) + len(data)
+        self._sizes[node] = size
+        if size >= PAYLOAD_BYTES:
+            self._flush(node)
+
+    def flush(self) -> None:
+        for node in list(self._said):
+            self._flush(node)
+
+    def _flush(self, node: str) -> None:
+        self._send(node, MIRRORS_STREAM, b"".join(self._said.pop(node)))
+        self._sizes.pop(node, None)
