@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
+from collections.abc import Sequence
 
 import pytest
 
@@ -95,7 +96,7 @@ class Member:
 
 
 class World:
-    def __init__(self, names: str) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.now_ms = 0
         self.view = NO_VIEW
         self.links: dict[tuple[str, str], deque[bytes]] = {}

@@ -34,11 +34,13 @@ class NotMirrored(PreconditionFailed):
 class SyncProgress:
     """Of one mirror that fetches what it lacks."""
 
-    def __init__(self, done: int, total: int, sent_bytes: int, rate: int, eta_ms: int) -> None:
+    def __init__(
+        self, done: int, total: int, sent_bytes: int, rate: int | None, eta_ms: int
+    ) -> None:
         self.done = done  # messages compared or sent
         self.total = total  # messages there were and are, about
         self.sent_bytes = sent_bytes
-        self.rate = rate  # messages per second since it began
+        self.rate = rate  # messages per second since it began; None = only the master knows
         self.eta_ms = eta_ms  # -1 = nobody can tell yet
 
 
@@ -97,7 +99,7 @@ class MirrorFacts:
         self.ring = ring
         self.mode = ""  # of the policy, in words: "exactly 2, automatic"
         self.state = RUNNING  # or SYNCING, DOWN, WAITING
-        self.why = ""  # a sentence, when it is not RUNNING
+        self.why = ""  # in words, what of it is not as it should be
 
     def master(self) -> str:
         """Its node; "" = there is none."""

@@ -24,4 +24,5 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     promotion.py     who becomes master, and when nobody does
     placement.py     where copies and masters should be; what ha-* policies say
     mirror_group.py  one mirrored queue at one of its members: ring, role, and what is safe
+    mirror_facts.py  what people are told of it
 """
