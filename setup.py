@@ -126,6 +126,7 @@ HOT = [
     "src/penstock/broker/routes.py",
     "src/penstock/broker/replies.py",
     "src/penstock/broker/waiting_rooms.py",
+    "src/penstock/broker/mirror_copies.py",
     "src/penstock/broker/sweep.py",
     "src/penstock/broker/budget.py",
     "src/penstock/broker/queue_maker.py",

@@ -158,6 +158,9 @@ class Deferrals:
         self._heap.push(deferred)
         self.held_count -= 1
 
+    def held(self) -> list[Deferred]:
+        return [deferred for deferred in self._by_seq_id.values() if deferred.place < 0]
+
     def end(self, deferred: Deferred) -> Message:
         """It is here no more."""
         message = deferred.message

@@ -57,12 +57,23 @@ class BackingMaker:
 
 def adopt(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueue]) -> None:
     """Take over the messages found at the start; ``queue_id`` is the first of its parts."""
+    adopt_parts(backing, queue_id, found)
+    look_at_heads(backing)
+    backing.adopted()
+
+
+def adopt_parts(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueue]) -> None:
+    """As far as to have them: nothing is read for whoever comes to take them."""
     for part in backing.parts():
         known = found.get(queue_id)
         queue_id += 1
         if known is not None:
-            queue = cast(VariableQueue, part)
-            queue.adopt(known.index, known.next_seq_id, known.expiring)
-            if known.expiring:
-                queue.look_ahead()  # its head may be over its time
-    backing.adopted()
+            cast(VariableQueue, part).adopt(known.index, known.next_seq_id, known.expiring)
+
+
+def look_at_heads(backing: BackingQueue) -> None:
+    """They may be over their time."""
+    for part in backing.parts():
+        queue = cast(VariableQueue, part)
+        if queue.expiring():
+            queue.look_ahead()

@@ -297,6 +297,18 @@ class PlacedMessages(ExpiringMessages):
         if messages:
             self.note_attempts(messages)
 
+    def take_all_back(self) -> None:
+        """What somebody held, for whatever purpose, is here again; nobody may name it any more."""
+        for deferred in self.delayed.held():
+            if deferred.due_ms == 0:
+                deferred.due_ms = A_MOMENT_AGO_MS
+            self.delayed.wait_on(deferred)
+            if len(deferred.message.content) > 0:
+                self.delayed.keep_in_ram([deferred])
+        self._moved = []
+        self._moved_due_ms = 0
+        self.requeue(self.pending.live())
+
     def redeliver_all(self) -> None:
         """Nobody knows what of this was handed out by somebody else, nor what expires first."""
         if self._expiring:

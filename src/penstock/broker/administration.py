@@ -364,4 +364,5 @@ def _policies_changed(broker: Broker, vhost: Vhost, now_ms: int) -> None:
             queue.idle_due_ms = 0
             vhost.touch(queue, now_ms)
         queue.wake()  # what is too much for a new limit goes in the next turn
+    vhost.copies.apply_policies()
     vhost.epoch += 1

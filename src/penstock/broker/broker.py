@@ -18,6 +18,7 @@ from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
 from penstock.broker.mirrors import Mirrors
+from penstock.broker.mirror_copies import is_copy
 from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.policies import Policy
 from penstock.broker.pouring import Pouring
@@ -171,6 +172,9 @@ class Broker:
             )
         for queue_record in topology.queues:
             vhost = self.vhosts[queue_record.vhost]
+            if is_copy(queue_record.name):
+                vhost.copies.recover(queue_record)
+                continue
             queue = vhost.recover_queue(queue_record, now_ms)
             queue.range_lease = range_lease_epoch
             if is_backlog(queue.name):
@@ -182,14 +186,15 @@ class Broker:
         """Give the queues the messages the disk remembers."""
         for record in topology.queues:
             vhost = self.vhosts[record.vhost]
+            if is_copy(record.name):
+                vhost.copies.adopt(record, found)
+                continue
             queue = vhost.rooms.rooms.get(record.name) or vhost.queues[record.name]
             adopt(queue.backing, record.queue_id, found)
             if queue.releases_to is not None:
                 queue.wake()  # what is ready there has not been looked at
-            elif queue.backing.count_delayed() > 0:
-                queue.defers = True
-                queue.defers_to_tail = True
-                queue.wake()
+            else:
+                queue.defer_what_is_delayed()
         for vhost in self.vhosts.values():
             for topic in vhost.topics.topics.values():
                 topic.look()

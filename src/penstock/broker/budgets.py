@@ -31,9 +31,9 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.backing.interface import BackingQueue
 from penstock.broker.budget import Budget
 from penstock.broker.vhost import Vhost
-from penstock.queues.queue import Queue
 from penstock.storage.resting_queue import RestingQueue
 
 LOW_ON_MEMORY: Final = "low on memory in virtual host"
@@ -159,26 +159,25 @@ def _fill(budget: Budget, usage: Usage, now_ms: i64) -> None:
 def _measure(vhost: Vhost, usage: Usage) -> None:
     memory: i64 = 0
     disk: i64 = 0
-    for queue in vhost.queues.values():
-        memory += memory_bytes(queue)
-        disk += disk_bytes(queue)
-    for room in vhost.rooms.rooms.values():
-        memory += memory_bytes(room)
-        disk += disk_bytes(room)
+    backings = [queue.backing for queue in vhost.queues.values()]
+    backings += [room.backing for room in vhost.rooms.rooms.values()]
+    for backing in backings + vhost.copies.backings():
+        memory += memory_bytes(backing)
+        disk += disk_bytes(backing)
     usage.memory_bytes = memory
     usage.disk_bytes = disk
 
 
-def memory_bytes(queue: Queue) -> i64:
+def memory_bytes(backing: BackingQueue) -> i64:
     size: i64 = 0
-    for part in queue.backing.parts():
+    for part in backing.parts():
         size += cast(RestingQueue, part).ram_bytes()
     return size
 
 
-def disk_bytes(queue: Queue) -> i64:
+def disk_bytes(backing: BackingQueue) -> i64:
     size: i64 = 0
-    for part in queue.backing.parts():
+    for part in backing.parts():
         size += cast(RestingQueue, part).disk_bytes()
     return size
 

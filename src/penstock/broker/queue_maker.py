@@ -70,7 +70,22 @@ class QueueMaker:
         auto_delete: bool,
         arguments: dict[str, object],
     ) -> Queue:
-        backing = self._make_backing(queue_id, kept, self._segment_entries, arguments)
+        backing = self.backing(queue_id, kept, arguments)
+        return self.over(backing, name, incarnation, durable, auto_delete, arguments)
+
+    def backing(self, queue_id: int, kept: bool, arguments: dict[str, object]) -> BackingQueue:
+        return self._make_backing(queue_id, kept, self._segment_entries, arguments)
+
+    def over(
+        self,
+        backing: BackingQueue,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> Queue:
+        """A queue whose messages are there already."""
         queue = Queue(
             self._vhost,
             name,

@@ -13,6 +13,7 @@ from typing import cast, final
 
 from mypy_extensions import i64
 
+from penstock.backing.interface import BackingQueue
 from penstock.broker.access import NO_LIMIT
 from penstock.broker.arguments import (
     check_exchange_arguments,
@@ -22,6 +23,7 @@ from penstock.broker.arguments import (
 from penstock.broker.budget import Budget
 from penstock.broker.changes import Changes
 from penstock.broker.equivalence import check_same_exchange, check_same_queue
+from penstock.broker.mirror_copies import MirrorCopies
 from penstock.broker.policies import PolicyBook
 from penstock.broker.queue_maker import IncarnationSource, QueueMaker
 from penstock.broker.routes import (
@@ -101,7 +103,7 @@ class Vhost:
         self._maker = maker
         self._new_incarnation = new_incarnation
         self.rooms = WaitingRooms(name, definitions, self._maker.room, new_incarnation)
-        self.topics = Topics(self, scanned)
+        self.topics, self.copies = Topics(self, scanned), MirrorCopies(self, maker)
         self._schedule, self._sweep = schedule, sweep
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = Exchange(
@@ -421,15 +423,8 @@ class Vhost:
         """Open a durable queue again; its messages are the node's business."""
         if is_room(record.name):
             return self.rooms.recover(record, self.exchanges)
-        queue = self._make_queue(
-            record.queue_id,
-            record.name,
-            record.incarnation,
-            True,
-            True,
-            record.auto_delete,
-            record.arguments,
-        )
+        who = (record.queue_id, record.name, record.incarnation)
+        queue = self._make_queue(*who, True, True, record.auto_delete, record.arguments)
         queue.paused = record.paused
         self.touch(queue, now_ms)
         return queue
@@ -450,16 +445,20 @@ class Vhost:
             self.queue_ids[name] = queue_id
         return queue
 
-    def enter_queue(self, queue: Queue) -> None:
+    def apply_settings(self, queue: Queue) -> None:
         queue.single_active = queue.arguments.get("x-single-active-consumer") is True
         self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue)
+
+    def enter_queue(self, queue: Queue) -> None:
+        self.apply_settings(queue)
         self.queues[queue.name] = queue
         self.epoch += 1
 
-    def durable_queues(self) -> list[Queue]:
-        """Those whose messages the disk keeps, waiting rooms too."""
-        rooms = [room for room in self.rooms.rooms.values() if room.durable]
-        return [self.queues[name] for name in self.queue_ids] + rooms
+    def durable_backings(self) -> list[BackingQueue]:
+        """Of all whose messages the disk keeps, waiting rooms and copies too."""
+        queues = [self.queues[name] for name in self.queue_ids]
+        queues += [room for room in self.rooms.rooms.values() if room.durable]
+        return [queue.backing for queue in queues] + self.copies.backings()
 
     def delete_queue(self, queue: Queue) -> list[Consumer]:
         """Remove it and everything in it; returns the consumers who lost it."""
@@ -471,6 +470,7 @@ class Vhost:
         if queue.name in self.queue_ids:
             del self.queue_ids[queue.name]
             self.definitions.delete_queue(self.name, queue.name)
+        self.copies.forget(queue)
         consumers = self._maker.end(queue)
         self._forget_destination(queue)
         return consumers

@@ -53,6 +53,8 @@ class VhostRemoval:
             return False, []
         if vhost.queues:
             return False, self._delete_queues()
+        if self._vhost.copies.drop_some(AT_ONCE):
+            return False, []
         if self._delete_exchanges() or broker.definitions.is_sweeping(vhost.name):
             return False, []
         if broker.staging.holds(vhost):

@@ -181,7 +181,8 @@ class CommonMetadata:
         agreed = None if entry is None else md.read(entry.key, entry.value)
         theirs = agreed.value if isinstance(agreed, GlobalParameterRecord) else None
         ours = self._broker.global_parameters.get(CLUSTER_ID)
-        has_queues = any(vhost.queues for vhost in self._broker.vhosts.values())
+        vhosts = self._broker.vhosts.values()
+        has_queues = any(vhost.queues or vhost.copies.copies for vhost in vhosts)
         if has_queues and ours != theirs:
             raise ForeignData(
                 f"the data directory has queues of another cluster ({ours}) than this one"

@@ -12,6 +12,7 @@ global parameters, exchanges, queues and bindings, the transient ones too: every
 A node's own, hence only in its ``definitions.db``:
 
 - queue ids and the size of index segments: they name files on its disk;
+- copies of mirrored queues (``amq.mirror.``): what is in them is each node's own business;
 - waiting rooms (``amq.delayed.``, ``amq.backlog.``, ``amq.staged.``): a message waits on the node
   that took it, and goes on from there to wherever its bindings lead;
 - staged sets, producers and pipelines: a batch is decided by one transaction of one node's

@@ -75,6 +75,13 @@ class LeasedMessages(LimitedMessages):
             self.defers = True
         return self.leases is not None
 
+    def defer_what_is_delayed(self) -> None:
+        """Its backing has a life behind it: readers by position may have passed these."""
+        if self.backing.count_delayed() > 0:
+            self.defers = True
+            self.defers_to_tail = True
+            self.wake()
+
     def _count_attempts(self, messages: list[Message]) -> None:
         """They are being handed out."""
         for message in messages:
@@ -190,6 +197,18 @@ class LeasedMessages(LimitedMessages):
         if leases is not None:
             due_ms = _earlier(due_ms, leases.first_ms())
         return _earlier(due_ms, self.backing.next_due_ms())
+
+    # -- another master -------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """It is none any more, and its backing somebody else's: nothing of it waits for a time."""
+        leases = self.leases
+        if leases is not None:
+            ended = leases.clear()
+            for consumer, _ in ended:
+                consumer.release(1)
+            self.unacked_count -= len(ended)
+        self.deleted = True
 
     # -- letting go ------------------------------------------------------------------------
 

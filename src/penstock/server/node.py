@@ -396,11 +396,11 @@ class Node:
         durable: list[RestingQueue] = []
         next_seq_ids: dict[int, int] = {}
         for vhost in self.broker.vhosts.values():
-            for queue in vhost.durable_queues():
-                for part in queue.backing.parts():
-                    backing = cast(VariableQueue, part)
-                    durable.append(backing)
-                    next_seq_ids[int(backing.queue_id)] = int(backing.next_seq_id())
+            for backing in vhost.durable_backings():
+                for part in backing.parts():
+                    queue = cast(VariableQueue, part)
+                    durable.append(queue)
+                    next_seq_ids[int(queue.queue_id)] = int(queue.next_seq_id())
         close_engine(self.engine, durable, next_seq_ids, self.files)
 
     def _finish_disk_work(self) -> None:

@@ -342,6 +342,15 @@ class Definitions:
             name_to_cell(vhost),
             name_to_cell(name),
         )
+        self._forget_queue(vhost, name)
+
+    def rename_queue(self, vhost: str, name: str, new_name: str) -> None:
+        """What is in it goes by its id and follows; bindings and readers of ranges do not."""
+        cells = (name_to_cell(new_name), name_to_cell(vhost), name_to_cell(name))
+        self._change("UPDATE queues SET name = ? WHERE vhost = ? AND name = ?", *cells)
+        self._forget_queue(vhost, name)
+
+    def _forget_queue(self, vhost: str, name: str) -> None:
         self._delete_bindings((TO_QUEUE, vhost, name))
         for table in READERS:
             self._change(

@@ -211,13 +211,14 @@ class IndexScan(DiskJob):
                     raise damage(path, int(header.offset), int(header.size))
         if marks != NOTHING:
             size = segment.bitmap_bytes()
-            segment.settled = bytearray(marks[:size])
+            if marks.count(0, 0, size) < size:  # else they are of other things
+                segment.settled = bytearray(marks[:size])
+                # A rewritten segment has no record of what was settled.
+                present[:] = segment.settled
             segment.delivered = bytearray(marks[size : 2 * size])
             segment.delays = decode_delays(marks, 2 * size, rows.count)
             after = 2 * size + DELAY_ROW_BYTES * rows.count
             segment.attempts = decode_attempts(marks, after, rows.first)
-            # A rewritten segment has no record of what was settled.
-            present[:] = segment.settled
         for header in headers:
             if header.kind == MESSAGES:
                 self._take_block(path, data, segment, header, present)
