@@ -17,8 +17,8 @@ from penstock.broker.changes import Changes
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
-from penstock.broker.mirrors import Mirrors
 from penstock.broker.mirror_copies import is_copy
+from penstock.broker.mirrors import Mirrors
 from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.policies import Policy
 from penstock.broker.pouring import Pouring

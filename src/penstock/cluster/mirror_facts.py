@@ -6,6 +6,7 @@ Changes nothing.  How far each mirror is only the master's group knows; a mirror
 of its own copy; a node without a copy knows who there is.
 """
 
+from penstock.broker.ha_policy import HaPolicy
 from penstock.broker.mirrors import (
     DOWN,
     MASTER,
@@ -20,8 +21,6 @@ from penstock.broker.mirrors import (
 )
 from penstock.cluster.mirror_group import MirrorGroup
 from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.placement import HaPolicy
-from penstock.cluster.promotion import WAIT, Decision
 from penstock.cluster.queue_views import QueueView, node_of
 from penstock.cluster.views import View
 
@@ -34,9 +33,10 @@ def mirror_facts(
     now_ms: int,
     *,
     sync_wanted: bool,
-    decision: Decision | None = None,
+    why: str = "",
+    waits: bool = False,
 ) -> MirrorFacts:
-    """``decision``: the last about a queue that is down, and why it stays so."""
+    """``why``: the last decision, in words; ``waits``: a queue that is down may come back."""
     members = [view.master, *view.mirrors()] if view.master else []
     copies = [_copy(view, member) for member in members]
     facts = MirrorFacts(view.version, view.term, copies, view.recoverable, _ring(ring, group))
@@ -44,7 +44,10 @@ def mirror_facts(
     if group is not None:
         for copy in copies:
             _add_progress(copy, group, now_ms)
-    facts.state, facts.why = _state(view, decision, sync_wanted=sync_wanted)
+    if view.master == "":
+        facts.state, facts.why = (WAITING if waits else DOWN), why
+    else:
+        facts.state, facts.why = _state(view, sync_wanted=sync_wanted)
     return facts
 
 
@@ -77,11 +80,7 @@ def _ring(view: View, group: MirrorGroup | None) -> RingFacts | None:
     return ring
 
 
-def _state(view: QueueView, decision: Decision | None, *, sync_wanted: bool) -> tuple[str, str]:
-    if view.master == "":
-        why = decision.why if decision is not None else "no copy may become its master"
-        is_waiting = decision is not None and decision.kind == WAIT
-        return (WAITING if is_waiting else DOWN), why
+def _state(view: QueueView, *, sync_wanted: bool) -> tuple[str, str]:
     behind = [node_of(one) for one in view.mirrors() if one not in view.synced]
     if not behind:
         return RUNNING, ""

@@ -86,6 +86,7 @@ class MirroredQueue:
         self.leaving: list[MirrorGroup] = []
         self.complete: list[str] = []
         self.why: str = ""  # the last decision
+        self.waits: bool = False  # for somebody to come back
         self.asked_view: Proposal | None = None
         self.asked_ring: Proposal | None = None
         self.batch_messages: int = 1

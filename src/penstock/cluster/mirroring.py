@@ -84,7 +84,7 @@ class Mirroring:
     ) -> None:
         self.queues: dict[Place, MirroredQueue] = {}
         self.nodes = LivingNodes(member, {}, {})
-        self.drained: set[str] = set()
+        self.drained: dict[str, int] = {}  # by node: the key's revision
         self._broker = broker
         self._coordinator = coordinator
         self._agreed = agreed
@@ -145,9 +145,9 @@ class Mirroring:
     def _hear_drained(self, event: Event) -> None:
         node = parts_of(event.key)[0]
         if event.value is None:
-            self.drained.discard(node)
+            self.drained.pop(node, None)
         else:
-            self.drained.add(node)
+            self.drained[node] = event.revision
         self._look_at_all()
 
     def _hear(self, event: Event, now_ms: int) -> None:
@@ -185,7 +185,7 @@ class Mirroring:
             return
         known.view_revision = event.revision
         self._unviewed.pop(place, None)
-        known.batch_messages = self._policy(known.vhost, known.queue).batch_messages
+        known.batch_messages = self.policy(known.vhost, known.queue).batch_messages
         known.view_changed(view_from_json(event.value), self._member, now_ms)
         known.tell_deaths(self.nodes.lives)
         self._set_sync(known)
@@ -207,7 +207,7 @@ class Mirroring:
         self._wall_ms = wall_ms
         if member != self._member:
             self._become(member)
-        if members != self.nodes.members or self.drained != self.nodes.drained:
+        if members != self.nodes.members or self.drained.keys() != self.nodes.drained:
             self._hear_who_lives(members)
         own, self._own = self._own, []
         for vhost, name, ring_name, data in own:
@@ -267,7 +267,7 @@ class Mirroring:
                 self._policies[vhost.name] = epoch
                 self._look_at_all()
 
-    def _policy(self, vhost: Vhost, queue: Queue) -> HaPolicy:
+    def policy(self, vhost: Vhost, queue: Queue) -> HaPolicy:
         return vhost.policies.ha_policy_of(queue)
 
     # -- deciding ----------------------------------------------------------------------------
@@ -301,6 +301,7 @@ class Mirroring:
             return 0
         step = self._step(known, view)
         known.why = step.why or known.why
+        known.waits = step.look_again
         known.looked = True
         self._set_sync(known)
         if step.view is None:
@@ -319,7 +320,7 @@ class Mirroring:
             return Step(view.alone(), f"its ring cannot go on: {known.stopped}", ends_group=True)
         return next_step(
             view,
-            self._policy(known.vhost, known.queue),
+            self.policy(known.vhost, known.queue),
             self.nodes,
             known.complete,
             self._wall_ms,
@@ -366,13 +367,16 @@ class Mirroring:
         queue = None if vhost is None else vhost.queues.get(place[1])
         if vhost is None or queue is None or queue.remote or place in self.queues:
             return NOTHING
-        return begins(self._policy(vhost, queue), self.nodes, self._chance)
+        return begins(self.policy(vhost, queue), self.nodes, self._chance)
+
+    def is_sync_wanted(self, known: MirroredQueue) -> bool:
+        automatic = self.policy(known.vhost, known.queue).automatic
+        return known.sync == WANTED or (automatic and known.sync != CANCELLED)
 
     def _set_sync(self, known: MirroredQueue) -> None:
         group = known.group
         if group is not None:
-            automatic = self._policy(known.vhost, known.queue).automatic
-            group.sync_wanted = known.sync == WANTED or (automatic and known.sync != CANCELLED)
+            group.sync_wanted = self.is_sync_wanted(known)
 
     def stop(self) -> list[Proposal]:
         """This node is about to leave: others are to be masters in its place."""
@@ -381,7 +385,7 @@ class Mirroring:
             view = known.view
             if view is None or view.master != self._member:
                 continue
-            step = when_stopping(view, self._policy(known.vhost, known.queue), self.nodes)
+            step = when_stopping(view, self.policy(known.vhost, known.queue), self.nodes)
             assert step.view is not None
             key = md.path(VIEWS, *place)
             change = Change(key, view_to_json(step.view))

@@ -318,7 +318,7 @@ class ClusterChanges(Changes):
 
     # -- handed in -------------------------------------------------------------------------
 
-    def _hand_in(self, fill: Callable[[Draft], None]) -> None:
+    def hand_in(self, fill: Callable[[Draft], None]) -> None:
         """Into the draft of who asks; else it is proposed and left alone."""
         assert self.proposes, "P3"
         if self.draft is not None:
@@ -334,14 +334,14 @@ class ClusterChanges(Changes):
             self._lonely[key] = self.propose(draft)
 
     def add_exchange(self, exchange: Exchange) -> None:
-        self._hand_in(lambda draft: self._drafting.add_exchange(draft, exchange))
+        self.hand_in(lambda draft: self._drafting.add_exchange(draft, exchange))
         raise Away
 
     def put_exchange(self, exchange: Exchange, arguments: dict[str, object]) -> None:
-        self._hand_in(lambda draft: self._drafting.put_exchange(draft, exchange, arguments))
+        self.hand_in(lambda draft: self._drafting.put_exchange(draft, exchange, arguments))
 
     def delete_exchange(self, vhost: Vhost, exchange: Exchange) -> None:
-        self._hand_in(lambda draft: self._drafting.delete_exchange(draft, vhost, exchange))
+        self.hand_in(lambda draft: self._drafting.delete_exchange(draft, vhost, exchange))
 
     def add_queue(
         self,
@@ -363,7 +363,7 @@ class ClusterChanges(Changes):
             arguments,
             "" if owner is None else self.member,
         )
-        self._hand_in(lambda draft: self._drafting.add_queue(draft, meta))
+        self.hand_in(lambda draft: self._drafting.add_queue(draft, meta))
         if owner is not None:
             self._owners[incarnation] = owner
             if self.draft is not None:
@@ -372,7 +372,7 @@ class ClusterChanges(Changes):
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         if queue.paused != paused:
-            self._hand_in(lambda draft: self._drafting.pause_queue(draft, queue, paused))
+            self.hand_in(lambda draft: self._drafting.pause_queue(draft, queue, paused))
 
     def delete_queue(self, vhost: Vhost, queue: Queue) -> None:
         if self.draft is not None:
@@ -387,7 +387,7 @@ class ClusterChanges(Changes):
         if not exchange.bind(destination, key, arguments):
             return
         exchange.unbind(destination, key, arguments)  # it was to find out whether it can be
-        self._hand_in(lambda draft: self._drafting.bind(draft, record, exchange, destination))
+        self.hand_in(lambda draft: self._drafting.bind(draft, record, exchange, destination))
 
     def unbind(
         self, vhost: Vhost, record: BindingRecord, exchange: Exchange, destination: object
@@ -395,12 +395,12 @@ class ClusterChanges(Changes):
         found = exchange.find(destination, record.routing_key, record.arguments)
         if found is not None:
             there = record_of(vhost, exchange, destination, found.routing_key, found.arguments)
-            self._hand_in(lambda draft: self._drafting.unbind(draft, vhost, there, exchange))
+            self.hand_in(lambda draft: self._drafting.unbind(draft, vhost, there, exchange))
 
     def put(self, record: Plain) -> None:
         if self._is_there(record):
             return
-        self._hand_in(lambda draft: self._drafting.put(draft, record))
+        self.hand_in(lambda draft: self._drafting.put(draft, record))
         if isinstance(record, PermissionRecord | TopicPermissionRecord):
             self._touch_user(record.user)
 
@@ -421,11 +421,11 @@ class ClusterChanges(Changes):
         user = None
         if isinstance(record, UserRecord):
             user = self._broker.users.users[record.name]
-        self._hand_in(lambda draft: self._drafting.delete(draft, record, user))
+        self.hand_in(lambda draft: self._drafting.delete(draft, record, user))
 
     def put_limits(self, scope: str, owner: str, limits: dict[str, int]) -> None:
         meta = md.LimitsMeta(scope, owner, limits)
-        self._hand_in(lambda draft: self._drafting.put_limits(draft, meta))
+        self.hand_in(lambda draft: self._drafting.put_limits(draft, meta))
         if scope == "user":
             self._touch_user(owner)
 

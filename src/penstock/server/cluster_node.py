@@ -37,6 +37,7 @@ from penstock.cluster.membership import (
     MemberRecord,
     Membership,
 )
+from penstock.cluster.mirror_verbs import ClusterMirrors
 from penstock.cluster.mirroring import Mirroring
 from penstock.core.errors import PenstockError, SettingInvalid
 from penstock.core.settings import Settings
@@ -103,6 +104,8 @@ class ClusterNode(TurnPart, PeerOwner):
         self.metadata: CommonMetadata
         self.queues: ClusterQueues
         self.mirroring: Mirroring
+        self.mirrors: ClusterMirrors
+        self._mouth: Mouth
         self.peers: Peers
         self._now_ms = 0
         self._said = 0
@@ -202,6 +205,8 @@ class ClusterNode(TurnPart, PeerOwner):
             secrets.randbelow,
         )
         self.mirroring.told(snapshot_events(self.coordinator.snapshot()))
+        self.mirrors = ClusterMirrors(broker, self.mirroring, self.metadata.changes)
+        broker.mirrors = self.mirrors
         self.queues.master_node = self.mirroring.master_node
         self.queues.made_here = self.mirroring.made
         self.peers = Peers(
@@ -238,6 +243,7 @@ class ClusterNode(TurnPart, PeerOwner):
             if happening.kind == DOWN:
                 logger.warning("%s is down", happening.member)
         members = self._living()
+        self.mirrors.nodes_known = self.membership.known()
         for name in list(self._held):
             self._let_in(name)
         self.peers.begin(now_ms)
