@@ -104,6 +104,7 @@ class MirrorGroup(PublishNotes):
         self._talkative: list[MirroredBacking] = talkative
         self._batch: i64 = batch_messages
         self._masters: list[tuple[str, int]] = []  # with terms, that may have something to say
+        self._questions: dict[str, bytes] = {}
         self._held: dict[str, list[Delivered]] = {}  # by ring name, from a B that comes too early
         self._was_master: bool = False
         self._present: set[str] = set()  # ring names: born, and not dead
@@ -146,6 +147,7 @@ class MirrorGroup(PublishNotes):
         self._ended_term = mirrored.term
         mirrored.end()
         self.mirrored = None
+        self._questions = {}
         self.syncers = {}
         self.applied.begin()
         self.durable.begin()
@@ -291,13 +293,18 @@ class MirrorGroup(PublishNotes):
         self._look_what_is_safe()
 
     def _hear_question(self, sender: str, data: bytes) -> None:
-        mirrored = self.mirrored
-        if mirrored is None:
-            return
-        syncer = self.syncers.get(sender)
-        if syncer is None:
-            syncer = self.syncers[sender] = Syncer(mirrored, self._batch, self._now_ms)
-        syncer.ask(data)
+        self._questions[sender] = data
+
+    def _take_questions(self, mirrored: MirroredBacking) -> None:
+        """Of those who hear what is told from now on: an answer is as of some parcel."""
+        here = [member_of(name) for name in self._present]
+        for sender in list(self._questions):
+            if sender not in here:
+                continue
+            syncer = self.syncers.get(sender)
+            if syncer is None:
+                syncer = self.syncers[sender] = Syncer(mirrored, self._batch, self._now_ms)
+            syncer.ask(self._questions.pop(sender))
 
     def _hear(self, origin: str, payload: bytes) -> None:
         """What a member broadcast."""
@@ -382,6 +389,7 @@ class MirrorGroup(PublishNotes):
             self._held[origin] = [event]
 
     def _forget(self, member: str) -> None:
+        self._questions.pop(member, None)
         self.syncers.pop(member, None)
         self.answers.pop(member, None)
         self.awaited.pop(member, None)
@@ -422,6 +430,7 @@ class MirrorGroup(PublishNotes):
     def _speak_as_master(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
         if self.ring.leaving:
             return
+        self._take_questions(mirrored)
         self._broadcast_parcel(mirrored)
         for member, syncer in self.syncers.items():
             chunk = syncer.take_chunk()
@@ -459,7 +468,11 @@ class MirrorGroup(PublishNotes):
         if replica is not None and joiner is not None:
             waits = self.sync_wanted and not joiner.is_done()
             return waits or replica.durable_number() < replica.number
-        return len(self.awaited) > 0 or len(self.syncers) > 0
+        return len(self.awaited) > 0 or len(self._questions) > 0
+
+    def awaits_disk(self) -> bool:
+        replica = self.replica
+        return replica is not None and not replica.is_durable()
 
     def check(self) -> None:
         assert self.mirrored is None or self.replica is None, "U1"

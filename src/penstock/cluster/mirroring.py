@@ -212,6 +212,8 @@ class Mirroring:
         own, self._own = self._own, []
         for vhost, name, ring_name, data in own:
             self._receive((vhost, name), self._member, ring_name, data)
+        # What came is in the journal before this turn's commit.
+        self._work_all(now_ms)
         self._look_at_policies()
         if now_ms - self._again_ms >= AGAIN_MS:
             self._again_ms = now_ms
@@ -420,10 +422,21 @@ class Mirroring:
             for place, known in self.queues.items():
                 if known.groups():
                     self._active[place] = None
+        self._work_all(now_ms)
+        return bool(self._own)
+
+    def _work_all(self, now_ms: int) -> None:
         for place in list(self._active):
             if not self._work(place, now_ms):
                 del self._active[place]
-        return bool(self._own)
+
+    def awaits_disk(self) -> bool:
+        """What mirrors here have taken is to be on the disk, and to be answered then."""
+        for place in self._active:
+            known = self.queues.get(place)
+            if known is not None and known.group is not None and known.group.awaits_disk():
+                return True
+        return False
 
     def _work(self, place: Place, now_ms: int) -> bool:
         """True: to be asked again in the next turn."""

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.cluster.mirrored_queue import Places
+from penstock.cluster.mirroring import Mirroring
 from penstock.cluster.queue_views import node_of
 from penstock.cluster.remote_queue import RemoteQueue
+from penstock.core.credit import FlowBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.server.cluster_queues import ClusterQueues
+from penstock.server.session import Session
 from penstock.server.turn import Turn
 from penstock.wire.peer_mirrors import encode_said
 
@@ -37,6 +40,23 @@ class MirrorPlaces(Places):
 
     def moved(self, consumers: list[Consumer], queue: Queue) -> None:
         self._turn.moved(consumers, queue)
+
+
+class DiskWaiter(Session):
+    """Waits for the disk as the turn knows it, while masters elsewhere do; it has no socket."""
+
+    def __init__(self, book: FlowBook, mirroring: Mirroring) -> None:
+        super().__init__(book)
+        self._mirroring = mirroring
+
+    def look(self, turn: Turn) -> None:
+        self.awaiting_disk = self._mirroring.awaits_disk()
+        if self.awaiting_disk:
+            turn.fed(self)
+
+    def confirm(self, durable_position: int) -> None:
+        """Mirrors say so at the end of the turn."""
+        self.awaiting_disk = self._mirroring.awaits_disk()
 
 
 class Mouth:

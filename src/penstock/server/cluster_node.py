@@ -43,7 +43,7 @@ from penstock.core.errors import PenstockError, SettingInvalid
 from penstock.core.settings import Settings
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
-from penstock.server.cluster_mirrors import MIRRORS_STREAM, MirrorPlaces, Mouth
+from penstock.server.cluster_mirrors import MIRRORS_STREAM, DiskWaiter, MirrorPlaces, Mouth
 from penstock.server.cluster_queues import QUEUES_STREAM, ClusterQueues
 from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
 from penstock.server.etcd_http import EtcdOptions
@@ -60,6 +60,7 @@ from penstock.server.peer_access import (
 )
 from penstock.server.peer_link import LinkFacts, Member
 from penstock.server.peers import PeerLimits, PeerOwner, Peers
+from penstock.server.turn import Turn
 from penstock.server.turn_part import TurnPart
 from penstock.wire.peer_mirrors import decode_said
 
@@ -106,6 +107,8 @@ class ClusterNode(TurnPart, PeerOwner):
         self.mirroring: Mirroring
         self.mirrors: ClusterMirrors
         self._mouth: Mouth
+        self._turn: Turn
+        self._disk_waiter: DiskWaiter
         self.peers: Peers
         self._now_ms = 0
         self._said = 0
@@ -205,6 +208,8 @@ class ClusterNode(TurnPart, PeerOwner):
             secrets.randbelow,
         )
         self.mirroring.told(snapshot_events(self.coordinator.snapshot()))
+        self._turn = loop.turn
+        self._disk_waiter = DiskWaiter(broker.flow.book, self.mirroring)
         self.mirrors = ClusterMirrors(broker, self.mirroring, self.metadata.changes)
         broker.mirrors = self.mirrors
         self.queues.master_node = self.mirroring.master_node
@@ -248,6 +253,7 @@ class ClusterNode(TurnPart, PeerOwner):
             self._let_in(name)
         self.peers.begin(now_ms)
         self.mirroring.begin(now_ms, time.time_ns() // 1_000_000, self.member, members)
+        self._disk_waiter.look(self._turn)
 
     def _join_again(self) -> None:
         """As a new member: what was bound to the life before is gone, and its links with it."""
