@@ -15,6 +15,9 @@ ACCEPTED = [
     ("x-message-ttl", 0),
     ("x-expires", TEN_YEARS_MS),
     ("x-expires", 1),
+    ("x-queue-master-locator", "client-local"),
+    ("x-queue-master-locator", "min-masters"),
+    ("x-queue-master-locator", "random"),
 ]
 REFUSED = [
     ("x-message-ttl", TEN_YEARS_MS + 1, "{value_too_large,315360000001}"),
@@ -43,6 +46,28 @@ def test_refused_in_rabbitmqs_words(key: str, value: object, term: str) -> None:
     with pytest.raises(PreconditionFailed) as refusal:
         check_queue_arguments({key: value}, "queue 'q' in vhost '/'")
     assert str(refusal.value) == f"invalid arg '{key}' for queue 'q' in vhost '/': {term}"
+
+
+LOCATOR = "x-queue-master-locator"
+
+
+@pytest.mark.parametrize(
+    "value, why",
+    [
+        ("near", '"<<"near">> invalid queue-master-locator value"'),
+        ("", '"<<>> invalid queue-master-locator value"'),
+        ("CLIENT-LOCAL", '"<<"CLIENT-LOCAL">> invalid queue-master-locator value"'),
+        (1, "{unacceptable_type,signedint}"),
+        (None, "{unacceptable_type,void}"),
+    ],
+)
+def test_a_locator_that_nobody_knows(value: object, why: str) -> None:
+    """RabbitMQ crashes over it (541), and takes it from exclusive queues, which are located."""
+    what = "queue 'q' in vhost '/'"
+    with pytest.raises(PreconditionFailed) as refusal:
+        check_queue_arguments({LOCATOR: value}, what)
+    assert str(refusal.value) == f"invalid arg '{LOCATOR}' for {what}: {why}"
+    check_queue_arguments({LOCATOR: value}, what, exclusive=True)
 
 
 def test_the_limit_is_the_one_messages_have() -> None:

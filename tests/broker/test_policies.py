@@ -35,6 +35,7 @@ NUMBERS = {
 TEXTS: dict[str, tuple[str, str | None, tuple[str, str]]] = {
     "overflow": ("overflow", "drop-head", ("reject-publish", "reject-publish-dlx")),
     "queue-mode": ("queue_mode", "default", ("lazy", "default")),
+    "queue-master-locator": ("master_locator", "", ("random", "min-masters")),
     "dead-letter-exchange": ("dead_letter_exchange", None, ("", "x")),
     "dead-letter-routing-key": ("dead_letter_routing_key", None, ("", "k")),
 }
@@ -155,6 +156,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"message-ttl": 1 << 60}, f"{1 << 60} is not a valid message TTL"),
     ({"message-ttl": None}, "null is not a valid message TTL"),
     ({"overflow": ""}, "<<>> is not a valid overflow value"),
+    ({"queue-master-locator": "x"}, '<<"x">> invalid queue-master-locator value'),
+    ({"queue-master-locator": 1}, "1 invalid queue-master-locator value"),
+    ({"queue-master-locator": ""}, "<<>> invalid queue-master-locator value"),
+    ({"queue-master-locator": None}, "null invalid queue-master-locator value"),
+    ({"queue-master-locator": ["x"]}, '[<<"x">>] invalid queue-master-locator value'),
+    (
+        {"queue-master-locator": "x", "ha-mode": "y"},
+        '<<"x">> invalid queue-master-locator value',
+    ),
     # Values first, then what is said of mirrors, and last all that nobody knows.
     ({"ha-mode": "x", "message-ttl": "x"}, '<<"x">> is not a valid message TTL'),
     ({"aaa": 1, "ha-mode": "x", "message-ttl": "x"}, '<<"x">> is not a valid message TTL'),
@@ -173,9 +183,7 @@ def test_a_wrong_definition_is_refused(definition: dict[str, Any], text: str) ->
     assert str(caught.value) == text
 
 
-@pytest.mark.parametrize(
-    "key", ["queue-leader-locator", "queue-master-locator", "max-age", "queue-version"]
-)
+@pytest.mark.parametrize("key", ["queue-leader-locator", "max-age", "queue-version"])
 def test_what_only_rabbitmq_has_is_refused_by_name(key: str) -> None:
     with pytest.raises(NotImplementedYet, match=f"policy setting '{key}'"):
         check_policy(Policy("p", "^q", "all", 0, {"message-ttl": 1, key: "x"}), False)

@@ -120,6 +120,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "cluster_bind": "::1",
         "cluster_address": "here",
         "cluster_unix_socket": "peer.sock",
+        "queue_master_locator": "min-masters",
         "cluster_etcd_user": "ann",
         "cluster_etcd_password": "pw",
         "cluster_etcd_tls": "true",

@@ -127,6 +127,37 @@ def test_a_queue_declared_here_is_there_too(cluster: Cluster) -> None:
     )
 
 
+def test_the_home_of_a_queue_may_be_elsewhere_and_all_know_it(cluster: Cluster) -> None:
+    """Who declares it as before finds it, wherever it is."""
+    for name, common in cluster.common.items():
+        locating = common.changes.locating
+        assert locating.here == name
+        locating.nodes = lambda: ["a", "b"]
+    client = cluster.quiet["a"].client()
+    arguments = {"x-queue-master-locator": "min-masters"}
+    homes = []
+    for place in range(4):
+        told = ask(
+            cluster, client, "queue.declare", queue=f"q{place}", durable=True, arguments=arguments
+        )
+        assert told[0].name == "queue.declare-ok"
+        found = {
+            common.agreed.queues[f"queues/%2F/q{place}"].home for common in cluster.common.values()
+        }
+        homes += found
+    assert homes == ["a", "b", "a", "b"]
+    assert [common.agreed.homes for common in cluster.common.values()] == [{"a": 2, "b": 2}] * 2
+    again = ask(cluster, client, "queue.declare", queue="q1", durable=True, arguments=arguments)
+    assert again[0].name == "queue.declare-ok"
+    (other,) = ask(cluster, client, "queue.declare", queue="q1", durable=True)
+    assert (other.name, other.fields["code"]) == ("channel.close", 406)
+    assert "'x-queue-master-locator'" in other.fields["text"]
+    # A node's first snapshot counts them as well.
+    cluster.kill("b")
+    cluster.start("b")
+    assert cluster.common["b"].agreed.homes == {"a": 2, "b": 2}
+
+
 def test_of_two_who_declare_it_differently_at_once_one_is_told_so(cluster: Cluster) -> None:
     clients = [cluster.quiet[name].client() for name in "ab"]
     clients[0].method(1, "queue.declare", queue="orders", durable=True)

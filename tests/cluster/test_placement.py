@@ -130,7 +130,7 @@ def test_locators(
 
 
 def test_no_such_locator() -> None:
-    with pytest.raises(PreconditionFailed, match="not a valid queue-master-locator"):
+    with pytest.raises(PreconditionFailed, match="invalid queue-master-locator value"):
         locate_master("nearest", ha(), "a", "abc", {}, first)
 
 

@@ -190,6 +190,20 @@ def argument_queue_type_quorum_exclusive(w: World) -> None:
 
 
 @case
+def argument_master_locator(w: World) -> None:
+    """Item 44."""
+    _inequivalent_argument(w, "x-queue-master-locator", "random", "min-masters", "near", 1)
+
+
+@case
+def argument_master_locator_unknown(w: World) -> None:
+    """Item 44."""
+    a = w.client()
+    near = {"x-queue-master-locator": "near"}
+    w.attempt(a, "queue.declare", queue=w.name("q"), auto_delete=True, arguments=near)
+
+
+@case
 def argument_unknown(w: World) -> None:
     """Item 44."""
     _inequivalent_argument(w, "x-nobody-knows", "a", "b", 1)

@@ -78,6 +78,20 @@ FOR_GOOD = (
         rest=True,
     ),
     Difference(
+        ("queue.argument_master_locator_unknown",),
+        "RabbitMQ crashes over a master locator that it does not know; Penstock refuses it.",
+        "A < connection.close code=541 text='INTERNAL_ERROR'",
+        (
+            (
+                "A < channel.close ch=1 code=406 text='PRECONDITION_FAILED - invalid arg "
+                "\\'x-queue-master-locator\\' for queue \\'<q>\\' in vhost \\'/\\': "
+                '"<<"near">> invalid queue-master-locator value"\' ' + _DECLARE
+            ),
+            "A > channel.close-ok ch=1",
+        ),
+        rest=True,
+    ),
+    Difference(
         ("time.behind_one_that_stays",),
         "A message goes when its time is over, wherever it is in the queue; RabbitMQ looks at the"
         " head only.",

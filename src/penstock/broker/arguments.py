@@ -7,6 +7,8 @@ shows without looking at them, and so do we.  The texts are RabbitMQ's.
 
 from typing import Final
 
+from penstock.broker.erlang_terms import term
+from penstock.core.cluster_settings import MASTER_LOCATORS
 from penstock.core.errors import CommandInvalid, NotImplementedYet, PreconditionFailed
 from penstock.core.headers import CACHE_TTL_HEADER
 from penstock.queues.limits import OVERFLOWS
@@ -21,8 +23,23 @@ EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
 PRIORITY_MAX: Final = 255
 
 
-def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
+def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bool = False) -> None:
     """Raises PreconditionFailed or NotImplementedYet (queue types); ``what`` names the queue."""
+    _check_contents(arguments, what)
+    if not exclusive:  # such a queue is with its client, whatever is said
+        _check_locator(arguments, what)
+
+
+def _check_locator(arguments: dict[str, object], what: str) -> None:
+    key = "x-queue-master-locator"
+    locator = arguments.get(key, MASTER_LOCATORS[0])
+    if not isinstance(locator, str):
+        raise _invalid(key, what, _of_type(locator))
+    if locator not in MASTER_LOCATORS:
+        raise _invalid(key, what, f'"{term(locator)} invalid queue-master-locator value"')
+
+
+def _check_contents(arguments: dict[str, object], what: str) -> None:
     for key, lowest in (("x-expires", 1), ("x-message-ttl", 0), ("x-consumer-timeout", 1)):
         if key in arguments:
             _check_duration(key, arguments[key], lowest, what)
@@ -38,20 +55,18 @@ def check_queue_arguments(arguments: dict[str, object], what: str) -> None:
     if "x-overflow" in arguments:
         overflow = arguments["x-overflow"]
         if not isinstance(overflow, str):
-            raise _invalid("x-overflow", what, f"{{unacceptable_type,{type_name(overflow)}}}")
+            raise _invalid("x-overflow", what, _of_type(overflow))
         if overflow not in OVERFLOWS:
             raise _invalid("x-overflow", what, "invalid_overflow")
     single = arguments.get("x-single-active-consumer", False)
     if not isinstance(single, bool):
-        term = f"{{unacceptable_type,{type_name(single)}}}"
-        raise _invalid("x-single-active-consumer", what, term)
+        raise _invalid("x-single-active-consumer", what, _of_type(single))
     once = arguments.get("x-message-deduplication", False)
     if not isinstance(once, bool):
-        term = f"{{unacceptable_type,{type_name(once)}}}"
-        raise _invalid("x-message-deduplication", what, term)
+        raise _invalid("x-message-deduplication", what, _of_type(once))
     mode = arguments.get("x-queue-mode", "default")
     if not isinstance(mode, str):
-        raise _invalid("x-queue-mode", what, f"{{unacceptable_type,{type_name(mode)}}}")
+        raise _invalid("x-queue-mode", what, _of_type(mode))
     if mode not in ("default", "lazy"):
         raise _invalid("x-queue-mode", what, f"\"unsupported queue mode '{mode}'\"")
     queue_type = arguments.get("x-queue-type", "classic")
@@ -110,8 +125,7 @@ def _check_dead_letters(arguments: dict[str, object], what: str) -> None:
     if "x-dead-letter-routing-key" in arguments:
         key = arguments["x-dead-letter-routing-key"]
         if not isinstance(key, str):
-            term = f"{{unacceptable_type,{type_name(key)}}}"
-            raise _invalid("x-dead-letter-routing-key", what, term)
+            raise _invalid("x-dead-letter-routing-key", what, _of_type(key))
         if "x-dead-letter-exchange" not in arguments:
             raise _invalid("x-dead-letter-routing-key", what, "routing_key_but_no_dlx_defined")
 
@@ -150,5 +164,9 @@ def _check_duration(key: str, value: object, lowest: int, what: str) -> None:
         raise _invalid(key, what, f"{{value_too_large,{value}}}")
 
 
-def _invalid(key: str, what: str, term: str) -> PreconditionFailed:
-    return PreconditionFailed(f"invalid arg '{key}' for {what}: {term}")
+def _of_type(value: object) -> str:
+    return f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _invalid(key: str, what: str, why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg '{key}' for {what}: {why}")

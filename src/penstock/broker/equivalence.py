@@ -28,6 +28,7 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
     "x-single-active-consumer",
     "x-queue-mode",
     "x-queue-type",
+    "x-queue-master-locator",
 )
 
 COMPARED_EXCHANGE_ARGUMENTS: Final = (

@@ -10,7 +10,7 @@ Of all policies whose pattern is found in the name the one with the highest prio
     message-ttl, expires, max-length,        the smallest of argument, policy and
     max-length-bytes, delivery-limit         operator policy
     overflow, queue-mode, dead-letter-*,     the argument, else the policy; operators have no say
-    alternate-exchange
+    alternate-exchange, queue-master-locator
 
     nsq-publish-mode                         the policy alone, for exchanges that are topics
     nsq-on-disconnect                        the policy alone, for queues that are channels
@@ -32,6 +32,7 @@ from mypy_extensions import i64
 from penstock.broker.erlang_terms import term
 from penstock.broker.ha_policy import HA_KEYS, NO_MIRRORS, HaPolicy, read_ha_policy
 from penstock.core import patterns
+from penstock.core.cluster_settings import MASTER_LOCATORS
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.queues.limits import DROP_HEAD, QueueLimits
 from penstock.queues.queue import Queue
@@ -55,6 +56,7 @@ _LOWEST: Final = {
     "max-length-bytes": 0,
     "message-ttl": 0,
 }
+MASTER_LOCATOR: Final = "queue-master-locator value"
 _WHAT: Final = {
     "alternate-exchange": "alternate exchange name",
     "consumer-timeout": "consumer timeout",
@@ -68,6 +70,7 @@ _WHAT: Final = {
     "nsq-on-disconnect": "choice for what a lost consumer held",
     "nsq-publish-mode": "publish mode of a topic",
     "overflow": "overflow value",
+    "queue-master-locator": MASTER_LOCATOR,
     "queue-mode": "queue-mode value",
 }
 """Every key of a policy but those of mirrors, and what RabbitMQ calls its value."""
@@ -75,6 +78,7 @@ _WORDS: Final = {
     "nsq-on-disconnect": ("timeout", "requeue"),
     "nsq-publish-mode": ("durable", "fast"),
     "overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
+    "queue-master-locator": MASTER_LOCATORS,
     "queue-mode": ("default", "lazy"),
 }
 RABBITMQ_ONLY_KEYS: Final = (
@@ -84,7 +88,6 @@ RABBITMQ_ONLY_KEYS: Final = (
     "max-in-memory-bytes",
     "max-in-memory-length",
     "queue-leader-locator",
-    "queue-master-locator",
     "queue-version",
     "stream-max-segment-size-bytes",
 )
@@ -135,6 +138,7 @@ class QueueSettings:
         self.consumer_timeout_ms: i64 = 0
         self.overflow: str = DROP_HEAD
         self.queue_mode: str = "default"
+        self.master_locator: str = ""  # in a cluster, when the queue is declared
         self.on_disconnect: str = ""
         # An exchange's name may be empty: None is "not set" here.
         self.dead_letter_exchange: str | None = None
@@ -254,6 +258,7 @@ def effective(
     settings.consumer_timeout_ms = _smallest("consumer-timeout", arguments, definition, above, 0)
     settings.overflow = _first("overflow", arguments, definition) or settings.overflow
     settings.queue_mode = _first("queue-mode", arguments, definition) or settings.queue_mode
+    settings.master_locator = _first("queue-master-locator", arguments, definition) or ""
     settings.on_disconnect = _text(definition.get("nsq-on-disconnect")) or ""
     settings.dead_letter_exchange = _first("dead-letter-exchange", arguments, definition)
     settings.dead_letter_routing_key = _first("dead-letter-routing-key", arguments, definition)
@@ -337,4 +342,6 @@ def _check_value(key: str, value: object) -> None:
         words = _WORDS.get(key)
         good = isinstance(value, str) and (words is None or value in words)
     if not good:
-        raise PreconditionFailed(f"{term(value)} is not a valid {_WHAT[key]}")
+        what = _WHAT[key]
+        fault = "invalid" if what == MASTER_LOCATOR else "is not a valid"
+        raise PreconditionFailed(f"{term(value)} {fault} {what}")

@@ -387,7 +387,7 @@ class Vhost:
             return existing
         if 0 <= self.max_queues <= len(self.queues):
             raise queue_limit_reached(name, self.name, self.max_queues)
-        check_queue_arguments(arguments, self.queue_text(name))
+        check_queue_arguments(arguments, self.queue_text(name), owner is not None)
         incarnation = self._new_incarnation()
         if self.changes.proposes:
             self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)

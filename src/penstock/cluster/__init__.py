@@ -22,7 +22,8 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     mirror_sync.py   how a copy gets what was there before it came; sync_codec.py: its bytes
     queue_views.py   the record of who has copies of a queue
     promotion.py     who becomes master, and when nobody does
-    placement.py     where copies and masters should be; what ha-* policies say
+    placement.py     where copies and masters should be
+    locating.py      on which node a new queue has its home
     mirror_group.py  one mirrored queue at one of its members: ring, role, and what is safe
     mirror_facts.py  what people are told of it
 """

@@ -31,11 +31,15 @@ ALWAYS_THERE: Final = frozenset(name for name, _, _ in PREDECLARED)
 
 @final
 class Agreed:
-    """``queues``: by key.  ``revision``: everything up to it is done.  ``dead``: see above."""
+    """``queues``: by key; ``homes``: how many of them a node has.
+
+    ``revision``: everything up to it is done.  ``dead``: see above.
+    """
 
     def __init__(self) -> None:
         self.revisions: dict[str, int] = {}
         self.queues: dict[str, QueueMeta] = {}
+        self.homes: dict[str, int] = {}
         self.dead: set[str] = set()
         self.revision: int = 0
         self.rounds: int = 0
@@ -46,7 +50,9 @@ class Agreed:
     def put(self, key: str, revision: int, queue: QueueMeta | None) -> None:
         self.revisions[key] = revision
         if queue is not None:
+            self._leaves_home(key)
             self.queues[key] = queue
+            self.homes[queue.home] = self.homes.get(queue.home, 0) + 1
         elif kind_of(key) == BINDINGS:
             if all(end in self.revisions for end in ends_of(key)):
                 self.dead.discard(key)
@@ -55,8 +61,13 @@ class Agreed:
 
     def delete(self, key: str) -> None:
         self.revisions.pop(key, None)
-        self.queues.pop(key, None)
+        self._leaves_home(key)
         self.dead.discard(key)
+
+    def _leaves_home(self, key: str) -> None:
+        queue = self.queues.pop(key, None)
+        if queue is not None:
+            self.homes[queue.home] -= 1
 
     def bury(self, binding: str) -> None:
         """One of its ends goes, or was made after it."""

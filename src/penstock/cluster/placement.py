@@ -19,15 +19,15 @@ to who has fewest, while that makes the difference smaller.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import final
 
 from penstock.broker.erlang_terms import term
 from penstock.broker.ha_policy import HaPolicy
+from penstock.core.cluster_settings import CLIENT_LOCAL, MIN_MASTERS, RANDOM
 from penstock.core.errors import PreconditionFailed
 
 Chance = Callable[[int], int]
 """``chance(n)`` is one of 0 to n - 1."""
-LOCATORS: Final = ("client-local", "min-masters", "random")
 
 
 # -- copies --------------------------------------------------------------------------------
@@ -98,14 +98,14 @@ def locate_master(
     """Of a queue that is being declared; with a list of nodes it is one of these that run."""
     listed = [node for node in policy.nodes if node in running]
     candidates = listed if policy.mode == "nodes" and listed else list(running)
-    if locator == "random":
+    if locator == RANDOM:
         return candidates[chance(len(candidates))]
-    if locator == "min-masters":
+    if locator == MIN_MASTERS:
         fewest = min(masters.get(node, 0) for node in candidates)
         equals = [node for node in candidates if masters.get(node, 0) == fewest]
         return client_node if client_node in equals else equals[0]
-    if locator != "client-local":
-        raise PreconditionFailed(f"{term(locator)} is not a valid queue-master-locator value")
+    if locator != CLIENT_LOCAL:
+        raise PreconditionFailed(f"{term(locator)} invalid queue-master-locator value")
     return client_node if client_node in candidates else candidates[0]
 
 

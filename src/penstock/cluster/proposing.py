@@ -42,6 +42,7 @@ from penstock.cluster.coordinator import (
 )
 from penstock.cluster.draft import Draft
 from penstock.cluster.drafting import Drafting, record_of
+from penstock.cluster.locating import Locating
 from penstock.core.away import Away
 from penstock.core.errors import NotFound, Unavailable
 from penstock.queues.queue import Queue
@@ -258,6 +259,7 @@ class ClusterChanges(Changes):
         self.asking: ClusterAsk | None = None
         self.is_master: Callable[[Queue], bool] = self.is_at_home
         self.is_known: IsKnown = lambda _revision: True
+        self.locating = Locating(agreed, home)
         self._broker = broker
         self._drafting = Drafting(agreed)
         self._owners: dict[str, object] = {}  # of exclusive queues to come, by incarnation
@@ -357,7 +359,7 @@ class ClusterChanges(Changes):
             vhost.name,
             name,
             incarnation,
-            self.home,
+            self.locating.home_of(vhost, name, durable, owner, arguments),
             durable,
             auto_delete,
             arguments,

@@ -3,7 +3,14 @@
 ``settings.py`` says what a declaration is.
 """
 
+from typing import Final
+
 from penstock.core.setting_kinds import NAME_MAX_BYTES, Boolean, Integer, NameList, Text
+
+CLIENT_LOCAL: Final = "client-local"
+MIN_MASTERS: Final = "min-masters"
+RANDOM: Final = "random"
+MASTER_LOCATORS: Final = (CLIENT_LOCAL, MIN_MASTERS, RANDOM)
 
 
 class ClusterSettings:
@@ -72,6 +79,13 @@ class ClusterSettings:
         60,
         "After so long without a word to etcd a node counts as gone, and mirrors take over.",
         unit="s",
+    )
+    queue_master_locator = Text(
+        CLIENT_LOCAL,
+        "On which node of a cluster a new queue has its master, where neither"
+        " `x-queue-master-locator` nor a policy says it: on that of the client that declares it,"
+        " on the one that has the fewest, or by chance. Exclusive queues are with their client.",
+        choices=MASTER_LOCATORS,
     )
     cluster_etcd_user = Text(
         "", "User at etcd. Empty: none.", min_bytes=0, max_bytes=NAME_MAX_BYTES

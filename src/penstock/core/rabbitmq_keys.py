@@ -129,6 +129,7 @@ OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
     "heartbeat": ("heartbeat_s", NUMBER),
     "frame_max": ("frame_max", FRAME),
     "channel_max": ("channel_max", CHANNELS),
+    "queue_master_locator": ("queue_master_locator", TEXT),
     "connection_max": ("connection_max", MOST),
     "consumer_timeout": ("consumer_timeout_ms", NUMBER),
     "max_message_size": ("max_message_size_bytes", NUMBER),
@@ -219,7 +220,10 @@ FIXED: Final[Mapping[str, tuple[str, str]]] = {
 _ERLANG: Final = "there is no Erlang here"
 _PLUGIN: Final = "there is no such plugin here"
 _INTERNAL: Final = "users are the broker's own; no other place is asked"
-_CLUSTER: Final = "this release has no clusters"
+_MEMBERS: Final = "the nodes of a cluster meet in etcd: `cluster_etcd_endpoints`"
+_LEASES: Final = "`cluster_lease_ttl_s` and `cluster_silence_ms` are about that"
+_MAJORITY: Final = "whoever does not reach etcd's majority waits for it, and changes nothing"
+_QUORUM: Final = "there are no quorum queues"
 _FORMAT: Final = "log lines have one form as text and one as JSON"
 _ROTATION: Final = "the one log file is put aside by size"
 _OWN_FILE: Final = "there is one log file for all categories"
@@ -241,11 +245,11 @@ IGNORED: Final[Mapping[str, str]] = {
     "aws.*": _PLUGIN,
     "background_gc_enabled": _ERLANG,
     "background_gc_target_interval": _ERLANG,
-    "cluster_formation.*": _CLUSTER,
-    "cluster_keepalive_interval": _CLUSTER,
+    "cluster_formation.*": _MEMBERS,
+    "cluster_keepalive_interval": _LEASES,
     "cluster_name": "it is set at run time: `PUT /api/cluster-name`",
-    "cluster_partition_handling": _CLUSTER,
-    "cluster_partition_handling.*": _CLUSTER,
+    "cluster_partition_handling": _MAJORITY,
+    "cluster_partition_handling.*": _MAJORITY,
     "collect_statistics": "statistics are always collected",
     "credential_validator.*": "every password is taken",
     "default_worker_pool_size": _ERLANG,
@@ -275,11 +279,11 @@ IGNORED: Final[Mapping[str, str]] = {
     "log.file.rotation.date": _ROTATION,
     "log.journald": "run it by systemd: the journal then has standard error",
     "log.journald.*": "run it by systemd: the journal then has standard error",
-    "log.mirroring.*": _CLUSTER,
+    "log.mirroring.*": "`log.default.level` is about it",
     "log.prelaunch.*": _ERLANG,
     "log.queue.file": _OWN_FILE,
     "log.queue.rotation.*": _OWN_FILE,
-    "log.ra.*": _CLUSTER,
+    "log.ra.*": _QUORUM,
     "log.syslog": "there is no connection to a syslog server",
     "log.syslog.*": "there is no connection to a syslog server",
     "log.upgrade.*": "there are no upgrades with steps of their own",
@@ -307,22 +311,21 @@ IGNORED: Final[Mapping[str, str]] = {
     "management_agent.*": _HTTP,
     "memory_monitor_interval": "memory is looked at all the time",
     "message_store_shutdown_timeout": "`stop_timeout_s` is about the whole stop",
-    "mirroring_sync_batch_size": _CLUSTER,
-    "mirroring_sync_max_throughput": _CLUSTER,
+    "mirroring_sync_batch_size": "a policy says it: `ha-sync-batch-size`",
+    "mirroring_sync_max_throughput": "a synchronisation gives way to the queue by itself",
     "mnesia_table_loading_retry_limit": _ERLANG,
     "mnesia_table_loading_retry_timeout": _ERLANG,
     "motd_file": "the start screen has no motto",
     "mqtt.*": "there is no MQTT listener",
-    "net_ticktime": _CLUSTER,
+    "net_ticktime": _LEASES,
     "num_acceptors.ssl": _SOCKET,
     "num_acceptors.tcp": _SOCKET,
     "product.name": "the product is Penstock",
     "product.version": "the product is Penstock",
     "prometheus.*": _METRICS,
-    "queue_leader_locator": _CLUSTER,
-    "queue_master_locator": _CLUSTER,
-    "quorum_queue.*": _CLUSTER,
-    "raft.*": _CLUSTER,
+    "queue_leader_locator": _QUORUM,
+    "quorum_queue.*": _QUORUM,
+    "raft.*": _QUORUM,
     "reverse_dns_lookups": "peers are shown by address",
     "socket_writer.gc_threshold": _ERLANG,
     "ssl_allow_poodle_attack": _TLS,

@@ -38,7 +38,8 @@ SIMPLE: Final[Mapping[str, str]] = {
 
 _ERLANG: Final = "there is no Erlang here"
 _PLUGINS: Final = "there are no plugins here"
-_CLUSTER: Final = "this release has no clusters"
+_TOOLS: Final = "tools talk to the management API"
+_PEERS: Final = "the port for other nodes is `cluster_port`"
 IGNORED: Final[Mapping[str, str]] = {
     "RABBITMQ_ERLANG_COOKIE": "nodes and tools log in with users and passwords",
     "RABBITMQ_USE_LONGNAME": "a node's name is what `node_name` says",
@@ -54,11 +55,11 @@ IGNORED: Final[Mapping[str, str]] = {
     "RABBITMQ_DISTRIBUTION_BUFFER_SIZE": _ERLANG,
     "RABBITMQ_HIPE_COMPILE": _ERLANG,
     "RABBITMQ_BOOT_MODULE": _ERLANG,
-    "RABBITMQ_DIST_PORT": _CLUSTER,
-    "RABBITMQ_CTL_DIST_PORT_MIN": _CLUSTER,
-    "RABBITMQ_CTL_DIST_PORT_MAX": _CLUSTER,
-    "RABBITMQ_NODE_TYPE": _CLUSTER,
-    "RABBITMQ_QUORUM_DIR": _CLUSTER,
+    "RABBITMQ_DIST_PORT": _PEERS,
+    "RABBITMQ_CTL_DIST_PORT_MIN": _TOOLS,
+    "RABBITMQ_CTL_DIST_PORT_MAX": _TOOLS,
+    "RABBITMQ_NODE_TYPE": "every node keeps what it has on its disk",
+    "RABBITMQ_QUORUM_DIR": "there are no quorum queues",
     "RABBITMQ_STREAM_DIR": "there are no streams",
     "RABBITMQ_FEATURE_FLAGS": "all features are on",
     "RABBITMQ_FEATURE_FLAGS_FILE": "all features are on",

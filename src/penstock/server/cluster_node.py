@@ -214,6 +214,9 @@ class ClusterNode(TurnPart, PeerOwner):
         broker.mirrors = self.mirrors
         self.queues.master_node = self.mirroring.master_node
         self.queues.made_here = self.mirroring.made
+        locating = self.metadata.changes.locating
+        locating.default = self._settings.queue_master_locator
+        locating.nodes, locating.chance = self._reached, secrets.randbelow
         self.peers = Peers(
             loop,
             Member(self.name, self._incarnation),
@@ -401,6 +404,10 @@ class ClusterNode(TurnPart, PeerOwner):
             done >= revision or not self.peers.is_connected(name)
             for name, done in self._done.items()
         )
+
+    def _reached(self) -> list[str]:
+        """Where a queue can be used as soon as it is declared."""
+        return sorted([self.name, *filter(self.peers.is_connected, self._done)])
 
     def _say_what_is_done(self) -> None:
         revision = self.metadata.agreed.revision

@@ -1,0 +1,62 @@
+"""On which node the master of a queue is put when it is declared: the queue's *home*.
+
+In: the declaration, what arguments and policies say, and from who turns the node, as functions:
+which nodes there are, which of them take no masters, how many masters each has.  Out: a name.
+
+    exclusive                            here, where its connection is
+    otherwise                            ``x-queue-master-locator``, else the policy's
+                                         ``queue-master-locator``, else the setting of that name
+    ha-mode "nodes" in its policy        one of that list, if one of them is a candidate
+    nobody is a candidate                here
+
+A candidate runs, is heard by this node, and takes masters: so the queue can be used as soon as the
+declaration is answered.  Where they are by then is known to everybody from the queue's metadata.
+"""
+
+from collections.abc import Callable
+from typing import final
+
+from penstock.broker.vhost import Vhost
+from penstock.cluster.agreed import Agreed
+from penstock.cluster.placement import Chance, locate_master
+from penstock.core.cluster_settings import CLIENT_LOCAL, MIN_MASTERS
+
+
+def _the_first(_count: int) -> int:
+    return 0
+
+
+@final
+class Locating:
+    """``nodes``       those that run and can be reached, this one among them
+    ``is_drained``  takes that node no masters?
+    ``masters``     how many it has, by node
+    ``default``     the locator where nobody says anything
+    """
+
+    def __init__(self, agreed: Agreed, here: str) -> None:
+        self.here: str = here
+        self.default: str = CLIENT_LOCAL
+        self.nodes: Callable[[], list[str]] = lambda: [here]
+        self.is_drained: Callable[[str], bool] = lambda _node: False
+        self.masters: Callable[[], dict[str, int]] = lambda: agreed.homes
+        self.chance: Chance = _the_first
+
+    def home_of(
+        self, vhost: Vhost, name: str, durable: bool, owner: object, arguments: dict[str, object]
+    ) -> str:
+        if owner is not None:
+            return self.here
+        candidates = [node for node in self.nodes() if not self.is_drained(node)]
+        if not candidates:
+            return self.here
+        policies = vhost.policies
+        locator = policies.queue_settings(name, arguments).master_locator or self.default
+        return locate_master(
+            locator,
+            policies.ha_policy(name, durable, False),
+            self.here,
+            candidates,
+            self.masters() if locator == MIN_MASTERS else {},
+            self.chance,
+        )
