@@ -11,8 +11,8 @@
     POST        /api/login                        a form with username and password
     GET         /api/config/effective             the node's settings, without passwords
     DELETE      /api/reset[/{node}]               samples are forgotten, counts stay
-    GET         /api/penstock/cluster             its nodes, and the links of this one to them
-    POST        /api/rebalance/queues             one node: there is nothing to move
+    GET         /api/penstock/cluster             its nodes, the links of this one to them, and how
+                                                  many masters and mirrors each has
     GET         /api/shovels[/{vhost}], /api/federation-links[/{vhost}]    none
 
 Feature flags are what a RabbitMQ of our dialect has switched on and what holds here as well;
@@ -21,7 +21,7 @@ quorum queues and streams are not among them.
 
 import asyncio
 import secrets
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -41,6 +41,8 @@ from penstock.management.desk import (
     must_monitor,
 )
 from penstock.management.listing import BadQuery, ListQuery
+from penstock.management.lists import slices
+from penstock.management.mirror_rows import COUNTED
 from penstock.management.rows import Row
 
 TAG: Final = "cluster"
@@ -80,7 +82,6 @@ class ClusterApi(Desk):
             Route("/api/config/effective", {"GET": self.config}, "The settings", TAG),
             Route("/api/reset", {"DELETE": self.reset}, "Forget the samples", TAG),
             Route("/api/reset/{node}", {"DELETE": self.reset}, "Forget the samples", TAG),
-            Route("/api/rebalance/queues", {"POST": self.rebalance}, "One node: done", TAG),
             Route("/api/shovels", nothing, "There are none", TAG),
             Route("/api/shovels/{vhost}", nothing, "There are none", TAG),
             Route("/api/federation-links", nothing, "There are none", TAG),
@@ -114,11 +115,25 @@ class ClusterApi(Desk):
 
     async def cluster(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
-        return json_response(await self._on_loop(self._cluster))
+        row = await self._on_loop(self._cluster)
+        totals: dict[str, Row] = {}
+        down = 0
+        pairs = await self._on_loop(self._broker.mirrors.mirrored)
+        for some in slices(pairs):
+            down += await self._on_loop(self._view.count_copies, some, totals)
+        row["mirrored_queues"] = len(pairs)
+        row["mirrored_queues_down"] = down
+        for node in cast(list[Row], row["nodes"]):
+            node.update(totals.get(str(node["name"]), dict.fromkeys(COUNTED, 0)))
+        return json_response(row)
 
     def _cluster(self) -> Row:
         """For use on the data loop."""
-        return {"name": self._view.cluster_name(), **self._view.watch.cluster()}
+        row = {"name": self._view.cluster_name(), **self._view.watch.cluster()}
+        drained = self._broker.mirrors.drained()
+        for node in cast(list[Row], row["nodes"]):
+            node["drained"] = node["name"] in drained
+        return row
 
     async def extensions(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         """What RabbitMQ's pages load besides themselves; ours are of one piece."""
@@ -219,10 +234,6 @@ class ClusterApi(Desk):
         if "node" in request.match_info:
             self._context.must_be_us(request.match_info["node"])
         self._context.statistics.reset()
-        return web.Response(status=204)
-
-    async def rebalance(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         return web.Response(status=204)
 
     async def nothing(self, request: web.Request, visitor: Visitor) -> web.Response:

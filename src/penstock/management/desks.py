@@ -15,6 +15,7 @@ from penstock.management.live_api import LiveApi
 from penstock.management.message_actions_api import MessageActionsApi
 from penstock.management.messages_api import MessagesApi
 from penstock.management.metrics.serving import MetricsDesk
+from penstock.management.mirrors_api import MirrorsApi
 from penstock.management.nodes_api import NodesApi
 from penstock.management.openapi import OpenApi
 from penstock.management.operating_api import OperatingApi
@@ -36,6 +37,7 @@ DESKS: Final[tuple[type[Desk], ...]] = (
     OverviewApi,
     QueuesApi,
     QueueActionsApi,
+    MirrorsApi,
     ExchangesApi,
     BindingsApi,
     MessagesApi,

@@ -8,7 +8,9 @@
     POST  /api/penstock/revive                clients are let in again
     POST  /api/penstock/stop                  an orderly stop; 204 comes before it
 
-None of this outlives the process: a restart reads the settings.
+None of this outlives the process: a restart reads the settings.  In a cluster a drained node also
+hands its masters over to synchronised mirrors and takes no new ones; that is kept by the cluster,
+until the node is revived.
 """
 
 from typing import Final
@@ -110,6 +112,7 @@ class OperatingApi(Desk):
     async def drain(self, _request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
         await self._on_loop(self._control.drain)
+        await self.change(self._broker.mirrors.drain, self._view.node_name)
         return json_response(await self._on_loop(self._control.drained))
 
     async def revive(self, _request: web.Request, visitor: Visitor) -> web.Response:
@@ -118,6 +121,7 @@ class OperatingApi(Desk):
             await self._on_loop(self._control.revive)
         except OSError as error:
             raise BadQuery("bad_request", str(error)) from error
+        await self.change(self._broker.mirrors.revive, self._view.node_name)
         return json_response(await self._on_loop(self._control.drained))
 
     async def stop(self, _request: web.Request, visitor: Visitor) -> web.Response:

@@ -1,14 +1,16 @@
 """What people do with one queue over HTTP: pause and resume it, look at messages where they lie.
 
     POST /api/queues/{vhost}/{name}/actions    {"action": "pause"} or {"action": "resume"}
-    POST /api/rebalance/queues                 nothing to do: all queues are on this node
+                                               "sync", "cancel_sync"; "hand_over" with "node"
     GET  /api/queues/{vhost}/{name}/messages   ?from=SEQ_ID&count=N&truncate=BYTES&encoding=auto
                                                &priority=P
 
 A paused queue takes messages and gives none, to consumers and to ``basic.get`` alike; a durable
-one stays paused over a restart.  Pausing wants the right to configure the queue.  The actions
-``sync`` and ``cancel_sync`` of RabbitMQ are about mirrors; a queue without them has nothing to
-synchronise, and they answer so, as RabbitMQ does.
+one stays paused over a restart.  All actions want the right to configure the queue.
+
+``sync`` and ``cancel_sync`` are about a queue's mirrors; one without mirrors has nothing to
+synchronise, and they answer so, as RabbitMQ does.  ``hand_over`` makes the synchronised copy on
+``node`` the master.
 
 Looking takes nothing from the queue, marks nothing as redelivered, and wants the right to
 read.  ``from`` is a position (``seq_id``); without it the head of the queue.  A queue with
@@ -23,6 +25,7 @@ from typing import Final
 from aiohttp import web
 
 from penstock.backing.interface import BackingQueue
+from penstock.broker.mirrors import NotMirrored
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import REDELIVERED, Message
 from penstock.management.access import Visitor
@@ -32,9 +35,9 @@ from penstock.management.desk import (
     Route,
     json_body,
     json_response,
-    must_administrate,
     now_ms,
     required,
+    text,
 )
 from penstock.management.listing import BadQuery
 from penstock.management.rows import Row, jsonable
@@ -54,30 +57,38 @@ class QueueActionsApi(Desk):
     def routes(self) -> list[Route]:
         queue = "/api/queues/{vhost}/{name}"
         return [
-            Route(queue + "/actions", {"POST": self.act}, "Pause or resume it"),
+            Route(queue + "/actions", {"POST": self.act}, "Pause, resume, synchronise it"),
             Route(queue + "/messages", {"GET": self.messages}),
-            Route("/api/rebalance/queues", {"POST": self.rebalance}, "Nothing to do on one node"),
         ]
 
     async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost, name = _queue_asked(request, visitor)
         if not visitor.may_configure(vhost, name):
             raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
-        (action,) = required(await json_body(request), "action")
-        if action in ("sync", "cancel_sync"):
-            await self._on_loop(self._queue_there, vhost, name)
-            return web.Response(status=204)
-        if action not in ("pause", "resume"):
+        asked = await json_body(request)
+        (action,) = required(asked, "action")
+        if action in ("pause", "resume"):
+            await self.change(self._pause, vhost, name, action == "pause")
+        elif action == "sync":
+            await self.change(self._sync, vhost, name)
+        elif action == "cancel_sync":
+            await self.change(self._cancel_sync, vhost, name)
+        elif action == "hand_over":
+            _, node = required(asked, "action", "node")
+            await self.change(self._hand_over, vhost, name, text("node", node))
+        else:
             raise BadQuery("bad_request", ["unknown", str(action)])
-        await self.change(self._pause, vhost, name, action == "pause")
         return web.Response(status=204)
 
-    async def rebalance(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
-        return web.Response(status=204)
+    def _sync(self, vhost: str, name: str) -> None:
+        with contextlib.suppress(NotMirrored):
+            self._broker.mirrors.sync(self._broker.vhost(vhost).queue(name))
 
-    def _queue_there(self, vhost: str, name: str) -> None:
-        self._broker.vhost(vhost).queue(name)
+    def _cancel_sync(self, vhost: str, name: str) -> None:
+        self._broker.mirrors.cancel_sync(self._broker.vhost(vhost).queue(name))
+
+    def _hand_over(self, vhost: str, name: str, node: str) -> None:
+        self._broker.mirrors.hand_over(self._broker.vhost(vhost).queue(name), node)
 
     def _pause(self, vhost: str, name: str, paused: bool) -> None:
         self.admin().pause_queue(vhost, name, paused, now_ms())
@@ -169,10 +180,10 @@ def _queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
 
 def number_asked(request: web.Request, key: str, default: int, largest: int) -> int:
     """Python refuses to read thousands of digits, so they are counted first."""
-    text = request.query.get(key)
-    if text is None:
+    digits = request.query.get(key)
+    if digits is None:
         return default
-    is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
-    if not is_number or int(text) > largest:
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX
+    if not is_number or int(digits) > largest:
         raise BadQuery("bad_request", f"{key}: a number from 0 to {largest}")
-    return int(text)
+    return int(digits)

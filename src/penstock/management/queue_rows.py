@@ -10,6 +10,7 @@ from typing import cast
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.credit import QUEUE, Stage
 from penstock.management.facts import ConnectionFacts
+from penstock.management.mirror_rows import queue_fields
 from penstock.management.rows import Row, Rows, activity, jsonable
 from penstock.management.statistics.kinds import QUEUE as QUEUE_KIND
 from penstock.management.statistics.reading import Counts, consumer_tally, queue_counts
@@ -95,11 +96,11 @@ class QueueRows(Rows):
             "consumer_utilisation": capacity,
             "exclusive_consumer_tag": consumers[0].tag if alone else None,
             "single_active_consumer_tag": None if queue.active is None else queue.active.tag,
-            "recoverable_slaves": None,  # of a queue without mirrors
             "memory": sum(int(cast(VariableQueue, part).ram_bytes()) for part in parts),
             "message_stats": Tally(
                 "queue", (queue.vhost, queue.name), QUEUE_KIND.counters, queue_counts(queue)
             ),
+            **queue_fields(self._broker.mirrors.facts(queue)),
         }
 
     def consumers_of(self, vhost_name: str, names: Sequence[str]) -> list[Consumer]:

@@ -18,6 +18,7 @@ from penstock.management.alarms_view import alarms_row
 from penstock.management.client_rows import ClientRows
 from penstock.management.exchange_rows import ExchangeRows
 from penstock.management.facts import ListenerFacts
+from penstock.management.mirror_rows import MirrorRows
 from penstock.management.queue_rows import QueueRows
 from penstock.management.rows import Row
 from penstock.management.statistics.kinds import CLUSTER
@@ -26,7 +27,7 @@ from penstock.management.statistics.tally import Tally
 from penstock.management.storage_view import files_row, storage_row
 
 
-class BrokerView(QueueRows, ExchangeRows, ClientRows):
+class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
     """The broker, described."""
 
     # -- who ---------------------------------------------------------------------------

@@ -1,0 +1,89 @@
+"""Mirrors that say what a test wants, and note what they were asked to do."""
+
+from __future__ import annotations
+
+from penstock.broker.mirrors import (
+    MASTER,
+    MIRROR,
+    CopyFacts,
+    MasterMove,
+    MirrorFacts,
+    Mirrors,
+    RingFacts,
+    SyncProgress,
+    not_mirrored,
+)
+from penstock.queues.queue import Queue
+
+A, B, C = "penstock@test", "penstock@two", "penstock@three"
+
+
+def copy(node: str, role: str, synced: bool, sync: SyncProgress | None = None) -> CopyFacts:
+    facts = CopyFacts(node, f"{node}/1", role, synced=synced)
+    facts.applied = facts.durable = 70
+    facts.behind = 0
+    if not synced:
+        facts.applied = facts.durable = 60
+        facts.behind = 10
+    facts.sync = sync
+    return facts
+
+
+def facts(
+    *copies: CopyFacts, recoverable: dict[str, str] | None = None, state: str = "", why: str = ""
+) -> MirrorFacts:
+    """A master on ``A`` and a synchronised mirror on ``B``, unless others are given."""
+    members = list(copies) or [copy(A, MASTER, True), copy(B, MIRROR, True)]
+    ring = RingFacts(4, [f"{one.member}#1" for one in members], [])
+    found = MirrorFacts(9, 3, members, recoverable or {}, ring)
+    found.mode = "all, manual"
+    found.state = state or found.state
+    found.why = why
+    return found
+
+
+def down(why: str, recoverable: dict[str, str]) -> MirrorFacts:
+    found = MirrorFacts(12, 3, [], recoverable)
+    found.mode, found.state, found.why = "all, manual", "down", why
+    return found
+
+
+class FakeMirrors(Mirrors):
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], MirrorFacts] = {}
+        self.asked: list[tuple[str, ...]] = []
+        self.moves: list[MasterMove] = []
+        self.out: list[str] = []
+
+    def mirrored(self) -> list[tuple[str, str]]:
+        return list(self.known)
+
+    def facts(self, queue: Queue) -> MirrorFacts | None:
+        return self.known.get((queue.vhost, queue.name))
+
+    def drained(self) -> list[str]:
+        return self.out
+
+    def sync(self, queue: Queue) -> None:
+        if self.facts(queue) is None:
+            raise not_mirrored(queue)
+        self.asked.append(("sync", queue.name))
+
+    def cancel_sync(self, queue: Queue) -> bool:
+        self.asked.append(("cancel_sync", queue.name))
+        return self.facts(queue) is not None
+
+    def hand_over(self, queue: Queue, node: str) -> None:
+        if self.facts(queue) is None:
+            raise not_mirrored(queue)
+        self.asked.append(("hand_over", queue.name, node))
+
+    def rebalance(self, vhost_pattern: str, queue_pattern: str) -> list[MasterMove]:
+        self.asked.append(("rebalance", vhost_pattern, queue_pattern))
+        return self.moves
+
+    def drain(self, node: str) -> None:
+        self.out.append(node)
+
+    def revive(self, node: str) -> None:
+        self.out.remove(node)
