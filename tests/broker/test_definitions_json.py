@@ -320,3 +320,18 @@ NODE = QuietBroker()
 def test_no_row_breaks_the_import(section: str, row: dict[str, Any]) -> None:
     left_out = taken_in(NODE, {section: [row]})
     assert len(left_out) <= 1 + len(row)
+
+
+@pytest.mark.parametrize("name", ["amq.mirror.q", "amq.delayed.x", "amq.backlog.t", "amq.staged.1"])
+def test_names_no_client_sees_are_not_taken_in(tmp_path: Path, name: str) -> None:
+    """The next start would take such a queue for something of its own."""
+    path = str(tmp_path / "definitions.db")
+    node = QuietBroker(definitions=path)
+    row = {"vhost": "/", "name": name, "durable": True, "auto_delete": False, "arguments": {}}
+    left_out = taken_in(node, {"queues": [row]})
+    assert len(left_out) == 1
+    assert f"queue name '{name}' is one of those no client sees" in left_out[0]
+    node.definitions.close()
+    again = QuietBroker(node.files, path)
+    assert again.broker.vhosts["/"].queues == {}
+    again.definitions.close()

@@ -233,6 +233,7 @@ class QuietBroker:
 
     def check(self) -> None:
         for vhost in self.broker.vhosts.values():
+            vhost.copies.check()
             for queue in vhost.queues.values():
                 queue.check()
         for client in self.clients:

@@ -72,6 +72,12 @@ class DeduplicatingBacking(BackingQueue):
             del self._keys[key]
             self._out.discard(place)
 
+    def forget_keys(self) -> None:
+        """Nobody publishes here until ``adopted``."""
+        self._keys = {}
+        self._places = {}
+        self._out = set()
+
     def _handed_out(self, messages: list[Message]) -> list[Message]:
         if self._places:
             for message in messages:
@@ -88,9 +94,7 @@ class DeduplicatingBacking(BackingQueue):
     def adopted(self) -> None:
         """After recovery: find the keys of what is there; the newest of two has it."""
         self._within.adopted()
-        self._keys = {}  # it may have been a mirror for a while
-        self._places = {}
-        self._out = set()
+        self.forget_keys()  # it may have been a mirror for a while
         parts = self._within.parts()
         for priority in range(len(parts)):
             part = parts[priority]
@@ -204,9 +208,7 @@ class DeduplicatingBacking(BackingQueue):
                 self._forget(place)
 
     def delete(self) -> None:
-        self._keys = {}
-        self._places = {}
-        self._out = set()
+        self.forget_keys()
         self._within.delete()
 
     # -- as within -----------------------------------------------------------------------

@@ -17,9 +17,16 @@ from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
 from penstock.broker.changes import Ask
 from penstock.broker.policies import Policy, check_is_built
+from penstock.broker.mirror_copies import is_copy
 from penstock.broker.vhost import Vhost
+from penstock.broker.waiting_rooms import is_room
 from penstock.core.away import Away
-from penstock.core.errors import BrokerError, NotImplementedYet, PreconditionFailed
+from penstock.core.errors import (
+    AccessRefused,
+    BrokerError,
+    NotImplementedYet,
+    PreconditionFailed,
+)
 from penstock.routing.exchanges import PREDECLARED
 
 Json = dict[str, Any]
@@ -249,6 +256,8 @@ class DefinitionsImport:
         name = _text(row, "name")
         if name == "":
             raise PreconditionFailed("a queue needs a name")
+        if is_room(name) or is_copy(name):
+            raise AccessRefused(f"queue name '{name}' is one of those no client sees")
         arguments = _table(row, "arguments")
         if row.get("type", "classic") != "classic":  # newer releases say it here too
             arguments.setdefault("x-queue-type", row["type"])

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.factory import adopt_parts, look_at_heads
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
@@ -212,8 +213,11 @@ class MirrorCopies:
                     BindingRecord(*ends, "queue", one.routing_key, one.arguments)
                 )
 
-    def from_queue(self, queue: Queue) -> Copy:
-        """Nobody mirrors it any more; whoever enters another in its place tells its consumers."""
+    def from_queue(self, queue: Queue, recovered: bool = False) -> Copy:
+        """Nobody mirrors it any more; whoever enters another in its place tells its consumers.
+
+        ``recovered``: it was found by the start, and nothing has happened to it since.
+        """
         vhost, name = self._vhost, queue.name
         vhost.definitions.rename_queue(vhost.name, name, PREFIX + name)
         copy = Copy(
@@ -221,7 +225,7 @@ class MirrorCopies:
             queue.incarnation,
             vhost.queue_ids.pop(name),
             queue.backing,
-            False,
+            recovered,
             queue.auto_delete,
             queue.arguments,
         )
@@ -233,6 +237,8 @@ class MirrorCopies:
             assert variable.notes is None, "its mirrors are still told of it"
             variable.take_all_back()
         copy.backing.set_reader(None)
+        if isinstance(copy.backing, DeduplicatingBacking):
+            copy.backing.forget_keys()  # its next master finds them again
         self.copies[name] = copy
         return copy
 

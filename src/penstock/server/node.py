@@ -29,6 +29,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.access import NO_LIMIT
 from penstock.broker.alarms import NO_PAGING
 from penstock.broker.broker import Broker
+from penstock.broker.mirror_copies import is_copy
 from penstock.core import message
 from penstock.core.settings import Settings
 from penstock.server.amqp_stamping import STAMPINGS
@@ -228,7 +229,10 @@ class Node:
             )
         self.broker.adopt(topology, opening.queues)
         reach("recovery.ready")
-        text = f"{len(topology.queues)} durable queues, {int(opening.messages)} messages"
+        copies = [one for one in topology.queues if is_copy(one.name)]
+        text = f"{len(topology.queues) - len(copies)} durable queues"
+        text += f", {len(copies)} copies of mirrored ones" if copies else ""
+        text += f", {int(opening.messages)} messages"
         if opening.clean:
             return text
         cut = int(opening.bytes_cut)

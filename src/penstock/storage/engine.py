@@ -286,17 +286,17 @@ class Engine:
                 self._paged[int(queue.queue_id)] = queue
                 queue.paged_bytes = 0
                 queue.paging_since_ms = now_ms
-                self.events.note(
-                    "paging_begun",
-                    (queue.reader, None, int(over.held_bytes), int(over.target_bytes)),
-                )
+                held, target = int(over.held_bytes), int(over.target_bytes)
+                if queue.reader is not None:  # else it is nobody's by name
+                    self.events.note("paging_begun", (queue.reader, None, held, target))
 
     def _end_paging(self) -> None:
         for queue in self._paged.values():
             queue.end_paging()
             lasted_ms = int(self.events.now_ms - queue.paging_since_ms)
             held, paged = int(queue.ram_bytes()), int(queue.paged_bytes)
-            self.events.note("paging_ended", (queue.reader, None, held, paged, lasted_ms))
+            if queue.reader is not None:
+                self.events.note("paging_ended", (queue.reader, None, held, paged, lasted_ms))
         if self._paged:
             self._paged = {}
             self._paging = []
