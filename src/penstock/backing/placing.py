@@ -63,6 +63,10 @@ class PlacedMessages(ExpiringMessages):
         What has ended here may live at the master, if it was never told; and it could not be
         placed into a segment that says it has ended.  Returns how many messages go with them.
         """
+        ready = self.q4.count() + self.q3.count() + self.q2.count() + self.q1.count()
+        assert ready == 0, "it is not as the start has found it"
+        self._read = None  # it may be of a segment that goes
+        self._engine.board.take_back(self.queue_id)
         index = self.index
         count: i64 = 0
         if index is not None:
