@@ -18,7 +18,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, NamedTuple, Self
 from urllib.parse import urlsplit
 
 POLL_S = 0.01
@@ -35,6 +35,16 @@ class BrokerFailed(AssertionError):
         super().__init__(text)
         self.exit_code = exit_code
         self.late = late
+
+
+class Place(NamedTuple):
+    """Where a process runs and answers; ``prefix`` stands before its command."""
+
+    address: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+
+
+HERE = Place()
 
 
 def free_port() -> int:
@@ -63,7 +73,10 @@ class BrokerProcess:
     name = "broker"
     stop_timeout_s = 20.0
 
-    def __init__(self, directory: Path | None = None, ready_timeout_s: float = 20.0) -> None:
+    def __init__(
+        self, directory: Path | None = None, ready_timeout_s: float = 20.0, place: Place = HERE
+    ) -> None:
+        self.place = place
         self._own_directory = directory is None
         self.directory = (
             Path(tempfile.mkdtemp(prefix="broker-")) if directory is None else directory
@@ -89,7 +102,7 @@ class BrokerProcess:
 
     @property
     def url(self) -> str:
-        return f"amqp://guest:guest@127.0.0.1:{self.amqp_port}/%2f"
+        return f"amqp://guest:guest@{self.place.address}:{self.amqp_port}/%2f"
 
     @property
     def pid(self) -> int:
@@ -104,7 +117,7 @@ class BrokerProcess:
         with self._log_path.open("ab") as log:
             self._log_start = log.tell()
             self.process = subprocess.Popen(
-                self.command(),
+                [*self.place.prefix, *self.command()],
                 cwd=self.directory,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,

@@ -1,49 +1,92 @@
-"""A cluster of real processes on 127.0.0.1: one etcd, and nodes that share a secret.
+"""A cluster of real processes: etcd, and nodes that share a secret.
 
-with LiveCluster(tmp_path, 3) as cluster:
-    cluster.nodes[0].url ...            each is a LiveBroker
+    with LiveCluster(tmp_path, 3) as cluster:           on 127.0.0.1, with one etcd
+        cluster.nodes[0].url ...                         each is a LiveBroker
+
+    with PrivateNetwork(LiveCluster.hosts(3)) as network:
+        with LiveCluster(tmp_path, 3, network=network) as cluster:
+            network.isolate(0)                           each on a host of its own, and three etcds
+
+The nodes are on the first hosts of the network, the members of etcd on the last three.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import urllib.request
+from base64 import b64encode
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from types import TracebackType
+from typing import Any, Self
 
-from tests.helpers.broker_process import free_port
-from tests.helpers.etcd import EtcdServer, missing_reason
+from tests.helpers.broker_process import HERE, free_port
+from tests.helpers.etcd import EtcdServer, EtcdTrio, missing_reason
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.namespaces import PrivateNetwork
 
 __all__ = ["LiveCluster", "missing_reason"]
+
+ETCD_MEMBERS = 3
 
 
 class LiveCluster:
     """``settings``: of every node, as environment variables without their prefix."""
 
-    def __init__(self, directory: Path, size: int, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        size: int,
+        settings: dict[str, str] | None = None,
+        network: PrivateNetwork | None = None,
+        *,
+        nsq: bool = False,
+    ) -> None:
         self.directory = directory
-        self.etcd = EtcdServer(directory / "etcd")
+        self.network = network
+        self.etcd: EtcdServer | EtcdTrio = EtcdServer(directory / "etcd")
+        if network is not None:
+            places = [network.place(size + number) for number in range(ETCD_MEMBERS)]
+            self.etcd = EtcdTrio(directory / "etcd", places)
         self.secret_file = directory / "secret"
         self._settings = settings or {}
+        self.nsq_ports = [free_port() if nsq else 0 for _ in range(size)]
         self.nodes = [self._node(number) for number in range(size)]
         self._stack = ExitStack()
+
+    @staticmethod
+    def hosts(size: int) -> int:
+        """How many the network of so many nodes needs."""
+        return size + ETCD_MEMBERS
 
     def name(self, number: int) -> str:
         return f"penstock@n{number + 1}"
 
     def _node(self, number: int) -> LiveBroker:
         settings = {
-            "CLUSTER_ETCD_ENDPOINTS": self.etcd.endpoint,
+            "CLUSTER_ETCD_ENDPOINTS": ",".join(self.etcd.endpoints),
             "CLUSTER_SECRET_FILE": str(self.secret_file),
             "CLUSTER_PORT": str(free_port()),
             "NODE_NAME": self.name(number),
+            "NSQ_PORT": str(self.nsq_ports[number]),
+            "LOOPBACK_USERS": "",  # guest comes from the network
             **self._settings,
         }
         environment = {f"PENSTOCK_{key}": value for key, value in settings.items()}
-        return LiveBroker(self.directory / f"n{number + 1}", environment=environment)
+        place = HERE if self.network is None else self.network.place(number)
+        return LiveBroker(
+            self.directory / f"n{number + 1}",
+            environment=environment,
+            ready_timeout_s=40.0,
+            place=place,
+        )
+
+    def nsq_address(self, number: int) -> str:
+        return f"{self.nodes[number].place.address}:{self.nsq_ports[number]}"
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -62,8 +105,28 @@ class LiveCluster:
     def start(self) -> None:
         """All that do not run, side by side."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
-            for one in [pool.submit(node.start) for node in self.nodes]:
+            for one in [pool.submit(node.start) for node in self.nodes if node.process is None]:
                 one.result()
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    # -- what a node says of itself --------------------------------------------------------
+
+    def ask(
+        self, number: int, path: str, body: Mapping[str, object] | None = None, method: str = ""
+    ) -> Any:
+        """GET, or PUT with a body, at that node's management API."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.nodes[number].http_url + path, data)
+        request.method = method or ("GET" if body is None else "PUT")
+        request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            said = answer.read()
+        return json.loads(said) if said else None

@@ -1,4 +1,4 @@
-"""Real etcd, one member or three, on 127.0.0.1 with ports and a directory of its own."""
+"""Real etcd, one member or three, each at a place with ports and a directory of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import ssl
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.helpers.broker_process import BrokerFailed, free_port
+from tests.helpers.broker_process import HERE, BrokerFailed, Place, free_port
 
 READY_S = 30.0
 
@@ -28,9 +28,14 @@ class EtcdServer:
     """One member.  ``tls``: certificate, key and authority of its clients' side."""
 
     def __init__(
-        self, directory: Path, name: str = "m1", tls: tuple[str, str, str] | None = None
+        self,
+        directory: Path,
+        name: str = "m1",
+        tls: tuple[str, str, str] | None = None,
+        place: Place = HERE,
     ) -> None:
         self.directory = directory
+        self.place = place
         self.name = name
         self.tls = tls
         self.port = free_port()
@@ -41,18 +46,37 @@ class EtcdServer:
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.place.address}:{self.port}"
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return (self.endpoint,)
+
+    @property
+    def peer_url(self) -> str:
+        return f"http://{self.place.address}:{self.peer_port}"
+
+    @property
+    def _metrics_url(self) -> str:
+        return f"http://{self.place.address}:{self.metrics_port}"
 
     def command(self) -> list[str]:
         scheme = "https" if self.tls else "http"
         client = f"{scheme}://{self.endpoint}"
-        peer = f"http://127.0.0.1:{self.peer_port}"
-        cluster = ",".join(f"{one.name}=http://127.0.0.1:{one.peer_port}" for one in self.members)
-        words = ["etcd", "--name", self.name, "--data-dir", str(self.directory / self.name)]
+        peer = self.peer_url
+        cluster = ",".join(f"{one.name}={one.peer_url}" for one in self.members)
+        words = [
+            *self.place.prefix,
+            "etcd",
+            "--name",
+            self.name,
+            "--data-dir",
+            str(self.directory / self.name),
+        ]
         words += ["--listen-client-urls", client, "--advertise-client-urls", client]
         words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         words += ["--initial-cluster", cluster, "--log-level", "warn", "--logger", "zap"]
-        words += ["--listen-metrics-urls", f"http://127.0.0.1:{self.metrics_port}"]
+        words += ["--listen-metrics-urls", self._metrics_url]
         # Milliseconds: a lost leader is noticed sooner than by default.
         words += ["--heartbeat-interval", "50", "--election-timeout", "500"]
         if self.tls:
@@ -75,9 +99,8 @@ class EtcdServer:
             )
 
     def is_healthy(self) -> bool:
-        url = f"http://127.0.0.1:{self.metrics_port}/health"
         try:
-            with urllib.request.urlopen(url, timeout=2) as answer:
+            with urllib.request.urlopen(f"{self._metrics_url}/health", timeout=2) as answer:
                 return bool(json.load(answer)["health"] == "true")
         except OSError:
             return False
@@ -123,8 +146,11 @@ class EtcdServer:
 class EtcdTrio:
     """Three members that are one etcd."""
 
-    def __init__(self, directory: Path) -> None:
-        self.members = [EtcdServer(directory, f"m{number}") for number in (1, 2, 3)]
+    def __init__(self, directory: Path, places: Sequence[Place] = (HERE,) * 3) -> None:
+        self.members = [
+            EtcdServer(directory, f"m{number}", place=place)
+            for number, place in enumerate(places, 1)
+        ]
         for member in self.members:
             member.members = self.members
 
@@ -142,3 +168,11 @@ class EtcdTrio:
     def kill(self) -> None:
         for member in self.members:
             member.kill()
+
+    def pause(self) -> None:
+        for member in self.members:
+            member.pause()
+
+    def resume(self) -> None:
+        for member in self.members:
+            member.resume()

@@ -14,9 +14,11 @@ import sys
 from pathlib import Path
 
 from tests.helpers.broker_process import (
+    HERE,
     BrokerFailed,
     BrokerProcess,
     ExternalBroker,
+    Place,
     free_port,
 )
 from tests.helpers.rabbit import RabbitServer
@@ -45,8 +47,9 @@ class LiveBroker(BrokerProcess):
         arguments: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
         ready_timeout_s: float = 20.0,
+        place: Place = HERE,
     ) -> None:
-        super().__init__(directory, ready_timeout_s)
+        super().__init__(directory, ready_timeout_s, place)
         self.http_port = free_port()
         self.data_dir = self.directory / "data"
         self._arguments = arguments
@@ -54,12 +57,12 @@ class LiveBroker(BrokerProcess):
 
     @property
     def http_url(self) -> str:
-        return f"http://127.0.0.1:{self.http_port}"
+        return f"http://{self.place.address}:{self.http_port}"
 
     def command(self) -> list[str]:
         return [
             *(sys.executable, "-m", "penstock", "--debug", "serve"),
-            *("--data-dir", str(self.data_dir), "--bind", "127.0.0.1"),
+            *("--data-dir", str(self.data_dir), "--bind", self.place.address),
             *("--amqp-port", str(self.amqp_port), "--http-port", str(self.http_port)),
             *self._arguments,
         ]

@@ -20,6 +20,8 @@ import shutil
 import subprocess
 from typing import Any, Self
 
+from tests.helpers.broker_process import Place
+
 NETWORKS = 200
 HOSTS_MAX = 100
 
@@ -113,6 +115,9 @@ class PrivateNetwork:
         """The command that runs ``command`` on that host; the process keeps its number."""
         return ["ip", "netns", "exec", self._namespace(host), *command]
 
+    def place(self, host: int) -> Place:
+        return Place(self.address(host), tuple(self.on(host, [])))
+
     def popen(self, host: int, command: list[str], **options: Any) -> subprocess.Popen[Any]:
         return subprocess.Popen(self.on(host, command), **options)
 
@@ -135,6 +140,11 @@ class PrivateNetwork:
                 for one in side:
                     for its_peer in other:
                         self.cut(one, its_peer)
+
+    def isolate(self, host: int, *others: int) -> None:
+        """It and those ``others`` on one side, everybody else on the other."""
+        side = {host, *others}
+        self.split(side, set(range(self.hosts)) - side)
 
     def heal(self) -> None:
         """All of it."""

@@ -67,6 +67,7 @@ def build_java(directory: Path) -> None:
             "Client.java",
             "Survivor.java",
             "Held.java",
+            "Load.java",
         ],
         directory,
     )
@@ -93,7 +94,7 @@ PROGRAMS = (
     ),
     Program(
         "java",
-        ("pom.xml", "Client.java", "Survivor.java", "Held.java"),
+        ("pom.xml", "Client.java", "Survivor.java", "Held.java", "Load.java"),
         ("java", "javac", "mvn"),
         "apt-get install default-jdk-headless maven",
         build_java,
@@ -101,7 +102,7 @@ PROGRAMS = (
     ),
     Program(
         "go",
-        ("go.mod", "go.sum", "client.go", "survive.go"),
+        ("go.mod", "go.sum", "client.go", "survive.go", "load.go"),
         ("go",),
         "apt-get install golang-go",
         build_go,

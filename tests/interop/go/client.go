@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -299,6 +300,10 @@ func endure(url, queue string, count int) result {
 }
 
 func main() {
+	if strings.HasPrefix(os.Args[1], "load-") {
+		loadMain(os.Args[1], os.Args[2:])
+		return
+	}
 	word, url, queue := os.Args[1], os.Args[2], os.Args[3]
 	numbers := []int{}
 	for _, text := range os.Args[4:] {

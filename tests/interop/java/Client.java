@@ -282,6 +282,9 @@ public class Client {
     }
 
     public static void main(String[] args) throws Exception {
+        if (args[0].startsWith("load-")) {
+            Load.main(args);
+        }
         String word = args[0];
         String url = args[1];
         String queue = args[2];
