@@ -9,8 +9,8 @@ one queue.  What must be true when everything is healed and drained:
     the order in which they were published                                  (``disordered``)
     nothing is received that nobody sent                                    (``invented``)
 
-Publishers never publish a message again, so whatever comes twice was doubled by the broker, which is
-allowed as long as it says so.  *Gap* is the longest time in which no publisher of a queue had a
+Publishers never publish a message again, so whatever comes twice was doubled by the broker, which
+is allowed as long as it says so.  *Gap* is the longest time in which no publisher of a queue had a
 confirm: a failover as clients see it.
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 
 LINE = re.compile(r"(\d+) (life|\+|-|\?|\*|impatient|end) (.+)")
 
@@ -81,7 +82,7 @@ class Account:
 
     def gap_ms(self, since_ms: int = 0) -> int:
         times = sorted(at for at in self.confirmed.values() if at >= since_ms)
-        return max((later - at for at, later in zip(times, times[1:], strict=False)), default=0)
+        return max((later - at for at, later in pairwise(times)), default=0)
 
     def counts(self) -> Counter[str]:
         return Counter(
@@ -103,9 +104,7 @@ class Account:
             "out of order": self.disordered,
             "received, but never sent": sorted(self.invented()),
         }
-        said = [
-            f"{len(ids)} {what}: {', '.join(ids[:5])}" for what, ids in problems.items() if ids
-        ]
+        said = [f"{len(ids)} {what}: {', '.join(ids[:5])}" for what, ids in problems.items() if ids]
         assert not said, f"{self.queue} ({told(self.counts())}): " + "; ".join(said)
         assert self.confirmed, f"{self.queue}: nothing was confirmed"
 

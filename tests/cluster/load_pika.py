@@ -4,7 +4,7 @@
     python load_pika.py load-consume URLS QUEUE NAME
 
 See tests/interop/CONVERSATION.md for what it says.  It knows several nodes and goes on at the next
-one when its connection is lost, when it cannot be had, and when no confirm comes for ``PATIENCE_S``.
+one when its connection is lost, or cannot be had, or when no confirm comes for ``PATIENCE_S``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pika
@@ -119,13 +120,10 @@ class Publisher:
         self.connection.ioloop.call_later(0.5, self.connection.ioloop.stop)
 
     def live(self) -> None:
-        try:
+        with suppress(pika.exceptions.AMQPError):
             self.connection.ioloop.start()
-        except pika.exceptions.AMQPError:
-            pass
-        finally:
-            for one in self.waiting.values():
-                say("?", one)
+        for one in self.waiting.values():
+            say("?", one)
 
 
 def consume(url: str, queue: str, identity: str) -> None:
@@ -161,10 +159,8 @@ def main() -> None:
         if word == "load-publish":
             Publisher(next(nodes), queue, identity, int(numbers[0]), int(numbers[1])).live()
         else:
-            try:
+            with suppress(pika.exceptions.AMQPError, OSError):  # the next one, then
                 consume(next(nodes), queue, identity)
-            except (pika.exceptions.AMQPError, OSError):
-                pass  # the next one, then
         stopped.wait(RETRY_S)
     say("end", name)
 

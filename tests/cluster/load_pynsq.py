@@ -103,7 +103,7 @@ async def consume(addresses: list[str], topic: str, name: str) -> None:
         **OPTIONS,
     )
     say("life", f"{name}.1")
-    while not stopped.is_set():
+    while not stopped.is_set():  # noqa: ASYNC110 - set by a thread
         await asyncio.sleep(TICK_S)
     reader.close()
     await asyncio.sleep(0.1)

@@ -11,6 +11,7 @@ import com.rabbitmq.client.Envelope;
 import com.rabbitmq.client.MessageProperties;
 import com.rabbitmq.client.Recoverable;
 import com.rabbitmq.client.RecoveryListener;
+import com.rabbitmq.client.impl.recovery.TopologyRecoveryRetryLogic;
 import java.io.IOException;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
@@ -45,6 +46,12 @@ final class Load implements RecoveryListener {
         factory.setRequestedHeartbeat(4);
         factory.setConnectionTimeout(1000);
         factory.setNetworkRecoveryInterval(100);
+        // A queue whose node is down is not found until that is back.
+        factory.setTopologyRecoveryRetryHandler(
+                TopologyRecoveryRetryLogic.RETRY_ON_QUEUE_NOT_FOUND_RETRY_HANDLER
+                        .retryAttempts(600)
+                        .backoffPolicy(attempt -> Thread.sleep(100))
+                        .build());
         Thread ear = new Thread(() -> {
             try {
                 while (System.in.read() >= 0) {

@@ -1,0 +1,216 @@
+"""Clusters of real processes on a private network, under a load: whatever happens, nothing
+confirmed is lost, and clients of four libraries go on.
+
+``make test-cluster`` runs all of it; by the environment:
+
+    PENSTOCK_CLUSTER_SIZES=3,5       how many nodes
+    PENSTOCK_CLUSTER_MIRRORED=0,1    without and with mirrors
+    PENSTOCK_CLUSTER_ROUNDS=2        blows of a kind
+    PENSTOCK_CLUSTER_SECONDS=2       of peace before each
+    PENSTOCK_CLUSTER_RATE=100        messages a second of each publisher
+    PENSTOCK_CLUSTER_CLIENTS=pika,go,java,pynsq
+    PENSTOCK_CLUSTER_FAILOVER_MS=5000  longest gap between two confirms of a mirrored queue
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika.exceptions
+import pytest
+
+from tests.cluster.load import Load
+from tests.cluster.world import FAILOVER_MS, LEASE_S, World, channel_at
+from tests.helpers import cluster as live_cluster
+from tests.helpers import namespaces
+from tests.helpers.etcd import EtcdTrio
+from tests.helpers.namespaces import PrivateNetwork
+
+SIZES = [int(size) for size in os.environ.get("PENSTOCK_CLUSTER_SIZES", "3,5").split(",")]
+MIRRORED = [one == "1" for one in os.environ.get("PENSTOCK_CLUSTER_MIRRORED", "0,1").split(",")]
+ROUNDS = int(os.environ.get("PENSTOCK_CLUSTER_ROUNDS", "2"))
+PEACE_S = float(os.environ.get("PENSTOCK_CLUSTER_SECONDS", "2"))
+GO_ON_S = 20.0
+QUICK_MS = 2000
+"""A gap that is none: nobody had to take over."""
+
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.slow,
+    pytest.mark.timeout(180 + 120 * ROUNDS),
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is about mirrors is not tried without."""
+    both = [one for one in MIRRORED if one or "mirror_" not in metafunc.function.__name__]
+    metafunc.parametrize("size", SIZES)
+    metafunc.parametrize("mirrored", both, ids=["mirrored" if one else "single" for one in both])
+
+
+@pytest.fixture
+def world(tmp_path: Path, size: int, mirrored: bool) -> Iterator[World]:
+    for reason in (namespaces.missing_reason(), live_cluster.missing_reason()):
+        if reason is not None:
+            pytest.skip(reason)
+    with (
+        PrivateNetwork(live_cluster.LiveCluster.hosts(size)) as network,
+        World(tmp_path, size, mirrored=mirrored, network=network) as world,
+    ):
+        yield world
+
+
+def failover(world: World, load: Load, since_ms: int) -> None:
+    """The queues go on, and soon enough; said in the output."""
+    load.await_confirms(FAILOVER_MS / 1000 + 1)
+    gap_ms = load.gap_ms(since_ms)
+    print(f"failover after {gap_ms} ms")
+    assert gap_ms < FAILOVER_MS, load.told()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_the_master_is_killed(world: World) -> None:
+    """A single queue waits until its node is back; a mirrored one has another master."""
+    with world.load() as load:
+        for _ in range(ROUNDS):
+            load.run(PEACE_S)
+            since_ms = now_ms()
+            victim = world.master(world.queues[0])
+            world.kill(victim)
+            if world.mirrored:
+                failover(world, load, since_ms)
+            world.await_seen_down(victim)
+            world.start(victim)
+            load.await_confirms(GO_ON_S)
+            world.settle()
+        load.finish()
+
+
+def test_a_mirror_is_killed(world: World) -> None:
+    """Its master waits for it until its lease has ended, and no longer."""
+    with world.load() as load:
+        for _ in range(ROUNDS):
+            load.run(PEACE_S)
+            since_ms = now_ms()
+            victim = world.mirror(world.queues[0])
+            world.kill(victim)
+            failover(world, load, since_ms)
+            world.start(victim)
+            world.settle()
+        load.finish()
+
+
+def test_members_of_etcd_are_killed_one_after_the_other(world: World) -> None:
+    """Nobody notices."""
+    assert isinstance(world.cluster.etcd, EtcdTrio)
+    with world.load() as load:
+        for member in world.cluster.etcd.members:
+            load.run(PEACE_S / 2)
+            member.kill()
+            load.run(PEACE_S)
+            member.start()
+        load.run(PEACE_S / 2)
+        assert load.gap_ms() < QUICK_MS, load.told()
+        load.finish()
+        assert sum(one.counts()["reconnects"] for one in load.accounts.values()) == 0
+
+
+def test_etcd_is_away_as_a_whole(world: World) -> None:
+    """Nothing can be declared.  Single queues go on; a master with mirrors does not know any more
+    whether it still is one, and confirms nothing.  When etcd is back all go on."""
+    with world.load() as load:
+        load.run(PEACE_S)
+        world.cluster.etcd.pause()
+        try:
+            load.run(2 * LEASE_S)
+            with channel_at(world.cluster.nodes[1].url) as channel:
+                with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+                    channel.queue_declare("not now", durable=True)
+                assert closed.value.reply_code == 541
+            if not world.mirrored:
+                load.await_confirms(2)
+                assert load.gap_ms() < QUICK_MS, load.told()
+        finally:
+            world.cluster.etcd.resume()
+        load.await_confirms(GO_ON_S)
+        world.settle()
+        load.finish()
+
+
+def test_the_masters_node_is_cut_off(world: World) -> None:
+    """From all nodes and etcd, while clients still reach it.  With mirrors it confirms nothing once
+    its lease has ended, the others go on, and healed it is a mirror; alone it goes on."""
+    with world.load() as load:
+        for _ in range(ROUNDS):
+            load.run(PEACE_S)
+            since_ms = now_ms()
+            victim = world.master(world.queues[0])
+            world.isolate(victim)
+            if world.mirrored:
+                failover(world, load, since_ms)
+                world.await_other_master(victim, 2)
+                assert not world.confirms(victim, load)
+            else:
+                load.run(2 * LEASE_S)
+                assert world.confirms(victim, load)
+            world.await_seen_down(victim)
+            world.heal()
+            load.await_confirms(GO_ON_S)
+            world.settle()
+            if world.mirrored:
+                assert world.master(world.queues[0]) != victim
+        load.finish()
+
+
+def test_two_nodes_do_not_hear_each_other(world: World) -> None:
+    """Both are members, both hear etcd: whom the master cannot reach it does without."""
+    assert world.network is not None
+    with world.load() as load:
+        for one_way in (True, False)[:ROUNDS]:
+            load.run(PEACE_S)
+            queue = world.queues[0]
+            master = world.master(queue)
+            other = world.mirror(queue) if world.mirrored else (master + 1) % world.size
+            if one_way:
+                world.network.cut_one_way(master, other)
+            else:
+                world.network.cut(master, other)
+            load.run(4 * LEASE_S)
+            world.heal()
+            load.await_confirms(GO_ON_S)
+            world.settle()
+        load.finish()
+
+
+def test_all_nodes_are_restarted_one_after_the_other(world: World) -> None:
+    """SIGTERM, as one does with a new version.  Masters hand over before they go."""
+    with world.load() as load:
+        for node in range(world.size):
+            load.run(PEACE_S)
+            since_ms = now_ms()
+            world.stop(node)
+            if world.mirrored:
+                failover(world, load, since_ms)
+            world.start(node)
+            load.await_confirms(GO_ON_S)
+            world.settle()
+        load.finish()
+
+
+def test_all_nodes_are_killed_at_once(world: World) -> None:
+    """What was confirmed is on disk."""
+    with world.load() as load:
+        for _ in range(ROUNDS):
+            load.run(PEACE_S)
+            for node in range(world.size):
+                world.kill(node)
+            world.cluster.start()
+            load.await_confirms(GO_ON_S + 30)
+            world.settle()
+        load.finish()
