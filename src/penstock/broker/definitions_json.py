@@ -16,8 +16,8 @@ from penstock.broker.access import HASHING, hash_password
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
 from penstock.broker.changes import Ask
-from penstock.broker.policies import Policy, check_is_built
 from penstock.broker.mirror_copies import is_copy
+from penstock.broker.policies import Policy, check_is_built
 from penstock.broker.vhost import Vhost
 from penstock.broker.waiting_rooms import is_room
 from penstock.core.away import Away
