@@ -4,9 +4,15 @@ links ─► arrived ─► Mirroring          Mirroring ─► say ─► one p
 Mirroring ─► Places ─► ClusterQueues: which queue follows whom; Turn: whose consumers moved
 """
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from penstock.broker.broker import Broker
+from penstock.cluster.common_metadata import CommonMetadata
+from penstock.cluster.coordinator import Coordinator, Entry, Event
+from penstock.cluster.membership import Membership
+from penstock.cluster.mirror_verbs import ClusterMirrors
 from penstock.cluster.mirrored_queue import Places
 from penstock.cluster.mirroring import Mirroring
 from penstock.cluster.queue_views import node_of
@@ -17,7 +23,7 @@ from penstock.queues.queue import Queue
 from penstock.server.cluster_queues import ClusterQueues
 from penstock.server.session import Session
 from penstock.server.turn import Turn
-from penstock.wire.peer_mirrors import encode_said
+from penstock.wire.peer_mirrors import decode_said, encode_said
 
 MIRRORS_STREAM: Final = 3
 """Of a link: what groups of mirrored queues say to each other."""
@@ -89,3 +95,65 @@ class Mouth:
     def _flush(self, node: str) -> None:
         self._send(node, MIRRORS_STREAM, b"".join(self._said.pop(node)))
         self._sizes.pop(node, None)
+
+
+class MirrorsHere:
+    """``facts_and_verbs`` is the broker's ``mirrors``."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        coordinator: Coordinator,
+        metadata: CommonMetadata,
+        membership: Membership,
+        queues: ClusterQueues,
+        turn: Turn,
+        send: Callable[[str, int, bytes], None],
+    ) -> None:
+        self._membership = membership
+        self._turn = turn
+        self._changes = metadata.changes
+        self._mouth = Mouth(membership.lives, send)
+        self.mirroring = Mirroring(
+            broker,
+            coordinator,
+            metadata.agreed,
+            metadata.changes.member,
+            MirrorPlaces(queues, turn),
+            self._mouth.say,
+            secrets.randbelow,
+        )
+        self.mirroring.told(snapshot_events(coordinator.snapshot()))
+        self.facts_and_verbs = ClusterMirrors(broker, self.mirroring, metadata.changes)
+        broker.mirrors = self.facts_and_verbs
+        metadata.changes.is_master = self.is_master
+        queues.master_node = self.mirroring.master_node
+        queues.made_here = self.mirroring.made
+        self._waiter = DiskWaiter(broker.flow.book, self.mirroring)
+
+    def is_master(self, queue: Queue) -> bool:
+        mastered = self.mirroring.is_master(queue)
+        return self._changes.is_at_home(queue) if mastered is None else mastered
+
+    def begin(self, now_ms: int, wall_ms: int) -> None:
+        nodes = self._membership.nodes.values()
+        living = {node.name: node.living.member for node in nodes if node.living is not None}
+        self.facts_and_verbs.nodes_known = self._membership.known()
+        self.mirroring.begin(now_ms, wall_ms, self._changes.member, living)
+        self._waiter.look(self._turn)
+
+    def arrived(self, member: str, payload: bytes) -> None:
+        """Raises MalformedRequest; then the link is to be ended."""
+        for said in decode_said(payload):
+            self.mirroring.arrived(member, *said)
+
+    def end(self, now_ms: int) -> bool:
+        """True = there is more to do at once."""
+        more = self.mirroring.end(now_ms)
+        self._mouth.flush()
+        return more
+
+
+def snapshot_events(entries: Sequence[Entry]) -> list[Event]:
+    """What there was before the first event, in the order in which it was made."""
+    return [Event(entry.revision, entry.key, entry.value, created=True) for entry in entries]

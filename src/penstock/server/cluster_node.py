@@ -18,14 +18,14 @@ import platform
 import secrets
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from penstock import __version__
 from penstock.broker.broker import Broker
 from penstock.broker.vhost_removal import CloseSome
 from penstock.cluster.common_metadata import CommonMetadata
-from penstock.cluster.coordinator import Entry, Event, Proposal
+from penstock.cluster.coordinator import Event, Proposal
 from penstock.cluster.link_session import Delivery
 from penstock.cluster.membership import (
     DOWN,
@@ -37,13 +37,10 @@ from penstock.cluster.membership import (
     MemberRecord,
     Membership,
 )
-from penstock.cluster.mirror_verbs import ClusterMirrors
-from penstock.cluster.mirroring import Mirroring
 from penstock.core.errors import PenstockError, SettingInvalid
 from penstock.core.settings import Settings
 from penstock.queues.consumers import Consumer
-from penstock.queues.queue import Queue
-from penstock.server.cluster_mirrors import MIRRORS_STREAM, DiskWaiter, MirrorPlaces, Mouth
+from penstock.server.cluster_mirrors import MIRRORS_STREAM, MirrorsHere
 from penstock.server.cluster_queues import QUEUES_STREAM, ClusterQueues
 from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
 from penstock.server.etcd_http import EtcdOptions
@@ -60,9 +57,7 @@ from penstock.server.peer_access import (
 )
 from penstock.server.peer_link import LinkFacts, Member
 from penstock.server.peers import PeerLimits, PeerOwner, Peers
-from penstock.server.turn import Turn
 from penstock.server.turn_part import TurnPart
-from penstock.wire.peer_mirrors import decode_said
 
 PEER_ADDRESS: Final = "peer"
 """In a member's addresses: where other nodes call it."""
@@ -104,11 +99,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self.membership: Membership
         self.metadata: CommonMetadata
         self.queues: ClusterQueues
-        self.mirroring: Mirroring
-        self.mirrors: ClusterMirrors
-        self._mouth: Mouth
-        self._turn: Turn
-        self._disk_waiter: DiskWaiter
+        self.mirrors: MirrorsHere
         self.peers: Peers
         self._now_ms = 0
         self._said = 0
@@ -196,24 +187,15 @@ class ClusterNode(TurnPart, PeerOwner):
             self.queues.make,
         )
         self.metadata.changes.is_known = self._is_known
-        self.metadata.changes.is_master = self._is_master
-        self._mouth = Mouth(self._lives, self._send)
-        self.mirroring = Mirroring(
+        self.mirrors = MirrorsHere(
             broker,
             self.coordinator,
-            self.metadata.agreed,
-            self.member,
-            MirrorPlaces(self.queues, loop.turn),
-            self._mouth.say,
-            secrets.randbelow,
+            self.metadata,
+            self.membership,
+            self.queues,
+            loop.turn,
+            self._send,
         )
-        self.mirroring.told(snapshot_events(self.coordinator.snapshot()))
-        self._turn = loop.turn
-        self._disk_waiter = DiskWaiter(broker.flow.book, self.mirroring)
-        self.mirrors = ClusterMirrors(broker, self.mirroring, self.metadata.changes)
-        broker.mirrors = self.mirrors
-        self.queues.master_node = self.mirroring.master_node
-        self.queues.made_here = self.mirroring.made
         locating = self.metadata.changes.locating
         locating.default = self._settings.queue_master_locator
         locating.nodes, locating.chance = self._reached, secrets.randbelow
@@ -250,18 +232,15 @@ class ClusterNode(TurnPart, PeerOwner):
         for happening in happenings:
             if happening.kind == DOWN:
                 logger.warning("%s is down", happening.member)
-        members = self._living()
-        self.mirrors.nodes_known = self.membership.known()
         for name in list(self._held):
             self._let_in(name)
         self.peers.begin(now_ms)
-        self.mirroring.begin(now_ms, time.time_ns() // 1_000_000, self.member, members)
-        self._disk_waiter.look(self._turn)
+        self.mirrors.begin(now_ms, time.time_ns() // 1_000_000)
 
     def _join_again(self) -> None:
         """As a new member: what was bound to the life before is gone, and its links with it."""
         former = self.member
-        self.mirroring.over(self._now_ms)
+        self.mirrors.mirroring.over(self._now_ms)
         self.peers.set_members([])
         self._incarnation = secrets.token_hex(8)
         self.peers.own = Member(self.name, self._incarnation)
@@ -272,8 +251,7 @@ class ClusterNode(TurnPart, PeerOwner):
     def end(self, now_ms: int) -> None:
         self._say_what_is_done()
         self.queues.end(now_ms)
-        self._more = self.mirroring.end(now_ms) or self._more
-        self._mouth.flush()
+        self._more = self.mirrors.end(now_ms) or self._more
         self.peers.end(now_ms)
 
     def has_work(self) -> bool:
@@ -286,10 +264,10 @@ class ClusterNode(TurnPart, PeerOwner):
         happenings = self.membership.hear(events)
         self.membership.tick(boot_ms(), time.time_ns() // 1_000_000)
         self.metadata.changes.settles = False
-        self.mirroring.told(events)
+        self.mirrors.mirroring.told(events)
         self._more = self.metadata.turn(now_ms, events)
         if self.metadata.is_begun and not self._more:
-            self.metadata.heard(self.mirroring.hear(now_ms))
+            self.metadata.heard(self.mirrors.mirroring.hear(now_ms))
         lost = self.metadata.take_lost()
         if lost:
             self._tell_cancelled(lost)
@@ -380,23 +358,10 @@ class ClusterNode(TurnPart, PeerOwner):
             return
         for stream, payload in self._held.pop(name, []):
             if stream == MIRRORS_STREAM:
-                member = str(self.peers.links[name].member)
-                for said in decode_said(payload):
-                    self.mirroring.arrived(member, *said)
+                self.mirrors.arrived(str(self.peers.links[name].member), payload)
             else:
                 assert stream == QUEUES_STREAM
                 self.queues.arrived(name, payload, self._now_ms)
-
-    def _living(self) -> dict[str, str]:
-        nodes = self.membership.nodes.values()
-        return {node.name: node.living.member for node in nodes if node.living is not None}
-
-    def _lives(self, member: str) -> bool:
-        return self.membership.lives(member)
-
-    def _is_master(self, queue: Queue) -> bool:
-        mastered = self.mirroring.is_master(queue)
-        return self.metadata.changes.is_at_home(queue) if mastered is None else mastered
 
     def _is_known(self, revision: int) -> bool:
         """K8: by every node that this one can hear."""
@@ -429,7 +394,7 @@ class ClusterNode(TurnPart, PeerOwner):
     def leave(self) -> None:
         """Others hear of it at once, not when the lease ends; and are masters in its place."""
         if self.membership.state == JOINED:
-            self._await(self.mirroring.stop(), HAND_OVER_PATIENCE_S)
+            self._await(self.mirrors.mirroring.stop(), HAND_OVER_PATIENCE_S)
             self.peers.stop()
             self._await([self.membership.leave()], 1)
         else:
@@ -441,11 +406,6 @@ class ClusterNode(TurnPart, PeerOwner):
         while not all(one.done for one in proposals) and time.monotonic() < until_s:
             self.coordinator.tick(boot_ms())
             time.sleep(JOIN_LOOK_S)
-
-
-def snapshot_events(entries: Sequence[Entry]) -> list[Event]:
-    """What there was before the first event, in the order in which it was made."""
-    return [Event(entry.revision, entry.key, entry.value, created=True) for entry in entries]
 
 
 def etcd_options(settings: Settings) -> EtcdOptions:
