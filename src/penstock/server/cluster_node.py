@@ -259,9 +259,10 @@ class ClusterNode(TurnPart, PeerOwner):
 
     def _hear_news(self, now_ms: int) -> list[Happening]:
         self.coordinator.tick(boot_ms())
-        events = self._early + self.coordinator.take_events()
+        news = self.coordinator.take_events()
+        events = self._early + news  # the membership has heard the early ones
         self._early = []
-        happenings = self.membership.hear(events)
+        happenings = self.membership.hear(news)
         self.membership.tick(boot_ms(), time.time_ns() // 1_000_000)
         self.metadata.changes.settles = False
         self.mirrors.mirroring.told(events)
