@@ -407,6 +407,22 @@ def test_who_has_ended_stays_ended(site: Site, caplog: pytest.LogCaptureFixture)
     assert b.do(lambda: b.peers.links) == {}
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_node_that_begins_a_new_life_talks_to_those_that_lived_on(site: Site, name: str) -> None:
+    """It was cut off alone: its neighbours' lives have not ended, theirs with it have."""
+    nodes = dict(zip("ab", pair(site), strict=True))
+    one, other = nodes.pop(name), *nodes.values()
+    echoes(one, other.member.name, [b"first life"])
+    one.owner.got.clear()
+    former = one.member
+    one.member = Member(name, "2", former.host, former.port)
+    one.do(lambda: one.peers.begin_life(one.member))
+    assert one.do(lambda: one.peers.links) == {}
+    site.connect()
+    echoes(one, other.member.name, [b"second life"])
+    assert other.owner.told == [f"begun {former}", f"ended {former}", f"begun {name}/2"]
+
+
 def test_a_node_that_stops_says_so(site: Site) -> None:
     a, b = pair(site)
     b.close()

@@ -241,9 +241,8 @@ class ClusterNode(TurnPart, PeerOwner):
         """As a new member: what was bound to the life before is gone, and its links with it."""
         former = self.member
         self.mirrors.mirroring.over(self._now_ms)
-        self.peers.set_members([])
         self._incarnation = secrets.token_hex(8)
-        self.peers.own = Member(self.name, self._incarnation)
+        self.peers.begin_life(Member(self.name, self._incarnation))
         self.metadata.changes.member = self.member
         self.membership.rejoin(self._incarnation)
         logger.warning("the lease of %s has ended: joining again as %s", former, self.member)

@@ -9,7 +9,8 @@ when its member is first named and ends when it is not any more, or another inca
 name is; the owner is told of both.  An incarnation that answers or calls without being named is
 refused and tries again: one that was paused for long may still think it is alive, so what it says
 of itself must not end its successor's link.  For the same reason a life that has ended here
-stays ended, should it be named again: its session's state is gone.
+stays ended, should it be named again: its session's state is gone.  A session is between two lives:
+with a new one of our own (``begin_life``) there are new sessions with those who lived on.
 
 A call that fails is repeated after a delay that doubles up to ``retry_max_ms``, and is shortened by
 chance so that nodes do not call in step.  A connection that lasted longer than that, or another
@@ -149,6 +150,12 @@ class Peers(TurnPart):
                 self.complain(str(member), "it has ended here, and must come back as a new member")
             else:
                 self._begin(member)
+
+    def begin_life(self, own: Member) -> None:
+        """We were gone for the others; who of them lives is told anew."""
+        self.set_members([])
+        self._ended.clear()
+        self.own = own
 
     def _begin(self, member: Member) -> None:
         logger.info("%s is a member of the cluster", member)
