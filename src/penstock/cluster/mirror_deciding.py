@@ -62,14 +62,18 @@ def next_step(
     chance: Chance,
     *,
     has_copy: bool,
+    has_ring: bool,
 ) -> Step:
-    """``complete``: mirrors that have everything by the master's word; ``has_copy``: this node."""
+    """``complete``: mirrors that have everything by the master's word; ``has_copy``: this node.
+
+    ``has_ring``: the queue, in the coordinator.
+    """
     if not nodes.is_here():
         return NOTHING
     if view.master == "":
         return _when_down(view, policy, nodes, wall_ms, has_copy=has_copy)
     if view.master == nodes.member:
-        return _as_master(view, policy, nodes, complete, chance)
+        return _as_master(view, policy, nodes, complete, chance, has_ring=has_ring)
     if not nodes.lives(view.master):
         return _without_master(view, policy, nodes)
     return NOTHING
@@ -81,6 +85,8 @@ def _as_master(
     nodes: LivingNodes,
     complete: Sequence[str],
     chance: Chance,
+    *,
+    has_ring: bool,
 ) -> Step:
     for mirror in view.mirrors():
         if not nodes.lives(mirror):
@@ -92,7 +98,10 @@ def _as_master(
         for mirror in view.synced:
             if node_of(mirror) not in nodes.drained:
                 return Step(view.handed_over(mirror), f"{nodes.here} is drained")
-    return _as_wanted(view, policy, nodes, chance)
+    step = _as_wanted(view, policy, nodes, chance)
+    if step.view is None and policy.mode == "" and has_ring:
+        return Step(view.alone(), "nobody mirrors it any more", ends_group=True)
+    return step
 
 
 def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Chance) -> Step:
@@ -108,8 +117,6 @@ def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Ch
     for node in placed.mirrors:
         if node not in mirrors:
             return Step(view.with_member(nodes.members[node]), f"{node} is to mirror it")
-    if policy.mode == "" and not view.mirrors():
-        return Step(view.alone(), "nobody mirrors it any more", ends_group=True)
     return NOTHING
 
 

@@ -328,6 +328,7 @@ class Mirroring:
             self._wall_ms,
             self._chance,
             has_copy=known.has_copy(),
+            has_ring=known.ring_revision != ABSENT,
         )
 
     def _tidy(self, known: MirroredQueue, view: QueueView) -> bool:
