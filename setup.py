@@ -146,6 +146,7 @@ HOT = [
     "src/penstock/cluster/ring_ready.py",
     "src/penstock/cluster/ring_stream.py",
     "src/penstock/cluster/ring.py",
+    "src/penstock/cluster/group_codec.py",
     "src/penstock/cluster/mirror_group.py",
     "src/penstock/cluster/mirror_safety.py",
     "src/penstock/queues/publish_notes.py",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.broker.ha_policy import read_ha_policy
 from penstock.broker.mirrors import DOWN, MASTER, MIRROR, RUNNING, SYNCING, WAITING, MirrorFacts
 from penstock.cluster.mirror_facts import mirror_facts, policy_in_words
 from penstock.cluster.mirror_group import MirrorGroup
-from penstock.cluster.placement import read_ha_policy
-from penstock.cluster.promotion import when_master_goes, when_some_return
+from penstock.cluster.promotion import WAIT, when_master_goes, when_some_return
 from penstock.cluster.queue_views import QueueView, first_view
 from penstock.cluster.views import NO_VIEW
 from tests.cluster.test_mirror_group import World
@@ -137,7 +137,14 @@ def test_why_a_queue_is_down() -> None:
     view = first_view(A).with_member(B)
     decision = when_master_goes(view, [B], "when-synced", "when-synced", graceful=False)
     facts = mirror_facts(
-        view.went_down(graceful=False), NO_VIEW, None, ALL, 0, sync_wanted=True, decision=decision
+        view.went_down(graceful=False),
+        NO_VIEW,
+        None,
+        ALL,
+        0,
+        sync_wanted=True,
+        why=decision.why,
+        waits=decision.kind == WAIT,
     )
     assert (facts.state, facts.master(), facts.copies) == (DOWN, "", [])
     assert facts.why == "no mirror is synchronised, and ha-promote-on-failure says when-synced"
@@ -148,7 +155,16 @@ def test_why_a_queue_is_down() -> None:
 def test_a_queue_waits_for_its_former_master() -> None:
     view = first_view(A).with_member(B).with_synced(B).went_down(graceful=False)
     decision = when_some_return(view, NODE_A, [NODE_B], 1000, "when-synced", "when-synced")
-    facts = mirror_facts(view, NO_VIEW, None, ALL, 0, sync_wanted=False, decision=decision)
+    facts = mirror_facts(
+        view,
+        NO_VIEW,
+        None,
+        ALL,
+        0,
+        sync_wanted=False,
+        why=decision.why,
+        waits=decision.kind == WAIT,
+    )
     assert (facts.state, facts.why) == (WAITING, "the former master is given 30 s")
 
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirror_group import MirrorGroup, member_of
+from penstock.cluster.group_codec import member_of
+from penstock.cluster.mirror_group import MirrorGroup
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.operations import Malformed
 from penstock.cluster.ring import Ring
@@ -361,7 +362,7 @@ def test_behind_an_incomplete_master_all_begin_with_what_it_has() -> None:
         a.publish(b"%d" % number)
     world.run()
     b = world.add("b")
-    b.group.sync_wanted = False
+    a.group.sync_wanted = False
     world.run()
     a.publish(b"new")
     world.run()
@@ -475,3 +476,21 @@ def test_random_lives() -> None:
     print(f"{LIVES} lives from seed {FIRST}: {confirmed} confirmed, {elections} changes of master")
     assert confirmed > 50
     assert elections > 5
+
+
+def test_who_shall_not_fetch_has_everything_when_all_before_its_time_is_gone() -> None:
+    world = World("a")
+    a = world.members["a"]
+    for number in range(3):
+        a.publish(b"%d" % number)
+    world.run()
+    a.group.sync_wanted = False
+    world.add("b")
+    world.run()
+    a.publish(b"new")
+    world.run()
+    assert world.synced == ["a"]
+    for _ in range(3):
+        a.ack_oldest()
+    world.run()
+    assert world.synced == ["a", "b"]

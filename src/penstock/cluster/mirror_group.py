@@ -25,21 +25,29 @@ the successor has all that was told until then; if a mirror has it too, it goes 
 it has all that was told before that moment it may be added to the synced ones of the queue's view.
 The other way round something could be confirmed without it while the view has it already.
 
-Bytes between groups:   R ring message | A term u64 applied u64 durable u64 complete u8 |
-                        Q question | C chunk
-Broadcasts in the ring: a parcel ('O', operations.py) | B term u64 heard_all u8 | T term u64
-
 Invariants (``check``):
   U1  a master has a mirrored backing of the newest term it began, a mirror a replica, nobody both
   U2  what is safe was told, and is durable no further than it was applied
 """
 
-from struct import Struct
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.cluster.group_codec import (
+    ANSWER,
+    BEGIN,
+    CHUNK,
+    PARCEL,
+    QUESTION,
+    RING,
+    THROUGH,
+    answer_codec,
+    begin_codec,
+    member_of,
+    through_codec,
+)
 from penstock.cluster.mirror_safety import Answer, GroupReady, SafeLine
 from penstock.cluster.mirror_sync import Joiner, Syncer
 from penstock.cluster.mirrored_backing import MirroredBacking
@@ -52,23 +60,6 @@ from penstock.core.frontier import Waits
 from penstock.core.message import PERSISTENT, Message
 from penstock.queues.publish_notes import PublishNotes
 from penstock.storage.journal import Journal
-
-RING: Final[i64] = 0x52
-ANSWER: Final[i64] = 0x41
-QUESTION: Final[i64] = 0x51
-CHUNK: Final[i64] = 0x43
-PARCEL: Final[i64] = 0x4F
-BEGIN: Final[i64] = 0x42
-THROUGH: Final[i64] = 0x54
-
-_ANSWER: Final = Struct(">BQQQ?")
-_BEGIN: Final = Struct(">BQ?")
-_THROUGH: Final = Struct(">BQ")
-
-
-def member_of(ring_name: str) -> str:
-    """``name/incarnation#n``, one joining of this member, without the number."""
-    return ring_name.rpartition("#")[0]
 
 
 @final
@@ -105,6 +96,7 @@ class MirrorGroup(PublishNotes):
         self._batch: i64 = batch_messages
         self._masters: list[tuple[str, int]] = []  # with terms, that may have something to say
         self._questions: dict[str, bytes] = {}
+        self._marks: dict[str, list[int]] = {}  # of the parts, where a member began to hear
         self._held: dict[str, list[Delivered]] = {}  # by ring name, from a B that comes too early
         self._was_master: bool = False
         self._present: set[str] = set()  # ring names: born, and not dead
@@ -157,7 +149,7 @@ class MirrorGroup(PublishNotes):
 
     def _say_through(self, term: i64) -> None:
         if not self.ring.stopped and not self.ring.leaving:
-            self.ring.broadcast(_THROUGH.pack(THROUGH, term))
+            self.ring.broadcast(through_codec.pack(THROUGH, term))
 
     def _mirror(self, *, is_whole: bool) -> None:
         self.replica = Replica(self._backing, self._journal, is_whole)
@@ -218,9 +210,12 @@ class MirrorGroup(PublishNotes):
         self.awaited = {}
         self.applied.begin()
         self.durable.begin()
+        self._marks = {}
+        for name in self._present:
+            self._mark(self.mirrored, member_of(name))
         self._speaker = self.ring.me
         self._spoken_term = self.term
-        self.ring.broadcast(_BEGIN.pack(BEGIN, self.term, heard_all))
+        self.ring.broadcast(begin_codec.pack(BEGIN, self.term, heard_all))
 
     # -- confirms ------------------------------------------------------------------------------
 
@@ -267,7 +262,7 @@ class MirrorGroup(PublishNotes):
         kind = data[0] if data else 0
         if kind == RING:
             self.ring.step(ring_name, decode(data[1:]))
-        elif kind == ANSWER and len(data) == _ANSWER.size:
+        elif kind == ANSWER and len(data) == answer_codec.size:
             self._hear_answer(sender, data)
         elif kind == QUESTION:
             self._hear_question(sender, data[1:])
@@ -278,7 +273,7 @@ class MirrorGroup(PublishNotes):
             raise Malformed(f"a group hears a message of the kind {kind}")
 
     def _hear_answer(self, sender: str, data: bytes) -> None:
-        _, term, applied, durable, is_complete = _ANSWER.unpack(data)
+        _, term, applied, durable, is_complete = answer_codec.unpack(data)
         mirrored = self.mirrored
         if mirrored is None or term != mirrored.term:
             return
@@ -295,11 +290,27 @@ class MirrorGroup(PublishNotes):
     def _hear_question(self, sender: str, data: bytes) -> None:
         self._questions[sender] = data
 
+    def _mark(self, mirrored: MirroredBacking, member: str) -> None:
+        """From here on it hears of every message."""
+        self._marks[member] = [int(part.next_seq_id()) for part in mirrored.parts]
+
+    def _may_answer(self, mirrored: MirroredBacking, member: str) -> bool:
+        """Who shall not fetch anything has everything when all before its time is gone."""
+        if self.sync_wanted:
+            return True
+        marks = self._marks[member]
+        for place in range(len(mirrored.parts)):
+            part = mirrored.parts[place]
+            if part.pending.count > 0 or part.delayed.count() > 0:
+                return False
+            if part.floor_seq_id() < marks[place]:
+                return False
+        return True
+
     def _take_questions(self, mirrored: MirroredBacking) -> None:
         """Of those who hear what is told from now on: an answer is as of some parcel."""
-        here = [member_of(name) for name in self._present]
         for sender in list(self._questions):
-            if sender not in here:
+            if sender not in self._marks or not self._may_answer(mirrored, sender):
                 continue
             syncer = self.syncers.get(sender)
             if syncer is None:
@@ -309,11 +320,11 @@ class MirrorGroup(PublishNotes):
     def _hear(self, origin: str, payload: bytes) -> None:
         """What a member broadcast."""
         kind = payload[0]
-        if kind == BEGIN and len(payload) == _BEGIN.size:
-            _, term, heard_all = _BEGIN.unpack(payload)
+        if kind == BEGIN and len(payload) == begin_codec.size:
+            _, term, heard_all = begin_codec.unpack(payload)
             self._hear_begin(origin, term, heard_all=heard_all)
-        elif kind == THROUGH and len(payload) == _THROUGH.size:
-            term = _THROUGH.unpack(payload)[1]
+        elif kind == THROUGH and len(payload) == through_codec.size:
+            term = through_codec.unpack(payload)[1]
             self._heard_out(member_of(origin), term)
             if origin == self._speaker and term >= self._spoken_term:
                 self._ended_term = self._spoken_term
@@ -367,15 +378,17 @@ class MirrorGroup(PublishNotes):
 
     def _may_hear(self, event: Delivered) -> bool:
         payload = event[3]
-        if event[0] != DELIVER or payload[0] != BEGIN or len(payload) != _BEGIN.size:
+        if event[0] != DELIVER or payload[0] != BEGIN or len(payload) != begin_codec.size:
             return True
-        term = _BEGIN.unpack(payload)[1]
+        term = begin_codec.unpack(payload)[1]
         return bool(term <= self.term and self._are_through(term))
 
     def _hear_one(self, event: Delivered, ready: GroupReady) -> None:
         kind, origin, _, payload = event
         if kind == BIRTH:
             self._present.add(origin)
+            if self.mirrored is not None:
+                self._mark(self.mirrored, member_of(origin))
         elif kind == DEATH:
             self._present.discard(origin)
             ready.dead.append(member_of(origin))
@@ -390,6 +403,7 @@ class MirrorGroup(PublishNotes):
 
     def _forget(self, member: str) -> None:
         self._questions.pop(member, None)
+        self._marks.pop(member, None)
         self.syncers.pop(member, None)
         self.answers.pop(member, None)
         self.awaited.pop(member, None)
@@ -449,11 +463,10 @@ class MirrorGroup(PublishNotes):
             return
         if replica.term != self.term or joiner is None or self.master == self.me:
             return  # there is nobody yet who could be answered
-        if self.sync_wanted:
-            question = joiner.next_question()
-            if question is not None:
-                ready.messages.append((self.master, b"Q" + question))
-        answer = _ANSWER.pack(
+        question = joiner.next_question()
+        if question is not None:
+            ready.messages.append((self.master, b"Q" + question))
+        answer = answer_codec.pack(
             ANSWER, replica.term, replica.number, replica.durable_number(), joiner.is_done()
         )
         if answer != self._said:
@@ -468,7 +481,7 @@ class MirrorGroup(PublishNotes):
         if replica is not None and joiner is not None:
             waits = self.sync_wanted and not joiner.is_done()
             return waits or replica.durable_number() < replica.number
-        return len(self.awaited) > 0 or len(self._questions) > 0
+        return len(self.awaited) > 0 or (self.sync_wanted and len(self._questions) > 0)
 
     def awaits_disk(self) -> bool:
         replica = self.replica

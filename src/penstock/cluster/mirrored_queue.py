@@ -26,7 +26,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.mirror_copies import Copy
 from penstock.broker.vhost import Vhost
 from penstock.cluster.coordinator import ACCEPTED, PENDING, Proposal
-from penstock.cluster.mirror_group import MirrorGroup, member_of
+from penstock.cluster.group_codec import member_of
+from penstock.cluster.mirror_group import MirrorGroup
 from penstock.cluster.mirror_safety import GroupReady
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.queue_places import take_place
