@@ -194,6 +194,21 @@ delete_vhost v2
 delete_vhost v1
 delete_vhost
 """,
+    "mirror_policies": r"""
+set_policy --apply-to queues two "^queue_" '{"ha-mode":"exactly","ha-params":2,"ha-sync-mode":"automatic"}'
+set_policy -q some "^n" '{"ha-mode":"nodes","ha-params":["a@b","c@d"],"queue-master-locator":"random"}'
+list_policies -q
+list_policies -q --formatter json
+set_policy bad "^a" '{"ha-mode":"some"}'
+set_policy bad "^a" '{"ha-sync-mode":"manual"}'
+set_policy bad "^a" '{"ha-mode":"exactly","ha-params":0}'
+set_policy bad "^a" '{"ha-mode":"nodes","ha-params":["a",1]}'
+set_policy bad "^a" '{"ha-mode":"all","ha-promote-on-failure":"never"}'
+set_policy bad "^a" '{"queue-master-locator":"near"}'
+set_operator_policy bad "^a" '{"ha-mode":"all","expires":5}'
+clear_policy two
+clear_policy -q some
+""",
     "policies": r"""
 set_policy --priority 0 --apply-to queues ttl_queue "^queue_" '{"message-ttl":2000,"max-length":5}'
 set_policy Lazy "^myqueue$" '{"queue-mode":"lazy"}' --apply-to queues
