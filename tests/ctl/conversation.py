@@ -195,8 +195,9 @@ delete_vhost v1
 delete_vhost
 """,
     "mirror_policies": r"""
-set_policy --apply-to queues two "^queue_" '{"ha-mode":"exactly","ha-params":2,"ha-sync-mode":"automatic"}'
-set_policy -q some "^n" '{"ha-mode":"nodes","ha-params":["a@b","c@d"],"queue-master-locator":"random"}'
+set_policy two "^queue_" '{"ha-mode":"exactly","ha-params":2,"ha-sync-mode":"automatic"}'
+set_policy -q some "^n" '{"ha-mode":"nodes","ha-params":["a@b","c@d"]}' --apply-to queues
+set_policy -q where "^w" '{"queue-master-locator":"random","ha-mode":"all"}'
 list_policies -q
 list_policies -q --formatter json
 set_policy bad "^a" '{"ha-mode":"some"}'
