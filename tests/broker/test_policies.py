@@ -476,6 +476,14 @@ def test_who_remembers_what_holds_hears_of_every_change() -> None:
     admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}), node.now_ms)
     assert node.broker.policy_epoch == 5
     assert policies.epoch == 4, "of another virtual host"
+    admin.delete_policy("v", "p", node.now_ms)
+    former = node.broker.vhosts["v"].policies.epoch
+    del node.broker.vhosts["v"]
+    admin.put_vhost("v", "", [])
+    assert node.broker.vhosts["v"].policies.epoch == 0
+    for _ in range(3):
+        admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}), node.now_ms)
+        assert node.broker.vhosts["v"].policies.epoch > former, "made anew: a number of its own"
 
 
 def test_what_is_said_of_mirrors_is_shown_as_any_other_key() -> None:

@@ -87,6 +87,15 @@ def test_masters_are_counted_as_queues_come_and_go(place: Place) -> None:
     assert place.home("min-masters") == "a", "of equals the client's"
 
 
+def test_masters_that_moved_count_where_they_are(place: Place) -> None:
+    place.locating.viewed = lambda: {("/", "known 0"): "c", ("/", "unknown"): "b"}
+    assert place.home("min-masters") == "a", "one each"
+    place.locating.viewed = lambda: {("/", f"known {number}"): "c" for number in range(3)}
+    place.drained = {"a"}
+    assert place.home("min-masters") == "b"
+    assert place.agreed.homes == {"a": 2, "b": 1}
+
+
 def test_exclusive_queues_are_with_their_client(place: Place) -> None:
     place.policy({"queue-master-locator": "random"} | HA)
     assert place.home("min-masters", owner=object()) == "a"

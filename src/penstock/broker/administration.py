@@ -356,8 +356,9 @@ def _kind(operator: bool) -> str:
 def _policies_changed(broker: Broker, vhost: Vhost, now_ms: int) -> None:
     """Queues and exchanges go by what holds now, and every route is found anew."""
     policies = vhost.policies
-    policies.epoch += 1
+    # A virtual host that is made anew under the same name never had the former one's.
     broker.policy_epoch += 1
+    policies.epoch = broker.policy_epoch
     policies.apply_to_exchanges(list(vhost.exchanges.values()))
     for queue in vhost.queues.values():
         if policies.queue_settings(queue.name, queue.arguments).apply_to(queue):

@@ -174,7 +174,7 @@ class PolicyBook:
     def __init__(self) -> None:
         self.policies: dict[str, Policy] = {}
         self.operator_policies: dict[str, Policy] = {}
-        self.epoch: i64 = 0  # the broker's ``policy_epoch`` moves with it
+        self.epoch: i64 = 0  # the broker's ``policy_epoch`` of its last change
 
     def queue_policy(self, name: str) -> Policy | None:
         return _best(self.policies, "queues", name)

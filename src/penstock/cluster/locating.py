@@ -1,7 +1,7 @@
 """On which node the master of a queue is put when it is declared: the queue's *home*.
 
 In: the declaration, what arguments and policies say, and from who turns the node, as functions:
-which nodes there are, which of them take no masters, how many masters each has.  Out: a name.
+which nodes there are, which of them take no masters, which masters have moved.  Out: a name.
 
     exclusive                            here, where its connection is
     otherwise                            ``x-queue-master-locator``, else the policy's
@@ -18,6 +18,7 @@ from typing import final
 
 from penstock.broker.vhost import Vhost
 from penstock.cluster.agreed import Agreed
+from penstock.cluster.metadata import QUEUES, path
 from penstock.cluster.placement import Chance, locate_master
 from penstock.core.cluster_settings import CLIENT_LOCAL, MIN_MASTERS
 
@@ -30,16 +31,18 @@ def _the_first(_count: int) -> int:
 class Locating:
     """``nodes``       those that run and can be reached, this one among them
     ``is_drained``  takes that node no masters?
-    ``masters``     how many it has, by node
+    ``viewed``      (virtual host, queue) ─► its master's node, of queues that have a view: it may
+                    have left their home
     ``default``     the locator where nobody says anything
     """
 
     def __init__(self, agreed: Agreed, here: str) -> None:
+        self._agreed = agreed
         self.here: str = here
         self.default: str = CLIENT_LOCAL
         self.nodes: Callable[[], list[str]] = lambda: [here]
         self.is_drained: Callable[[str], bool] = lambda _node: False
-        self.masters: Callable[[], dict[str, int]] = lambda: agreed.homes
+        self.viewed: Callable[[], dict[tuple[str, str], str]] = dict
         self.chance: Chance = _the_first
 
     def home_of(
@@ -57,6 +60,16 @@ class Locating:
             policies.ha_policy(name, durable, False),
             self.here,
             candidates,
-            self.masters() if locator == MIN_MASTERS else {},
+            self._masters() if locator == MIN_MASTERS else {},
             self.chance,
         )
+
+    def _masters(self) -> dict[str, int]:
+        """By node."""
+        counts = dict(self._agreed.homes)
+        for (vhost, queue), node in self.viewed().items():
+            known = self._agreed.queues.get(path(QUEUES, vhost, queue))
+            if known is not None:
+                counts[known.home] -= 1
+                counts[node] = counts.get(node, 0) + 1
+        return counts

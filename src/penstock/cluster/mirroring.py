@@ -130,6 +130,10 @@ class Mirroring:
         """Of a queue that has a view; where it was last, if it is down."""
         return self._masters.get((vhost, queue))
 
+    def masters(self) -> dict[Place, str]:
+        """Of all queues that have a view, as ``master_node``."""
+        return self._masters
+
     def hear(self, now_ms: int) -> int:
         """The applier has done all there was; returns the newest revision among what is heard."""
         waiting, self._waiting = self._waiting, []

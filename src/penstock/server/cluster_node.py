@@ -199,6 +199,8 @@ class ClusterNode(TurnPart, PeerOwner):
         locating = self.metadata.changes.locating
         locating.default = self._settings.queue_master_locator
         locating.nodes, locating.chance = self._reached, secrets.randbelow
+        locating.is_drained = lambda node: node in self.mirroring.drained
+        locating.viewed = self.mirroring.masters
         self.peers = Peers(
             loop,
             Member(self.name, self._incarnation),
