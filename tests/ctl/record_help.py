@@ -25,7 +25,7 @@ def said(program: str, *words: str) -> str:
 
 def main() -> None:
     record: dict[str, dict[str, str]] = {}
-    for program in ("rabbitmqctl", "rabbitmq-diagnostics", "rabbitmq-upgrade"):
+    for program in ("rabbitmqctl", "rabbitmq-diagnostics", "rabbitmq-upgrade", "rabbitmq-queues"):
         verbs = re.findall(r"^   ([a-z_]+)(?:  |$)", said(program), re.MULTILINE)
         record[program] = {"": said(program)} | {verb: said(program, verb) for verb in verbs}
     RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")

@@ -31,7 +31,7 @@ from tests.helpers.sim_files import SimFileSystem
 
 HELP = json.loads(Path(__file__).with_name("recorded_help.json").read_text())
 BUDGET_S = 0.2
-PROGRAMS = ("rabbitmqctl", "rabbitmq-diagnostics", "rabbitmq-upgrade")
+PROGRAMS = ("rabbitmqctl", "rabbitmq-diagnostics", "rabbitmq-upgrade", "rabbitmq-queues")
 
 
 # -- usage -------------------------------------------------------------------------------------

@@ -14,8 +14,26 @@ from penstock.broker.mirrors import (
     not_mirrored,
 )
 from penstock.queues.queue import Queue
+from penstock.server.watch import NodeWatch
 
 A, B, C = "penstock@test", "penstock@two", "penstock@three"
+
+
+def in_a_cluster(watch: NodeWatch) -> None:
+    """It tells that its node is one of three, the third of which is down."""
+    addresses = {"peer": "127.0.0.1:25672"}
+    living = {"running": True, "version": "1.2", "addresses": addresses, "started_ms": 1_000}
+    link = {"connected": True, "waiting_bytes": 0, "last_error": ""}
+    watch.cluster_facts = lambda: {
+        "this_node": A,
+        "coordinator": "etcd",
+        "why_not": "",
+        "nodes": [
+            {"name": A, **living},
+            {"name": B, **living, "link": dict(link)},
+            {"name": C, "running": False, "down_since_ms": 2_000},
+        ],
+    }
 
 
 def copy(node: str, role: str, synced: bool, sync: SyncProgress | None = None) -> CopyFacts:

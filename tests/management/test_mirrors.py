@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker.mirrors import MASTER, MIRROR, MasterMove, SyncProgress
 from penstock.server.watch import NodeWatch
-from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts
+from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, in_a_cluster
 from tests.management.conftest import Served
 
 Q = "/api/queues/%2F/"
@@ -22,14 +22,7 @@ OURS = "/api/penstock/mirrors"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One that believes to be a node of three, the third of which is down."""
     running = Served(tmp_path_factory.mktemp("node"))
-    nodes = [{"name": name, "running": name != C} for name in (A, B, C)]
-    watch = cast(NodeWatch, running.view.watch)
-    watch.cluster_facts = lambda: {
-        "this_node": A,
-        "coordinator": "etcd",
-        "why_not": "",
-        "nodes": [dict(node) for node in nodes],
-    }
+    in_a_cluster(cast(NodeWatch, running.view.watch))
     running.declare("plain", "orders", "behind", "gone")
     yield running
     running.stop()

@@ -1,18 +1,32 @@
-"""Clusters and mirrors: a Penstock is a single node, and answers as a single RabbitMQ does.
+"""Clusters, and the mirrors of their queues.
 
-Nothing is pretended: what would need a second node is refused with the error that a RabbitMQ
-gives in the same place.
+A node joins a cluster by its settings, so the verbs that make one of a running node are refused as
+RabbitMQ refuses them.  What follows from ``sync_queue`` and ``rebalance`` comes after their answer.
 """
 
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.client.management import path_of
 from penstock.ctl.call import Call
 from penstock.ctl.faults import DATA, UNAVAILABLE, Invalid, NotAsThingsAre, Refused
-from penstock.ctl.queues import must_be_there
+from penstock.ctl.output import Facts, boxes, erlang
 
 MUST_STOP_APP = (
     "this command requires the 'rabbit' app to be stopped on the target node."
     " Stop it with 'penstockctl stop_app'."
 )
 MUST_STOP = "this command requires the target node to be stopped."
+CLUSTER: Final = "/api/penstock/cluster"
+CRITICAL: Final = "/api/health/checks/node-is-mirror-sync-critical"
+KINDS: Final = ("all", "classic", "quorum")
+COUNTS: Final = ("Node name", "Number of quorum queues", "Number of replicated classic queues")
+ALONE: Final = (
+    "Target node seems to be the only one in a single node cluster, the command does not apply"
+)
+MIRROR_TIMEOUT_S: Final = 120
+LOOK_EVERY_S: Final = 0.2
 
 
 def _needs_stopped_app(call: Call) -> None:
@@ -59,15 +73,100 @@ def forget_cluster_node(call: Call) -> None:
     raise Refused("{:not_a_cluster_node, 'The node selected is not in the cluster.'}", UNAVAILABLE)
 
 
+# -- mirrored queues ---------------------------------------------------------------------------
+
+
+def _found(call: Call, queue: str) -> Mapping[str, Any]:
+    columns = "?columns=name,state,slave_nodes"
+    found = call.node.found(path_of("queues", call.vhost, queue) + columns)
+    if found is None:
+        raise Refused("not_found", UNAVAILABLE)
+    return dict(found)
+
+
+def _act(call: Call, queue: str, action: str) -> None:
+    call.node.post(path_of("queues", call.vhost, queue, "actions"), {"action": action})
+
+
 def sync_queue(call: Call) -> None:
     (queue,) = call.take(1)
     call.say(f"Synchronising queue '{queue}' in vhost '{call.vhost}' ...")
-    must_be_there(call, queue)
-    raise Refused("not_mirrored", UNAVAILABLE)
+    found = _found(call, queue)
+    if "slave_nodes" not in found:
+        raise Refused("not_mirrored", UNAVAILABLE)
+    if found.get("state") == "down":
+        raise Refused("the queue has no master: it is down", UNAVAILABLE)
+    _act(call, queue, "sync")
 
 
-def cancel_sync_queue(call: Call) -> str:
+def cancel_sync_queue(call: Call) -> str | None:
     (queue,) = call.take(1)
     call.say(f"Stopping synchronising queue '{queue}' in vhost '{call.vhost}' ...")
-    must_be_there(call, queue)
-    return "not_syncing"
+    if _found(call, queue).get("state") != "syncing":
+        return "not_syncing"
+    _act(call, queue, "cancel_sync")
+    return None
+
+
+def rebalance(call: Call) -> object:
+    """The table is of masters before those that it began to move are there."""
+    (kind,) = call.take(1)
+    if kind not in KINDS:
+        known = ", ".join(KINDS)
+        raise Refused(f"type {kind} is not supported. Try one of {known}.", UNAVAILABLE)
+    call.say(f"Re-balancing leaders of {kind} queues...")
+    rows = _rebalanced(call, kind)
+    value = [[[name, cell] for name, cell in zip(COUNTS, row, strict=True)] for row in rows]
+    if call.formatter == "json":
+        return Facts("", {"node": call.node.name, "result": "ok", "value": value})
+    if not rows:
+        return boxes(["Output"], [["[]"]])
+    return boxes(COUNTS, [[str(cell) for cell in row] for row in rows])
+
+
+def _rebalanced(call: Call, kind: str) -> list[tuple[str, int, int]]:
+    """How many masters each node that runs is to have, where there is one to be moved or left."""
+    if kind == "quorum":
+        return []
+    asked = {
+        "vhost_pattern": call.text("vhost-pattern", ".*"),
+        "queue_pattern": call.text("queue-pattern", ".*"),
+    }
+    moves = call.node.post("/api/rebalance/queues?moves=true", asked)
+    masters = {
+        node["name"]: node["masters"] for node in call.node.get(CLUSTER)["nodes"] if node["running"]
+    }
+    for move in moves:
+        masters[move["from"]] = masters.get(move["from"], 0) - 1
+        masters[move["to"]] = masters.get(move["to"], 0) + 1
+    return [(node, 0, count) for node, count in masters.items() if count > 0]
+
+
+def post_upgrade(call: Call) -> str:
+    call.take(0)
+    call.say("Executing post upgrade tasks...")
+    call.say("Rebalancing queue masters...")
+    lines = [
+        erlang([(name, cell) for name, cell in zip(COUNTS, row, strict=True)])
+        for row in _rebalanced(call, "all")
+    ]
+    return "\n".join(lines) or "\n"
+
+
+def await_online_synchronized_mirror(call: Call) -> str | None:
+    call.take(0)
+    timeout_s = call.number("timeout", MIRROR_TIMEOUT_S)
+    call.say(
+        "Will wait for a synchronised mirror be online for all classic mirrored queues for"
+        f" {timeout_s} seconds..."
+    )
+    until = time.monotonic() + timeout_s
+    while (answer := call.node.ask("GET", CRITICAL)).status == 503:
+        if time.monotonic() >= until:
+            raise Refused(
+                "time is up, no synchronised mirror came online for at least some classic"
+                " mirrored queues",
+                UNAVAILABLE,
+            )
+        time.sleep(LOOK_EVERY_S)
+    return ALONE if "reason" in call.node.must(answer).json() else None

@@ -134,19 +134,38 @@ def check_virtual_hosts(call: Call) -> object:
     return Facts(f"Node {call.node.name} reported all vhosts as running", {"result": "ok"})
 
 
-def check_if_node_is_mirror_sync_critical(call: Call) -> str:
+def check_if_node_is_mirror_sync_critical(call: Call) -> object:
     call.take(0)
     node = call.node.name
     call.say(
         f"Checking if node {node} is critical for data safety of any classic mirrored queues ..."
     )
-    return f"Node {node} {SINGLE}"
+    answer = call.node.ask("GET", "/api/health/checks/node-is-mirror-sync-critical")
+    none = "classic mirrored queues without online synchronised mirrors"
+    if answer.status == 503:
+        queues = answer.json()["queues"]
+        if call.formatter == "json":
+            message = f"Node {node} reported local {none}"
+            facts = {"message": message, "queues": queues, "result": "error"}
+            raise Fault(UNAVAILABLE, as_json(facts, sort=True))
+        lines = [
+            f"{one['readable_name']} would lose its only synchronised replica (master) if node"
+            f" {node} is stopped"
+            for one in queues
+        ]
+        raise Fault(UNAVAILABLE, "\n".join(lines))
+    if "reason" in call.node.must(answer).json():
+        return f"Node {node} {SINGLE}"
+    return Facts(f"Node {node} reported no {none}", {"result": "ok"})
 
 
-def check_if_node_is_quorum_critical(call: Call) -> str:
+def check_if_node_is_quorum_critical(call: Call) -> object:
     call.take(0)
-    call.say(f"Checking if node {call.node.name} is critical for quorum of any quorum queues ...")
-    return f"Node {call.node.name} {SINGLE}"
+    node = call.node.name
+    call.say(f"Checking if node {node} is critical for quorum of any quorum queues ...")
+    if "reason" in call.node.get("/api/health/checks/node-is-quorum-critical"):
+        return f"Node {node} {SINGLE}"
+    return Facts(f"Node {node} reported no quorum queues with minimum quorum", {"result": "ok"})
 
 
 def check_certificate_expiration(call: Call) -> str:

@@ -1,7 +1,8 @@
 """Lists of queues, exchanges, bindings, connections, channels and consumers: columns and defaults.
 
-A column of RabbitMQ's that does not exist here (Erlang's process ids, mirrors) is an empty cell.
-``pid`` of a connection or channel is its name, which ``close_connection`` takes.
+A column of RabbitMQ's that does not exist here (members of quorums) is an empty cell.  Where it has
+a process id of Erlang, a queue or mirror has its node here, and a connection or channel its name,
+which ``close_connection`` takes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +26,9 @@ QUEUE_COLUMNS: Final = (
     *("messages_ready", "messages_ready_ram", "messages_unacknowledged"),
     *("messages_unacknowledged_ram", "name", "online", "owner_pid", "pid", "policy"),
     *("slave_pids", "state", "synchronised_slave_pids", "type"),
-    "backing_queue_status",
+    *("backing_queue_status", "slave_nodes", "synchronised_slave_nodes", "recoverable_slaves"),
 )
-"""The last one is ours: RabbitMQ 3.10 shows it over HTTP only."""
+"""The last line is ours: RabbitMQ 3.10 shows them over HTTP only."""
 EXCHANGE_COLUMNS: Final = (
     *("arguments", "auto_delete", "durable", "internal", "name", "policy", "type"),
 )
@@ -51,7 +52,7 @@ CONSUMER_COLUMNS: Final = (
     *("ack_required", "active", "activity_status", "arguments", "channel_pid", "consumer_tag"),
     *("prefetch_count", "queue_name"),
 )
-UNRESPONSIVE_COLUMNS: Final = (*QUEUE_COLUMNS, "recoverable_slaves")
+UNRESPONSIVE_COLUMNS: Final = QUEUE_COLUMNS
 QUEUE_TIMEOUT_S: Final = 60
 
 
@@ -100,11 +101,23 @@ def _none(_row: Row) -> object:
     return None
 
 
+def _nodes(field: str) -> Cell:
+    """A list in Erlang's way, also an empty one; nothing where there are no mirrors at all."""
+
+    def cell(row: Row) -> object:
+        names = row.get(field)
+        return None if names is None else [Term(name) for name in names]
+
+    return cell
+
+
 QUEUE_FIELDS: Final[Mapping[str, str]] = {
     "pid": "node",
     "leader": "node",
     "owner_pid": "owner_pid_details",
-    **dict.fromkeys(("members", "online", "slave_pids", "synchronised_slave_pids"), ""),
+    "slave_pids": "slave_nodes",
+    "synchronised_slave_pids": "synchronised_slave_nodes",
+    **dict.fromkeys(("members", "online"), ""),
     "exclusive_consumer_pid": "",
 }
 """The field of the API where it is not the column's own; "" for those that do not exist here."""
@@ -119,8 +132,11 @@ QUEUE_CELLS: Final[Mapping[str, Cell]] = {
     "exclusive_consumer_pid": _none,
     "members": _none,
     "online": _none,
-    "slave_pids": _none,
-    "synchronised_slave_pids": _none,
+    "slave_pids": _nodes("slave_nodes"),
+    "synchronised_slave_pids": _nodes("synchronised_slave_nodes"),
+    "slave_nodes": _nodes("slave_nodes"),
+    "synchronised_slave_nodes": _nodes("synchronised_slave_nodes"),
+    "recoverable_slaves": _nodes("recoverable_slaves"),
 }
 
 
@@ -135,14 +151,26 @@ def list_queues(call: Call) -> Table:
         )
     call.say(f"Timeout: {timeout_s:.1f} seconds ...")
     call.say(f"Listing queues for vhost {call.vhost} ...")
-    if call.is_set("offline") and not (call.is_set("online") or call.is_set("local")):
-        return _table(columns, [])  # a queue of a single node is where the node is
-    return _table(columns, _queues(call, columns), QUEUE_CELLS)
+    rows = [row for row in _queues(call, columns) if _is_asked_for(call, row)]
+    return _table(columns, rows, QUEUE_CELLS)
+
+
+def _is_asked_for(call: Call, row: Row) -> bool:
+    """Of the three switches one is enough; with none of them all are."""
+    is_down = row.get("state") == "down"
+    asked = {
+        "offline": is_down,
+        "online": not is_down,
+        "local": row.get("node") == call.node.name,
+    }
+    wanted = [is_so for switch, is_so in asked.items() if call.is_set(switch)]
+    return any(wanted) or not wanted
 
 
 def _queues(call: Call, columns: Sequence[str]) -> list[Row]:
     """Only what is shown is sent: of ten thousand queues the whole rows are megabytes."""
-    fields = dict.fromkeys(["name", *(QUEUE_FIELDS.get(column, column) for column in columns)])
+    shown = (QUEUE_FIELDS.get(column, column) for column in columns)
+    fields = dict.fromkeys(["name", "state", "node", *shown])
     path = path_of("queues", call.vhost) + "?columns=" + ",".join(filter(None, fields))
     return list(call.node.found(path) or [])
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from penstock.client.local_node import is_running
 from penstock.ctl.call import Call
+from penstock.ctl.cluster import ALONE, CLUSTER
 from penstock.ctl.connections import close_everything
 from penstock.ctl.faults import DATA, NOT_YET, SOFTWARE, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.logs import tail
@@ -16,9 +17,6 @@ PING_TIMEOUT_S: Final = 60
 WAIT_S: Final = 300
 STARTUP_S: Final = 300
 LOOK_EVERY_S: Final = 0.05
-ALONE: Final = (
-    "Target node seems to be the only one in a single node cluster, the command does not apply"
-)
 DRAIN_PATH: Final = "/api/penstock/drain"
 
 
@@ -100,12 +98,21 @@ def await_online_nodes(call: Call) -> None:
         f"Will wait for at least {text} nodes to join the cluster of {call.node.name}."
         f" Timeout: {timeout_s} seconds."
     )
-    if int(text) > 1:
-        # Nobody can join, so waiting would be for show.
-        raise Refused(
-            f"Error: timed out while waiting. Not enough nodes joined {call.node.name}'s cluster."
-        )
     call.node.get("/healthz/live")
+    until = time.monotonic() + timeout_s
+    while int(text) > 1 and _online(call) < int(text):
+        # Nobody joins a node that stands alone: waiting would be for show.
+        if time.monotonic() >= until or _online(call) == 0:
+            name = call.node.name
+            raise Refused(
+                f"Error: timed out while waiting. Not enough nodes joined {name}'s cluster."
+            )
+        time.sleep(LOOK_EVERY_S)
+
+
+def _online(call: Call) -> int:
+    """Nodes of the cluster that run; of no cluster there are none."""
+    return sum(node["running"] for node in call.node.get(CLUSTER)["nodes"])
 
 
 def await_online_quorum_plus_one(call: Call) -> str:
@@ -117,14 +124,6 @@ def await_online_quorum_plus_one(call: Call) -> str:
     )
     call.node.get("/healthz/live")
     return ALONE
-
-
-def post_upgrade(call: Call) -> str:
-    call.take(0)
-    call.say("Executing post upgrade tasks...")
-    call.say("Rebalancing queue masters...")
-    call.node.get("/healthz/live")
-    return "\n"
 
 
 def start_app(call: Call) -> None:

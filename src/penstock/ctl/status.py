@@ -20,6 +20,7 @@ from penstock.ctl.health import (
 from penstock.ctl.output import BOLD, PLAIN, Facts
 
 NONE: Final = "(none)"
+MAINTAINED: Final = ("not under maintenance", "marked for maintenance")
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -162,49 +163,89 @@ def cluster_status(call: Call) -> object:
     call.say(f"Cluster status of node {node} ...")
     overview = call.node.get("/api/overview")
     flags = call.node.get("/api/feature-flags")
-    nodes = call.node.get("/api/penstock/cluster")["nodes"] or [{"name": node, "running": True}]
-    state = "marked for maintenance" if _is_draining(call) else "not under maintenance"
+    own = {"name": node, "running": True, "drained": False, "version": overview["product_version"]}
+    nodes = call.node.get("/api/penstock/cluster")["nodes"] or [own]
+    running = [one for one in nodes if one["running"]]
+    drained = {one["name"] for one in running if one["drained"]}
+    if _is_draining(call):
+        drained.add(node)
     found = alarms_of(call)
-    versions = {
-        "rabbitmq_name": overview["product_name"],
-        "rabbitmq_version": overview["product_version"],
-        "erlang_version": overview.get("erlang_version", ""),
-    }
     facts = {
         "alarms": found,
         "cluster_name": overview["cluster_name"],
         "disk_nodes": [one["name"] for one in nodes],
         "ram_nodes": [],
-        "running_nodes": [one["name"] for one in nodes if one["running"]],
-        "versions": {node: versions},
-        "maintenance_status": {node: state},
-        "partitions": {},
-        "listeners": {node: listeners_of(call)},
+        "running_nodes": [one["name"] for one in running],
+        "versions": {
+            one["name"]: {
+                "rabbitmq_name": overview["product_name"],
+                "rabbitmq_version": one["version"],
+                "erlang_version": overview.get("erlang_version", ""),
+            }
+            for one in running
+        },
+        "maintenance_status": {one["name"]: MAINTAINED[one["name"] in drained] for one in running},
+        "partitions": _partitions(node, running),
+        "listeners": {
+            one["name"]: (listeners_of(call) if one["name"] == node else []) + _clustering(one)
+            for one in running
+        },
         "feature_flags": flags,
     }
-    return Facts("\n".join(_cluster_page(node, facts)), facts)
+    return Facts("\n".join(_cluster_page(facts)), facts)
 
 
-def _cluster_page(node: str, facts: Mapping[str, Any]) -> list[str]:
-    versions = facts["versions"][node]
-    listeners = facts["listeners"][node]
+def _partitions(node: str, running: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Who has a lease and cannot be reached from the node that is asked."""
+    away = [one["name"] for one in running if "link" in one and not one["link"]["connected"]]
+    return {node: away} if away else {}
+
+
+def _clustering(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Where other nodes call it: all that is known here of the listeners of another."""
+    host, _, port = str(node.get("addresses", {}).get("peer", "")).rpartition(":")
+    if not port.isdecimal():
+        return []
+    return [
+        {
+            "node": node["name"],
+            "interface": host,
+            "port": int(port),
+            "protocol": "clustering",
+            "purpose": "inter-node and CLI tool communication",
+        }
+    ]
+
+
+def _cluster_page(facts: Mapping[str, Any]) -> list[str]:
     lines = [
         *_section("Basics", [f"Cluster name: {facts['cluster_name']}"]),
         *_section("Disk Nodes", facts["disk_nodes"]),
         *_section("Running Nodes", facts["running_nodes"]),
         *_section(
             "Versions",
-            [f"{node}: {versions['rabbitmq_name']} {versions['rabbitmq_version']}"],
+            [
+                f"{node}: {one['rabbitmq_name']} {one['rabbitmq_version']}"
+                for node, one in facts["versions"].items()
+            ],
         ),
         *_section(
-            "Maintenance status", [f"Node: {node}, status: {facts['maintenance_status'][node]}"]
+            "Maintenance status",
+            [f"Node: {node}, status: {one}" for node, one in facts["maintenance_status"].items()],
         ),
         *_section("Alarms", facts["alarms"]),
-        *_section("Network Partitions", []),
+        *_section(
+            "Network Partitions",
+            [
+                f"Node {node} cannot communicate with {', '.join(others)}"
+                for node, others in facts["partitions"].items()
+            ],
+        ),
         *_section(
             "Listeners",
             [
                 f"Node: {node}, {line[0].lower()}{line[1:]}"
+                for node, listeners in facts["listeners"].items()
                 for line in map(listener_line, listeners)
             ],
         ),

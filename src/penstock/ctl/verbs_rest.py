@@ -235,7 +235,7 @@ VERBS: Final[dict[str, Verb]] = {
         "Operations",
         "nodes:drain",
         "",
-        "Puts the node into maintenance: clients are sent away, no new ones let in",
+        "Puts the node into maintenance: clients are sent away, masters handed over",
     ),
     "revive": Verb(
         "Operations",
@@ -269,7 +269,7 @@ VERBS: Final[dict[str, Verb]] = {
     ),
     "post_upgrade": Verb(
         "Operations",
-        "nodes:post_upgrade",
+        "cluster:post_upgrade",
         "",
         "Rebalances queues after an upgrade; a single node has nothing to do",
     ),

@@ -153,13 +153,26 @@ VERBS: Final[dict[str, Verb]] = {
         "Replication",
         "cluster:sync_queue",
         "[--vhost <vhost>] <queue>",
-        "Synchronises the mirrors of a mirrored queue; there are none",
+        "Lets the mirrors of a queue fetch what they lack",
     ),
     "cancel_sync_queue": Verb(
         "Replication",
         "cluster:cancel_sync_queue",
         "[--vhost <vhost>] <queue>",
         "Ends what sync_queue began",
+    ),
+    "rebalance": Verb(
+        "Replication",
+        "cluster:rebalance",
+        "< all | classic | quorum > [--vhost-pattern <pattern>] [--queue-pattern <pattern>]",
+        "Moves masters of mirrored queues to synchronised mirrors on nodes with fewer",
+        {"vhost-pattern": TEXT, "queue-pattern": TEXT},
+    ),
+    "await_online_synchronized_mirror": Verb(
+        "Replication",
+        "cluster:await_online_synchronized_mirror",
+        "",
+        "Waits until every mirrored queue of the node has a synchronised mirror",
     ),
     "add_user": Verb(
         "Users",
