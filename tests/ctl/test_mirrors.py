@@ -1,4 +1,4 @@
-"""penstockctl about mirrored queues: RabbitMQ's words of two nodes, recorded by hand from 3.10.8."""
+"""penstockctl about mirrored queues: RabbitMQ 3.10.8's words of two nodes, recorded by hand."""
 
 from __future__ import annotations
 

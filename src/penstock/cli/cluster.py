@@ -1,4 +1,4 @@
-"""``penstock cluster``: the nodes of a cluster, and how they reach each other.
+"""``penstock cluster``: its nodes, how they reach each other, and what each has of mirrored queues.
 
 An outside user of the management API; it needs the tag ``monitoring``.
 """
@@ -12,14 +12,19 @@ import click
 
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, connecting
-from penstock.cli.tables import table
+from penstock.cli.queue_mirrors import progress_text
+from penstock.cli.storage import many
+from penstock.cli.tables import say, shown, table
 
 PATH: Final = "/api/penstock/cluster"
+QUEUES_SHOWN: Final = 50
+MIRRORS: Final = f"/api/penstock/mirrors?page=1&page_size={QUEUES_SHOWN}&sort=why&sort_reverse=true"
+"""Those first of which something is not as it should be."""
 
 
 @click.group(epilog="\b\nExample:\n  penstock cluster status")
 def cluster() -> None:
-    """Look at the nodes of a cluster."""
+    """Look at a cluster, spread masters."""
 
 
 @cluster.command(
@@ -27,11 +32,32 @@ def cluster() -> None:
 )
 @connecting
 def status(management: Management, output: str) -> None:
-    """Show the nodes of the cluster, as the node that is asked sees them."""
+    """Show the nodes of the cluster and its mirrored queues, as the node that is asked sees them.
+
+    Of the queues those are listed that have no master, or a mirror that lacks messages.
+    """
     found = management.get(PATH, absent=(404,))
     if found is None:
         raise Failure(f"{management.url} says nothing of clusters", "ask a node of Penstock")
+    rows = management.get(MIRRORS)["items"] if found["mirrored_queues"] else []
+    found["queues"] = [row for row in rows if row["why"]]
     click.echo(json.dumps(found, indent=2) if output == "json" else cluster_text(found))
+
+
+@cluster.command(
+    short_help="Spread the masters of mirrored queues.",
+    epilog="\b\nExample:\n  penstock cluster rebalance --queue-pattern '^orders'",
+)
+@click.option("--vhost-pattern", default=".*", show_default=True, help="Virtual hosts.")
+@click.option("--queue-pattern", default=".*", show_default=True, help="Queues.")
+@connecting
+def rebalance(vhost_pattern: str, queue_pattern: str, management: Management, output: str) -> None:
+    """Move masters from nodes with many to synchronised mirrors on nodes with few."""
+    asked = {"vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
+    moves = management.post("/api/rebalance/queues?moves=true", asked)
+    rows = [(one["vhost"], one["name"], one["from"], one["to"]) for one in moves]
+    text = table(("vhost", "queue", "from", "to"), rows) if rows else "nothing to move"
+    say(moves, output, text)
 
 
 def cluster_text(found: Mapping[str, Any]) -> str:
@@ -41,26 +67,53 @@ def cluster_text(found: Mapping[str, Any]) -> str:
         f"cluster      {found['name']}",
         f"coordinator  etcd at {found['coordinator']}",
         f"decides      {found['why_not'] or 'yes'}",
+        f"mirrored     {_mirrored_text(found)}",
         "",
         table(
-            ("node", "state", "since", "link", "waiting bytes", "last error of the link"),
+            (
+                *("node", "state", "since", "masters", "mirrors", "unsynchronised", "link"),
+                *("waiting bytes", "last error of the link"),
+            ),
             [_node_row(node, found["this_node"]) for node in found["nodes"]],
         ),
     ]
+    if found["queues"]:
+        rows = [_queue_row(queue) for queue in found["queues"]]
+        lines += ["", table(("vhost", "queue", "state", "master", "synchronised", "why"), rows)]
+    if len(found["queues"]) == QUEUES_SHOWN:
+        lines.append(f"and perhaps others: {QUEUES_SHOWN} are shown")
     return "\n".join(lines)
+
+
+def _mirrored_text(found: Mapping[str, Any]) -> str:
+    text = many(found["mirrored_queues"], "queue")
+    return f"{text}, {found['mirrored_queues_down']} down" if found["mirrored_queues"] else text
+
+
+def _queue_row(queue: Mapping[str, Any]) -> list[object]:
+    copies = queue["copies"]
+    synchronised = sum(one["synchronised"] for one in copies)
+    how_many = f"{synchronised} of {len(copies)}" if copies else ""
+    why = "; ".join(filter(None, (shown(queue["why"]), progress_text(queue))))
+    head = [queue["vhost"], queue["name"], queue["state"], queue["master"] or ""]
+    return [*head, how_many, why]
 
 
 def _node_row(node: Mapping[str, Any], asked: str) -> list[object]:
     since = node["started_ms"] if node["running"] else node["down_since_ms"]
     state = "running" if node["running"] else "down"
+    if node["drained"]:
+        state += ", drained"
+    counts = [node["masters"], node["mirrors"], node["unsynchronised_mirrors"]]
+    head = [node["name"], state, _when(since), *counts]
     if node["name"] == asked:
-        return [node["name"], state, _when(since), "asked", 0, ""]
+        return [*head, "asked", 0, ""]
     link = node.get("link")
     if link is None:
-        return [node["name"], state, _when(since), "", 0, ""]
+        return [*head, "", 0, ""]
     way = "connected" if link["connected"] else "not connected"
     error = "" if link["connected"] else link["last_error"]
-    return [node["name"], state, _when(since), way, link["waiting_bytes"], error]
+    return [*head, way, link["waiting_bytes"], error]
 
 
 def _when(wall_ms: int) -> str:

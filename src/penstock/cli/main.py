@@ -36,7 +36,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "ping": Entry("penstock.cli.inspect:ping", "Look", "Ask a broker whether it is alive."),
     "status": Entry("penstock.cli.storage:status", "Look", "Show how a broker fares."),
-    "cluster": Entry("penstock.cli.cluster:cluster", "Look", "Look at the nodes of a cluster."),
+    "cluster": Entry("penstock.cli.cluster:cluster", "Look", "Look at a cluster, spread masters."),
     "flow": Entry("penstock.cli.flow:flow", "Look", "Say who blocks whom, and why."),
     "overview": Entry("penstock.cli.inspect:overview", "Look", "Show a broker's totals."),
     "queues": Entry("penstock.cli.lists:queues", "Look", "List queues."),

@@ -1,7 +1,8 @@
 """``penstock drain`` and ``penstock revive``: maintenance without cutting anybody off.
 
 In: the address of a management API.  Drained, a node lets no new client in, and says on
-``/healthz/ready`` that it is not ready; who is connected goes on until they leave.
+``/healthz/ready`` that it is not ready; who is connected goes on until they leave.  In a cluster its
+masters go to synchronised mirrors, and it gets no others; masters that are alone stay.
 """
 
 import sys
@@ -27,6 +28,8 @@ SAY_EVERY_S: Final = 1.0
 @connecting
 def drain(wait: bool, timeout_s: int, management: Management, output: str) -> None:
     """Let no new clients in; those that are connected go on.
+
+    In a cluster the masters of mirrored queues go to other nodes, where they can.
 
     `penstock revive` takes it back. With --wait the exit code is 1 when clients are left.
     """
