@@ -25,7 +25,7 @@ from penstock.cluster.sync_codec import (
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Message
 from penstock.wire.amqp.header_reader import AmqpHeaderReader
 from penstock.wire.amqp.properties import body_of
-from tests.backing.engine_tools import OpenEngine, message
+from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.cluster.mirror_tools import Pair, set_of
 from tests.helpers.raw_codec import content_frames
 from tests.helpers.sim_files import SimFileSystem
@@ -242,6 +242,33 @@ def test_a_copy_that_returns_is_sent_what_differs() -> None:
     syncer = again.synchronise()
     assert syncer.sent_count == 20
     assert set_of(again.replica.parts[0].queue, NOW_MS) == set_of(master.queues[1], NOW_MS)
+
+
+@pytest.mark.parametrize("stop", ["clean", "retired"])
+def test_what_a_copy_that_has_returned_hears_is_kept(stop: str) -> None:
+    """Its numbers go on below where a queue of its own would have gone on after the kill."""
+
+    def small() -> OpenEngine:
+        return OpenEngine(files, {1: 16}, limits(journal=9000), journal_file_bytes=4000)
+
+    master, files = engine(), SimFileSystem()
+    publish(master.queues[1], 50)
+    pair = pair_of(master, small())
+    pair.synchronise()
+    files.kill()
+    again = joined(pair.mirrored, small())
+    again.synchronise()
+    opened, journal = again.opened, again.opened.engine.journal
+    files_until = journal.current.number + (0 if stop == "clean" else 3)
+    while journal.files[0].number <= files_until:
+        publish(master.queues[1], 50)
+        again.tell()
+        opened.settle(NOW_MS)
+        if stop == "clean":
+            opened.close_cleanly()
+            break
+    files.kill()
+    assert set_of(engine(files).queues[1], NOW_MS) == set_of(master.queues[1], NOW_MS)
 
 
 def test_what_ended_here_untold_is_fetched_again_with_its_segment() -> None:

@@ -112,6 +112,7 @@ class PlacedMessages(ExpiringMessages):
         """Right after the start: numbers are somebody else's, so none is left out for safety."""
         last = self.last_place(self._next_seq_id)
         self._next_seq_id = last + 1
+        self._flushed_seq_id = last + 1  # what comes is in no segment yet
         if self.delta_count > 0:
             self.delta_end = last + 1
 
