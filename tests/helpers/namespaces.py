@@ -87,7 +87,7 @@ class PrivateNetwork:
         raise OSError("no private network is free: ip link shows who has them")
 
     def _add(self, host: int) -> None:
-        name, outside, inside = self._namespace(host), f"pst{self._number}v{host}", "net0"
+        name, outside, inside = self._namespace(host), f"{self._bridge}v{host}", "net0"
         _ip("netns", "add", name)
         _ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", name)
         _ip("link", "set", outside, "master", self._bridge, "up")
@@ -104,6 +104,10 @@ class PrivateNetwork:
     def close(self) -> None:
         """Whoever is still running there keeps what it has open, and reaches nobody."""
         for host in range(self.hosts):
+            # The kernel takes its time with a namespace: the cable must be gone before the next
+            # network has the same number.
+            with contextlib.suppress(OSError):
+                _ip("link", "del", f"{self._bridge}v{host}")
             with contextlib.suppress(OSError):
                 _ip("netns", "del", self._namespace(host))
         with contextlib.suppress(OSError):
