@@ -158,6 +158,33 @@ def test_the_home_of_a_queue_may_be_elsewhere_and_all_know_it(cluster: Cluster) 
     assert cluster.common["b"].agreed.homes == {"a": 2, "b": 2}
 
 
+def test_who_is_told_that_a_queue_is_there_already_finds_it_on_the_other_node(
+    cluster: Cluster,
+) -> None:
+    known: list[str] = []
+    cluster.common["a"].changes.is_known = lambda _revision: known != []
+    clients = [cluster.quiet["a"].client() for _ in range(2)]
+    clients[0].method(1, "queue.declare", queue="orders", durable=True)
+    cluster.run()
+    assert "orders" in cluster.vhost("a").queues
+    clients[1].method(1, "queue.declare", queue="orders", durable=True)
+    cluster.run()
+    assert [told_to(client) for client in clients] == [[], []]
+    known.append("by the other node")
+    cluster.run()
+    assert [told_to(client)[0].name for client in clients] == ["queue.declare-ok"] * 2
+
+
+def test_who_is_cut_off_is_told_what_is_there(cluster: Cluster) -> None:
+    client = cluster.quiet["a"].client()
+    ask(cluster, client, "queue.declare", queue="orders")
+    cluster.common["a"].changes.is_known = lambda _revision: False
+    cluster.common["a"].changes.coordinator.cut_off = True  # type: ignore[attr-defined]
+    (told,) = ask(cluster, client, "queue.declare", queue="orders")
+    assert told.name == "queue.declare-ok"
+    cluster.common["a"].changes.coordinator.cut_off = False  # type: ignore[attr-defined]
+
+
 def test_of_two_who_declare_it_differently_at_once_one_is_told_so(cluster: Cluster) -> None:
     clients = [cluster.quiet[name].client() for name in "ab"]
     clients[0].method(1, "queue.declare", queue="orders", durable=True)

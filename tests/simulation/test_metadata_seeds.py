@@ -22,6 +22,8 @@ FAILED_ONCE = (
     82,  # a snapshot does not say how new it is: others waited for ever for a node to know
     671,  # an exchange lost its last binding with a lease, while nobody was there to see it
     30719,  # somebody was deleted while he was given a permission, which was left behind
+    500728,  # a queue was said to be there before the other nodes had it
+    501595,  # a process ended while it removed a virtual host with a policy
     777,  # a touched exchange looked younger than its bindings to who had been cut off
 )
 WANTED = ("cuts", "kills", "lost connections", "unavailable", "bind ok", "declare ok", "unvhost ok")

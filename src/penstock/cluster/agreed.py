@@ -31,9 +31,10 @@ ALWAYS_THERE: Final = frozenset(name for name, _, _ in PREDECLARED)
 
 @final
 class Agreed:
-    """``queues``: by key; ``homes``: how many of them a node has.
+    """``queues``: by key; ``homes``: how many of them a node has.  ``dead``: see above.
 
-    ``revision``: everything up to it is done.  ``dead``: see above.
+    ``revision``  everything up to it is done
+    ``changed``   of the last change that was done; what came up to ``revision`` were none
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class Agreed:
         self.homes: dict[str, int] = {}
         self.dead: set[str] = set()
         self.revision: int = 0
+        self.changed: int = 0
         self.rounds: int = 0
 
     def revision_of(self, key: str) -> int:

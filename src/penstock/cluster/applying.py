@@ -114,16 +114,22 @@ class Applier:
                     self._put(md.read(entry.key, entry.value))
             self._find_unused(entries)
         self.agreed.revision = max([entry.revision for entry in entries], default=0)
+        self.agreed.changed = self.agreed.revision
 
     def _keep_vhosts(self) -> None:
-        """The end of the process interrupted a removal, and another was made meanwhile.
+        """The end of the process interrupted a removal; another may have been made meanwhile.
 
-        What is left of the former differs from the new one, and goes with all that does.
+        Then what is left of the former differs from the new one, and goes with all that does.
+        Else the removal goes on, and sees to all that is in it.
         """
         for vhost in self._broker.vhosts.values():
-            if vhost.closing and self.agreed.revision_of(md.path(md.VHOSTS, vhost.name)):
+            if not vhost.closing:
+                continue
+            if self.agreed.revision_of(md.path(md.VHOSTS, vhost.name)):
                 vhost.closing = False
                 self._broker.definitions.vhost_stays(vhost.name)
+            else:
+                self._delete_vhost(vhost.name)
 
     def _find_unused(self, entries: Sequence[Entry]) -> None:
         """Exchanges that delete themselves, and had a binding, but have none any more.
@@ -195,6 +201,7 @@ class Applier:
             agreed.put(key, event.revision, queue)
             if key not in agreed.dead:
                 self._put(record)
+        agreed.changed = max(agreed.changed, event.revision)
         agreed.revision = max(agreed.revision, event.revision)
         return True
 
