@@ -2,119 +2,41 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.declaring import delete_queue
-from penstock.broker.definitions_export import export_definitions
 from penstock.broker.definitions_json import DefinitionsImport, Plan
 from penstock.broker.rights import Rights
-from penstock.broker.vhost import Vhost
 from penstock.cluster.common_metadata import CommonMetadata
 from penstock.core.away import Away
 from penstock.core.errors import ForeignData, Unavailable
 from penstock.storage.definition_records import VhostRecord
-from tests.helpers.connection_pair import ClientEnd, QuietBroker
-from tests.helpers.nsq_pair import NsqBroker
+from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.quiet_cluster import QuietCluster, ask, told_to
 from tests.helpers.sim_files import SimFileSystem
-from tests.simulation.metadata_world import shown
-from tests.simulation.sim_coordinator import SimStore
-
-
-class Cluster:
-    """Two nodes; ``run`` lets time pass until everybody is at rest."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.now_ms = 1_700_000_000_000
-        self.store = SimStore(random.Random(1), delay_ms=(1, 9))
-        self.store.advance(self.now_ms)
-        self.files = {name: SimFileSystem() for name in "ab"}
-        self.lives = 0
-        self.quiet: dict[str, NsqBroker] = {}
-        self.common: dict[str, CommonMetadata] = {}
-        for name in "ab":
-            self.start(name)
-
-    def start(self, name: str) -> None:
-        self.lives += 1
-        path = str(self.directory / f"{name}.db")
-        quiet = NsqBroker(files=self.files[name], definitions=path)
-        quiet._names = self.lives * 1000  # incarnations are random in a node
-        self.coordinator = self.store.join(f"{name}/{self.lives}")
-        self.quiet[name] = quiet
-        self.common[name] = CommonMetadata(
-            quiet.broker, self.coordinator, name, f"{name}/{self.lives}", 64, lambda *_: False
-        )
-        self.common[name].changes.is_known = lambda revision: all(
-            one.has(revision) for one in self.common.values() if one.is_ready
-        )
-        self.run()
-
-    def kill(self, name: str) -> None:
-        self.quiet.pop(name).definitions.close()
-        self.files[name].kill()
-        self.store.members.remove(self.common.pop(name).changes.coordinator)  # type: ignore[arg-type]
-
-    def run(self, turns: int = 40) -> None:
-        for _ in range(turns):
-            self.now_ms += 10
-            for name, common in self.common.items():
-                self.quiet[name].now_ms = self.now_ms
-                common.changes.coordinator.tick(self.now_ms)
-                common.turn(self.now_ms, common.changes.coordinator.take_events())
-                self.quiet[name].turn.cancelled(common.take_lost())
-                self.quiet[name].run()
-
-    def vhost(self, name: str) -> Vhost:
-        return self.quiet[name].broker.vhosts["/"]
-
-    def check(self) -> None:
-        told = []
-        for name, common in self.common.items():
-            common.applier.check()
-            self.quiet[name].check()
-            told.append(shown(export_definitions(self.quiet[name].broker, "", "")))
-        assert all(one == told[0] for one in told)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path)
+def cluster(tmp_path: Path) -> Iterator[QuietCluster]:
+    cluster = QuietCluster(tmp_path)
     yield cluster
     cluster.run()
     cluster.check()
 
 
-class Told(NamedTuple):
-    name: str
-    fields: dict[str, Any]
-
-
-def told_to(client: ClientEnd) -> list[Told]:
-    return [Told(name, fields) for name, fields in client.methods()]
-
-
-def ask(cluster: Cluster, client: ClientEnd, method: str, **fields: Any) -> list[Told]:
-    told_to(client)
-    client.method(1, method, **fields)
-    cluster.run()
-    return told_to(client)
-
-
-def test_the_first_node_founds_the_cluster_with_what_it_has(cluster: Cluster) -> None:
+def test_the_first_node_founds_the_cluster_with_what_it_has(cluster: QuietCluster) -> None:
     assert all(common.is_ready for common in cluster.common.values())
     assert cluster.store.model.keys["cluster/founded"].value == '{"v":1}'
     assert "vhosts/closed" in cluster.store.model.keys
     assert "permissions/%2F/guest" in cluster.store.model.keys
 
 
-def test_a_queue_declared_here_is_there_too(cluster: Cluster) -> None:
+def test_a_queue_declared_here_is_there_too(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     client.method(1, "queue.declare", queue="orders", durable=True)
     assert told_to(client) == []  # not before all have agreed
@@ -127,7 +49,7 @@ def test_a_queue_declared_here_is_there_too(cluster: Cluster) -> None:
     )
 
 
-def test_the_home_of_a_queue_may_be_elsewhere_and_all_know_it(cluster: Cluster) -> None:
+def test_the_home_of_a_queue_may_be_elsewhere_and_all_know_it(cluster: QuietCluster) -> None:
     """Who declares it as before finds it, wherever it is."""
     for name, common in cluster.common.items():
         locating = common.changes.locating
@@ -159,7 +81,7 @@ def test_the_home_of_a_queue_may_be_elsewhere_and_all_know_it(cluster: Cluster) 
 
 
 def test_who_is_told_that_a_queue_is_there_already_finds_it_on_the_other_node(
-    cluster: Cluster,
+    cluster: QuietCluster,
 ) -> None:
     known: list[str] = []
     cluster.common["a"].changes.is_known = lambda _revision: known != []
@@ -175,7 +97,7 @@ def test_who_is_told_that_a_queue_is_there_already_finds_it_on_the_other_node(
     assert [told_to(client)[0].name for client in clients] == ["queue.declare-ok"] * 2
 
 
-def test_who_is_cut_off_is_told_what_is_there(cluster: Cluster) -> None:
+def test_who_is_cut_off_is_told_what_is_there(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     ask(cluster, client, "queue.declare", queue="orders")
     cluster.common["a"].changes.is_known = lambda _revision: False
@@ -185,7 +107,7 @@ def test_who_is_cut_off_is_told_what_is_there(cluster: Cluster) -> None:
     cluster.common["a"].changes.coordinator.cut_off = False  # type: ignore[attr-defined]
 
 
-def test_of_two_who_declare_it_differently_at_once_one_is_told_so(cluster: Cluster) -> None:
+def test_of_two_who_declare_it_differently_at_once_one_is_told_so(cluster: QuietCluster) -> None:
     clients = [cluster.quiet[name].client() for name in "ab"]
     clients[0].method(1, "queue.declare", queue="orders", durable=True)
     clients[1].method(1, "queue.declare", queue="orders", durable=False)
@@ -197,7 +119,7 @@ def test_of_two_who_declare_it_differently_at_once_one_is_told_so(cluster: Clust
     assert "inequivalent arg 'durable'" in closed.fields["text"]
 
 
-def test_who_deletes_is_told_how_many_messages_went(cluster: Cluster) -> None:
+def test_who_deletes_is_told_how_many_messages_went(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     ask(cluster, client, "queue.declare", queue="orders")
     client.publish("", "orders", b"one")
@@ -207,14 +129,14 @@ def test_who_deletes_is_told_how_many_messages_went(cluster: Cluster) -> None:
     assert cluster.vhost("b").queues == {}
 
 
-def test_a_queue_without_a_name_gets_one_name(cluster: Cluster) -> None:
+def test_a_queue_without_a_name_gets_one_name(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     (told,) = ask(cluster, client, "queue.declare", queue="")
     assert list(cluster.vhost("b").queues) == [told.fields["queue"]]
 
 
 def test_an_exclusive_queue_is_locked_everywhere_and_goes_with_its_connection(
-    cluster: Cluster,
+    cluster: QuietCluster,
 ) -> None:
     owner, other = (cluster.quiet[name].client() for name in "ab")
     ask(cluster, owner, "queue.declare", queue="mine", exclusive=True)
@@ -228,7 +150,7 @@ def test_an_exclusive_queue_is_locked_everywhere_and_goes_with_its_connection(
     assert not any("mine" in key for key in cluster.store.model.keys)
 
 
-def test_a_connection_that_is_lost_while_it_declares_leaves_nothing(cluster: Cluster) -> None:
+def test_a_connection_that_is_lost_while_it_declares_leaves_nothing(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     client.method(1, "queue.declare", queue="mine", exclusive=True)
     client.drop()
@@ -236,7 +158,7 @@ def test_a_connection_that_is_lost_while_it_declares_leaves_nothing(cluster: Clu
     assert cluster.vhost("b").queues == {}
 
 
-def test_an_exclusive_queue_goes_with_the_node_of_its_connection(cluster: Cluster) -> None:
+def test_an_exclusive_queue_goes_with_the_node_of_its_connection(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     ask(cluster, client, "queue.declare", queue="mine", exclusive=True)
     cluster.kill("a")
@@ -245,7 +167,7 @@ def test_an_exclusive_queue_goes_with_the_node_of_its_connection(cluster: Cluste
     cluster.start("a")
 
 
-def test_an_auto_delete_queue_takes_its_exchange_along(cluster: Cluster) -> None:
+def test_an_auto_delete_queue_takes_its_exchange_along(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     ask(cluster, client, "exchange.declare", exchange="x", type="fanout", auto_delete=True)
     ask(cluster, client, "queue.declare", queue="q", auto_delete=True)
@@ -259,7 +181,7 @@ def test_an_auto_delete_queue_takes_its_exchange_along(cluster: Cluster) -> None
 
 
 def test_two_who_take_its_last_bindings_do_not_leave_an_exchange_behind(
-    cluster: Cluster,
+    cluster: QuietCluster,
 ) -> None:
     clients = [cluster.quiet[name].client() for name in "ab"]
     ask(cluster, clients[0], "exchange.declare", exchange="x", type="fanout", auto_delete=True)
@@ -273,7 +195,7 @@ def test_two_who_take_its_last_bindings_do_not_leave_an_exchange_behind(
     assert "exchanges/%2F/x" not in cluster.store.model.keys
 
 
-def test_an_expired_queue_goes_everywhere(cluster: Cluster) -> None:
+def test_an_expired_queue_goes_everywhere(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     ask(cluster, client, "queue.declare", queue="q", arguments={"x-expires": 1000})
     assert "q" in cluster.vhost("b").queues
@@ -281,7 +203,7 @@ def test_an_expired_queue_goes_everywhere(cluster: Cluster) -> None:
     assert cluster.vhost("b").queues == {}
 
 
-def test_a_queue_with_very_many_bindings_goes_at_once(cluster: Cluster) -> None:
+def test_a_queue_with_very_many_bindings_goes_at_once(cluster: QuietCluster) -> None:
     vhost = cluster.vhost("a")
     client = cluster.quiet["a"].client()
     ask(cluster, client, "queue.declare", queue="q")
@@ -298,7 +220,7 @@ def test_a_queue_with_very_many_bindings_goes_at_once(cluster: Cluster) -> None:
     assert not any(key.startswith("bindings/") for key in cluster.store.model.keys)
 
 
-def test_a_node_that_was_away_loses_what_was_declared_anew(cluster: Cluster) -> None:
+def test_a_node_that_was_away_loses_what_was_declared_anew(cluster: QuietCluster) -> None:
     client = cluster.quiet["a"].client()
     ask(cluster, client, "queue.declare", queue="q", durable=True)
     cluster.vhost("b").queues["q"].purge()
@@ -313,7 +235,7 @@ def test_a_node_that_was_away_loses_what_was_declared_anew(cluster: Cluster) -> 
     assert len(cluster.quiet["b"].definitions.load().queues) == 1
 
 
-def test_transient_queues_do_not_outlive_the_process_of_their_node(cluster: Cluster) -> None:
+def test_transient_queues_do_not_outlive_the_process_of_their_node(cluster: QuietCluster) -> None:
     for name in "ab":
         client = cluster.quiet[name].client()
         ask(cluster, client, "queue.declare", queue=f"of {name}")
@@ -324,7 +246,7 @@ def test_transient_queues_do_not_outlive_the_process_of_their_node(cluster: Clus
     assert list(cluster.vhost("a").queues) == list(cluster.vhost("b").queues) == ["of b"]
 
 
-def test_a_node_that_is_cut_off_says_so_and_goes_on(cluster: Cluster) -> None:
+def test_a_node_that_is_cut_off_says_so_and_goes_on(cluster: QuietCluster) -> None:
     client = cluster.quiet["b"].client()
     ask(cluster, client, "queue.declare", queue="q")
     cluster.coordinator.cut_off = True
@@ -338,7 +260,7 @@ def test_a_node_that_is_cut_off_says_so_and_goes_on(cluster: Cluster) -> None:
     cluster.run(400)
 
 
-def test_administration_waits_and_answers_once(cluster: Cluster) -> None:
+def test_administration_waits_and_answers_once(cluster: QuietCluster) -> None:
     broker = cluster.quiet["a"].broker
     administration = Administration(broker, 64)
     asking = broker.changes.ask()
@@ -358,7 +280,7 @@ def test_administration_waits_and_answers_once(cluster: Cluster) -> None:
     cluster.run(400)
 
 
-def test_a_virtual_host_goes_on_every_node(cluster: Cluster) -> None:
+def test_a_virtual_host_goes_on_every_node(cluster: QuietCluster) -> None:
     broker = cluster.quiet["a"].broker
     client = cluster.quiet["a"].client()
     ask(cluster, client, "queue.declare", queue="q", durable=True)
@@ -382,7 +304,7 @@ def broker_vhost(name: str) -> Any:
     return VhostRecord(name)
 
 
-def test_definitions_are_imported_by_all(cluster: Cluster) -> None:
+def test_definitions_are_imported_by_all(cluster: QuietCluster) -> None:
     broker = cluster.quiet["a"].broker
     work = DefinitionsImport(
         broker,
@@ -420,7 +342,7 @@ def test_definitions_are_imported_by_all(cluster: Cluster) -> None:
     assert there.global_parameters["g"] == [1]
 
 
-def test_topics_and_channels_are_everywhere(cluster: Cluster) -> None:
+def test_topics_and_channels_are_everywhere(cluster: QuietCluster) -> None:
     end = cluster.quiet["a"].nsq_client()
     end.send(b"SUB orders billing\n")
     cluster.run()
@@ -432,7 +354,7 @@ def test_topics_and_channels_are_everywhere(cluster: Cluster) -> None:
     assert "clicks" in cluster.vhost("a").topics.topics
 
 
-def test_data_of_another_cluster_is_not_deleted(cluster: Cluster, tmp_path: Path) -> None:
+def test_data_of_another_cluster_is_not_deleted(cluster: QuietCluster, tmp_path: Path) -> None:
     quiet = QuietBroker(SimFileSystem(), str(tmp_path / "other.db"))
     vhost = quiet.broker.vhosts["/"]
     vhost.declare_queue("precious", True, None, False, {}, quiet.now_ms)
@@ -446,7 +368,7 @@ def test_data_of_another_cluster_is_not_deleted(cluster: Cluster, tmp_path: Path
     assert "precious" in vhost.queues
 
 
-def test_rights_are_asked_first_and_nothing_is_proposed(cluster: Cluster) -> None:
+def test_rights_are_asked_first_and_nothing_is_proposed(cluster: QuietCluster) -> None:
     broker = cluster.quiet["a"].broker
     revision = cluster.store.model.revision
     rights = Rights(broker.users.users["guest"], "closed")

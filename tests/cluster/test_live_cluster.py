@@ -66,6 +66,20 @@ def status(cluster: LiveCluster) -> Any:
     return api(cluster.nodes[0], "/api/penstock/cluster")
 
 
+def penstockctl(cluster: LiveCluster, *words: str) -> subprocess.CompletedProcess[str]:
+    """Of the second node."""
+    node = cluster.nodes[1]
+    program = "from penstock.ctl.main import main; main()"
+    environment = {**node.environment(), "PENSTOCK_HTTP_URL": node.http_url}
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def take(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
     bodies: list[bytes] = []
     for method, _, body in channel.consume(queue, inactivity_timeout=10):
@@ -154,11 +168,7 @@ def test_the_command_shows_the_nodes(cluster: LiveCluster) -> None:
 
 
 def test_rabbitmqs_words_name_the_nodes_as_well(cluster: LiveCluster) -> None:
-    node = cluster.nodes[1]
-    program = "from penstock.ctl.main import main; main()"
-    words = [sys.executable, "-c", program, "cluster_status", "--formatter", "json"]
-    environment = {**node.environment(), "PENSTOCK_HTTP_URL": node.http_url}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    done = penstockctl(cluster, "cluster_status", "--formatter", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["running_nodes"] == told["disk_nodes"] == [f"penstock@n{one}" for one in (1, 2, 3)]
@@ -223,3 +233,29 @@ def test_a_node_is_killed_and_comes_back_with_its_messages(
     connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[1].url))
     assert take(connection.channel(), "of the third", 1) == [b"kept"]
     connection.close()
+
+
+def test_a_node_that_never_comes_back_is_forgotten_with_its_queues(
+    cluster: LiveCluster, channels: list[BlockingChannel]
+) -> None:
+    first, _, third = channels
+    third.queue_declare("lost", durable=True)
+    first.queue_declare("kept", durable=True)
+    refused = penstockctl(cluster, "forget_cluster_node", "penstock@n3")
+    assert refused.returncode == 69
+    assert "must be stopped" in refused.stderr
+    assert "not_a_cluster_node" in penstockctl(cluster, "forget_cluster_node", "x@y").stderr
+    cluster.nodes[2].kill()
+
+    def running() -> list[str]:
+        return [node["name"] for node in status(cluster)["nodes"] if node["running"]]
+
+    until(lambda: "penstock@n3" not in running())
+    done = penstockctl(cluster, "forget_cluster_node", "penstock@n3")
+    assert done.returncode == 0, done.stderr
+    assert [node["name"] for node in status(cluster)["nodes"]] == ["penstock@n1", "penstock@n2"]
+    assert [row["name"] for row in api(cluster.nodes[1], "/api/queues") if row["name"] == "kept"]
+    assert not [row for row in api(cluster.nodes[1], "/api/queues") if row["name"] == "lost"]
+    cluster.nodes[2].start()
+    assert until(lambda: "penstock@n3" in running())
+    assert not [row for row in api(cluster.nodes[2], "/api/queues") if row["name"] == "lost"]

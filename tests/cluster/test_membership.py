@@ -21,12 +21,11 @@ from penstock.cluster.membership import (
     UP,
     MemberRecord,
     Membership,
-    NotForgotten,
     member_from_json,
     member_to_json,
     node_to_json,
 )
-from penstock.core.errors import Corrupt
+from penstock.core.errors import BrokerError, Corrupt, NotFound, PreconditionFailed
 from tests.simulation.sim_coordinator import TTL_MS, SimCoordinator, SimStore
 
 LIVES = int(os.environ.get("PENSTOCK_MEMBERSHIP_SEEDS", "25"))
@@ -194,16 +193,17 @@ def test_who_leaves_in_order_is_down_at_once(hall: Hall) -> None:
 def test_forgetting(hall: Hall) -> None:
     a, b = hall.joined("a"), hall.joined("b")
     hall.spend(300)
-    for name, words in (
-        ("b", "b is running: stop it first"),
-        ("a", "a cannot forget itself"),
-        ("x", "x is not a node of this cluster"),
-    ):
-        with pytest.raises(NotForgotten, match=words):
-            a.membership.forget(name)
+    refusals: tuple[tuple[str, type[BrokerError], str], ...] = (
+        ("b", PreconditionFailed, "b is running: stop it first"),
+        ("a", PreconditionFailed, "a cannot forget itself"),
+        ("x", NotFound, "x is not a node of this cluster"),
+    )
+    for name, error, words in refusals:
+        with pytest.raises(error, match=words):
+            a.membership.forgetting(name)
     hall.kill(b)
     hall.wait(lambda: bool(a.membership.nodes["b"].down_since_ms))
-    asked = [a.membership.forget("b"), a.membership.forget("b")]
+    asked = [a.handle.propose(*a.membership.forgetting("b")) for _ in range(2)]
     hall.wait(lambda: all(one.done for one in asked))
     assert sorted(one.state for one in asked) == [ACCEPTED, REFUSED]
     hall.spend(300)
@@ -293,7 +293,7 @@ def wild(hall: Hall, counts: Counter[str]) -> None:
         elif choice < 0.65:
             for name in node.membership.known():
                 if name not in node.membership.running() and name != node.membership.here.name:
-                    node.membership.forget(name)
+                    node.handle.propose(*node.membership.forgetting(name))
                     counts["forgets"] += 1
         hall.spend(rng.choice((50, 200, 1000, 4000)))
     calm(hall)

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.declaring import check_deletable
 from penstock.cluster.queue_places import take_place
 from penstock.cluster.remote_queue import RemoteQueue
+from penstock.core.away import Away
+from penstock.core.errors import NotFound, PreconditionFailed
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.node_pair import NodePair
 
@@ -578,6 +581,34 @@ def test_a_queue_that_is_down_says_so(pair: NodePair) -> None:
     assert fields["code"] == 404
     client.publish("", "q", b"two")
     assert names(client) == ["basic.nack"]
+
+
+def delete(pair: NodePair, **fields: Any) -> Any:
+    """In a cluster, where the node that is asked checks."""
+    vhost = pair.here.broker.vhosts["/"]
+    return check_deletable(
+        vhost, vhost.queues["q"], **{"if_unused": False, "if_empty": False} | fields
+    )
+
+
+def test_a_queue_that_is_down_cannot_be_deleted_unless_it_has_copies_that_may_not_lead(
+    pair: NodePair,
+) -> None:
+    """As RabbitMQ 3.10 does both; the first of them goes when its node is forgotten."""
+    queue = pair.remote("q")
+    pair.lose_link()
+    queue.give_up("it is down")
+    with pytest.raises(NotFound, match="it is down"):
+        delete(pair)
+    queue.give_up("it is down", forsaken=True)
+    assert delete(pair) == 0
+    assert delete(pair, if_unused=True) == 0
+    with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/' not empty"):
+        delete(pair, if_empty=True)
+    pair.connect()
+    queue.follow(pair.ends[0].queues.client)
+    with pytest.raises(Away):
+        delete(pair)
 
 
 def test_a_letter_to_a_queue_that_is_down_waits_for_it(pair: NodePair) -> None:

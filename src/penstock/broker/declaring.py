@@ -73,7 +73,14 @@ def delete_queue(
 
 
 def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool) -> int:
-    """How many messages go with it; raises Away while only its master can say."""
+    """How many messages go with it; raises Away while only its master can say.
+
+    One that is forsaken goes uncounted, but not as an empty one: so RabbitMQ does it.
+    """
+    if queue.forsaken:
+        if if_empty:
+            raise PreconditionFailed(f"{vhost.queue_text(queue.name)} not empty")
+        return 0
     ready, consumers = queue.counts()
     if if_empty and ready > 0:
         raise PreconditionFailed(f"{vhost.queue_text(queue.name)} not empty")

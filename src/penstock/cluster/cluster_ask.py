@@ -145,6 +145,7 @@ class ClusterAsk(Ask):
             if not changes.is_known(proposal.revision):
                 raise Away
             self._proposal = None
+            self._since_ms = 0
             return self._stands
         if changes.now_ms - self._since_ms > PATIENCE_MS:
             changes.forget(self._draft)

@@ -34,7 +34,7 @@ from penstock.cluster.coordinator import (
     Proposal,
 )
 from penstock.cluster.metadata import path
-from penstock.core.errors import Corrupt, PenstockError
+from penstock.core.errors import Corrupt, NotFound, PreconditionFailed
 
 MEMBERS: Final = "members"
 NODES: Final = "nodes"
@@ -46,10 +46,6 @@ JOINING, JOINED, REFUSED_HERE, OVER = range(4)
 """Of this node.  REFUSED_HERE: ``why_refused``.  OVER: its lease has ended, or it has left."""
 UP, DOWN, FORGOTTEN = range(3)
 """What is heard of a node."""
-
-
-class NotForgotten(PenstockError):
-    """The node cannot be forgotten, and why."""
 
 
 @final
@@ -284,19 +280,19 @@ class Membership:
             ],
         )
 
-    def forget(self, name: str) -> Proposal:
-        """A node that will not come back; raises ``NotForgotten``.
+    def forgetting(self, name: str) -> tuple[list[Condition], list[Change]]:
+        """Of a node that will not come back; raises NotFound, or PreconditionFailed.
 
         Refused by the coordinator: it has just come back, or was forgotten by somebody else.
         """
         node = self.nodes.get(name)
         if node is None or not node.revision:
-            raise NotForgotten(f"{name} is not a node of this cluster")
+            raise NotFound(f"{name} is not a node of this cluster")
         if name == self.here.name:
-            raise NotForgotten(f"{name} cannot forget itself: ask another node")
+            raise PreconditionFailed(f"{name} cannot forget itself: ask another node")
         if node.living is not None:
-            raise NotForgotten(f"{name} is running: stop it first")
-        return self._coordinator.propose(
+            raise PreconditionFailed(f"{name} is running: stop it first")
+        return (
             [Condition(path(NODES, name), node.revision), Condition(path(MEMBERS, name), ABSENT)],
             [Change(path(NODES, name), None)],
         )

@@ -257,7 +257,8 @@ class MirroredQueue:
         view = self.view
         node = "" if view is None else node_of(view.former)
         # In RabbitMQ's words.
-        return f"home node '{node}' of queue '{self.name}' in vhost '{self.vhost.name}' is down"
+        text = f"durable queue '{self.name}' in vhost '{self.vhost.name}'"
+        return f"home node '{node}' of {text} is down or inaccessible"
 
     def _demote(self, now_ms: int) -> None:
         queue = self.queue

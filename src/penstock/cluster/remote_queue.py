@@ -101,6 +101,7 @@ class RemoteQueue(RemoteAsking):
             old.forget(self._no)
             self._leave()
         self._down = ""
+        self.forsaken = False
         self.way = way
         self._no = way.open(self.link)
         self._base = ((self._base >> BASE_SHIFT) + 1) << BASE_SHIFT
@@ -141,9 +142,13 @@ class RemoteQueue(RemoteAsking):
         """The master's node is gone, or is not the master's: wait for the next one."""
         self._leave()
 
-    def give_up(self, why: str) -> None:
-        """There will be no master for some time: whoever waits is told no, with ``why``."""
+    def give_up(self, why: str, *, forsaken: bool = False) -> None:
+        """There will be no master for some time: whoever waits is told no, with ``why``.
+
+        ``forsaken``: it has copies, and none of them may become master; see ``Queue``.
+        """
         self._down = why
+        self.forsaken = forsaken
         self._refuse_unsent()
         tickets = self._unasked
         self._unasked = []

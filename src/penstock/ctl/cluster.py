@@ -17,6 +17,11 @@ MUST_STOP_APP = (
     "this command requires the 'rabbit' app to be stopped on the target node."
     " Stop it with 'penstockctl stop_app'."
 )
+NOT_A_NODE = "{:not_a_cluster_node, 'The node selected is not in the cluster.'}"
+MUST_BE_STOPPED = (
+    "RabbitMQ on node {node} must be stopped with 'penstockctl -n {node} stop_app' before it can be"
+    " removed"
+)
 MUST_STOP = "this command requires the target node to be stopped."
 CLUSTER: Final = "/api/penstock/cluster"
 CRITICAL: Final = "/api/health/checks/node-is-mirror-sync-critical"
@@ -68,9 +73,12 @@ def forget_cluster_node(call: Call) -> None:
         call.node.get("/api/whoami")
         raise NotAsThingsAre(MUST_STOP)
     call.say(f"Removing node {node} from the cluster")
-    if node == call.node.name:
-        raise Refused("{:cannot_remove_online_node, '" + node + "'}", UNAVAILABLE)
-    raise Refused("{:not_a_cluster_node, 'The node selected is not in the cluster.'}", UNAVAILABLE)
+    answer = call.node.ask("DELETE", path_of("penstock", "cluster", "nodes", node))
+    if answer.status == 404:
+        raise Refused(NOT_A_NODE, UNAVAILABLE)
+    if answer.status == 400:
+        raise Refused(MUST_BE_STOPPED.format(node=node), UNAVAILABLE)
+    call.node.must(answer)
 
 
 # -- mirrored queues ---------------------------------------------------------------------------

@@ -128,7 +128,7 @@ VERBS: Final[dict[str, Verb]] = {
         "Cluster",
         "cluster:forget_cluster_node",
         "[--offline] <existing_cluster_member_node>",
-        "Removes a node from the cluster; there is none to remove",
+        "Removes a node that is down from the cluster, with the queues only it had",
         {"offline": FLAG},
     ),
     "change_cluster_node_type": Verb(

@@ -13,6 +13,7 @@
     DELETE      /api/reset[/{node}]               samples are forgotten, counts stay
     GET         /api/penstock/cluster             its nodes, the links of this one to them, and how
                                                   many masters and mirrors each has
+    DELETE      /api/penstock/cluster/nodes/{name}   one that is down, and never comes back
     GET         /api/shovels[/{vhost}], /api/federation-links[/{vhost}]    none
 
 Feature flags are what a RabbitMQ of our dialect has switched on and what holds here as well;
@@ -27,7 +28,7 @@ from aiohttp import web
 
 from penstock.broker.access import SALT_BYTES, hash_password
 from penstock.broker.administration import CLUSTER_NAME
-from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.settings import DECLARED
 from penstock.management.access import Visitor, is_loopback
 from penstock.management.desk import (
@@ -46,6 +47,7 @@ from penstock.management.mirror_rows import COUNTED
 from penstock.management.rows import Row
 
 TAG: Final = "cluster"
+FORGET: Final = "/api/penstock/cluster/nodes/{name}"
 FORM_TIMEOUT_S: Final = 10.0
 LOG_INS: Final = "log-ins"
 HIDDEN_SETTINGS: Final = frozenset({"default_pass", "cluster_etcd_password"})
@@ -74,6 +76,7 @@ class ClusterApi(Desk):
             Route("/api/cluster-name", name, "The cluster's name", TAG),
             Route("/api/extensions", {"GET": self.extensions}, "Of the browser's pages", TAG),
             Route("/api/penstock/cluster", {"GET": self.cluster}, "Nodes and links", TAG),
+            Route(FORGET, {"DELETE": self.forget_node}, "Forget a node that is down", TAG),
             Route("/api/version", {"GET": self.version}, "The broker's version", TAG),
             Route("/api/feature-flags", {"GET": self.feature_flags}, "All are enabled", TAG),
             Route("/api/feature-flags/{name}/enable", {"PUT": self.enable}, "Enable one", TAG),
@@ -134,6 +137,14 @@ class ClusterApi(Desk):
         for node in cast(list[Row], row["nodes"]):
             node["drained"] = node["name"] in drained
         return row
+
+    async def forget_node(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        name = request.match_info["name"]
+        if name == self._view.node_name:
+            raise PreconditionFailed(f"{name} cannot forget itself: ask another node")
+        await self.change(self._view.watch.forget_node, name)
+        return web.Response(status=204)
 
     async def extensions(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         """What RabbitMQ's pages load besides themselves; ours are of one piece."""

@@ -287,3 +287,10 @@ class Watch:
     def cluster(self) -> dict[str, object]:
         """Its nodes and links: what ``/api/penstock/cluster`` answers."""
         raise NotImplementedError
+
+    def forget_node(self, name: str) -> None:
+        """A node that never comes back; to be run by an ``Ask``.
+
+        Raises NotFound, PreconditionFailed for one that runs.
+        """
+        raise NotImplementedError

@@ -84,6 +84,7 @@ class Queue(LeasedMessages):
         self.releases_to: object = None  # the exchange whose delayed messages wait here
         self.remote: bool = False  # its master is on another node
         self.home: str = ""  # the name of that node
+        self.forsaken: bool = False  # its master is gone, and no copy may take its place
         self.paused: bool = False  # takes messages, gives none
         self.mirrors: PublishNotes | None = None  # of a master with mirrors
         self.flow: Stage | None = None  # of publishes, since it was first behind with them

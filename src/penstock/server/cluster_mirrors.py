@@ -11,6 +11,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.cluster.common_metadata import CommonMetadata
 from penstock.cluster.coordinator import Coordinator, Entry, Event
+from penstock.cluster.forgetting import KnownView
 from penstock.cluster.membership import Membership
 from penstock.cluster.mirror_verbs import ClusterMirrors
 from penstock.cluster.mirrored_queue import Places
@@ -134,6 +135,12 @@ class MirrorsHere:
     def is_master(self, queue: Queue) -> bool:
         mastered = self.mirroring.is_master(queue)
         return self._changes.is_at_home(queue) if mastered is None else mastered
+
+    def view_of(self, vhost: str, queue: str) -> KnownView | None:
+        known = self.mirroring.queues.get((vhost, queue))
+        if known is None or known.view is None:
+            return None
+        return KnownView(known.view, known.view_revision)
 
     def begin(self, now_ms: int, wall_ms: int) -> None:
         nodes = self._membership.nodes.values()

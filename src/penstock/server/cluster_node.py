@@ -26,9 +26,11 @@ from penstock.broker.broker import Broker
 from penstock.broker.vhost_removal import CloseSome
 from penstock.cluster.common_metadata import CommonMetadata
 from penstock.cluster.coordinator import Event, Proposal
+from penstock.cluster.forgetting import Forgetting
 from penstock.cluster.link_session import Delivery
 from penstock.cluster.membership import (
     DOWN,
+    FORGOTTEN,
     JOINED,
     OVER,
     REFUSED_HERE,
@@ -199,8 +201,11 @@ class ClusterNode(TurnPart, PeerOwner):
         locating = self.metadata.changes.locating
         locating.default = self._settings.queue_master_locator
         locating.nodes, locating.chance = self._reached, secrets.randbelow
-        locating.is_drained = lambda node: node in self.mirroring.drained
-        locating.viewed = self.mirroring.masters
+        locating.is_drained = lambda node: node in self.mirrors.mirroring.drained
+        locating.viewed = self.mirrors.mirroring.masters
+        self.forgetting = Forgetting(
+            broker, self.metadata.changes, self.membership, self.mirrors.view_of
+        )
         self.peers = Peers(
             loop,
             Member(self.name, self._incarnation),
@@ -234,6 +239,8 @@ class ClusterNode(TurnPart, PeerOwner):
         for happening in happenings:
             if happening.kind == DOWN:
                 logger.warning("%s is down", happening.member)
+            elif happening.kind == FORGOTTEN:
+                logger.warning("%s was forgotten", happening.member)
         for name in list(self._held):
             self._let_in(name)
         self.peers.begin(now_ms)
@@ -288,6 +295,10 @@ class ClusterNode(TurnPart, PeerOwner):
         self.peers.set_members(members)
 
     # -- for people ----------------------------------------------------------------------
+
+    def forget(self, node: str) -> None:
+        """It never comes back; to be run by an ``Ask``."""
+        self.forgetting.forget(node)
 
     def facts(self) -> dict[str, object]:
         """What ``/api/penstock/cluster`` answers; on the data loop."""

@@ -134,15 +134,17 @@ class ClusterQueues:
         if node and not self._has_view(queue):
             why = self._why_down(queue, node)
         if why:
-            queue.give_up(why)
+            queue.give_up(why, forsaken=self._has_view(queue))
 
     def _has_view(self, queue: Queue) -> bool:
         """If its master's node is down, somebody else becomes master, or it is said that nobody."""
         return self.master_node(queue.vhost, queue.name) is not None
 
     def _why_down(self, queue: Queue, home: str) -> str:
-        """In RabbitMQ's words."""
-        return f"home node '{home}' of queue '{queue.name}' in vhost '{queue.vhost}' is down"
+        """In RabbitMQ's words; it has none for others, which it deletes when their node goes."""
+        kind = "durable queue" if queue.durable else "queue"
+        text = f"{kind} '{queue.name}' in vhost '{queue.vhost}'"
+        return f"home node '{home}' of {text} is down or inaccessible"
 
     # -- links ---------------------------------------------------------------------------
 

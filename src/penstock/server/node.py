@@ -264,6 +264,7 @@ class Node:
                 self.broker, self.loop, watch.close_some, self.turn.cancelled, _now_ms()
             )
             watch.cluster_facts = self.cluster.facts
+            watch.forget_in_cluster = self.cluster.forget
             self.sessions.peers = self.cluster.peers
             self.turn.part = self.cluster
             for door in self.cluster.listeners:

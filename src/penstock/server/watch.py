@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, cast
 
+from penstock.core.errors import NotFound
 from penstock.core.frontier import Wait, all_done
 from penstock.core.message import Message
 from penstock.core.traffic import Traffic
@@ -52,8 +53,9 @@ class NodeWatch(Watch):
     """The connections of one loop."""
 
     elsewhere: Callable[[], list[tuple[str, str, int]]] = list
-    cluster_facts: Callable[[], dict[str, object]] = dict  # of a node that is one of several
     """Listeners that are not the loop's: protocol, host and port."""
+    cluster_facts: Callable[[], dict[str, object]] = dict  # of a node that is one of several
+    forget_in_cluster: Callable[[str], None] | None = None  # the same
 
     def __init__(self, loop: Loop, sessions: Sessions) -> None:
         self._loop = loop
@@ -219,6 +221,11 @@ class NodeWatch(Watch):
 
     def cluster(self) -> dict[str, object]:
         return {"coordinator": "", "why_not": "", "nodes": []} | self.cluster_facts()
+
+    def forget_node(self, name: str) -> None:
+        if self.forget_in_cluster is None:
+            raise NotFound(f"{name} is not a node of this cluster")
+        self.forget_in_cluster(name)
 
     def disk(self) -> DiskFacts:
         turn = self._loop.turn
