@@ -8,18 +8,12 @@ import pytest
 
 from penstock.broker.moving import COPY, MOVE, Errand
 from penstock.broker.rights import Rights
-from penstock.cluster.queue_places import take_place
 from penstock.core.errors import PreconditionFailed
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.insider import Insider
 from penstock.wire import staging
-from tests.helpers.node_pair import NodePair, PairedBroker
-from tests.helpers.nsq_pair import NsqBroker
+from tests.helpers.node_pair import NodePair, PairedNsqBroker
 from tests.helpers.range_pair import StagingEnd, bodies_in, publishes
-
-
-class PairedNsqBroker(PairedBroker, NsqBroker):
-    """Both."""
 
 
 @pytest.fixture
@@ -161,88 +155,3 @@ def test_a_delayed_message_goes_there_when_its_time_has_come(pair: NodePair) -> 
     assert bodies_in(pair.there, "q") == [b"one"]
     room: Any = pair.here.broker.vhosts["/"].exchanges["later"].room
     assert room.backing.pending.count == 0
-
-
-# -- NSQ -------------------------------------------------------------------------------------
-
-
-def remote_channel(pair: NodePair) -> Any:
-    """Channel c of topic t, with its master there; returns the topic here."""
-    for node in (pair.here, pair.there):
-        topics = node.broker.vhosts["/"].topics
-        topics.channel(topics.topic("t", node.now_ms), "c", node.now_ms)
-    vhost = pair.here.broker.vhosts["/"]
-    topic = vhost.topics.topics["t"]
-    old = topic.channels["c"].queue
-    remote = pair.made_here(old.name, True, {})
-    remote.use_leases()
-    take_place(pair.here.broker, old, remote, pair.here.now_ms)
-    remote.follow(pair.ends[0].queues.client)
-    pair.run()
-    assert topic.channels["c"].queue is remote
-    return topic
-
-
-def test_nsqs_ok_waits_for_the_other_node(pair: NodePair) -> None:
-    remote_channel(pair)
-    end = pair.here.nsq_client()  # type: ignore[attr-defined]
-    pair.slow = True
-    assert end.ask(b"PUB t\n\x00\x00\x00\x03one") == []
-    assert end.ask(b"PUB local\n\x00\x00\x00\x03one") == []  # in its turn
-    pair.slow = False
-    pair.run()
-    assert end.heard() == [b"OK", b"OK"]
-
-
-def test_nsqs_publisher_is_told_when_the_node_is_lost(pair: NodePair) -> None:
-    remote_channel(pair)
-    end = pair.here.nsq_client()  # type: ignore[attr-defined]
-    pair.slow = True
-    end.ask(b"PUB t\n\x00\x00\x00\x03one")
-    pair.lose_link()
-    [error] = end.heard()
-    assert error.startswith(b"E_PUB_FAILED")
-
-
-def test_nsqs_consumer_of_a_channel_that_is_elsewhere(pair: NodePair) -> None:
-    topic = remote_channel(pair)
-    end = pair.here.nsq_client()  # type: ignore[attr-defined]
-    end.ask(b"MPUB t\n" + mpub([b"one", b"two", b"three"]))
-    [one] = end.subscribe("t", "c", ready=1)
-    assert (one.body, one.attempts) == (b"one", 1)
-    end.send(b"FIN " + one.id + b"\n")
-    pair.tick()
-    [two] = end.messages()
-    end.send(b"REQ " + two.id + b" 5000\n")
-    pair.tick()
-    [three] = end.messages()
-    assert three.body == b"three"
-    end.send(b"FIN " + three.id + b"\n")
-    pair.tick(6000)
-    [again] = end.messages()
-    assert (again.body, again.attempts) == (b"two", 2)
-    pair.tick(61_000)  # its time is over
-    [late] = end.messages()
-    assert (late.body, late.attempts) == (b"two", 3)
-    end.drop()
-    pair.tick(61_000)
-    master = pair.there.broker.vhosts["/"].topics.topics["t"].channels["c"].queue
-    assert master.unacked_count == 0
-    assert master.backing.ready_count() == 1
-    assert topic.channels["c"].queue.unacked_count == 0
-
-
-def mpub(bodies: list[bytes]) -> bytes:
-    listed = b"".join(len(body).to_bytes(4) + body for body in bodies)
-    listed = len(bodies).to_bytes(4) + listed
-    return len(listed).to_bytes(4) + listed
-
-
-def test_a_deferred_message_waits_there(pair: NodePair) -> None:
-    remote_channel(pair)
-    end = pair.here.nsq_client()  # type: ignore[attr-defined]
-    assert end.ask(b"DPUB t 5000\n\x00\x00\x00\x03one") == [b"OK"]
-    assert end.subscribe("t", "c") == []
-    pair.tick(6000)
-    [one] = end.messages()
-    assert one.body == b"one"

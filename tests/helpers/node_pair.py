@@ -14,6 +14,7 @@ from penstock.cluster.remote_queue import RemoteQueue
 from penstock.server.peer_queues import PeerQueues
 from penstock.server.session import Session
 from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.nsq_pair import NsqBroker
 
 
 class PairedBroker(QuietBroker):
@@ -29,6 +30,10 @@ class PairedBroker(QuietBroker):
 
     def run_alone(self) -> None:
         super().run()
+
+
+class PairedNsqBroker(PairedBroker, NsqBroker):
+    """One that speaks NSQ, too."""
 
 
 class LinkSession(Session):

@@ -188,6 +188,13 @@ class RemoteAsking(RemotePublishing):
             self._send_settle(consumer, q.GIVE_BACK, [message], 0)
         return len(late) > 0
 
+    def _end_leases(self) -> None:
+        """Whoever delivered them is the master no more: the next one delivers them anew."""
+        leases = self.leases
+        if leases is not None:
+            for consumer, _ in leases.clear():
+                self._let_go_of(consumer, 1)
+
     def use_leases(self) -> bool:
         if self.leases is None:
             self.leases = Leases()

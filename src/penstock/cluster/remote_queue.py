@@ -131,6 +131,7 @@ class RemoteQueue(RemoteAsking):
         self._hold_back(self.frontier.lose())
         for remote in self._remotes.values():
             remote.arrived.clear()
+        self._end_leases()
         tickets = list(self._asked.values())
         self._asked = {}
         for ticket in tickets:

@@ -8,7 +8,8 @@
 A window is not used up: as many may be in flight at a time.  A message that is not finished within
 the client's timeout goes to somebody else, and so does, after that time, what the client held when
 its connection ended, unless the channel's policy or ``nsq_requeue_on_disconnect`` gives it back at
-once.
+once.  What another node was master of, and is not any more, is not in flight either: the next
+master delivers it.
 
 A sampling client gets so many of a hundred messages, and one more, as with nsqd; the others are
 finished for the whole channel.
@@ -20,6 +21,7 @@ from mypy_extensions import i64
 
 from penstock.broker.topics import Channel, Topic
 from penstock.broker.vhost import Vhost
+from penstock.cluster.queue_places import subscribe_anew
 from penstock.core.errors import BrokerError, NotInFlight
 from penstock.core.message import Message
 from penstock.core.traffic import Traffic
@@ -112,6 +114,28 @@ class NsqConsuming(Subscriber):
         if consumer is self.consumer:
             consumer.cancelled = True
             self.session.closed = True
+
+    def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
+        """The channel has another master, who delivers anew what is in flight.
+
+        So nothing is any more, as after a timeout; the window goes on.
+        """
+        channel = self.channel
+        if consumer is not self.consumer or channel is None:
+            return
+        found = channel.topic.channels.get(channel.name)
+        leases = queue.leases
+        if found is None or found.queue is not queue or leases is None:
+            self.queue_lost(consumer)
+            return
+        try:
+            anew = subscribe_anew(consumer, queue)
+        except BrokerError:
+            self.queue_lost(consumer)
+            return
+        self.channel = found
+        self.consumer = anew
+        self._owner = leases.join(anew)
 
     # -- deliveries ----------------------------------------------------------------------------
 
