@@ -26,6 +26,7 @@ from penstock.cluster import metadata as md
 from penstock.cluster.coordinator import CHANGES_MAX
 from penstock.cluster.draft import Draft
 from penstock.cluster.membership import Membership
+from penstock.cluster.mirror_keys import DRAINED, VIEWS
 from penstock.cluster.proposing import ClusterChanges
 from penstock.cluster.queue_views import QueueView, node_of, view_to_json
 from penstock.core.away import Away
@@ -33,8 +34,6 @@ from penstock.core.away import Away
 STAYS, GOES, FORGETS, LATER = range(4)
 AT_ONCE: Final = CHANGES_MAX // 4
 """Queues in one proposal."""
-VIEWS: Final = "views"
-DRAINED: Final = "drained"
 
 
 @final
