@@ -5,10 +5,10 @@
 Brokers run side by side, and are driven in turn, in an order that changes from round to round; the
 median of the rounds' own ratios counts:
 
-    one     one node, four queues
-    two     two nodes behind one port (``--nodes 2``), the same queues and clients.  The kernel
-            chooses their nodes, so about half of the clients are not at their queue's node
-    apart   two nodes of a cluster, each with two of the queues and their clients, in two generators
+    one     one node, and two generators, each with two queues, a publisher and a consumer
+    two     two nodes behind one port (``--nodes 2``), the same load.  The kernel chooses the
+            clients' nodes, so about half of them are not at their queue's node
+    apart   two nodes of a cluster, a generator at each: its queues are at its clients' node
     near    one queue of that cluster, all clients at its node
     far     the same, all clients at the other node
 
@@ -34,15 +34,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from benchmarks.on_and_off import parser, write  # noqa: E402
 from benchmarks.scenarios import chosen  # noqa: E402
+from penstock.client.procstat import ProcessGauge  # noqa: E402
 from tests.helpers.cluster import LiveCluster  # noqa: E402
 from tests.helpers.live_broker import LiveBroker  # noqa: E402
 
 ROWS = "auto-ack-16,ack-100-1k,safe-through-1k"
-QUEUES = 4
 
 Figures = tuple[float, float]
-"""Messages per second; processor time per message of the brokers driven (of *far*: of the node of
-the clients), microseconds."""
+"""Messages per second; microseconds of the brokers' processor time per message."""
 
 
 def started(words: list[str], out: Path) -> subprocess.Popen[bytes]:
@@ -65,33 +64,32 @@ def bench(*loads: list[str]) -> list[Any]:
         return [json.loads(out.read_text()) for out in outs]
 
 
-def rate(broker: LiveBroker, words: list[str]) -> Figures:
-    """Four queues, two publishers and two consumers for all of them."""
-    more = ["--queues", str(QUEUES), "--publishers", "2", "--consumers", "2", "--cleanup"]
-    watched = ["--pid", str(broker.pid), "--tree"]
-    found = bench([*words, *more, *watched, "--uri", broker.url])[0]
-    return float(found["consume_rate"]), float(found["broker"]["cpu_us_per_message"])
-
-
-def apart_rate(nodes: list[LiveBroker], words: list[str]) -> Figures:
-    """Half of the queues, a publisher and a consumer at each node."""
-    loads = []
-    for number, node in enumerate(nodes):
-        more = ["--queue", f"penstock.apart{number}", "--queues", str(QUEUES // 2), "--cleanup"]
-        loads.append([*words, *more, "--pid", str(node.pid), "--uri", node.url])
+def drive(brokers: list[LiveBroker], *loads: list[str]) -> Figures:
+    """Processor time is that of all these brokers, warm-up included, as are its messages."""
+    gauges = [ProcessGauge(broker.pid, tree=True) for broker in brokers]
+    before_s = sum(sum(gauge.cpu_s()) for gauge in gauges)
     found = bench(*loads)
-    cpu_us = sum(one["broker"]["cpu_us_per_message"] for one in found) / len(found)
-    return sum(float(one["consume_rate"]) for one in found), cpu_us
+    spent_s = sum(sum(gauge.cpu_s()) for gauge in gauges) - before_s
+    rate = sum(float(one["consume_rate"]) for one in found)
+    return rate, spent_s * 1e6 / sum(one["consumed"] for one in found)
 
 
-def one_queue_rate(home: LiveBroker, clients: LiveBroker, words: list[str]) -> Figures:
-    """One queue at ``home``; who publishes to it and consumes from it is at ``clients``."""
+def spread_rate(brokers: list[LiveBroker], words: list[str]) -> Figures:
+    """Two generators, each with two queues, a publisher and a consumer: all at one, or at two."""
+    loads = []
+    for number in range(2):
+        queues = ["--queue", f"penstock.nodes{number}", "--queues", "2", "--cleanup"]
+        loads.append([*words, *queues, "--uri", brokers[number % len(brokers)].url])
+    return drive(brokers, *loads)
+
+
+def one_queue_rate(cluster: LiveCluster, clients: int, words: list[str]) -> Figures:
+    """One queue at the first node; who publishes to it and consumes from it is at that one."""
     queue = ["--queue", "penstock.far"]
     declare = ["--durable"] if "--durable" in words else []
-    bench([*queue, *declare, "--uri", home.url, "--count", "1", "--size", "16"])
-    watched = ["--pid", str(clients.pid)]
-    found = bench([*words, *queue, *watched, "--cleanup", "--uri", clients.url])[0]
-    return float(found["consume_rate"]), float(found["broker"]["cpu_us_per_message"])
+    bench([*queue, *declare, "--uri", cluster.nodes[0].url, "--count", "1", "--size", "16"])
+    uri = ["--cleanup", "--uri", cluster.nodes[clients].url]
+    return drive(cluster.nodes, [*words, *queue, *uri])
 
 
 def main() -> int:
@@ -104,17 +102,16 @@ def main() -> int:
             LiveBroker(directory / "two", ("--nodes", "2"), ready_timeout_s=60)
         )
         cluster = stack.enter_context(LiveCluster(directory / "cluster", 2))
-        home, other = cluster.nodes
         for scenario in chosen(asked.only):
             words = scenario.arguments(asked.seconds, asked.warmup)
             found: list[dict[str, Figures]] = []
             for number in range(asked.rounds):
                 ways = {
-                    "one": lambda words=words: rate(one, words),
-                    "two": lambda words=words: rate(two, words),
-                    "apart": lambda words=words: apart_rate(cluster.nodes, words),
-                    "near": lambda words=words: one_queue_rate(home, home, words),
-                    "far": lambda words=words: one_queue_rate(home, other, words),
+                    "one": lambda words=words: spread_rate([one], words),
+                    "two": lambda words=words: spread_rate([two], words),
+                    "apart": lambda words=words: spread_rate(cluster.nodes, words),
+                    "near": lambda words=words: one_queue_rate(cluster, 0, words),
+                    "far": lambda words=words: one_queue_rate(cluster, 1, words),
                 }
                 order = list(ways) if number % 2 == 0 else list(ways)[::-1]
                 found.append({name: ways[name]() for name in order})
@@ -150,12 +147,13 @@ def page(report: dict[str, Any]) -> str:
         "",
         f"`{report['command'].strip()}`, {report['build']}, {where}.",
         f"Messages a second, consumed; medians of {report['rounds']} rounds in turn. *One* node",
-        f"and *two* (`--nodes 2`): {QUEUES} queues, two publishers and two consumers; the kernel",
-        "chooses the node of each. *Apart*: two nodes of a cluster, each with half of the queues and",
-        "their clients. *Near* and *far*: one queue, its clients at its own node, or all at the other.",
+        "and *two* (`--nodes 2`): two generators, each with two queues, a publisher, a consumer;",
+        "the kernel chooses the node of each connection. *Apart*: two nodes of a cluster with a",
+        "generator each. *Near* and *far*: one queue, its clients at its own node, or all at the",
+        "other one.",
         "",
-        f"Generator and brokers share {where['cores']} cores: what keeps them all busy with one node",
-        "cannot be faster with two.",
+        f"Generator and brokers share {where['cores']} cores: what keeps them all busy with one",
+        "node cannot be faster with two.",
         "",
         f"| row | {' | '.join(WAYS)} | two / one | apart / one | far / near |",
         "|---" * (len(WAYS) + 4) + "|",
@@ -166,8 +164,7 @@ def page(report: dict[str, Any]) -> str:
         lines.append(f"| {one['row']} | {rates} | {' | '.join(f'{r:.2f}' for r in ratios)} |")
     lines += [
         "",
-        "Processor time per message of the node that the clients are at (of *two*: of both nodes",
-        "and their supervisor), microseconds:",
+        "Processor time per message, of all nodes together, microseconds:",
         "",
         f"| row | {' | '.join(WAYS)} |",
         "|---" * (len(WAYS) + 1) + "|",
