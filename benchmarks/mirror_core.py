@@ -37,6 +37,7 @@ from penstock.storage.files import RealFileSystem
 from penstock.storage.recovery import Opening
 from penstock.storage.store_groups import StoreWriter
 from penstock.wire.peer import PeerReader, encode_parcels, preface
+from penstock.wire.peer_mirrors import decode_said, encode_said
 
 NOW_MS: Final = 1_700_000_000_000
 ADDRESS: Final = b"\x00\x05queue"
@@ -131,9 +132,9 @@ class Node:
         self.wanted = NO_VIEW
         self.complete: list[str] = []
 
-    def publish(self, messages: list[Message], *, persistent: bool) -> list[Wait]:
+    def publish(self, messages: list[Message]) -> list[Wait]:
         self.clock.start()
-        self.group.note_publish(persistent=persistent)
+        self.group.note(messages)
         self.queue.publish(messages, NOW_MS)
         self.clock.spent("queue", last=True)
         return self.waits.take()
@@ -145,25 +146,36 @@ class Node:
         """
         clock = self.clock
         clock.start()
-        came = [(sender, data) for sender, line in lines for data in line.read()]
+        came = [
+            (sender, speaker, data)
+            for sender, line in lines
+            for payload in line.read()
+            for _, _, speaker, data in decode_said(payload)
+        ]
         clock.spent("link in")
-        for sender, data in came:
-            self.group.receive(sender, f"{sender}#1", data)
+        for sender, speaker, data in came:
+            self.group.receive(sender, speaker, data)
         clock.spent("applied")
         self.talkative.clear()
         ready = self.group.take(NOW_MS)
         clock.spent("told")
-        for receiver, data in ready.messages:
-            self.sessions[receiver].send(STREAM, data)
         self.wanted = ready.view or NO_VIEW
         self.complete = ready.complete
-        for receiver in dict(ready.messages):
-            self.out[receiver].write()
+        self.say(ready.messages)
         clock.spent("link out")
         wrote = self.commit()
         clock.spent("disk", last=True)
         self.turns += 1
         return wrote or self.wanted is not NO_VIEW
+
+    def say(self, messages: list[tuple[str, bytes]]) -> None:
+        """One payload for each neighbour, as a node has it."""
+        said: dict[str, list[bytes]] = {}
+        for receiver, data in messages:
+            said.setdefault(receiver, []).append(encode_said("/", "queue", f"{self.name}#1", data))
+        for receiver, pieces in said.items():
+            self.sessions[receiver].send(STREAM, b"".join(pieces))
+            self.out[receiver].write()
 
     def is_addressed(self, nodes: list[Node]) -> bool:
         return any(one.out[self.name].wire for one in nodes if one is not self)
@@ -283,7 +295,7 @@ def measured(
                 cluster.measure(on=True)
                 for _ in range(DRAIN_EVERY):
                     messages = [Message(content, ADDRESS, flags, 0) for _ in range(batch)]
-                    waits = cluster.master.publish(messages, persistent=persistent)
+                    waits = cluster.master.publish(messages)
                     cluster.rest()
                     assert all(wait.done for wait in waits)
                     rounds += 1
