@@ -32,7 +32,8 @@ def some_messages(draw: Any) -> list[Message]:
         flags = draw(st.sampled_from([0, PERSISTENT, REDELIVERED, PERSISTENT | REDELIVERED]))
         flags |= draw(st.integers(0, 255)) << PRIORITY_SHIFT
         content = draw(st.binary(min_size=1, max_size=40))
-        one = Message(content, ADDRESS, flags, draw(st.integers(0, 1 << 50)))
+        address = draw(st.sampled_from([ADDRESS, b"\0\0", b"\0\1k"]))
+        one = Message(content, address, flags, draw(st.integers(0, 1 << 50)))
         set_attempts(one, draw(st.sampled_from([0, 1, 65_535])))
         one.seq_id = seq_id + (3 << 40)
         one.enqueued_at_ms = draw(st.integers(0, 1 << 50))
@@ -80,6 +81,26 @@ def test_places_arrive_as_ranges(seq_ids: list[int], kind: str) -> None:
     assert operation.until_ms == (44 if kind == "L" else 0)
     spelled = [one for start, end in operation.ranges for one in range(start, end)]
     assert spelled == sorted(seq_ids)
+
+
+def test_neighbours_with_one_address_share_its_bytes() -> None:
+    messages = [Message(b"c", bytes(ADDRESS), 0, 0) for _ in range(3)]
+    for seq_id, one in enumerate(messages):
+        one.seq_id = seq_id
+    writer = written()
+    ops.write_publish(writer, 0, 0, messages)
+    (operation,) = ops.read_parcel(writer.getvalue()).operations
+    assert len({id(one.address) for one in operation.messages}) == 1
+
+
+def test_behind_a_good_address_a_wrong_one_is_refused() -> None:
+    one = message_operation()
+    head, good = one[: 2 + 16], one[2 + 20 :]
+    for address in (b"\x05ab", b"", ADDRESS[:-1]):
+        wrong = message_operation(address=address)[2 + 20 :]
+        data = head + struct.pack(">I", 3) + good + good + wrong
+        with pytest.raises(ops.Malformed, match="no exchange and routing key"):
+            ops.read_parcel(bytes(written().getvalue()) + data)
 
 
 def test_a_thousand_neighbours_are_one_range() -> None:
@@ -149,6 +170,7 @@ WRONG = {
     "flags that are the queue's own": message_operation(flags=8),
     "an empty content": message_operation(content=b""),
     "an address that is none": message_operation(address=b"\x05ab"),
+    "an address of no bytes": message_operation(address=b""),
     "an address with a rest": message_operation(address=ADDRESS + b"x"),
     "too many attempts": message_operation(attempts=65_536),
     "no messages": b"P\0" + struct.pack(">qqI", 0, 4, 0),

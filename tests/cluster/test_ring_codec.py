@@ -55,6 +55,8 @@ def told(message: RingMessage) -> object:
 def test_what_is_written_is_read(message: RingMessage) -> None:
     data = encode(message)
     assert told(decode(data)) == told(message)
+    assert encode(message, b"its carrier's") == b"its carrier's" + data
+    assert told(decode(b"its carrier's" + data, 13)) == told(message)
 
 
 @given(messages(), st.randoms(use_true_random=False))

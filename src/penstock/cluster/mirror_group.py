@@ -261,7 +261,7 @@ class MirrorGroup(PublishNotes):
         """From that member, under the name it has in the ring; raises if it is no message."""
         kind = data[0] if data else 0
         if kind == RING:
-            self.ring.step(ring_name, decode(data[1:]))
+            self.ring.step(ring_name, decode(data, 1))
         elif kind == ANSWER and len(data) == answer_codec.size:
             self._hear_answer(sender, data)
         elif kind == QUESTION:
@@ -429,7 +429,7 @@ class MirrorGroup(PublishNotes):
 
     def _pass_on(self, said: Ready, ready: GroupReady) -> None:
         for name, message in said.messages:
-            ready.messages.append((member_of(name), b"R" + encode(message)))
+            ready.messages.append((member_of(name), encode(message, b"R")))
         self._hear_all(said.delivered, ready)
         self._release(ready)
         if said.proposal is not None:

@@ -240,6 +240,8 @@ class _Reader:
         self.at: i64 = at
         self._data: bytes = data
         self._end: i64 = len(data)
+        # Of the message before: most have the same, and share its bytes.
+        self._address: bytes = b"\x00\x00"
 
     def _take(self, size: i64) -> i64:
         """Where the next so many bytes begin."""
@@ -318,10 +320,12 @@ class _Reader:
         address_at = self._take(address_size + size)
         content_at = address_at + address_size
         address = data[address_at:content_at]
-        if not _is_address(address):
-            raise Malformed(f"no exchange and routing key at byte {int(address_at)}")
+        if address != self._address:
+            if not _is_address(address):
+                raise Malformed(f"no exchange and routing key at byte {int(address_at)}")
+            self._address = address
         flags |= i64(data[at + 1]) << PRIORITY_SHIFT | attempts << ATTEMPTS_SHIFT
-        message = Message(data[content_at : self.at], address, flags, expires_at_ms)
+        message = Message(data[content_at : self.at], self._address, flags, expires_at_ms)
         message.enqueued_at_ms = enqueued_at_ms
         return message
 

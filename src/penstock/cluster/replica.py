@@ -127,9 +127,11 @@ class PartCopy:
             self._end(operation.ranges, kind == LET_GO)
 
     def _publish(self, messages: list[Message], until_ms: i64) -> None:
-        new = [message for message in messages if message.seq_id >= self._top]
-        if len(new) == 0:
-            return
+        new = messages
+        if messages[0].seq_id < self._top:
+            new = [message for message in messages if message.seq_id >= self._top]
+            if len(new) == 0:
+                return
         for message in new:
             message.flags |= REDELIVERED
         self.queue.publish_at(new, until_ms)

@@ -63,8 +63,10 @@ class RingMessage:
         self.entries = entries
 
 
-def encode(message: RingMessage) -> bytes:
-    parts: list[bytes] = [_HEAD.pack(message.kind, message.version, len(message.names))]
+def encode(message: RingMessage, before: bytes = b"") -> bytes:
+    """``before``: what its carrier has in front, so that payloads are copied once."""
+    parts: list[bytes] = [before]
+    parts.append(_HEAD.pack(message.kind, message.version, len(message.names)))
     for name in message.names:
         _put_name(parts, name)
     parts.append(_U32.pack(len(message.entries)))
@@ -86,8 +88,9 @@ def _put_name(parts: list[bytes], name: str) -> None:
     parts.append(raw)
 
 
-def decode(data: bytes) -> RingMessage:
-    reader = _Reader(data)
+def decode(data: bytes, at: int = 0) -> RingMessage:
+    """All that begins there."""
+    reader = _Reader(data, at)
     kind, version, name_count = reader.head()
     names = reader.names(name_count)
     entries = reader.entries()
@@ -112,9 +115,9 @@ def _require_kind(kind: i64, names: list[str], entries: list[Entry]) -> None:
 class _Reader:
     """Goes through the bytes once; never behind their end."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, at: i64) -> None:
         self._data = data
-        self.at: i64 = 0
+        self.at: i64 = at
 
     def _advance(self, count: i64) -> i64:
         """Where the next ``count`` bytes begin, if they are there."""
