@@ -15,6 +15,7 @@ early what a copy costs; with one core for each node, the dearest node bounds th
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import tempfile
 import time
@@ -44,6 +45,8 @@ ADDRESS: Final = b"\x00\x05queue"
 STREAM: Final = 3
 PARTS: Final = ("queue", "told", "link out", "link in", "applied", "disk")
 """What a node does: take messages in, say so, write and read frames, do what others said, write."""
+MMAP_THRESHOLD: Final = -3
+TRIM_THRESHOLD: Final = -1
 DRAIN_EVERY: Final = 64
 """Turns after which the queue is emptied, off the clock."""
 
@@ -131,6 +134,16 @@ class Node:
         self.turns = 0
         self.wanted = NO_VIEW
         self.complete: list[str] = []
+
+    @staticmethod
+    def settle_memory() -> None:
+        """As a node does; else the C library would map and unmap large buffers all the time."""
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "mallopt"):
+            libc.mallopt(MMAP_THRESHOLD, 8 * 1024 * 1024)
+            libc.mallopt(TRIM_THRESHOLD, 64 * 1024 * 1024)
 
     def publish(self, messages: list[Message]) -> list[Wait]:
         self.clock.start()
@@ -320,8 +333,7 @@ def main() -> None:
         "--parts", action="store_true", help="what of it goes where (the clock costs a little)"
     )
     asked = parser.parse_args()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # as a node
+    Node.settle_memory()
     print("compiled" if is_compiled() else "interpreted", "- µs per message; messages/s of a core")
     print(f"{'':26} {'master':>8} {'mirror':>8} {'master/s':>10} {'mirror/s':>10}")
     for name, (size, persistent) in ROWS.items():
