@@ -1,8 +1,8 @@
 """``penstock drain`` and ``penstock revive``: maintenance without cutting anybody off.
 
 In: the address of a management API.  Drained, a node lets no new client in, and says on
-``/healthz/ready`` that it is not ready; who is connected goes on until they leave.  In a cluster its
-masters go to synchronised mirrors, and it gets no others; masters that are alone stay.
+``/healthz/ready`` that it is not ready; who is connected goes on until they leave.  In a cluster
+its masters go to synchronised mirrors, and it gets no others; masters that are alone stay.
 """
 
 import sys

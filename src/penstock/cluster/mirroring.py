@@ -23,16 +23,15 @@ from penstock.cluster import metadata as md
 from penstock.cluster.agreed import Agreed
 from penstock.cluster.coordinator import (
     ABSENT,
-    ACCEPTED,
-    PENDING,
     Change,
     Condition,
     Coordinator,
     Event,
     Proposal,
 )
+from penstock.cluster.first_views import FirstViews
 from penstock.cluster.living_nodes import LivingNodes
-from penstock.cluster.mirror_deciding import NOTHING, Step, begins, next_step, when_stopping
+from penstock.cluster.mirror_deciding import Step, next_step, when_stopping
 from penstock.cluster.mirror_group import MirrorGroup
 from penstock.cluster.mirror_keys import (
     CANCELLED,
@@ -98,8 +97,7 @@ class Mirroring:
         self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
         self._dirty: dict[Place, None] = {}
         self._active: dict[Place, None] = {}
-        self._unviewed: dict[Place, None] = {}  # masters here, that may get mirrors
-        self._asked: dict[Place, Proposal] = {}  # first views
+        self._first = FirstViews(broker, coordinator, agreed, chance)
         self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
         self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
         self._joinings: int = 0
@@ -185,10 +183,10 @@ class Mirroring:
         if event.value is None:
             known.dissolve()
             del self.queues[place]
-            self._unviewed[place] = None
+            self._first.add(place)
             return
         known.view_revision = event.revision
-        self._unviewed.pop(place, None)
+        self._first.forget(place)
         known.batch_messages = self.policy(known.vhost, known.queue).batch_messages
         known.view_changed(view_from_json(event.value), self._member, now_ms)
         known.tell_deaths(self.nodes.lives)
@@ -221,9 +219,9 @@ class Mirroring:
         self._look_at_policies()
         if now_ms - self._again_ms >= AGAIN_MS:
             self._again_ms = now_ms
-            self._look(list(self._dirty))
-        elif self._dirty:
-            self._look([place for place in self._dirty if self._is_fresh(place)])
+            self._look(list(self._dirty), again=True)
+        else:
+            self._look([place for place in self._dirty if self._is_fresh(place)], again=False)
 
     def _become(self, member: str) -> None:
         self._member = member
@@ -250,10 +248,7 @@ class Mirroring:
     def _look_at_all(self) -> None:
         for place in self.queues:
             self._touch(place)
-        for vhost in self._broker.vhosts.values():
-            for name, queue in vhost.queues.items():
-                if not queue.remote and (vhost.name, name) not in self.queues:
-                    self._unviewed[(vhost.name, name)] = None
+        self._first.add_all()
 
     def _touch(self, place: Place) -> None:
         known = self.queues.get(place)
@@ -264,7 +259,7 @@ class Mirroring:
 
     def made(self, vhost: Vhost, queue: Queue) -> None:
         """Its master is here."""
-        self._unviewed[(vhost.name, queue.name)] = None
+        self._first.add((vhost.name, queue.name))
 
     def _look_at_policies(self) -> None:
         for vhost in self._broker.vhosts.values():
@@ -283,19 +278,17 @@ class Mirroring:
         known = self.queues.get(place)
         return known is None or not known.looked
 
-    def _look(self, places: list[Place]) -> None:
+    def _look(self, places: list[Place], *, again: bool) -> None:
         if self._coordinator.why_not():
             return
-        under_way = [one for one in self._asked.values() if one.state == PENDING]
-        room = UNDER_WAY_MAX - len(under_way)
+        room = UNDER_WAY_MAX - self._first.under_way()
         for place in places:
             known = self.queues.get(place)
             if known is None:
                 del self._dirty[place]
             elif room > 0:
                 room -= self._look_at(place, known)
-        if self._unviewed:
-            self._look_at_unviewed(room)
+        self._first.propose(self.nodes, self.queues, room, again=again)
 
     def _look_at(self, place: Place, known: MirroredQueue) -> int:
         """How many proposals that made."""
@@ -344,37 +337,6 @@ class Mirroring:
         conditions = [Condition(key, known.sync_revision)]
         self._coordinator.propose(conditions, [Change(key, None)])
         return True
-
-    def _look_at_unviewed(self, room: int) -> None:
-        for place in list(self._unviewed):
-            asked = self._asked.get(place)
-            if asked is not None:
-                if asked.state in (PENDING, ACCEPTED):
-                    continue
-                del self._asked[place]
-            step = self._begins(place)
-            if step.view is None:
-                del self._unviewed[place]
-                continue
-            if room <= 0:
-                return
-            room -= 1
-            queue_key, view_key = md.path(md.QUEUES, *place), md.path(VIEWS, *place)
-            self._asked[place] = self._coordinator.propose(
-                [
-                    Condition(queue_key, self._agreed.revision_of(queue_key)),
-                    Condition(view_key, ABSENT),
-                ],
-                [Change(view_key, view_to_json(step.view))],
-            )
-
-    def _begins(self, place: Place) -> Step:
-        self._asked.pop(place, None)
-        vhost = self._broker.vhosts.get(place[0])
-        queue = None if vhost is None else vhost.queues.get(place[1])
-        if vhost is None or queue is None or queue.remote or place in self.queues:
-            return NOTHING
-        return begins(self.policy(vhost, queue), self.nodes, self._chance)
 
     def is_sync_wanted(self, known: MirroredQueue) -> bool:
         automatic = self.policy(known.vhost, known.queue).automatic
