@@ -203,12 +203,15 @@ class Membership:
             return
         if self._asked is not None and self._asked.state == PENDING:
             return
+        if self._coordinator.why_not():
+            self._since_ms = now_ms  # nothing is heard: who is there may be gone
+            return
         other = self.nodes.get(self.here.name)
         if other is not None and other.living is not None:
             if now_ms - self._since_ms > self._patience_ms:
                 self._refuse(other.living)
             return
-        if now_ms >= self._again_at_ms and not self._coordinator.why_not():
+        if now_ms >= self._again_at_ms:
             self._again_at_ms = now_ms + AGAIN_MS
             self._asked = self._join()
 

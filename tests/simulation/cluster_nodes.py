@@ -1,0 +1,434 @@
+"""Whole nodes of a cluster in one process, without sockets, threads or clocks, for ``cluster_lives``.
+
+    SimWorld      the time, the network, the coordinator's store, who runs
+    SimClusterNode  the server's own ``ClusterNode``, on a simulated coordinator and SimPeers
+    SimPeers      links over the network that loses, delays and doubles frames (sim_network.py)
+    Machine       a node through all its lives: its disk, its definitions, its process if it has one
+
+What is the product's own here: everything of a node's turn but its loop, sockets, etcd and
+Unix sockets.  A node that waits (at a start, at a stop) lets the world's time pass meanwhile.
+All chance comes from the world's generator.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+from unittest import mock
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.cluster.link_session import LinkSession, Parcel
+from penstock.core.errors import PenstockError
+from penstock.core.settings import load_settings
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+from penstock.server import cluster_mirrors, cluster_node
+from penstock.server.cluster_node import ClusterNode, NameTaken
+from penstock.server.peer_link import Member
+from penstock.server.peers import PeerOwner
+from penstock.storage.recovery import close_engine
+from penstock.storage.resting_queue import RestingQueue
+from tests.helpers.connection_pair import ClientEnd, QuietBroker
+from tests.helpers.sim_files import SimFileSystem
+from tests.simulation.sim_coordinator import SimCoordinator, SimStore
+from tests.simulation.sim_network import SimNetwork
+
+RESEND_MS: Final = 100
+HEARTBEAT_MS: Final = 250
+SILENCE_MS: Final = 1500
+START_MS: Final = 1_700_000_000_000
+
+
+class SimLink:
+    """What ``Peers`` keeps of a neighbour, as far as anybody looks at it."""
+
+    def __init__(self, member: Member, now_ms: int) -> None:
+        self.member = member
+        self.session = LinkSession(now_ms, resend_after_ms=RESEND_MS)
+        self.session.connected(0)
+        self.heard_ms = 0
+        self.said_ms = 0
+        self.inbox: deque[list[Parcel]] = deque()
+
+
+class SimPeers:
+    """In the place of ``server/peers.py``."""
+
+    def __init__(self, loop: SimLoop, own: Member, owner: PeerOwner) -> None:
+        self.own = own
+        self.links: dict[str, SimLink] = {}
+        self._world = loop.machine.world
+        self._owner = owner
+        self._ended: set[tuple[str, str]] = set()
+        self._stopped = False
+
+    def begin_life(self, own: Member) -> None:
+        self.set_members([])
+        self.own = own
+        self._ended = set()
+
+    def set_members(self, members: Sequence[Member]) -> None:
+        named = {one.name: one for one in members if one.name != self.own.name}
+        for name, link in list(self.links.items()):
+            now = named.get(name)
+            if now is None or now.life() != link.member.life():
+                del self.links[name]
+                self._ended.add(link.member.life())
+                self._owner.ended(link.member)
+        for name, member in named.items():
+            if name not in self.links and member.life() not in self._ended:
+                self.links[name] = SimLink(member, self._world.now_ms)
+                self._owner.begun(member)
+
+    def begin(self, now_ms: int) -> None:
+        for _, frame in self._world.network.arrived(self.own.name, now_ms):
+            sender, receiver, parcels = frame
+            link = self.links.get(sender[0])
+            if link is not None and link.member.life() == sender and self.own.life() == receiver:
+                link.heard_ms = now_ms
+                link.inbox.append(parcels)
+        for link in list(self.links.values()):
+            self._take(link)
+
+    def _take(self, link: SimLink) -> None:
+        while link.inbox and self._owner.may_take(link.member):
+            deliveries = link.session.receive(link.inbox.popleft())
+            assert not link.session.fault, link.session.fault
+            if deliveries:
+                self._owner.arrived(link.member, deliveries)
+            if self.links.get(link.member.name) is not link:
+                return
+
+    def end(self, now_ms: int) -> None:
+        if self._stopped:
+            return
+        for link in self.links.values():
+            link.session.tick(now_ms)
+            link.session.check()
+            parcels = link.session.take_outgoing(1 << 20)
+            if not parcels and now_ms - link.said_ms < HEARTBEAT_MS:
+                continue
+            while True:
+                link.said_ms = now_ms
+                frame = (self.own.life(), link.member.life(), parcels)
+                self._world.network.send(self.own.name, link.member.name, frame, now_ms)
+                parcels = link.session.take_outgoing(1 << 20)
+                if not parcels:
+                    break
+
+    def send(self, name: str, stream: int, payload: bytes) -> None:
+        link = self.links.get(name)
+        if link is not None:
+            link.session.send(stream, payload)
+
+    def is_connected(self, name: str) -> bool:
+        link = self.links.get(name)
+        return link is not None and self._world.now_ms - link.heard_ms < SILENCE_MS
+
+    def has_work(self) -> bool:
+        return False
+
+    def facts(self) -> list[Any]:
+        return []
+
+    def stop(self) -> None:
+        self._stopped = True
+
+
+class SimLoop:
+    """What of the loop a node of a cluster uses."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.turn = machine.quiet.turn
+
+    def wake(self) -> None:
+        """It turns all the time."""
+
+
+class SimClusterNode(ClusterNode):
+    """On a coordinator of its own world."""
+
+    def __init__(self, machine: Machine, settings: Any) -> None:
+        self._machine = machine
+        super().__init__(settings, machine.name)
+
+    def _coordinator(self) -> Any:
+        self.sim = self._machine.world.store.join(self.member)
+        return self.sim
+
+
+class TurnOnce(QuietBroker):
+    """A run is one turn: what others say to it comes in between."""
+
+    machine: Machine | None = None
+
+    def run(self, *, idle: bool = True) -> None:
+        if self.machine is None or self.machine.is_starting:
+            super().run(idle=idle)
+        else:
+            self.machine.turn()
+
+    def turn_once(self, *, idle: bool = True) -> None:
+        self.turn.begin(self.now_ms)
+        for stage in self.turn.flow.book.take_freed():
+            stage.owner.resume(self.now_ms)
+            self.turn.fed(stage.owner)
+        self.turn.run(self.now_ms, idle)
+        for client in list(self.clients):
+            if client.session.waiting_head:
+                client.session.go_on(self.now_ms)
+                self.turn.fed(client.session)
+        self.turn.blocked_reason()
+        for client in self.clients:
+            client.session.look_at_gate()
+        self.flush()
+        self.turn.flow.end_turn(self.now_ms)
+
+
+class Machine:
+    """One node through all its lives."""
+
+    def __init__(self, world: SimWorld, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.files = SimFileSystem()
+        self.runs = False
+        self.is_starting = False
+        self.paused_until_ms = 0
+        self.quiet: TurnOnce
+        self.cluster: SimClusterNode
+        self._names = 0
+
+    # -- lives -----------------------------------------------------------------------------
+
+    def start(self) -> bool:
+        """False: it could not join, and has gone again."""
+        assert not self.runs
+        self.world.counts["starts"] += 1
+        self.paused_until_ms = 0
+        self.is_starting = True
+        cluster: SimClusterNode | None = None
+        try:
+            cluster = SimClusterNode(self, self.world.settings)
+            self.cluster = cluster
+            cluster.join()
+            self._open()
+            self.runs = True
+            cluster.attach(
+                self.quiet.broker,
+                cast(Any, SimLoop(self)),
+                lambda _vhost, _count: False,
+                self.quiet.turn.cancelled,
+                self.world.now_ms,
+            )
+        except (PenstockError, OSError):
+            self.world.counts["failed starts"] += 1
+            self.is_starting = False
+            if self.runs:
+                self.kill()
+            elif cluster is not None:
+                self._leave_store()
+            return False
+        self.is_starting = False
+        self.quiet.turn.part = cluster
+        return True
+
+    def _open(self) -> None:
+        path = self.world.directory / f"{self.name}.db"
+        self.quiet = TurnOnce(self.files, str(path))
+        self.quiet.machine = self
+        self.quiet.now_ms = self.world.now_ms
+        self.quiet.new_name = self._new_name  # type: ignore[method-assign]
+        self.quiet.broker.node_name = self.name
+
+    def _new_name(self, prefix: str) -> str:
+        return f"{prefix}{self.world.rng.getrandbits(64)}"
+
+    def kill(self, *, power_cut: bool = False) -> None:
+        self.runs = False
+        self.quiet.definitions.close()
+        if power_cut:
+            self.files.power_cut(self.world.rng)
+        else:
+            self.files.kill()
+        self.world.network.forget(self.name)
+        self._leave_store()
+
+    def _leave_store(self) -> None:
+        """Nobody keeps its lease alive any more."""
+        if self.cluster.sim in self.world.store.members:
+            self.world.store.members.remove(self.cluster.sim)
+
+    def stop(self) -> None:
+        """In good order, as a node does it."""
+        for client in list(self.quiet.clients):
+            client.drop()
+        self.quiet.definitions.commit()
+        self.is_starting = True
+        self.cluster.leave()
+        self.is_starting = False
+        quiet = self.quiet
+        quiet.turn.part = None
+        quiet.committer.hold = False
+        quiet.committer.finish()
+        for _ in range(3):
+            group = quiet.engine.seal(sync=True)
+            if group is not None:
+                quiet.committer.commit_inline(group)
+            for done in quiet.committer.collect():
+                quiet.engine.committed(done)
+            quiet.broker.dead_letters.settle()
+        quiet.worker.finish_all()
+        if self.world.rng.random() < 0.7:
+            durable: list[RestingQueue] = []
+            numbers: dict[int, int] = {}
+            for vhost in quiet.broker.vhosts.values():
+                for backing in vhost.durable_backings():
+                    for part in backing.parts():
+                        queue = cast(VariableQueue, part)
+                        durable.append(queue)
+                        numbers[int(queue.queue_id)] = int(queue.next_seq_id())
+            close_engine(quiet.engine, durable, numbers, self.files)
+        self.kill()
+
+    # -- turns -----------------------------------------------------------------------------
+
+    def is_stuck(self) -> bool:
+        """Its process stands still."""
+        return not self.runs or self.is_starting or self.world.now_ms < self.paused_until_ms
+
+    def turn(self) -> None:
+        if self.is_stuck():
+            return
+        self.quiet.now_ms = max(self.quiet.now_ms, self.world.now_ms)
+        try:
+            self.quiet.turn_once()
+        except NameTaken:
+            self.world.counts["names taken"] += 1
+            self.world.lost_machine(self)
+            self.kill()
+
+    @property
+    def ready(self) -> bool:
+        return self.runs and not self.is_starting
+
+    def queue(self, name: str) -> Queue | None:
+        return self.quiet.broker.vhosts["/"].queues.get(name)
+
+    def client(self) -> ClientEnd:
+        return self.quiet.client()
+
+
+class _Door:
+    port = 1
+
+
+class _Time:
+    """In the place of the module ``time``."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self._world = world
+
+    def time_ns(self) -> int:
+        return self._world.now_ms * 1_000_000
+
+    def monotonic(self) -> float:
+        return self._world.now_ms / 1000
+
+    def sleep(self, _seconds: float) -> None:
+        self._world.pass_time(20)
+
+
+class _Secrets:
+    def __init__(self, world: SimWorld) -> None:
+        self._world = world
+
+    def token_hex(self, size: int) -> str:
+        return self._world.rng.randbytes(size).hex()
+
+    def randbelow(self, below: int) -> int:
+        return self._world.rng.randrange(below)
+
+
+class SimWorld:
+    """``unkind``: how much the network loses, and the coordinator forgets."""
+
+    def __init__(self, rng: random.Random, directory: Path, names: Sequence[str]) -> None:
+        self.rng = rng
+        self.directory = directory
+        self.now_ms = START_MS
+        self.counts: Counter[str] = Counter()
+        self.network = SimNetwork(
+            rng,
+            loss=rng.choice((0.0, 0.02, 0.1)),
+            doubling=rng.choice((0.0, 0.05)),
+            slowest_ms=rng.choice((2, 10, 60)),
+        )
+        self.store = SimStore(
+            rng, delay_ms=(0, rng.choice((3, 30, 120))), loss=rng.choice((0.0, 0.0, 0.05))
+        )
+        self.store.advance(self.now_ms)
+        secret = directory / "secret"
+        secret.write_text("a secret of all the nodes of the cluster\n")
+        secret.chmod(0o600)
+        self.settings = load_settings(
+            None,
+            {},
+            {
+                "data_dir": str(directory),
+                "cluster_secret_file": str(secret),
+                "cluster_etcd_endpoints": "127.0.0.1:2379",
+                "cluster_lease_ttl_s": "3",
+                "cluster_bind": "127.0.0.1",
+            },
+        )
+        self.machines = [Machine(self, name) for name in names]
+        self.lost_machine: Callable[[Machine], None] = lambda _machine: None
+        self.after_turns: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """The product's modules have this world's time, chance, doors and links."""
+
+        def peers(loop: SimLoop, own: Member, _n: str, _s: bytes, owner: PeerOwner, *_more: Any,
+                  **_options: Any) -> SimPeers:
+            return SimPeers(loop, own, owner)
+
+        patches = [
+            mock.patch.object(cluster_node, "boot_ms", lambda: self.now_ms),
+            mock.patch.object(cluster_node, "time", _Time(self)),
+            mock.patch.object(cluster_node, "secrets", _Secrets(self)),
+            mock.patch.object(cluster_mirrors, "secrets", _Secrets(self)),
+            mock.patch.object(cluster_node, "peer_listener", lambda *_a, **_o: _Door()),
+            mock.patch.object(cluster_node, "Peers", peers),
+            mock.patch.object(SimCoordinator, "start", lambda _self, _s: None, create=True),
+        ]
+        for one in patches:
+            one.start()
+        try:
+            yield
+        finally:
+            for one in reversed(patches):
+                one.stop()
+            for machine in self.machines:
+                if machine.runs:
+                    machine.quiet.definitions.close()
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        for machine in self.rng.sample(self.machines, len(self.machines)):
+            machine.turn()
+        self.store.advance(self.now_ms)
+        self.after_turns()
+
+    def ready(self) -> list[Machine]:
+        return [one for one in self.machines if one.ready and not one.is_stuck()]
+
+
+def consumer_count(consumers: list[Consumer]) -> int:
+    return len(consumers)
