@@ -35,7 +35,7 @@ export function Figure({ label, value, hint, tone, href }) {
 
 const TONES = {
   running: "good", ok: "good", live: "good", up: "good",
-  flow: "warn", blocking: "warn", waiting: "warn", idle: "idle", silent: "idle", paused: "warn",
+  flow: "warn", syncing: "warn", blocking: "warn", waiting: "warn", idle: "idle", silent: "idle", paused: "warn",
   blocked: "bad", stopped: "bad", failed: "bad", down: "bad", crashed: "bad", lost: "bad", alarm: "bad",
 };
 

@@ -85,4 +85,11 @@ export const POLICY_KEYS = [
   ["queue-mode", "lazy", "lazy: messages rest on disk"],
   ["delivery-limit", 5, "deliveries after which a message is dead-lettered"],
   ["alternate-exchange", "unrouted", "of exchanges: gets what no binding wants"],
+  ["ha-mode", "exactly", "copies of a queue: all, exactly, nodes"],
+  ["ha-params", 2, "how many copies (exactly), or a list of nodes"],
+  ["ha-sync-mode", "automatic", "automatic: a new mirror fetches what was there before; else manual"],
+  ["ha-sync-batch-size", 4096, "messages that are sent to a mirror at a time"],
+  ["ha-promote-on-shutdown", "when-synced", "always: also a mirror that lacks messages takes over from a node that stops"],
+  ["ha-promote-on-failure", "when-synced", "always: also from one that fails, and messages are lost"],
+  ["queue-master-locator", "min-masters", "where a new queue's master is: client-local, min-masters, random"],
 ];

@@ -22,6 +22,7 @@ export const pages = [
   { path: "topics", title: "NSQ topics", module: "topics.js", menu: "Traffic" },
 
   { path: "flow", title: "Flow", module: "flow.js", menu: "Insight", monitor: true },
+  { path: "mirrors", title: "Mirrors", module: "mirrors.js", menu: "Insight" },
   { path: "storage", title: "Storage", module: "storage.js", menu: "Insight", monitor: true },
   { path: "forecast", title: "Alarm forecast", module: "forecast.js", menu: "Insight", monitor: true },
   { path: "pipelines", title: "Pipelines", module: "pipelines.js", menu: "Insight" },

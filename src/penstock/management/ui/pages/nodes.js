@@ -1,10 +1,11 @@
-// The node: what it has, what it uses, where its memory is.
+// The node: what it has, what it uses, where its memory is; and the others of its cluster.
 
 import { html } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
 import { Card, Facts, Meter, Problem, State, Table, Tag } from "../lib/parts.js";
 import { Chart, samples, useHistory } from "../lib/chart.js";
-import { bytes, count, duration, short } from "../lib/format.js";
+import { bytes, count, duration, short, some } from "../lib/format.js";
+import { ClusterTable } from "../lib/cluster.js";
 
 const MEMORY = [{ label: "memory", field: "mem_used", color: "--c1" }];
 const FILES = [{ label: "files open", field: "fd_used", color: "--c2" }, { label: "sockets", field: "sockets_used", color: "--c1" }];
@@ -15,7 +16,19 @@ export default function Nodes() {
   return html`
     <div class="head"><h1>Nodes</h1></div>
     <${Problem} error=${error} />
+    <${Cluster} />
     ${(data ?? []).map(({ name }) => html`<${Node} key=${name} name=${name} />`)}`;
+}
+
+function Cluster() {
+  const { data } = useLive("/api/penstock/cluster");
+  if (!data || data.nodes.length === 0) return null;
+  const queues = some(data.mirrored_queues, "mirrored queue");
+  return html`
+    <${Card} title=${`Cluster ${data.name}`}>
+      <${ClusterTable} cluster=${data} />
+      <p class="gap"><a href="#/mirrors">${queues}</a>${data.mirrored_queues_down > 0 && html`, <b>${count(data.mirrored_queues_down)} down</b>`}</p>
+    <//>`;
 }
 
 function Node({ name }) {

@@ -98,6 +98,9 @@ function factsOf(queue) {
   return [
     ["Type", queue.type],
     ["Node", queue.node],
+    ["Mirrors", queue.slave_nodes && html`<a href=${link(["queues", queue.vhost, queue.name], { tab: "mirrors" })}>${queue.slave_nodes.length
+      ? `${queue.synchronised_slave_nodes.length} of ${queue.slave_nodes.length} synchronised` : "none"}</a>`],
+    ["Synchronised so far", queue.sync_messages === undefined ? undefined : some(queue.sync_messages, "message")],
     ["Policy", queue.policy ? html`<a href="#/policies">${queue.policy}</a>` : "none"],
     ["Operator policy", queue.operator_policy ?? undefined],
     ["Memory", bytes(queue.memory ?? queue.penstock?.memory_bytes)],

@@ -24,7 +24,19 @@ export function Features({ queue }) {
   for (const [key, value] of Object.entries(queue.arguments ?? {})) {
     tags.push(html`<${Tag} key=${key} title=${`${key}: ${JSON.stringify(value)}`}>${FEATURES[key] ?? "Args"}<//>`);
   }
-  return html`${tags}`;
+  return html`${tags}<${MirrorTags} queue=${queue} />`;
+}
+
+/** As RabbitMQ marks them: +2 for synchronised mirrors, another number for those that are not. */
+export function MirrorTags({ queue }) {
+  const synchronised = queue.synchronised_slave_nodes ?? [];
+  const behind = (queue.slave_nodes ?? []).filter((node) => !synchronised.includes(node));
+  if (synchronised.length + behind.length === 0) return null;
+  return html`
+    ${synchronised.length > 0
+      ? html`<${Tag} title=${`Synchronised mirrors: ${synchronised.join(", ")}`}>+${synchronised.length}<//>`
+      : html`<${Tag} tone="bad" title="There are no synchronised mirrors">+0<//>`}
+    ${behind.length > 0 && html`<${Tag} tone="warn" title=${`Unsynchronised mirrors: ${behind.join(", ")}`}>+${behind.length}<//>`}`;
 }
 
 export const queueState = (row) =>
@@ -43,8 +55,10 @@ const COLUMNS = [
   { id: "name", title: "Name", sort: "name", fields: ["name", "vhost"],
     cell: (row) => html`<a class="name" href=${link(["queues", row.vhost, row.name])}>${row.name}</a>` },
   { id: "vhost", title: "Virtual host", sort: "vhost", fields: ["vhost"], optional: true, cell: (row) => row.vhost },
-  { id: "features", title: "Features", fields: ["durable", "auto_delete", "exclusive", "arguments"],
+  { id: "features", title: "Features", fields: ["durable", "auto_delete", "exclusive", "arguments", "slave_nodes", "synchronised_slave_nodes"],
     cell: (row) => html`<${Features} queue=${row} />` },
+  { id: "node", title: "Node", sort: "node", optional: true, hint: "where its master is, and how many mirrors it has",
+    fields: ["node", "slave_nodes", "synchronised_slave_nodes"], cell: (row) => html`${row.node} <${MirrorTags} queue=${row} />` },
   { id: "policy", title: "Policy", sort: "policy", fields: ["policy"], cell: (row) => row.policy ?? missing },
   { id: "state", title: "State", sort: "state", fields: ["state", "paused", "idle_since"],
     cell: (row) => html`<${State} value=${queueState(row)} />` },
