@@ -61,6 +61,13 @@ def api(node: LiveBroker, path: str) -> Any:
         return json.load(answer)
 
 
+def metrics(node: LiveBroker) -> str:
+    request = urllib.request.Request(node.http_url + "/metrics/per-object")
+    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
 def status(cluster: LiveCluster) -> Any:
     """As the first node sees it."""
     return api(cluster.nodes[0], "/api/penstock/cluster")
@@ -153,6 +160,7 @@ def test_every_node_lists_all_queues_and_says_where_they_are(
         assert row["node"] == "penstock@n2"
         assert row["state"] == "running"
         assert "listed" in [one["name"] for one in api(node, "/api/queues")]
+        assert ('queue="listed"' in metrics(node)) == (node is cluster.nodes[1])
 
 
 def test_the_command_shows_the_nodes(cluster: LiveCluster) -> None:
@@ -226,6 +234,11 @@ def test_a_node_is_killed_and_comes_back_with_its_messages(
         return ""
 
     assert "home node 'penstock@n3'" in until(refused)
+    row = api(cluster.nodes[0], "/api/queues/%2F/of%20the%20third")
+    assert row["state"] == "down"
+    assert "messages" not in row
+    gone = penstockctl(cluster, "delete_queue", "of the third")
+    assert (gone.returncode, gone.stderr.strip()) == (64, "Error:\nQueue not found")
     first.confirm_delivery()
     first.basic_publish("", "of the first", b"goes on", PERSISTENT)
     assert take(first, "of the first", 1) == [b"goes on"]

@@ -63,6 +63,22 @@ class RemotePublishing(Queue):
         self._nobody = Stage(book, NODE, "unknown")
         self._nobody.why = "where its master is, nobody knows at present"
 
+    def unacked_anywhere(self) -> i64:
+        return self.reported_unacked
+
+    def consumers_anywhere(self) -> i64:
+        return self.reported_consumers
+
+    def why_down(self) -> str:
+        return self._down
+
+    def _forget_reports(self) -> None:
+        """Who made them is the master no more."""
+        self.reported.reported_count = 0
+        self.reported.reported_bytes = 0
+        self.reported_unacked = 0
+        self.reported_consumers = 0
+
     def _send(self, request: q.QueueRequest) -> None:
         way = self.way
         if way is not None:

@@ -132,6 +132,7 @@ class RemoteQueue(RemoteAsking):
         for remote in self._remotes.values():
             remote.arrived.clear()
         self._end_leases()
+        self._forget_reports()
         tickets = list(self._asked.values())
         self._asked = {}
         for ticket in tickets:

@@ -29,11 +29,13 @@ def delete_queue(call: Call) -> str:
     found = call.node.found(path)
     if found is None:
         raise Refused("Queue not found", USAGE)
-    if if_unused and found["consumers"]:
+    # Of one that is down there are no counts.
+    if if_unused and found.get("consumers", 0):
         raise Refused("Queue is in use", USAGE)
-    if if_empty and found["messages"]:
+    if if_empty and found.get("messages", 0):
         raise Refused("Queue is not empty", USAGE)
     # Asked again of the node, which alone can look and delete in one breath.
     asked = [*(["if-empty=true"] if if_empty else []), *(["if-unused=true"] if if_unused else [])]
-    call.node.delete(path + ("?" + "&".join(asked) if asked else ""))
-    return f"Queue was successfully deleted with {found['messages_ready']} ready messages"
+    if not call.node.delete(path + ("?" + "&".join(asked) if asked else "")):
+        raise Refused("Queue not found", USAGE)
+    return f"Queue was successfully deleted with {found.get('messages_ready', 0)} ready messages"

@@ -31,11 +31,18 @@ class QueueRows(Rows):
         if vhost is None:
             return []
         queues = [vhost.queues[name] for name in names if name in vhost.queues]
-        return [self._queue_row(queue) | listed_fields(queue.backing) for queue in queues]
+        return [
+            self._down_row(queue)
+            if queue.why_down() != ""
+            else self._queue_row(queue) | listed_fields(queue.backing)
+            for queue in queues
+        ]
 
     def queue_row(self, vhost: str, name: str) -> Row:
         """One queue with all that is known of its storage; raises NotFound."""
         queue = self.vhost(vhost).queue(name)
+        if queue.why_down() != "":
+            return self._down_row(queue)
         row = self._queue_row(queue) | shown_fields(queue.backing)
         row["head_message_timestamp"] = self._head_timestamp(queue)
         return row
@@ -69,29 +76,39 @@ class QueueRows(Rows):
         state = "stopped" if stopped else stage.state(active_at_ms)
         return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
 
-    def _queue_row(self, queue: Queue) -> Row:
-        ready = queue.backing.ready_count()
-        unacked = queue.unacked_count
-        consumers = queue.consumers
-        alone = len(consumers) == 1 and consumers[0].exclusive
-        parts = queue.backing.parts()
-        capacity = queue.capacity.share(time.time_ns() // 1_000_000) if consumers else 0
+    def _down_row(self, queue: Queue) -> Row:
+        """Nobody can say what is in it, and RabbitMQ's row does not either."""
+        mirrors = queue_fields(self._broker.mirrors.facts(queue))
+        return self._lasting_fields(queue) | mirrors | {"state": "down", "why": queue.why_down()}
+
+    def _lasting_fields(self, queue: Queue) -> Row:
         return {
             "name": queue.name,
             "vhost": queue.vhost,
             "type": "classic",
             "node": queue.home or self.node_name,
-            **self._queue_state(queue),
             "paused": queue.paused,
             "durable": queue.durable,
             "auto_delete": queue.auto_delete,
             "exclusive": queue.exclusive,
             "arguments": jsonable(queue.arguments) if queue.arguments else {},
             **self._broker.vhosts[queue.vhost].policies.queue_row(queue.name),
+        }
+
+    def _queue_row(self, queue: Queue) -> Row:
+        ready = queue.backing.ready_count()
+        unacked = queue.unacked_anywhere()
+        consumers = queue.consumers
+        alone = len(consumers) == 1 and consumers[0].exclusive
+        parts = queue.backing.parts()
+        capacity = queue.capacity.share(time.time_ns() // 1_000_000) if consumers else 0
+        return {
+            **self._lasting_fields(queue),
+            **self._queue_state(queue),
             "messages": ready + unacked,
             "messages_ready": ready,
             "messages_unacknowledged": unacked,
-            "consumers": len(consumers),
+            "consumers": int(queue.consumers_anywhere()),
             "consumer_capacity": capacity,
             "consumer_utilisation": capacity,
             "exclusive_consumer_tag": consumers[0].tag if alone else None,

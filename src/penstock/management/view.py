@@ -71,8 +71,8 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
             queue = vhost.queues.get(name)
             if queue is not None:
                 totals[0] += queue.backing.ready_count()
-                totals[1] += queue.unacked_count
-                totals[2] += len(queue.consumers)
+                totals[1] += queue.unacked_anywhere()
+                totals[2] += queue.consumers_anywhere()
 
     def storage_row(self) -> Row:
         """The node's storage engine, and the files all queues share."""

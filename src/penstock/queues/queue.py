@@ -362,6 +362,17 @@ class Queue(LeasedMessages):
         """Messages ready and consumers; raises Away."""
         return int(self.backing.ready_count()), len(self.consumers)
 
+    def unacked_anywhere(self) -> i64:
+        """Deliveries that are not settled, as its master counts them."""
+        return self.unacked_count
+
+    def consumers_anywhere(self) -> i64:
+        return len(self.consumers)
+
+    def why_down(self) -> str:
+        """Its master is gone, and no other is expected; "" = it is not."""
+        return ""
+
     def end(self) -> list[Consumer]:
         """It is deleted, with everything in it; returns the consumers who lost it."""
         self.deleted = True

@@ -190,8 +190,12 @@ class Gathering:
         found = self.view.broker.vhosts.get(vhost)
         if found is None:
             return []
+        queues = [(name, found.queues[name]) for name in names if name in found.queues]
         return [
-            (name, _queue_numbers(found.queues[name])) for name in names if name in found.queues
+            # Others are told by the node of their master: whoever asks all nodes adds them up.
+            (name, _queue_numbers(queue))
+            for name, queue in queues
+            if not queue.remote
         ]
 
     def _clients(self, parts: Sequence[Part]) -> tuple[list[Client], list[Client]]:

@@ -124,7 +124,7 @@ def queue_counts(queue: Queue) -> Counts:
         int(queue.again_count),
         int(queue.acked_count),
         int(queue.backing.ready_count()),
-        int(queue.unacked_count),
+        int(queue.unacked_anywhere()),
     )
 
 
