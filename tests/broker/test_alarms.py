@@ -42,6 +42,15 @@ class Machine:
         return self.alarms.disk
 
 
+def test_what_is_kept_for_other_nodes_counts() -> None:
+    machine = Machine()
+    machine.ram.link_bytes = 901
+    assert not machine.hold(4000 - 1)
+    assert machine.hold(4000)
+    machine.ram.link_bytes = 0
+    assert not machine.hold(4000)
+
+
 def test_memory_is_the_whole_process_and_clears_with_some_to_spare() -> None:
     machine = Machine()
     assert (machine.ram.limit_bytes, machine.ram.paging_bytes) == (4900, 2450)

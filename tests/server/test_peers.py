@@ -460,10 +460,12 @@ def test_what_an_owner_does_not_take_fills_the_senders_link_and_nothing_else(sit
     assert a.is_connected("b")  # heartbeats went on
     assert a.do(a.peers.full) == ["b"]
     assert not a.do(lambda: a.peers.has_room("b"))
+    assert a.do(a.peers.waiting_bytes) > 1 << 20
     b.owner.takes = True
     wait_for(lambda: len(b.owner.got.get("a", [])) == sent + 1)
     wait_for(lambda: a.do(lambda: a.peers.has_room("b")))
     assert b.facts("a").held_bytes == 0
+    wait_for(lambda: a.do(a.peers.waiting_bytes) == 0)
 
 
 def test_clients_may_be_kept_out_while_nodes_are_let_in(site: Site) -> None:

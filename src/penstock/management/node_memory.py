@@ -2,6 +2,7 @@
 
     queue_procs          messages in queues: contents and objects, ready and unacknowledged
     connection_writers   what sessions have written and peers have not taken
+    connection_other     what is kept for other nodes until they have it
     connection_channels  what was published in transactions that are not over
     binary               contents on their way to the disk: message stores and segments
     code                 what the process took when it was ready: interpreter, modules, topology
@@ -57,7 +58,7 @@ def counted_bytes(broker: Broker) -> dict[str, int]:
         "connection_readers": 0,
         "connection_writers": int(ram.output_bytes),
         "connection_channels": int(ram.uncommitted_bytes),
-        "connection_other": 0,
+        "connection_other": int(ram.link_bytes),
         "queue_procs": int(ram.queued_bytes),
         "other_proc": 0,
         "binary": int(ram.cached_bytes + broker.engine.account.waiting_bytes),
@@ -80,9 +81,9 @@ def memory_row(counted: dict[str, int], resident_bytes: int) -> Row:
 
 def binary_row(counted: dict[str, int]) -> Row:
     """The same of contents alone."""
-    shown = ("connection_writers", "connection_channels", "queue_procs")
+    shown = ("connection_writers", "connection_other", "connection_channels", "queue_procs")
     absent = (
-        *("connection_readers", "connection_other", "queue_slave_procs", "quorum_queue_procs"),
+        *("connection_readers", "queue_slave_procs", "quorum_queue_procs"),
         *("quorum_queue_dlx_procs", "stream_queue_procs", "stream_queue_replica_reader_procs"),
         *("stream_queue_coordinator_procs", "plugins", "mgmt_db", "msg_index"),
     )

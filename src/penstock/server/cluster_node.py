@@ -60,6 +60,7 @@ from penstock.server.peer_access import (
 from penstock.server.peer_link import LinkFacts, Member
 from penstock.server.peers import PeerLimits, PeerOwner, Peers
 from penstock.server.turn_part import TurnPart
+from penstock.storage.ram import RamAccount
 
 PEER_ADDRESS: Final = "peer"
 """In a member's addresses: where other nodes call it."""
@@ -104,6 +105,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self.mirrors: MirrorsHere
         self.peers: Peers
         self._now_ms = 0
+        self._ram: RamAccount
         self._said = 0
         self._held: dict[str, list[Delivery]] = {}  # what neighbours said of queues, until then
         self._done: dict[str, int] = {}  # by the neighbour: the revision up to which it is
@@ -178,6 +180,7 @@ class ClusterNode(TurnPart, PeerOwner):
     ) -> None:
         """``tell_cancelled``: their queue is gone."""
         self._tell_cancelled = tell_cancelled
+        self._ram = broker.engine.ram
         self.queues = ClusterQueues(broker, loop.turn, self.name, self._send)
         self.metadata = CommonMetadata(
             broker,
@@ -261,6 +264,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self.queues.end(now_ms)
         self._more = self.mirrors.end(now_ms) or self._more
         self.peers.end(now_ms)
+        self._ram.link_bytes = self.peers.waiting_bytes()
 
     def has_work(self) -> bool:
         return self._more or self.metadata.changes.settles or self.peers.has_work()

@@ -195,6 +195,10 @@ class Peers(TurnPart):
     def facts(self) -> list[LinkFacts]:
         return [self.links[name].describe() for name in sorted(self.links)]
 
+    def waiting_bytes(self) -> int:
+        """Kept for members until they have it, connected or not."""
+        return sum(int(link.session.waiting_bytes) for link in self.links.values())
+
     # -- the turn ------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> None:

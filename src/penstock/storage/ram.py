@@ -2,8 +2,8 @@
 
 Freed contents do not leave the resident size of the process at once, so memory is counted
 here and not asked of the system: each message as its content plus ``MESSAGE_OVERHEAD_BYTES``,
-ready and unacknowledged alike, what waits for the disk in segments and stores, and what sessions
-have not sent.
+ready and unacknowledged alike, what waits for the disk in segments and stores, what sessions
+have not sent, and what is kept for other nodes.
 """
 
 from typing import Final, final
@@ -31,11 +31,13 @@ class RamAccount:
         self.cached_bytes: i64 = 0  # contents that wait for the message stores' files
         self.uncommitted_bytes: i64 = 0  # published in transactions that are not over
         self.output_bytes: i64 = 0  # written for peers that have not taken it
+        self.link_bytes: i64 = 0  # sent to other nodes, which have not said that they have it
         self._writes: WriteAccount = writes
 
     def used_bytes(self) -> i64:
-        waiting = self.cached_bytes + self._writes.waiting_bytes + self.output_bytes
-        return self.queued_bytes + self.uncommitted_bytes + waiting
+        waiting = self.cached_bytes + self._writes.waiting_bytes
+        leaving = self.output_bytes + self.link_bytes
+        return self.queued_bytes + self.uncommitted_bytes + waiting + leaving
 
     def take_uncommitted(self, size_bytes: i64) -> bool:
         """False = transactions take so much already that they might never come to an end."""
