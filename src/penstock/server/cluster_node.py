@@ -68,7 +68,10 @@ PEER_UNIX_ADDRESS: Final = "peer_unix"
 DONE_STREAM: Final = 2
 """Of a link: up to which revision of the cluster's metadata the sender is."""
 _DONE: Final = struct.Struct(">Q")
-JOIN_PATIENCE_S: Final = 20
+ANSWER_PATIENCE_S: Final = 20
+"""For a coordinator that does not answer."""
+LEASES_WAITED: Final = 2
+"""Whoever has our name for longer is another process."""
 JOIN_LOOK_S: Final = 0.01
 HAND_OVER_PATIENCE_S: Final = 5
 LOCAL: Final = "unix:"
@@ -76,6 +79,11 @@ LOCAL: Final = "unix:"
 ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 logger = logging.getLogger("penstock.cluster")
+
+
+def join_patience_s(lease_ttl_s: int) -> int:
+    """For joining: a former life of this node, or of one that was founding, lasts a lease."""
+    return LEASES_WAITED * lease_ttl_s + ANSWER_PATIENCE_S
 
 
 class NameTaken(PenstockError):
@@ -135,7 +143,7 @@ class ClusterNode(TurnPart, PeerOwner):
         if unix_path:
             self.listeners.append(peer_listener(unix_path=unix_path))
         host = settings.cluster_address or (platform.node() if bind in ANYWHERE else bind)
-        self.coordinator.start(JOIN_PATIENCE_S)
+        self.coordinator.start(ANSWER_PATIENCE_S)
         started_ms = time.time_ns() // 1_000_000
         address = f"[{host}]" if ":" in host else host
         addresses = {PEER_ADDRESS: f"{address}:{self.listeners[0].port}"}
@@ -148,9 +156,9 @@ class ClusterNode(TurnPart, PeerOwner):
             __version__,
             started_ms,
         )
-        patience_ms = 2000 * settings.cluster_lease_ttl_s
+        patience_ms = LEASES_WAITED * 1000 * settings.cluster_lease_ttl_s
         self.membership = Membership(self.coordinator, here, started_ms, patience_ms)
-        self._await_membership(time.monotonic() + JOIN_PATIENCE_S)
+        self._await_membership(time.monotonic() + join_patience_s(settings.cluster_lease_ttl_s))
         logger.info("%s has joined the cluster %s", self.member, settings.cluster_name)
 
     def _await_membership(self, until_s: float) -> None:
@@ -219,7 +227,7 @@ class ClusterNode(TurnPart, PeerOwner):
             calling_tls=None if self._tls is None else self._tls[1],
         )
         self._loop = loop
-        until_s = time.monotonic() + JOIN_PATIENCE_S
+        until_s = time.monotonic() + join_patience_s(self._settings.cluster_lease_ttl_s)
         while not self.metadata.is_ready:
             if time.monotonic() > until_s:
                 why = self.coordinator.why_not() or "another node is founding it and does not end"
