@@ -20,7 +20,7 @@ synced when the queue went down has the same.
 
     the former master is back                                                   PROMOTE it
     a synced copy is back        30 s have not passed since the first return    WAIT
-                                 they have                                      PROMOTE the eldest
+                                 they have                                      PROMOTE the first
     only others are back         the policy (of how the last master went) says
                                  always, and 30 s have passed                   PROMOTE the first
                                  else                                           WAIT

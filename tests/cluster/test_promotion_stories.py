@@ -1,0 +1,218 @@
+"""Whole lives of a mirrored queue, with copies that are sets of numbers: what is lost, and to whom.
+
+The decisions are the broker's (``mirror_deciding``), made by every node in its turn on the newest
+view.  Everything else is this page: a confirm is given when every synced member has the message, a
+synchronisation gives a mirror what the master has, a node that dies keeps what was on its disk.
+
+  K1, K3  a master has all that was confirmed, unless the policy says ``always`` for how the one
+          before it went
+  K2      a term has one master
+  rest    when all nodes run and time passes, there is a master, and everybody is synced
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from itertools import product
+from random import SystemRandom
+
+import pytest
+
+from penstock.broker.ha_policy import ALWAYS, WHEN_SYNCED, HaPolicy, read_ha_policy
+from penstock.cluster.living_nodes import LivingNodes
+from penstock.cluster.mirror_deciding import Step, begins, next_step, when_stopping
+from penstock.cluster.queue_views import QueueView, node_of
+
+LIVES = int(os.environ.get("PENSTOCK_PROMOTION_SEEDS", "150"))
+FIRST = os.environ.get("PENSTOCK_PROMOTION_SEED")
+FAILED_ONCE: tuple[int, ...] = ()
+RULES = (WHEN_SYNCED, ALWAYS)
+NODES = ("a@h", "b@h", "c@h")
+STEPS = 120
+
+
+def ha(on_failure: str, on_shutdown: str) -> HaPolicy:
+    return read_ha_policy(
+        {
+            "ha-mode": "all",
+            "ha-promote-on-failure": on_failure,
+            "ha-promote-on-shutdown": on_shutdown,
+        }
+    )
+
+
+class Life:
+    def __init__(self, seed: int, policy: HaPolicy) -> None:
+        self.rng = random.Random(seed)
+        self.policy = policy
+        self.now_ms = 1_700_000_000_000
+        self.members: dict[str, str] = {}  # of those that run
+        self.joined_ms: dict[str, int] = {}
+        self.lives = 0
+        self.copies: dict[str, set[int]] = {}  # on the disks, by node
+        self.published = 0
+        self.pending: set[int] = set()
+        self.confirmed: set[int] = set()
+        self.lost = 0
+        self.kinds: set[str] = set()
+        self.masters: dict[int, str] = {}  # by term
+        for node in NODES:
+            self.start(node)
+        step = begins(policy, self.nodes("a@h"), self.rng.randrange)
+        assert step.view is not None
+        self.view = step.view
+        self.copies["a@h"] = set()
+
+    def nodes(self, here: str) -> LivingNodes:
+        return LivingNodes(self.members[here], dict(self.members), dict(self.joined_ms))
+
+    def lives_here(self, member: str) -> bool:
+        return self.members.get(node_of(member)) == member
+
+    def master(self) -> str:
+        """Its node; "" while there is none that lives."""
+        return node_of(self.view.master) if self.lives_here(self.view.master) else ""
+
+    # -- what happens --------------------------------------------------------------------
+
+    def start(self, node: str) -> None:
+        self.lives += 1
+        self.members[node] = f"{node}/{self.lives}"
+        self.joined_ms[node] = self.now_ms
+
+    def kill(self, node: str) -> None:
+        del self.members[node]
+
+    def stop(self, node: str) -> None:
+        if self.master() == node:
+            self.take(when_stopping(self.view, self.policy, self.nodes(node)))
+        self.kill(node)
+
+    def publish(self) -> None:
+        if self.master():
+            self.published += 1
+            self.pending.add(self.published)
+            for member in self.view.members:
+                if self.lives_here(member):
+                    self.copies[node_of(member)].add(self.published)
+        self.confirm()
+
+    def confirm(self) -> None:
+        if self.master() and all(self.lives_here(member) for member in self.view.synced):
+            everywhere = [self.copies[node_of(member)] for member in self.view.synced]
+            safe = self.pending.intersection(*everywhere)
+            self.pending -= safe
+            self.confirmed |= safe
+
+    def synchronise(self) -> None:
+        mirrors = [one for one in self.view.mirrors() if self.lives_here(one)]
+        if self.master() and mirrors:
+            self.copies[node_of(self.rng.choice(mirrors))] |= self.copies[self.master()]
+
+    def look(self) -> None:
+        """Every node at the newest view, in any order."""
+        for node in self.rng.sample(sorted(self.members), len(self.members)):
+            complete = [
+                one
+                for one in self.view.mirrors()
+                if self.lives_here(one) and self.copies[node_of(one)] >= self.copies[self.master()]
+            ] if self.master() == node else []  # fmt: skip
+            step = next_step(
+                self.view,
+                self.policy,
+                self.nodes(node),
+                complete,
+                self.now_ms,
+                self.rng.randrange,
+                has_copy=node in self.copies,
+            )
+            self.take(step)
+
+    # -- views ---------------------------------------------------------------------------
+
+    def take(self, step: Step) -> None:
+        if step.view is None:
+            return
+        before, self.view = self.view, step.view
+        assert self.view.version == before.version + 1
+        for member in set(self.view.members) - set(before.members) - {self.view.master}:
+            self.copies[node_of(member)] = set()  # a joiner begins with nothing it can rely on
+        if self.view.master != before.master:
+            self.pending.clear()  # who published them is told no
+        if self.view.term != before.term:
+            self.new_master(before)
+        if self.view.master == "":
+            self.kinds.add("down")
+        self.confirm()
+
+    def new_master(self, before: QueueView) -> None:
+        term, master = self.view.term, self.view.master
+        assert self.masters.setdefault(term, master) == master, "K2"
+        self.kinds.add("heard all" if self.view.heard_all else "not all")
+        copy = self.copies[node_of(master)]
+        missing = self.confirmed - copy
+        if missing:
+            graceful = self.view.graceful
+            rule = self.policy.on_shutdown if graceful else self.policy.on_failure
+            assert rule == ALWAYS, f"K3: {missing} after {before.master or 'being down'}"
+            self.lost += len(missing)
+            self.confirmed &= copy
+        if not self.view.heard_all:
+            for mirror in self.view.mirrors():
+                self.copies[node_of(mirror)] = set()
+
+    # -- a life --------------------------------------------------------------------------
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            self.now_ms += self.rng.choice((10, 1000, 20_000))
+            node = self.rng.choice(NODES)
+            what = self.rng.choice(
+                ("publish", "publish", "look", "look", "look", "synchronise", "end", "start")
+            )
+            if what == "end" and node in self.members:
+                self.rng.choice((self.kill, self.stop))(node)
+            elif what == "start" and node not in self.members:
+                self.start(node)
+            elif what in ("publish", "look", "synchronise"):
+                getattr(self, what)()
+        self.rest()
+
+    def rest(self) -> None:
+        for node in set(NODES) - set(self.members):
+            self.start(node)
+        for _ in range(30):
+            self.now_ms += 10_000
+            self.look()
+            self.synchronise()
+        assert self.master(), "there is a master"
+        assert len(self.view.synced) == len(NODES), "all are synced"
+        self.publish()
+        assert not self.pending, "what is published is confirmed"
+        assert self.confirmed <= self.copies[self.master()]
+
+
+@pytest.fixture(scope="module")
+def first() -> int:
+    seed = int(FIRST) if FIRST else SystemRandom().randrange(10**9)
+    print(f"PENSTOCK_PROMOTION_SEED={seed}")
+    return seed
+
+
+@pytest.mark.parametrize("on_failure, on_shutdown", list(product(RULES, RULES)))
+def test_no_life_of_a_queue_loses_what_its_policy_does_not_give_up(
+    on_failure: str, on_shutdown: str, first: int
+) -> None:
+    lost = 0
+    kinds: set[str] = set()
+    for seed in (*FAILED_ONCE, *range(first, first + LIVES)):
+        life = Life(seed, ha(on_failure, on_shutdown))
+        try:
+            life.run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        lost += life.lost
+        kinds |= life.kinds
+    assert kinds == {"down", "heard all", "not all"}, "it is put to the test"
+    assert (lost > 0) == (ALWAYS in (on_failure, on_shutdown))
