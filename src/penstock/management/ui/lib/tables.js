@@ -70,6 +70,7 @@ export const QUEUE_ARGUMENTS = [
   ["x-max-priority", 10, "priorities from 0 to this"],
   ["x-queue-mode", "lazy", "lazy: messages rest on disk"],
   ["x-single-active-consumer", true, "one consumer at a time, the others wait"],
+  ["x-queue-master-locator", "min-masters", "of a cluster, on which node it is: client-local, min-masters, random"],
 ];
 export const EXCHANGE_ARGUMENTS = [
   ["alternate-exchange", "unrouted", "gets what no binding wants"],
@@ -84,6 +85,10 @@ export const POLICY_KEYS = [
   ["dead-letter-routing-key", "dead", "and with which routing key"],
   ["queue-mode", "lazy", "lazy: messages rest on disk"],
   ["delivery-limit", 5, "deliveries after which a message is dead-lettered"],
+  ["ha-mode", "exactly", "of a cluster, which durable queues have copies: all, exactly, nodes"],
+  ["ha-params", 2, "of exactly: how many copies; of nodes: a list of names"],
+  ["ha-sync-mode", "automatic", "a new copy is given what was there before: automatic, manual"],
+  ["queue-master-locator", "min-masters", "on which node new queues are: client-local, min-masters, random"],
   ["alternate-exchange", "unrouted", "of exchanges: gets what no binding wants"],
   ["ha-mode", "exactly", "copies of a queue: all, exactly, nodes"],
   ["ha-params", 2, "how many copies (exactly), or a list of nodes"],
