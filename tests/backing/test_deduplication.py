@@ -149,3 +149,24 @@ def test_a_key_goes_with_its_message_when_its_time_is_over(how: str) -> None:
     assert backing.drop_below(backing.next_seq_id()) == 1
     assert publish(0) == 1
     backing.check()
+
+
+def test_of_two_with_one_key_the_newer_has_it_after_a_start() -> None:
+    """The first was delayed when a start forgot its key, so the second was taken."""
+    opened = OpenEngine(SimFileSystem(), {1: 64})
+    within = opened.queues[1]
+    first, second, third = (
+        Message(content(number, "a"), b"\0\0", PERSISTENT, 0) for number in range(3)
+    )
+    within.publish([first, second], 1000)
+    backing = DeduplicatingBacking(within, AmqpHeaderReader())
+    backing.adopted()
+    backing.check()
+    backing.ack(backing.fetch(1, EVERYTHING))
+    backing.check()
+    backing.publish([third], 1000)
+    assert backing.ready_count() == 1, "the key of the second is known"
+    backing.ack(backing.fetch(1, EVERYTHING))
+    backing.publish([third], 1000)
+    assert backing.ready_count() == 1
+    backing.check()

@@ -41,7 +41,7 @@ from tests.helpers.raw_codec import content_frames
 
 LIVES = int(os.environ.get("PENSTOCK_LIVES", "12"))
 STEPS = int(os.environ.get("PENSTOCK_STEPS", "60"))
-FAILED_ONCE: tuple[int, ...] = ()
+FAILED_ONCE = (717557548, 3891522373)
 LARGE = 5000
 """Bytes of a message that goes to the message store."""
 

@@ -106,6 +106,7 @@ class DeduplicatingBacking(BackingQueue):
                 for message in messages:
                     key = self._key(message)
                     if key != "":
+                        self._places.pop(self._keys.get(key, -1), None)
                         self._note(key, int(message.seq_id) << 8 | priority)
                 start = messages[-1].seq_id + 1
 

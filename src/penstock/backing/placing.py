@@ -308,8 +308,6 @@ class PlacedMessages(ExpiringMessages):
             if deferred.due_ms == 0:
                 deferred.due_ms = A_MOMENT_AGO_MS
             self.delayed.wait_on(deferred)
-            if len(deferred.message.content) > 0:
-                self.delayed.keep_in_ram([deferred])
         self._moved = []
         self._moved_due_ms = 0
         self.requeue(self.pending.live())
