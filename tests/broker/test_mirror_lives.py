@@ -183,6 +183,11 @@ class Life:
 
     # -- what becomes of nodes ---------------------------------------------------------------
 
+    def stop(self, node: Node, how: str) -> None:
+        dead = node.vhost.queues.get("q")
+        self.held = [one for one in self.held if one[0] is not dead]
+        node.stop(how)
+
     def synchronise(self, replica: Replica) -> None:
         self.pair = paired(self.mirrored, replica, self.mirror)
         self.pair.synchronise(self.rng.randint(1, 50))
@@ -197,7 +202,7 @@ class Life:
         if self.rng.random() < 0.5:
             self.run()
         self.pair = None
-        self.mirror.stop(self.rng.choice(STOPS))
+        self.stop(self.mirror, self.rng.choice(STOPS))
         self.settle()
         self.publish()
         self.mirrored.take_operations()
@@ -248,7 +253,7 @@ class Life:
         pair = self.pair
         assert pair is not None
         expected = self.set_of_queue()
-        self.master.stop(self.rng.choice(STOPS[1:]))
+        self.stop(self.master, self.rng.choice(STOPS[1:]))
         pair.replica.promote(self.term + 1)
         enter(self.mirror, self.mirror.vhost.copies.to_queue("q", self.mirror.now_ms))
         self.change_places()
@@ -266,7 +271,7 @@ class Life:
         ]
         for node in self.nodes:
             node.commit()
-            node.stop(self.rng.choice(STOPS))
+            self.stop(node, self.rng.choice(STOPS))
         if self.rng.random() < 0.5:
             self.nodes.reverse()
         self.term += 1
