@@ -169,9 +169,11 @@ def take(node: Node, queue: Queue, count: int) -> tuple[Consumer, list[Message]]
     reader = consumer(count)
     queue.add_consumer(reader)
     handed: list[Message] = []
-    for _ in range(10):
+    for _ in range(200):
         for delivery in queue.deliver(node.now_ms):
             handed += delivery.messages
+        if len(handed) == count:
+            break
         run_waiting(node.quiet.engine, node.quiet.files)
     queue.remove_consumer(reader)
     assert len(handed) == count
