@@ -9,13 +9,14 @@ SETUP  := tools/setup.sh
 HOT    := $(wildcard $(shell sed -n 's/^ *"\(src\/.*\.py\)",$$/\1/p' setup.py))
 CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
 
-.PHONY: help setup run test test-exactly-once nightly lint types fmt bench clean
+.PHONY: help setup run test test-exactly-once test-cluster nightly lint types fmt bench clean
 
 help:
 	@echo "make setup   everything into .venv, hot path compiled; then .venv/bin/penstock is the program"
 	@echo "make run     setup, then the broker in the foreground"
 	@echo "make test    setup, then the whole test suite"
 	@echo "make test-exactly-once setup, then batches and Spark from queue to queue under kills, half an hour"
+	@echo "make test-cluster setup, then clusters of processes under a load and kills and cuts, as root, half an hour"
 	@echo "make nightly setup, then storage, links and mirrors by chance, for half an hour or more"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
@@ -47,6 +48,11 @@ test-exactly-once: setup $(VENV)/.test-extra
 		PENSTOCK_SINK_KILLS=$${PENSTOCK_SINK_KILLS:-100} PENSTOCK_STAGING_LIVES=400 \
 		$(BIN)/python -m pytest -rP --timeout=7200 tests/simulation/test_staging_lives.py \
 		tests/spark/test_sink_kill.py tests/spark/test_exactly_once.py $(ARGS)
+
+# PENSTOCK_CLUSTER_... says how much: see tests/cluster/test_cluster_lives.py.  The counts come last.
+test-cluster: setup $(VENV)/.test-extra
+	@$(BIN)/python -m pytest -rP tests/cluster/test_judge.py tests/cluster/test_namespaces.py \
+		tests/cluster/test_live_load.py tests/cluster/test_cluster_lives.py $(ARGS)
 
 # One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
 nightly: setup $(VENV)/.test-extra

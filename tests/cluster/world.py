@@ -20,7 +20,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +32,8 @@ import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.cluster.load import Load, Worker
+from tests.crash.kill_clients import Gone, Line, method_ids
+from tests.helpers import raw_codec as codec
 from tests.helpers.cluster import LiveCluster
 from tests.helpers.namespaces import PrivateNetwork
 from tests.helpers.raw_nsq import MAGIC
@@ -259,13 +261,25 @@ class World:
         account = load.accounts[queue]
         one = f"probe.{time.monotonic_ns()}:1"
         account.unanswered.add(one)
-        try:
-            with channel_at(self.cluster.nodes[node].url) as channel:
-                timer = channel.connection.call_later(PROBE_S, channel.connection.close)
-                channel.confirm_delivery()
-                channel.basic_publish("", queue, f"{one} ".encode(), PERSISTENT, mandatory=True)
-                channel.connection.remove_timeout(timer)
-        except (pika.exceptions.AMQPError, OSError):
+        if not self._is_confirmed(self.cluster.nodes[node].url, queue, f"{one} ".encode()):
             return False
         account.confirmed[one] = time.time_ns() // 1_000_000
         return True
+
+    def _is_confirmed(self, url: str, queue: str, body: bytes) -> bool:
+        """Without a library: they wait for ever."""
+        end_s = time.monotonic() + PROBE_S
+        try:
+            with closing(Line(url)) as line:
+                line.call("confirm.select")
+                line.send(
+                    codec.method_frame(1, "basic.publish", exchange="", routing_key=queue)
+                    + codec.content_frames(1, body, {"delivery_mode": 2})
+                )
+                while (left_s := end_s - time.monotonic()) > 0:
+                    answers = [method_ids(frame) for frame in line.frames(left_s)]
+                    if codec.METHOD_IDS["basic.ack"] in answers:
+                        return True
+        except Gone:
+            pass
+        return False
