@@ -229,6 +229,7 @@ class MirroredQueue:
     def dissolve(self) -> None:
         """The ring is gone, and with it whatever was still to be said."""
         self.leaving = []
+        self.stopped = ""
         group = self.group
         self.group = None
         if group is not None:

@@ -204,13 +204,19 @@ class Mirroring:
 
     # -- who lives ---------------------------------------------------------------------------
 
-    def begin(self, now_ms: int, wall_ms: int, member: str, members: dict[str, str]) -> None:
-        """Once a turn, behind ``hear``.  ``members``: node to its life."""
+    def look_who_lives(self, wall_ms: int, member: str, members: dict[str, str]) -> None:
+        """Once a turn, before ``hear``: who joined lives before it is in any view.
+
+        ``members``: node to its life.
+        """
         self._wall_ms = wall_ms
         if member != self._member:
             self._become(member)
         if members != self.nodes.members or self.drained.keys() != self.nodes.drained:
             self._hear_who_lives(members)
+
+    def begin(self, now_ms: int) -> None:
+        """Once a turn, behind ``hear`` and ``arrived``."""
         own, self._own = self._own, []
         for vhost, name, ring_name, data in own:
             self._receive((vhost, name), self._member, ring_name, data)

@@ -142,11 +142,14 @@ class MirrorsHere:
             return None
         return KnownView(known.view, known.view_revision)
 
-    def begin(self, now_ms: int, wall_ms: int) -> None:
+    def look_who_lives(self, wall_ms: int) -> None:
         nodes = self._membership.nodes.values()
         living = {node.name: node.living.member for node in nodes if node.living is not None}
         self.facts_and_verbs.nodes_known = self._membership.known()
-        self.mirroring.begin(now_ms, wall_ms, self._changes.member, living)
+        self.mirroring.look_who_lives(wall_ms, self._changes.member, living)
+
+    def begin(self, now_ms: int) -> None:
+        self.mirroring.begin(now_ms)
         self._waiter.look(self._turn)
 
     def arrived(self, member: str, payload: bytes) -> None:

@@ -255,7 +255,7 @@ class ClusterNode(TurnPart, PeerOwner):
         for name in list(self._held):
             self._let_in(name)
         self.peers.begin(now_ms)
-        self.mirrors.begin(now_ms, time.time_ns() // 1_000_000)
+        self.mirrors.begin(now_ms)
 
     def _join_again(self) -> None:
         """As a new member: what was bound to the life before is gone, and its links with it."""
@@ -285,6 +285,7 @@ class ClusterNode(TurnPart, PeerOwner):
         happenings = self.membership.hear(news)
         self.membership.tick(boot_ms(), time.time_ns() // 1_000_000)
         self.metadata.changes.settles = False
+        self.mirrors.look_who_lives(time.time_ns() // 1_000_000)
         self.mirrors.mirroring.told(events)
         self._more = self.metadata.turn(now_ms, events)
         if self.metadata.is_begun and not self._more:
