@@ -149,6 +149,7 @@ HOT = [
     "src/penstock/cluster/group_codec.py",
     "src/penstock/cluster/mirror_group.py",
     "src/penstock/cluster/mirror_safety.py",
+    "src/penstock/cluster/syncing.py",
     "src/penstock/queues/publish_notes.py",
     "src/penstock/core/queue_requests.py",
     "src/penstock/cluster/peer_client.py",

@@ -247,7 +247,7 @@ def test_a_mirror_that_heard_all_needs_no_synchronisation() -> None:
     assert c.group.replica is not None
     assert c.group.replica.is_complete()
     assert c.group.joiner is not None
-    assert c.group.joiner.received_bytes == 0 or not b.group.syncers
+    assert c.group.joiner.received_bytes == 0 or not b.group.syncing.syncers
 
 
 def test_a_master_that_hands_over_is_a_whole_copy() -> None:
@@ -362,7 +362,7 @@ def test_behind_an_incomplete_master_all_begin_with_what_it_has() -> None:
         a.publish(b"%d" % number)
     world.run()
     b = world.add("b")
-    a.group.sync_wanted = False
+    a.group.syncing.is_wanted = False
     world.run()
     a.publish(b"new")
     world.run()
@@ -484,7 +484,7 @@ def test_who_shall_not_fetch_has_everything_when_all_before_its_time_is_gone() -
     for number in range(3):
         a.publish(b"%d" % number)
     world.run()
-    a.group.sync_wanted = False
+    a.group.syncing.is_wanted = False
     world.add("b")
     world.run()
     a.publish(b"new")

@@ -271,7 +271,7 @@ class Life:
 
     def person_at(self, machine: Machine) -> Person | None:
         here = [one for one in self.people if one.machine is machine and not one.over]
-        if len(here) < 2 and self.rng.random() < 0.5 or not here:
+        if (len(here) < 2 and self.rng.random() < 0.5) or not here:
             if "/" not in machine.quiet.broker.vhosts:
                 return None
             person = Person(self, machine)
@@ -296,9 +296,7 @@ class Life:
             person.open_publishes[person.published] = sent
             mode = 2 if sent.persistent else 1
             run = rng.random() < 0.1
-            person.client.publish(
-                "", sent.queue, body, delivery_mode=mode, mandatory=True, run=run
-            )
+            person.client.publish("", sent.queue, body, delivery_mode=mode, mandatory=True, run=run)
             self.counts["published"] += 1
 
     def sent_as(self, body: bytes) -> Sent:
@@ -461,7 +459,9 @@ class Life:
         mirrors = broker.mirrors
         name = rng.choice(self.queues)
         node = rng.choice(self.machines).name
-        what = rng.choice(("sync", "sync", "cancel", "hand", "hand", "rebalance", "drain", "revive"))
+        what = rng.choice(
+            ("sync", "sync", "cancel", "hand", "hand", "rebalance", "drain", "revive")
+        )
 
         def run() -> None:
             queue = broker.vhosts["/"].queues.get(name)
@@ -878,4 +878,3 @@ class Life:
             if revision >= sent.confirmed_at and (of_persistent or not sent.persistent):
                 return True
         return False
-

@@ -395,8 +395,15 @@ class SimWorld:
     def inside(self) -> Iterator[None]:
         """The product's modules have this world's time, chance, doors and links."""
 
-        def peers(loop: SimLoop, own: Member, _n: str, _s: bytes, owner: PeerOwner, *_more: Any,
-                  **_options: Any) -> SimPeers:
+        def peers(
+            loop: SimLoop,
+            own: Member,
+            _n: str,
+            _s: bytes,
+            owner: PeerOwner,
+            *_more: Any,
+            **_options: Any,
+        ) -> SimPeers:
             return SimPeers(loop, own, owner)
 
         patches = [

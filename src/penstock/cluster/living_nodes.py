@@ -13,7 +13,8 @@ from penstock.cluster.queue_views import node_of
 class LivingNodes:
     """``members``: node to the member that lives; ``joined_ms``: by the wall clock, since when.
 
-    ``drained``: nodes that shall have no masters.
+    ``drained``: nodes that shall have no masters; ``unreached``: to which there has been no link
+    for some time, though they live.
     """
 
     def __init__(
@@ -22,18 +23,23 @@ class LivingNodes:
         members: dict[str, str],
         joined_ms: dict[str, int],
         drained: Collection[str] = (),
+        unreached: Collection[str] = (),
     ) -> None:
         self.member = member
         self.here = node_of(member)
         self.members = members
         self.joined_ms = joined_ms
         self.drained = frozenset(drained)
+        self.unreached = frozenset(unreached)
 
     def lives(self, member: str) -> bool:
         return self.members.get(node_of(member)) == member
 
     def running(self) -> list[str]:
         return sorted(self.members)
+
+    def within_reach(self) -> list[str]:
+        return [node for node in self.running() if node not in self.unreached]
 
     def is_here(self) -> bool:
         """Is this node's own life one of those that count?"""

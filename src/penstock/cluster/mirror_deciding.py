@@ -47,7 +47,7 @@ NOTHING = Step()
 
 def begins(policy: HaPolicy, nodes: LivingNodes, chance: Chance) -> Step:
     """Of a queue without a view whose master is here."""
-    placed = wanted_copies(policy, nodes.here, [], [nodes.here], nodes.running(), chance)
+    placed = wanted_copies(policy, nodes.here, [], [nodes.here], nodes.within_reach(), chance)
     if not placed.mirrors or not nodes.is_here():
         return NOTHING
     return Step(first_view(nodes.member), "it is to be mirrored")
@@ -58,22 +58,23 @@ def next_step(
     policy: HaPolicy,
     nodes: LivingNodes,
     complete: Sequence[str],
+    stuck: Sequence[str],
     wall_ms: int,
     chance: Chance,
     *,
     has_copy: bool,
     has_ring: bool,
 ) -> Step:
-    """``complete``: mirrors that have everything by the master's word; ``has_copy``: this node.
+    """``complete``: mirrors that have everything by the master's word; ``stuck``: that say nothing.
 
-    ``has_ring``: the queue, in the coordinator.
+    ``has_copy``: this node; ``has_ring``: the queue, in the coordinator.
     """
     if not nodes.is_here():
         return NOTHING
     if view.master == "":
         return _when_down(view, policy, nodes, wall_ms, has_copy=has_copy)
     if view.master == nodes.member:
-        return _as_master(view, policy, nodes, complete, chance, has_ring=has_ring)
+        return _as_master(view, policy, nodes, complete, stuck, chance, has_ring=has_ring)
     if not nodes.lives(view.master):
         return _without_master(view, policy, nodes)
     return NOTHING
@@ -84,6 +85,7 @@ def _as_master(
     policy: HaPolicy,
     nodes: LivingNodes,
     complete: Sequence[str],
+    stuck: Sequence[str],
     chance: Chance,
     *,
     has_ring: bool,
@@ -91,6 +93,10 @@ def _as_master(
     for mirror in view.mirrors():
         if not nodes.lives(mirror):
             return Step(view.without(mirror), f"{mirror} is gone")
+        if node_of(mirror) in nodes.unreached:
+            return Step(view.without(mirror), f"{mirror} cannot be reached from {nodes.here}")
+        if mirror in stuck:
+            return Step(view.without(mirror), f"{mirror} does not say what it has")
     for mirror in complete:
         if mirror in view.members and mirror not in view.synced:
             return Step(view.with_synced(mirror), f"{mirror} has everything")
@@ -107,7 +113,7 @@ def _as_master(
 def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Chance) -> Step:
     mirrors = [node_of(one) for one in view.mirrors()]
     synced = [node_of(one) for one in view.synced]
-    placed = wanted_copies(policy, nodes.here, mirrors, synced, nodes.running(), chance)
+    placed = wanted_copies(policy, nodes.here, mirrors, synced, nodes.within_reach(), chance)
     if placed.master != nodes.here:
         member = nodes.members[placed.master]
         return Step(view.handed_over(member), f"the policy puts the master on {placed.master}")

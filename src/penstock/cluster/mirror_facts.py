@@ -120,7 +120,7 @@ def _as_master_sees(
         copy.applied = int(answer.applied)
         copy.durable = int(answer.durable)
         copy.behind = told - copy.applied
-    syncer = group.syncers.get(copy.member)
+    syncer = group.syncing.syncers.get(copy.member)
     if syncer is not None and not (answer is not None and answer.is_complete):
         done = int(syncer.looked_count)
         rate, eta_ms = int(syncer.rate(now_ms)), int(syncer.eta_ms(now_ms))

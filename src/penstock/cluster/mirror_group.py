@@ -49,13 +49,14 @@ from penstock.cluster.group_codec import (
     through_codec,
 )
 from penstock.cluster.mirror_safety import Answer, GroupReady, SafeLine
-from penstock.cluster.mirror_sync import Joiner, Syncer
+from penstock.cluster.mirror_sync import Joiner
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.operations import Malformed, read_parcel
 from penstock.cluster.replica import Replica
 from penstock.cluster.ring import Ring
 from penstock.cluster.ring_codec import decode, encode
 from penstock.cluster.ring_ready import BIRTH, DEATH, DELIVER, Delivered, Ready
+from penstock.cluster.syncing import Syncing
 from penstock.core.frontier import Waits
 from penstock.core.message import PERSISTENT, Message
 from penstock.queues.publish_notes import PublishNotes
@@ -84,19 +85,15 @@ class MirrorGroup(PublishNotes):
         self.mirrored: MirroredBacking | None = None
         self.replica: Replica | None = None
         self.joiner: Joiner | None = None
-        self.syncers: dict[str, Syncer] = {}
+        self.syncing: Syncing = Syncing(batch_messages)
         self.answers: dict[str, Answer] = {}
         self.awaited: dict[str, int] = {}  # complete, not in the view: all told before this counts
-        self.sync_wanted: bool = True
         self.applied: SafeLine = SafeLine(waits)
         self.durable: SafeLine = SafeLine(waits)
         self._backing: BackingQueue = backing
         self._journal: Journal = journal
         self._talkative: list[MirroredBacking] = talkative
-        self._batch: i64 = batch_messages
         self._masters: list[tuple[str, int]] = []  # with terms, that may have something to say
-        self._questions: dict[str, bytes] = {}
-        self._marks: dict[str, list[int]] = {}  # of the parts, where a member began to hear
         self._held: dict[str, list[Delivered]] = {}  # by ring name, from a B that comes too early
         self._was_master: bool = False
         self._present: set[str] = set()  # ring names: born, and not dead
@@ -139,8 +136,7 @@ class MirrorGroup(PublishNotes):
         self._ended_term = mirrored.term
         mirrored.end()
         self.mirrored = None
-        self._questions = {}
-        self.syncers = {}
+        self.syncing.end()
         self.applied.begin()
         self.durable.begin()
         self._mirror(is_whole=True)
@@ -210,9 +206,7 @@ class MirrorGroup(PublishNotes):
         self.awaited = {}
         self.applied.begin()
         self.durable.begin()
-        self._marks = {}
-        for name in self._present:
-            self._mark(self.mirrored, member_of(name))
+        self.syncing.begin(self.mirrored, [member_of(name) for name in self._present])
         self._speaker = self.ring.me
         self._spoken_term = self.term
         self.ring.broadcast(begin_codec.pack(BEGIN, self.term, heard_all))
@@ -280,6 +274,7 @@ class MirrorGroup(PublishNotes):
         if durable > applied or applied > mirrored.number:
             raise Malformed(f"{durable} durable, {applied} applied, {int(mirrored.number)} told")
         answer = self.answers.setdefault(sender, Answer())
+        answer.progress(applied, durable)
         answer.applied = applied
         answer.durable = durable
         answer.is_complete = is_complete
@@ -288,34 +283,7 @@ class MirrorGroup(PublishNotes):
         self._look_what_is_safe()
 
     def _hear_question(self, sender: str, data: bytes) -> None:
-        self._questions[sender] = data
-
-    def _mark(self, mirrored: MirroredBacking, member: str) -> None:
-        """From here on it hears of every message."""
-        self._marks[member] = [int(part.next_seq_id()) for part in mirrored.parts]
-
-    def _may_answer(self, mirrored: MirroredBacking, member: str) -> bool:
-        """Who shall not fetch anything has everything when all before its time is gone."""
-        if self.sync_wanted:
-            return True
-        marks = self._marks[member]
-        for place in range(len(mirrored.parts)):
-            part = mirrored.parts[place]
-            if part.pending.count > 0 or part.delayed.count() > 0:
-                return False
-            if part.floor_seq_id() < marks[place]:
-                return False
-        return True
-
-    def _take_questions(self, mirrored: MirroredBacking) -> None:
-        """Of those who hear what is told from now on: an answer is as of some parcel."""
-        for sender in list(self._questions):
-            if sender not in self._marks or not self._may_answer(mirrored, sender):
-                continue
-            syncer = self.syncers.get(sender)
-            if syncer is None:
-                syncer = self.syncers[sender] = Syncer(mirrored, self._batch, self._now_ms)
-            syncer.ask(self._questions.pop(sender))
+        self.syncing.ask(sender, data)
 
     def _hear(self, origin: str, payload: bytes) -> None:
         """What a member broadcast."""
@@ -388,7 +356,7 @@ class MirrorGroup(PublishNotes):
         if kind == BIRTH:
             self._present.add(origin)
             if self.mirrored is not None:
-                self._mark(self.mirrored, member_of(origin))
+                self.syncing.hears(self.mirrored, member_of(origin))
         elif kind == DEATH:
             self._present.discard(origin)
             ready.dead.append(member_of(origin))
@@ -402,9 +370,7 @@ class MirrorGroup(PublishNotes):
             self._held[origin] = [event]
 
     def _forget(self, member: str) -> None:
-        self._questions.pop(member, None)
-        self._marks.pop(member, None)
-        self.syncers.pop(member, None)
+        self.syncing.forget(member)
         self.answers.pop(member, None)
         self.awaited.pop(member, None)
 
@@ -444,16 +410,21 @@ class MirrorGroup(PublishNotes):
     def _speak_as_master(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
         if self.ring.leaving:
             return
-        self._take_questions(mirrored)
+        self.syncing.take_questions(mirrored, self._now_ms)
         self._broadcast_parcel(mirrored)
-        for member, syncer in self.syncers.items():
-            chunk = syncer.take_chunk()
-            if chunk is not None:
-                ready.messages.append((member, b"C" + chunk))
+        for member, chunk in self.syncing.take_chunks():
+            ready.messages.append((member, b"C" + chunk))
         self._look_what_is_safe()
         for member, told in self.awaited.items():
             if member not in self.synced and self.answers[member].durable >= told:
                 ready.complete.append(member)
+        self._look_who_is_stuck(mirrored, ready)
+
+    def _look_who_is_stuck(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
+        for member in self._others_synced():
+            answer = self.answers.setdefault(member, Answer())
+            if answer.is_stuck(mirrored.number, self._now_ms):
+                ready.stuck.append(member)
 
     def _speak_as_mirror(self, replica: Replica, ready: GroupReady) -> None:
         replica.tick(self._now_ms)
@@ -479,9 +450,9 @@ class MirrorGroup(PublishNotes):
             return True
         replica, joiner = self.replica, self.joiner
         if replica is not None and joiner is not None:
-            waits = self.sync_wanted and not joiner.is_done()
+            waits = self.syncing.is_wanted and not joiner.is_done()
             return waits or replica.durable_number() < replica.number
-        return len(self.awaited) > 0 or (self.sync_wanted and len(self._questions) > 0)
+        return len(self.awaited) > 0 or self.syncing.is_waiting()
 
     def awaits_disk(self) -> bool:
         replica = self.replica

@@ -8,12 +8,14 @@ Invariants (``check``):
 """
 
 from collections import deque
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.cluster.views import View
 from penstock.core.frontier import Frontier, Waits
+
+STUCK_MS: Final[i64] = 10_000
 
 
 @final
@@ -24,6 +26,19 @@ class Answer:
         self.applied: i64 = 0
         self.durable: i64 = 0
         self.is_complete: bool = False
+        self._behind_since_ms: i64 = 0  # and nothing was heard of it since; 0 = it is not
+
+    def progress(self, applied: i64, durable: i64) -> None:
+        if applied > self.applied or durable > self.durable:
+            self._behind_since_ms = 0
+
+    def is_stuck(self, told: i64, now_ms: i64) -> bool:
+        """It has not got further for long, though there is more."""
+        if self.durable >= told:
+            self._behind_since_ms = 0
+        elif self._behind_since_ms == 0:
+            self._behind_since_ms = now_ms
+        return 0 < self._behind_since_ms < now_ms - STUCK_MS
 
 
 @final
@@ -66,6 +81,7 @@ class GroupReady:
     def __init__(self) -> None:
         self.messages: list[tuple[str, bytes]] = []
         self.view: View | None = None  # of the ring, to be proposed
+        self.stuck: list[str] = []  # synced mirrors that say nothing, while others wait for them
         self.complete: list[str] = []  # mirrors that are not among the synced, and could be
         self.dead: list[str] = []
         self.is_lost: bool = False  # this copy is worth nothing: ``begin_again`` with an empty one

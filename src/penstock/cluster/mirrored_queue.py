@@ -42,6 +42,7 @@ from penstock.queues.queue import Queue
 
 BEHIND_BYTES = 16 * 1024 * 1024
 """So much of a queue's parcels on its way round, and its publishers wait until it is half."""
+STRANGER_MS = 3000
 _HOLD = CreditSpec(1, 1)
 
 
@@ -86,6 +87,7 @@ class MirroredQueue:
         self.group: MirrorGroup | None = None
         self.leaving: list[MirrorGroup] = []
         self.complete: list[str] = []
+        self.stuck: list[str] = []
         self.why: str = ""  # the last decision
         self.waits: bool = False  # for somebody to come back
         self.asked_view: Proposal | None = None
@@ -97,6 +99,7 @@ class MirroredQueue:
         self._talkative = talkative
         self._new_ring = new_ring
         self._hold: Credit | None = None
+        self._strangers: dict[str, int] = {}  # in the ring, and without a copy: since when
 
     @property
     def queue(self) -> Queue:
@@ -219,6 +222,7 @@ class MirroredQueue:
             self._let_go(group)
         self.leaving = []
         self.complete = []
+        self.stuck = []
         self.stopped = ""
         self.asked_view = None
         self.asked_ring = None
@@ -289,6 +293,7 @@ class MirroredQueue:
                 self.leaving.remove(group)
             return ready
         self.complete = ready.complete
+        self.stuck = ready.stuck
         self.stopped = ready.stopped
         if ready.is_lost:
             group.begin_again(self._open_copy().backing)
@@ -299,6 +304,21 @@ class MirroredQueue:
 
     def groups(self) -> list[MirrorGroup]:
         return self.leaving if self.group is None else [self.group, *self.leaving]
+
+    def look_for_strangers(self, now_ms: int) -> None:
+        """Who is in the ring and has no copy should have left it: it counts as dead after a while.
+
+        It cannot leave where it does not hear its neighbours.
+        """
+        view = self.view
+        if self.group is None or view is None:
+            return
+        seen, self._strangers = self._strangers, {}
+        for name in self.ring_view.live():
+            if member_of(name) not in view.members:
+                since_ms = self._strangers[name] = seen.get(name, now_ms)
+                if now_ms - since_ms > STRANGER_MS:
+                    self.group.ring.member_died(name)
 
     def tell_deaths(self, lives: Callable[[str], bool]) -> None:
         """Who is in the ring and does not live, or has joined it anew under another name."""

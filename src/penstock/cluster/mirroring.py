@@ -13,7 +13,7 @@ Events of these keys are heard when the applier has done all that came with them
 so the queue they are about is there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, cast, final
 
 from penstock.broker.broker import Broker
@@ -59,6 +59,8 @@ from penstock.queues.queue import Queue
 LOOK_MS: Final = 250
 """Every group is asked so often, whether or not something happened."""
 AGAIN_MS: Final = 200
+UNREACHED_MS: Final = 2000
+"""So long after a link was lost its node is no longer waited for; a lost packet costs less."""
 UNDER_WAY_MAX: Final = 64
 """Proposals at a time: a node that dies may have had thousands of masters."""
 PLACES: Final = 1 << 30
@@ -94,6 +96,7 @@ class Mirroring:
         self._talkative: list[MirroredBacking] = []
         self._masters: dict[Place, str] = {}  # by the newest view that was told
         self._waiting: list[Event] = []
+        self._lost_ms: dict[str, int] = {}  # by node: since when there is no link
         self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
         self._dirty: dict[Place, None] = {}
         self._active: dict[Place, None] = {}
@@ -204,16 +207,23 @@ class Mirroring:
 
     # -- who lives ---------------------------------------------------------------------------
 
-    def look_who_lives(self, wall_ms: int, member: str, members: dict[str, str]) -> None:
+    def look_who_lives(
+        self, wall_ms: int, member: str, members: dict[str, str], unreached: Collection[str] = ()
+    ) -> None:
         """Once a turn, before ``hear``: who joined lives before it is in any view.
 
-        ``members``: node to its life.
+        ``members``: node to its life; ``unreached``: nodes to which there is no link.
         """
         self._wall_ms = wall_ms
         if member != self._member:
             self._become(member)
-        if members != self.nodes.members or self.drained.keys() != self.nodes.drained:
-            self._hear_who_lives(members)
+        lost = self._lost_ms
+        self._lost_ms = {node: lost.get(node, wall_ms) for node in unreached if node in members}
+        late = [node for node, ms in self._lost_ms.items() if wall_ms - ms > UNREACHED_MS]
+        nodes = self.nodes
+        same = members == nodes.members and nodes.unreached == frozenset(late)
+        if not same or self.drained.keys() != nodes.drained:
+            self._hear_who_lives(members, late)
 
     def begin(self, now_ms: int) -> None:
         """Once a turn, behind ``hear`` and ``arrived``."""
@@ -240,13 +250,13 @@ class Mirroring:
         self._active = {}
         self._own = []
 
-    def _hear_who_lives(self, members: dict[str, str]) -> None:
+    def _hear_who_lives(self, members: dict[str, str], unreached: list[str]) -> None:
         seen = {}
         for member in members.values():
             seen[member] = self._seen_ms.get(member, self._wall_ms)
         self._seen_ms = seen
         joined = {node: seen[member] for node, member in members.items()}
-        self.nodes = LivingNodes(self._member, dict(members), joined, self.drained)
+        self.nodes = LivingNodes(self._member, dict(members), joined, self.drained, unreached)
         for known in self.queues.values():
             known.tell_deaths(self.nodes.lives)
         self._look_at_all()
@@ -328,6 +338,7 @@ class Mirroring:
             self.policy(known.vhost, known.queue),
             self.nodes,
             known.complete,
+            known.stuck,
             self._wall_ms,
             self._chance,
             has_copy=known.has_copy(),
@@ -351,7 +362,7 @@ class Mirroring:
     def _set_sync(self, known: MirroredQueue) -> None:
         group = known.group
         if group is not None:
-            group.sync_wanted = self.is_sync_wanted(known)
+            group.syncing.is_wanted = self.is_sync_wanted(known)
 
     def stop(self) -> list[Proposal]:
         """This node is about to leave: others are to be masters in its place."""
@@ -395,6 +406,7 @@ class Mirroring:
             for place, known in self.queues.items():
                 if known.groups():
                     self._active[place] = None
+                    known.look_for_strangers(now_ms)
         self._work_all(now_ms)
         return bool(self._own)
 
@@ -432,7 +444,7 @@ class Mirroring:
             if ready.stopped and group is known.group:
                 self._restart(place, known, now_ms)
                 continue
-            if known.complete != complete:
+            if known.complete != complete or known.stuck:
                 known.looked = False
                 self._dirty[place] = None
             busy = busy or group.is_busy()

@@ -130,6 +130,7 @@ class MirrorsHere:
         metadata.changes.is_master = self.is_master
         queues.master_node = self.mirroring.master_node
         queues.made_here = self.mirroring.made
+        self.is_connected: Callable[[str], bool] = lambda _node: True
         self._waiter = DiskWaiter(broker.flow.book, self.mirroring)
 
     def is_master(self, queue: Queue) -> bool:
@@ -146,7 +147,11 @@ class MirrorsHere:
         nodes = self._membership.nodes.values()
         living = {node.name: node.living.member for node in nodes if node.living is not None}
         self.facts_and_verbs.nodes_known = self._membership.known()
-        self.mirroring.look_who_lives(wall_ms, self._changes.member, living)
+        unreached = [name for name in living if not self._is_reached(name)]
+        self.mirroring.look_who_lives(wall_ms, self._changes.member, living, unreached)
+
+    def _is_reached(self, node: str) -> bool:
+        return node == self.mirroring.nodes.here or self.is_connected(node)
 
     def begin(self, now_ms: int) -> None:
         self.mirroring.begin(now_ms)

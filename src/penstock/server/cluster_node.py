@@ -226,6 +226,7 @@ class ClusterNode(TurnPart, PeerOwner):
             PeerLimits(silence_ms=self._settings.cluster_silence_ms),
             calling_tls=None if self._tls is None else self._tls[1],
         )
+        self.mirrors.is_connected = self.peers.is_connected
         self._loop = loop
         until_s = time.monotonic() + join_patience_s(self._settings.cluster_lease_ttl_s)
         while not self.metadata.is_ready:
