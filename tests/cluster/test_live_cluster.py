@@ -172,13 +172,14 @@ def test_the_command_shows_the_nodes(cluster: LiveCluster) -> None:
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()[-3:]]
     assert [line[:2] for line in lines] == [[f"penstock@n{one}", "running"] for one in (1, 2, 3)]
-    assert [line[4] for line in lines] == ["connected", "asked", "connected"]
+    assert [line[7] for line in lines] == ["connected", "asked", "connected"]
 
 
 def test_rabbitmqs_words_name_the_nodes_as_well(cluster: LiveCluster) -> None:
     done = penstockctl(cluster, "cluster_status", "--formatter", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
+    assert told["cluster_name"] == "penstock"
     assert told["running_nodes"] == told["disk_nodes"] == [f"penstock@n{one}" for one in (1, 2, 3)]
 
 

@@ -16,7 +16,9 @@ PURPOSES: Final[Mapping[str, str]] = {
     "http": "HTTP API",
     "http/prometheus": "Prometheus exporter API over HTTP",
     "nsq": "NSQ",
+    "clustering": "inter-node and CLI tool communication",
 }
+ALSO_CALLED: Final[Mapping[str, str]] = {"peer": "clustering"}
 UNITS: Final[Mapping[str, int]] = {"bytes": 1, "mb": 1_000_000, "gb": 1_000_000_000}
 RESOURCES: Final[Mapping[str, str]] = {
     "memory": "Memory alarm",
@@ -193,10 +195,11 @@ def listeners_of(call: Call) -> list[dict[str, Any]]:
             "node": node,
             "interface": _interface(str(one.get("ip_address", ""))),
             "port": one["port"],
-            "protocol": one["protocol"],
-            "purpose": PURPOSES.get(one["protocol"], one["protocol"]),
+            "protocol": protocol,
+            "purpose": PURPOSES.get(protocol, protocol),
         }
         for one in found
+        for protocol in [ALSO_CALLED.get(one["protocol"], one["protocol"])]
     ]
 
 

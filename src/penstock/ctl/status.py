@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.ctl.call import Call
 from penstock.ctl.faults import USAGE, Invalid
 from penstock.ctl.health import (
+    PURPOSES,
     UNITS,
     alarms_of,
     in_unit,
@@ -187,7 +188,7 @@ def cluster_status(call: Call) -> object:
         "maintenance_status": {one["name"]: MAINTAINED[one["name"] in drained] for one in running},
         "partitions": _partitions(node, running),
         "listeners": {
-            one["name"]: (listeners_of(call) if one["name"] == node else []) + _clustering(one)
+            one["name"]: listeners_of(call) if one["name"] == node else _clustering(one)
             for one in running
         },
         "feature_flags": flags,
@@ -212,7 +213,7 @@ def _clustering(node: Mapping[str, Any]) -> list[dict[str, Any]]:
             "interface": host,
             "port": int(port),
             "protocol": "clustering",
-            "purpose": "inter-node and CLI tool communication",
+            "purpose": PURPOSES["clustering"],
         }
     ]
 

@@ -60,7 +60,9 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
         return [listener_row(listener, self.node_name) for listener in self._watch.listeners()]
 
     def cluster_name(self) -> str:
-        return str(self._broker.global_parameters.get(CLUSTER_NAME, self.node_name))
+        """As somebody called it; else by the setting, which is the same on all its nodes."""
+        named = self._broker.global_parameters.get(CLUSTER_NAME)
+        return str(named or self._watch.cluster().get("cluster_name") or self.node_name)
 
     def add_message_counts(self, vhost_name: str, names: Sequence[str], totals: list[int]) -> None:
         """Add ready, unacknowledged and consumers of these queues to the three ``totals``."""

@@ -319,6 +319,7 @@ class ClusterNode(TurnPart, PeerOwner):
         links = {one.name: one for one in self.peers.facts()}
         return {
             "this_node": self.name,
+            "cluster_name": self._settings.cluster_name,
             "coordinator": ", ".join(self._settings.cluster_etcd_endpoints),
             "why_not": self.coordinator.why_not(),
             "nodes": [
