@@ -209,6 +209,7 @@ set_policy bad "^a" '{"queue-master-locator":"near"}'
 set_operator_policy bad "^a" '{"ha-mode":"all","expires":5}'
 clear_policy two
 clear_policy -q some
+clear_policy -q where
 """,
     "policies": r"""
 set_policy --priority 0 --apply-to queues ttl_queue "^queue_" '{"message-ttl":2000,"max-length":5}'
