@@ -13,7 +13,7 @@ from typing import Any
 from penstock.cluster.remote_queue import RemoteQueue
 from penstock.server.peer_queues import PeerQueues
 from penstock.server.session import Session
-from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.nsq_pair import NsqBroker
 
 
@@ -179,3 +179,20 @@ class NodePair:
         self.there.check()
         for end in self.ends:
             end.queues.server.check()
+
+
+# -- what stories are told with -----------------------------------------------------------------
+
+
+def names(client: ClientEnd) -> list[str]:
+    return [name for name, _ in client.methods()]
+
+
+def confirming(pair: NodePair) -> ClientEnd:
+    client = pair.here.client()
+    client.call("confirm.select")
+    return client
+
+
+def ready(pair: NodePair, name: str = "q") -> int:
+    return int(pair.master(name).backing.ready_count())
