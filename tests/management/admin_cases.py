@@ -179,6 +179,13 @@ PERMISSION_STEPS: Final = [
     delete("/api/permissions/%2F/mgm", "mgm"),
 ]
 
+MIRRORED: Final = {
+    "ha-mode": "exactly",
+    "ha-params": 2,
+    "ha-sync-mode": "automatic",
+    "ha-promote-on-failure": "always",
+    "queue-master-locator": "min-masters",
+}
 POLICY_STEPS: Final = [
     put("/api/policies/%2F/p", RULE),
     put("/api/policies/%2F/p", {**RULE, "priority": 3, "apply-to": "queues"}),
@@ -197,6 +204,24 @@ POLICY_STEPS: Final = [
     put("/api/policies/%2F/bad", {**RULE, "definition": {"max-length": "x"}}),
     put("/api/policies/%2F/bad", {**RULE, "definition": {"max-length": -1}}),
     put("/api/policies/%2F/bad", {**RULE, "definition": {"overflow": "x"}}),
+    *(
+        put("/api/policies/%2F/bad", {**RULE, "definition": wrong})
+        for wrong in (
+            {"ha-mode": "some"},
+            {"ha-params": 2, "max-length": 1},
+            {"ha-mode": "all", "ha-params": 2},
+            {"ha-mode": "exactly", "ha-params": "2"},
+            {"ha-mode": "nodes", "ha-params": ["a@b", 1, None]},
+            {"ha-mode": "all", "ha-sync-mode": {"now": True}},
+            {"ha-mode": "all", "ha-sync-batch-size": 0},
+            {"ha-mode": "all", "ha-promote-on-shutdown": ""},
+            {"ha-mode": "some", "max-length": "x", "nosuch": 5},
+            {"queue-master-locator": "near"},
+        )
+    ),
+    put("/api/policies/%2F/mirrored", {**RULE, "definition": MIRRORED}),
+    get("/api/policies/%2F/mirrored"),
+    delete("/api/policies/%2F/mirrored"),
     put("/api/policies/%2F/bad", "x"),
     put("/api/policies/nowhere/bad", RULE),
     put("/api/policies/%2F/bad", RULE, "mgm"),
@@ -223,6 +248,7 @@ POLICY_STEPS: Final = [
     put("/api/operator-policies/%2F/o", {**RULE, "priority": 2, "apply-to": "queues"}),
     put("/api/operator-policies/%2F/o", {**RULE, "apply-to": "exchanges"}),
     put("/api/operator-policies/%2F/bad", {**RULE, "definition": {"overflow": "drop-head"}}),
+    put("/api/operator-policies/%2F/bad", {**RULE, "definition": {"ha-mode": "all", "expires": 5}}),
     put("/api/operator-policies/%2F/bad", {"pattern": ""}),
     put("/api/operator-policies/nowhere/bad", RULE),
     put("/api/operator-policies/%2F/bad", RULE, "pol"),
