@@ -32,20 +32,27 @@ NODES = ("a@h", "b@h", "c@h")
 STEPS = 120
 
 
-def ha(on_failure: str, on_shutdown: str) -> HaPolicy:
-    return read_ha_policy(
-        {
-            "ha-mode": "all",
-            "ha-promote-on-failure": on_failure,
-            "ha-promote-on-shutdown": on_shutdown,
-        }
-    )
+ALL: dict[str, object] = {"ha-mode": "all"}
+MODES: tuple[dict[str, object], ...] = (
+    ALL,
+    ALL,
+    {"ha-mode": "exactly", "ha-params": 2},
+    {"ha-mode": "nodes", "ha-params": ["c@h", "b@h"]},
+    {},
+)
+
+
+def ha(mode: dict[str, object], on_failure: str, on_shutdown: str) -> HaPolicy:
+    rules = {"ha-promote-on-failure": on_failure, "ha-promote-on-shutdown": on_shutdown}
+    return read_ha_policy(mode | rules if mode else {})
 
 
 class Life:
-    def __init__(self, seed: int, policy: HaPolicy) -> None:
+    def __init__(self, seed: int, on_failure: str, on_shutdown: str) -> None:
         self.rng = random.Random(seed)
-        self.policy = policy
+        self.rules = (on_failure, on_shutdown)
+        self.policy = ha(ALL, *self.rules)
+        self.has_ring = True
         self.now_ms = 1_700_000_000_000
         self.members: dict[str, str] = {}  # of those that run
         self.joined_ms: dict[str, int] = {}
@@ -59,7 +66,7 @@ class Life:
         self.masters: dict[int, str] = {}  # by term
         for node in NODES:
             self.start(node)
-        step = begins(policy, self.nodes("a@h"), self.rng.randrange)
+        step = begins(self.policy, self.nodes("a@h"), self.rng.randrange)
         assert step.view is not None
         self.view = step.view
         self.copies["a@h"] = set()
@@ -105,6 +112,10 @@ class Life:
             self.pending -= safe
             self.confirmed |= safe
 
+    def say(self) -> None:
+        """Somebody changes the policy."""
+        self.policy = ha(self.rng.choice(MODES), *self.rules)
+
     def synchronise(self) -> None:
         mirrors = [one for one in self.view.mirrors() if self.lives_here(one)]
         if self.master() and mirrors:
@@ -126,6 +137,7 @@ class Life:
                 self.now_ms,
                 self.rng.randrange,
                 has_copy=node in self.copies,
+                has_ring=self.has_ring,
             )
             self.take(step)
 
@@ -135,9 +147,13 @@ class Life:
         if step.view is None:
             return
         before, self.view = self.view, step.view
+        self.has_ring = not step.ends_group
         assert self.view.version == before.version + 1
         for member in set(self.view.members) - set(before.members) - {self.view.master}:
             self.copies[node_of(member)] = set()  # a joiner begins with nothing it can rely on
+        for member in set(before.members) - set(self.view.members):
+            if self.view.master and node_of(member) not in self.view.recoverable:
+                del self.copies[node_of(member)]  # it is not wanted any more
         if self.view.master != before.master:
             self.pending.clear()  # who published them is told no
         if self.view.term != before.term:
@@ -169,17 +185,20 @@ class Life:
             self.now_ms += self.rng.choice((10, 1000, 20_000))
             node = self.rng.choice(NODES)
             what = self.rng.choice(
-                ("publish", "publish", "look", "look", "look", "synchronise", "end", "start")
+                ("publish", "publish", "look", "look", "look", "synchronise", "end", "start", "say")
             )
             if what == "end" and node in self.members:
                 self.rng.choice((self.kill, self.stop))(node)
             elif what == "start" and node not in self.members:
                 self.start(node)
+            elif what == "say" and self.rng.random() < 0.3:
+                self.say()
             elif what in ("publish", "look", "synchronise"):
                 getattr(self, what)()
         self.rest()
 
     def rest(self) -> None:
+        self.policy = ha(ALL, *self.rules)
         for node in set(NODES) - set(self.members):
             self.start(node)
         for _ in range(30):
@@ -207,7 +226,7 @@ def test_no_life_of_a_queue_loses_what_its_policy_does_not_give_up(
     lost = 0
     kinds: set[str] = set()
     for seed in (*FAILED_ONCE, *range(first, first + LIVES)):
-        life = Life(seed, ha(on_failure, on_shutdown))
+        life = Life(seed, on_failure, on_shutdown)
         try:
             life.run()
         except AssertionError as error:
