@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.broker import Broker
 from penstock.broker.mirror_copies import Copy
 from penstock.broker.vhost import Vhost
 from penstock.cluster.mirrored_backing import MirroredBacking
@@ -98,22 +99,7 @@ class Node:
         self.quiet.definitions.close()
 
     def remote(self, name: str, arguments: dict[str, object], life: str = LIFE) -> Queue:
-        """Its master is on another node."""
-        broker = self.quiet.broker
-        return RemoteQueue(
-            "/",
-            name,
-            life,
-            True,
-            False,
-            arguments,
-            broker.wakeups,
-            broker.refills,
-            broker.dead_letters.deaths,
-            broker.waits,
-            broker.answers,
-            broker.flow.book,
-        )
+        return remote_queue(self.quiet.broker, name, life, arguments)
 
     def enter_remote(self, name: str, arguments: dict[str, object], life: str = LIFE) -> Queue:
         queue = self.remote(name, arguments, life)
@@ -133,6 +119,24 @@ class Node:
             found = [row[0] for row in db.execute("SELECT name FROM queues ORDER BY name")]
         db.close()
         return found
+
+
+def remote_queue(broker: Broker, name: str, life: str, arguments: dict[str, object]) -> RemoteQueue:
+    """Its master is on another node."""
+    return RemoteQueue(
+        "/",
+        name,
+        life,
+        True,
+        False,
+        arguments,
+        broker.wakeups,
+        broker.refills,
+        broker.dead_letters.deaths,
+        broker.waits,
+        broker.answers,
+        broker.flow.book,
+    )
 
 
 def body(number: int, key: str = "") -> bytes:
@@ -224,10 +228,10 @@ def promoted(node: Node, name: str, term: int) -> Queue:
     return queue
 
 
-def demoted(node: Node, name: str, *, recovered: bool = False) -> Copy:
+def demoted(node: Node, name: str) -> Copy:
     """As a node does that hears of another master."""
     queue = node.vhost.queues[name]
-    copy = node.vhost.copies.from_queue(queue, recovered)
+    copy = node.vhost.copies.from_queue(queue)
     enter(node, node.remote(name, queue.arguments))
     node.run()
     return copy

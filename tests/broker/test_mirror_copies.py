@@ -151,6 +151,7 @@ def test_there_and_back(
         reader, handed = take(node, queue, 10)
 
     copy = demoted(node, "q")
+    assert not copy.recovered
     for _ in range(2):
         assert node.records() == [PREFIX + "q"]
         assert node.vhost.queue_ids == {}
@@ -293,7 +294,7 @@ def test_a_queue_that_the_start_found_is_a_copy_as_any_other(node: Node) -> None
     node.stop("kill")
     queue = node.vhost.queues["q"]
     assert part_of(queue.backing).is_reading()
-    copy = node.vhost.copies.from_queue(queue, recovered=True)
+    copy = node.vhost.copies.from_queue(queue)
     assert copy.recovered
     node.enter_remote("q", PLAIN)
     replica = node.replica(copy)

@@ -212,7 +212,8 @@ class Life:
         """The other node, with whatever its disk has: a copy, or a queue that it was master of."""
         node = self.mirror
         if "q" in node.vhost.queues:
-            copy = node.vhost.copies.from_queue(node.vhost.queues["q"], recovered=True)
+            copy = node.vhost.copies.from_queue(node.vhost.queues["q"])
+            assert copy.recovered
             replica = node.replica(copy)
             enter(node, node.remote("q", self.arguments))
         else:

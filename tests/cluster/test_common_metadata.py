@@ -12,10 +12,14 @@ from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.declaring import delete_queue
 from penstock.broker.definitions_json import DefinitionsImport, Plan
 from penstock.broker.rights import Rights
+from penstock.broker.vhost import Vhost
 from penstock.cluster.common_metadata import CommonMetadata
+from penstock.cluster.metadata import QueueMeta
 from penstock.core.away import Away
 from penstock.core.errors import ForeignData, Unavailable
+from penstock.queues.queue import Queue
 from penstock.storage.definition_records import VhostRecord
+from tests.broker.copy_tools import remote_queue
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.quiet_cluster import QuietCluster, ask, told_to
 from tests.helpers.sim_files import SimFileSystem
@@ -233,6 +237,35 @@ def test_a_node_that_was_away_loses_what_was_declared_anew(cluster: QuietCluster
     queue = cluster.vhost("b").queues["q"]
     assert queue.incarnation not in ("", first)
     assert len(cluster.quiet["b"].definitions.load().queues) == 1
+
+
+def test_a_node_that_was_away_keeps_copies_of_queues_that_are_the_same(
+    cluster: QuietCluster,
+) -> None:
+    def elsewhere(vhost: Vhost, meta: QueueMeta, _owner: object, _now_ms: int) -> Queue:
+        broker = cluster.quiet["b"].broker
+        vhost.enter_queue(remote_queue(broker, meta.name, meta.incarnation, meta.arguments))
+        return vhost.queues[meta.name]
+
+    cluster.makers["b"] = elsewhere
+    cluster.kill("b")
+    cluster.start("b")
+    client = cluster.quiet["a"].client()
+    for name in ("kept", "gone", "anew"):
+        ask(cluster, client, "queue.declare", queue=name, durable=True)
+        queue = cluster.vhost("b").queues[name]
+        assert queue.remote
+        cluster.vhost("b").copies.open(name, queue.incarnation, False, {})
+    cluster.run()
+    cluster.kill("b")
+    for name in ("gone", "anew"):
+        ask(cluster, client, "queue.delete", queue=name)
+    ask(cluster, client, "queue.declare", queue="anew", durable=True)
+    cluster.start("b")
+    assert sorted(cluster.vhost("b").queues) == ["anew", "kept"]
+    assert list(cluster.vhost("b").copies.copies) == ["kept"]
+    ask(cluster, client, "queue.delete", queue="kept")
+    assert cluster.vhost("b").copies.copies == {}
 
 
 def test_transient_queues_do_not_outlive_the_process_of_their_node(cluster: QuietCluster) -> None:

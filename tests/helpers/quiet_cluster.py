@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from penstock.broker.definitions_export import export_definitions
 from penstock.broker.vhost import Vhost
+from penstock.cluster.applying import MakeQueue, make_here
 from penstock.cluster.common_metadata import CommonMetadata
 from penstock.cluster.coordinator import Event
 from tests.helpers.connection_pair import ClientEnd
@@ -28,6 +29,7 @@ class QuietCluster:
         self.store.advance(self.now_ms)
         self.files = {name: SimFileSystem() for name in "ab"}
         self.lives = 0
+        self.makers: dict[str, MakeQueue] = {}  # of nodes whose queues are not all their own
         self.quiet: dict[str, NsqBroker] = {}
         self.common: dict[str, CommonMetadata] = {}
         for name in "ab":
@@ -41,7 +43,13 @@ class QuietCluster:
         self.coordinator = self.store.join(f"{name}/{self.lives}")
         self.quiet[name] = quiet
         self.common[name] = CommonMetadata(
-            quiet.broker, self.coordinator, name, f"{name}/{self.lives}", 64, lambda *_: False
+            quiet.broker,
+            self.coordinator,
+            name,
+            f"{name}/{self.lives}",
+            64,
+            lambda *_: False,
+            self.makers.get(name, make_here),
         )
         self.common[name].changes.is_known = lambda revision: all(
             one.has(revision) for one in self.common.values() if one.is_ready

@@ -67,6 +67,8 @@ class RestingMessages(RestingQueue):
         self._engine: Engine = engine
         self._entries: i64 = entries
         self._next_seq_id: i64 = 0
+        self._found_count: i64 = -1  # how many there were at the start, if it was there
+        self._found_seq_id: i64 = 0
         self._reserved_seq_id: i64 = 0
         self._ready_bytes: i64 = 0
         self._ram_count: i64 = 0  # ready, content in memory, delta's tail not counted

@@ -324,6 +324,8 @@ class VariableQueue(CopiedMessages, BackingQueue):
             self._ready_bytes = index.live_bytes
             self._cold = True
             self._adopt_delayed(index)
+        self._found_count = self.delta_count + self.delayed.count()
+        self._found_seq_id = next_seq_id
 
     def note_delivered(self) -> None:
         """Before a clean stop: what was handed out is to be marked so after the start."""

@@ -60,7 +60,7 @@ def is_copy(name: str) -> bool:
 
 @final
 class Copy:
-    """Of the queue ``name``; ``recovered``: a start found it, with what its disk had then."""
+    """Of the queue ``name``; ``recovered``: as the start found it, until somebody uses it."""
 
     def __init__(
         self,
@@ -213,11 +213,8 @@ class MirrorCopies:
                     BindingRecord(*ends, "queue", one.routing_key, one.arguments)
                 )
 
-    def from_queue(self, queue: Queue, recovered: bool = False) -> Copy:
-        """Nobody mirrors it any more; whoever enters another in its place tells its consumers.
-
-        ``recovered``: it was found by the start, and nothing has happened to it since.
-        """
+    def from_queue(self, queue: Queue) -> Copy:
+        """Nobody mirrors it any more; whoever enters another in its place tells its consumers."""
         vhost, name = self._vhost, queue.name
         vhost.definitions.rename_queue(vhost.name, name, PREFIX + name)
         copy = Copy(
@@ -225,7 +222,7 @@ class MirrorCopies:
             queue.incarnation,
             vhost.queue_ids.pop(name),
             queue.backing,
-            recovered,
+            _is_as_found(queue.backing),
             queue.auto_delete,
             queue.arguments,
         )
@@ -259,3 +256,10 @@ class MirrorCopies:
 
 def _queue_name(record: QueueRecord) -> str:
     return record.name.removeprefix(PREFIX)
+
+
+def _is_as_found(backing: BackingQueue) -> bool:
+    for part in backing.parts():  # noqa: SIM110 - a generator costs more than the loop
+        if not cast(VariableQueue, part).is_as_found():
+            return False
+    return True

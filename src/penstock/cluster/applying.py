@@ -113,8 +113,15 @@ class Applier:
                 if md.kind_of(entry.key) and entry.key not in dead:
                     self._put(md.read(entry.key, entry.value))
             self._find_unused(entries)
+        self._drop_copies()
         self.agreed.revision = max([entry.revision for entry in entries], default=0)
         self.agreed.changed = self.agreed.revision
+
+    def _drop_copies(self) -> None:
+        """Of queues that are gone, or were declared anew while the node was away."""
+        for vhost in self._broker.vhosts.values():
+            elsewhere = [queue for queue in vhost.queues.values() if queue.remote]
+            vhost.copies.drop_all_but({queue.name: queue.incarnation for queue in elsewhere})
 
     def _keep_vhosts(self) -> None:
         """The end of the process interrupted a removal; another may have been made meanwhile.
