@@ -100,7 +100,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="names or beginnings of names, with commas")
     parser.add_argument("--copies", default="1,2,3", help="how many, with commas (1,2,3)")
     parser.add_argument("--pure", action="store_true", help="run Penstock interpreted")
-    parser.add_argument("--try", action="store_true", dest="tried", help="short, one round")
+    parser.add_argument(
+        "--try", action="store_true", dest="tried", help="one short round; nothing is written"
+    )
     parser.add_argument(
         "--favoured",
         action="store_true",
@@ -148,7 +150,7 @@ def main() -> int:
                     cluster.mirror(copies)
             rows += [compared(scenario, copies, clusters, given) for scenario in scenarios]
     if not given.alone:
-        write(given, rows)
+        finish(given, rows)
     return 0
 
 
@@ -302,7 +304,7 @@ def problems(rows: list[dict[str, Any]]) -> list[str]:
     return ["Not as it should be:", "", *notes, ""] if notes else []
 
 
-def write(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+def finish(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     report: Result = {
         "date": dt.date.today().isoformat(),
         "command": shlex.join(["benchmarks/mirrors.py", *shown_arguments(sys.argv[1:])]),
@@ -312,13 +314,15 @@ def write(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
         "rounds": given.rounds,
         "rows": rows,
     }
+    text = page(report)
+    print()
+    print(text)
+    if given.tried:
+        return
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / f"{report['date']}-mirrors-{report['build']}"
     path.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
-    text = page(report)
     path.with_suffix(".md").write_text(text)
-    print()
-    print(text)
 
 
 if __name__ == "__main__":
