@@ -19,8 +19,6 @@ becomes master of a queue that was down takes its copy as it is.
 from collections.abc import Callable
 from typing import final
 
-from mypy_extensions import i64
-
 from penstock.backing.interface import BackingQueue
 from penstock.broker.broker import Broker
 from penstock.broker.mirror_copies import Copy
@@ -343,7 +341,7 @@ class MirroredQueue:
 
     def _weigh(self, group: MirrorGroup) -> None:
         """Who publishes waits while the ring has too much under way."""
-        waiting: i64 = group.ring.waiting_bytes()
+        waiting = group.ring.waiting_bytes()
         if self._hold is None and waiting > BEHIND_BYTES and not self.queue.remote:
             book = self._broker.flow.book
             queue = self.queue
