@@ -781,8 +781,9 @@ class Life:
         placed = wanted_copies(policy, master.name, mirrors, mirrors, running, lambda _n: 0)
         if placed.master != master.name or set(placed.mirrors) != set(mirrors):
             return f"it has {mirrors}, and wants {placed}"
-        if policy.mode == "":
-            return "it has a view, and nobody is to mirror it"
+        keys = {entry.key for entry in self.world.store.model.entries()}
+        if policy.mode == "" and md.path(RINGS, "/", name) in keys:
+            return "it has a ring, and nobody is to mirror it"
         return self.why_not_equal(name, master, view)
 
     def why_not_equal(self, name: str, master: Machine, view: QueueView) -> str:
@@ -814,7 +815,7 @@ class Life:
                 view = view_from_json(keys[md.path(VIEWS, *parts_of(key))])
                 ring = ring_from_json(keys[key])
                 here = sorted(one.rpartition("#")[0] for one in ring.live())
-                if here != sorted(view.members) and not (not here and len(view.members) == 1):
+                if here != sorted(view.members) and len(view.members) > 1:
                     return f"{key} has {ring.live()} of {view.members}"
         for machine in self.machines:
             why = self.what_is_left_over_at(machine)

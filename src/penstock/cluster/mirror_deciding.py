@@ -123,6 +123,9 @@ def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Ch
     for node in placed.mirrors:
         if node not in mirrors:
             return Step(view.with_member(nodes.members[node]), f"{node} is to mirror it")
+    for node in view.recoverable:
+        if node in nodes.members:
+            return Step(view.forgot(node), f"the copy at {node} is not wanted")
     return NOTHING
 
 

@@ -131,6 +131,8 @@ class MirroredQueue:
             self._demote(now_ms)
         if member in view.members and self.group is None:
             self._take_part(view, member, now_ms)
+        elif not view.counts_on(node_of(member)):
+            self.vhost.copies.drop(self.name)
         self._follow(view, member)
 
     def _cannot_go_on(self, before: QueueView | None, view: QueueView, member: str) -> bool:
@@ -204,6 +206,7 @@ class MirroredQueue:
             group.queue_view_changed(view.term, view.master, view.former, view.synced)
         self._let_go(group)
         self.leaving.append(group)
+        self.stopped = ""
 
     def _let_go(self, group: MirrorGroup) -> None:
         queue = self.vhost.queues.get(self.name)

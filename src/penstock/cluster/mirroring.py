@@ -100,6 +100,7 @@ class Mirroring:
         self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
         self._dirty: dict[Place, None] = {}
         self._active: dict[Place, None] = {}
+        self._changed: dict[Place, None] = {}  # who of its ring is dead is to be looked at
         self._first = FirstViews(broker, coordinator, agreed, chance)
         self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
         self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
@@ -139,12 +140,16 @@ class Mirroring:
         """The applier has done all there was; returns the newest revision among what is heard."""
         waiting, self._waiting = self._waiting, []
         revision = 0
-        for event in waiting:
+        ended: dict[Place, int] = {}
+        for number, event in enumerate(waiting):
+            if kind_of(event.key) == VIEWS and event.value is None:
+                ended[place_of(event.key)] = number
+        for number, event in enumerate(waiting):
             revision = max(revision, event.revision)
             if kind_of(event.key) == DRAINED:
                 self._hear_drained(event)
-            else:
-                self._hear(event, now_ms)
+            elif number >= ended.get(place_of(event.key), 0):
+                self._hear(event, now_ms)  # else of a queue that is gone, and may be there anew
         return revision
 
     def _hear_drained(self, event: Event) -> None:
@@ -172,6 +177,7 @@ class Mirroring:
             known.sync = (event.value or "").strip('"')
             known.sync_revision = ABSENT if event.value is None else event.revision
         self._touch(place)
+        self._changed[place] = None
 
     def _new(self, vhost: Vhost, name: str) -> MirroredQueue:
         return MirroredQueue(
@@ -192,7 +198,6 @@ class Mirroring:
         self._first.forget(place)
         known.batch_messages = self.policy(known.vhost, known.queue).batch_messages
         known.view_changed(view_from_json(event.value), self._member, now_ms)
-        known.tell_deaths(self.nodes.lives)
         self._set_sync(known)
 
     def _hear_ring(self, known: MirroredQueue, event: Event) -> None:
@@ -203,7 +208,6 @@ class Mirroring:
         known.ring_view, known.ring_revision = ring_from_json(event.value), event.revision
         for group in known.groups():
             group.ring.view_changed(known.ring_view)
-        known.tell_deaths(self.nodes.lives)
 
     # -- who lives ---------------------------------------------------------------------------
 
@@ -227,6 +231,12 @@ class Mirroring:
 
     def begin(self, now_ms: int) -> None:
         """Once a turn, behind ``hear`` and ``arrived``."""
+        # Only now: who joined a ring may have become a member with the same news.
+        for place in self._changed:
+            known = self.queues.get(place)
+            if known is not None:
+                known.tell_deaths(self.nodes.lives)
+        self._changed = {}
         own, self._own = self._own, []
         for vhost, name, ring_name, data in own:
             self._receive((vhost, name), self._member, ring_name, data)
@@ -347,7 +357,7 @@ class Mirroring:
 
     def _tidy(self, known: MirroredQueue, view: QueueView) -> bool:
         """Whoever asked for a synchronisation has it; True while that is to be said."""
-        everybody = len(view.synced) == len(view.members) > 1
+        everybody = len(view.synced) == len(view.members)
         if known.sync == "" or view.master != self._member or not everybody:
             return False
         key = md.path(SYNC, known.vhost.name, known.name)

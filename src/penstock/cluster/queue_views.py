@@ -181,6 +181,12 @@ class QueueView:
     def mirrors(self) -> list[str]:
         return [member for member in self.members if member != self.master]
 
+    def counts_on(self, node: str) -> bool:
+        """What it has may still be of use, in this life or the next."""
+        if node in self.recoverable:
+            return True
+        return any(node_of(member) == node for member in self.members)
+
     def check(self) -> None:
         if self.master == "":
             assert not self.members, "V1"
