@@ -99,6 +99,23 @@ def take(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
     return bodies
 
 
+def revision(cluster: LiveCluster) -> int:
+    """Of the store in etcd."""
+    body = json.dumps({"key": b64encode(b"nothing").decode()}).encode()
+    url = f"http://{cluster.etcd.endpoint}/v3/kv/range"
+    with urllib.request.urlopen(url, body, timeout=10) as answer:
+        return int(json.load(answer)["header"]["revision"])
+
+
+def test_nodes_that_have_nothing_to_do_write_nothing(cluster: LiveCluster) -> None:
+    """They once ran after each other's revisions, twice in a second; so this comes first."""
+    until(lambda: all(node["link"]["connected"] for node in status(cluster)["nodes"][1:]))
+    time.sleep(1.0)
+    before = revision(cluster)
+    time.sleep(1.5)
+    assert revision(cluster) == before
+
+
 def test_what_one_node_declares_all_have_at_once(channels: list[BlockingChannel]) -> None:
     first, second, third = channels
     first.exchange_declare("events", "topic", durable=True)

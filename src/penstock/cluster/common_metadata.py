@@ -108,6 +108,7 @@ class CommonMetadata:
     def heard(self, revision: int) -> None:
         """What is not the applier's has been done up to there, too."""
         self.agreed.revision = max(self.agreed.revision, revision)
+        self.agreed.changed = max(self.agreed.changed, revision)
 
     def has(self, revision: int) -> bool:
         """Is everything up to that revision done here?  Some other node wants to know."""

@@ -16,7 +16,6 @@ answers.
 import logging
 import platform
 import secrets
-import struct
 import time
 from collections.abc import Callable
 from typing import Final
@@ -47,6 +46,7 @@ from penstock.server.cluster_queues import QUEUES_STREAM, ClusterQueues
 from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
 from penstock.server.etcd_http import EtcdOptions
 from penstock.server.etcd_lease import boot_ms
+from penstock.server.known_revisions import KnownRevisions
 from penstock.server.listener import Listener
 from penstock.server.local_coordinator import LocalCoordinator
 from penstock.server.loop import Loop
@@ -67,7 +67,6 @@ PEER_ADDRESS: Final = "peer"
 PEER_UNIX_ADDRESS: Final = "peer_unix"
 DONE_STREAM: Final = 2
 """Of a link: up to which revision of the cluster's metadata the sender is."""
-_DONE: Final = struct.Struct(">Q")
 ANSWER_PATIENCE_S: Final = 20
 """For a coordinator that does not answer."""
 LEASES_WAITED: Final = 2
@@ -114,9 +113,8 @@ class ClusterNode(TurnPart, PeerOwner):
         self.peers: Peers
         self._now_ms = 0
         self._ram: RamAccount
-        self._said = 0
         self._held: dict[str, list[Delivery]] = {}  # what neighbours said of queues, until then
-        self._done: dict[str, int] = {}  # by the neighbour: the revision up to which it is
+        self._known = KnownRevisions()
         self._early: list[Event] = []
         self._tell_cancelled: Callable[[list[Consumer]], None]
         self._more = False
@@ -276,7 +274,9 @@ class ClusterNode(TurnPart, PeerOwner):
         self._ram.link_bytes = self.peers.waiting_bytes()
 
     def has_work(self) -> bool:
-        return self._more or self.metadata.changes.settles or self.peers.has_work()
+        if self._more or self.metadata.changes.settles or self._known.is_due():
+            return True
+        return self.peers.has_work()
 
     def _hear_news(self, now_ms: int) -> list[Happening]:
         self.coordinator.tick(boot_ms())
@@ -359,19 +359,18 @@ class ClusterNode(TurnPart, PeerOwner):
     # -- links ---------------------------------------------------------------------------
 
     def begun(self, member: Member) -> None:
-        self._done[member.name] = 0
-        self._send(member.name, DONE_STREAM, _DONE.pack(self._said))
+        self._send(member.name, DONE_STREAM, self._known.begun(member.name))
         self.queues.begun(member.name)
 
     def ended(self, member: Member) -> None:
-        del self._done[member.name]
+        self._known.ended(member.name)
         self._held.pop(member.name, None)
         self.queues.ended(member.name, self._now_ms)
 
     def arrived(self, member: Member, deliveries: list[Delivery]) -> None:
         for stream, payload in deliveries:
             if stream == DONE_STREAM:
-                (self._done[member.name],) = _DONE.unpack(payload)
+                self._known.heard(member.name, payload)
             else:
                 self._held.setdefault(member.name, []).append((stream, payload))
         self._let_in(member.name)
@@ -382,7 +381,7 @@ class ClusterNode(TurnPart, PeerOwner):
 
     def _let_in(self, name: str) -> None:
         """A neighbour that is ahead may speak of queues that are not here yet: not before that."""
-        if not self.metadata.has(self._done[name]) and not self.coordinator.why_not():
+        if not self.metadata.has(self._known.wanted_by(name)) and not self.coordinator.why_not():
             return
         for stream, payload in self._held.pop(name, []):
             if stream == MIRRORS_STREAM:
@@ -393,21 +392,18 @@ class ClusterNode(TurnPart, PeerOwner):
 
     def _is_known(self, revision: int) -> bool:
         """K8: by every node that this one can hear."""
-        return all(
-            done >= revision or not self.peers.is_connected(name)
-            for name, done in self._done.items()
-        )
+        return self._known.is_known(revision, self.peers.is_connected)
 
     def _reached(self) -> list[str]:
         """Where a queue can be used as soon as it is declared."""
-        return sorted([self.name, *filter(self.peers.is_connected, self._done)])
+        return sorted([self.name, *filter(self.peers.is_connected, self._known.neighbours())])
 
     def _say_what_is_done(self) -> None:
-        revision = self.metadata.agreed.revision
-        if revision != self._said:
-            self._said = revision
-            for name in self._done:
-                self._send(name, DONE_STREAM, _DONE.pack(revision))
+        agreed = self.metadata.agreed
+        news = self._known.news(agreed.revision, agreed.changed)
+        if news:
+            for name in self._known.neighbours():
+                self._send(name, DONE_STREAM, news)
 
     def _send(self, name: str, stream: int, payload: bytes) -> None:
         self.peers.send(name, stream, payload)
