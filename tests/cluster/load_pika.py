@@ -20,7 +20,7 @@ from typing import Any
 import pika
 import pika.exceptions
 
-PATIENCE_S = 3.0
+PATIENCE_S = 1.0
 RETRY_S = 0.1
 TICK_S = 0.01
 SIZE = 100

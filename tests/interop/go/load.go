@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	patience = 3 * time.Second
+	patience = time.Second
 	retry    = 100 * time.Millisecond
 	loadSize = 100
 )

@@ -23,7 +23,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 final class Load implements RecoveryListener {
-    private static final long PATIENCE_MS = 3000;
+    private static final long PATIENCE_MS = 1000;
     private static final int SIZE = 100;
 
     private final List<Address> addresses = new ArrayList<>();
