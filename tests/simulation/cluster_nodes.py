@@ -129,6 +129,9 @@ class SimPeers:
         link = self.links.get(name)
         return link is not None and self._world.now_ms - link.heard_ms < SILENCE_MS
 
+    def waiting_bytes(self) -> int:
+        return 0
+
     def has_work(self) -> bool:
         return False
 
