@@ -168,8 +168,8 @@ def test_the_masters_node_is_cut_off(world: World) -> None:
 
 
 def test_two_nodes_do_not_hear_each_other(world: World) -> None:
-    """Both are members, both hear etcd: after a while the master does without a mirror that it does
-    not reach.  What is published at one node to a queue at the other waits until they are healed."""
+    """Both are members, both hear etcd: after a while the master does without a mirror that it
+    cannot reach.  What is published at one to a queue at the other waits until they are healed."""
     assert world.network is not None
     with world.load() as load:
         for one_way in (True, False)[:ROUNDS]:

@@ -1,4 +1,4 @@
-"""The small round of ``make test-cluster``: three nodes on 127.0.0.1, a mirrored queue under a load.
+"""The small round of ``make test-cluster``: three nodes on 127.0.0.1, a mirrored queue, a load.
 
 The whole of it, with partitions and more clients, is in test_cluster_lives.py.
 """
