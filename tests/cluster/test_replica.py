@@ -313,6 +313,35 @@ def test_consuming_shortens_a_synchronisation() -> None:
     assert set_of(pair.replica.parts[0].queue, NOW_MS) == {}
 
 
+def test_a_copy_is_complete_when_all_that_it_lacked_was_consumed() -> None:
+    """The last word came with a parcel, and no chunk is to come."""
+    master, copy = engine(), engine()
+    queue = VariableQueue(master.engine, 2, True, 16)  # its first place is 0
+    publish(queue, 30)
+    mirrored = MirroredBacking(queue, [])
+    mirrored.begin(TERM, 0)
+    pair = joined(mirrored, copy)
+    syncer = Syncer(mirrored, 10, 0)
+    question = pair.joiner.next_question()
+    assert question is not None
+    syncer.ask(question)
+    pair.tell()
+    chunk = syncer.take_chunk()
+    assert chunk is not None
+    pair.joiner.take_chunk(chunk)
+    queue.ack(queue.fetch(25, 1 << 20))
+    pair.tell()
+    copy.commit()
+    assert pair.joiner.next_question() is None
+    copy.commit()
+    assert pair.joiner.is_done()
+    assert set_of(pair.replica.parts[0].queue, NOW_MS) == set_of(queue, NOW_MS)
+    pair.replica.check()
+    publish(queue, 1)
+    pair.tell()
+    assert set_of(pair.replica.parts[0].queue, NOW_MS) == set_of(queue, NOW_MS)
+
+
 def test_a_cancelled_synchronisation_goes_on_where_it_was() -> None:
     master = engine()
     publish(master.queues[1], 300)

@@ -132,6 +132,7 @@ class Joiner:
             return None
         self._done_position = -1
         for part in range(len(self.replica.parts)):
+            self.replica.parts[part].complete_if_known()
             low, upto = self.replica.parts[part].unknown_below_top()
             if upto > 0:
                 self._term = self.replica.term
@@ -221,8 +222,7 @@ class Joiner:
                 )
         part.know(chunk.low, chunk.upto)
         part.reached(chunk.next_seq_id)
-        if part.unknown_below_top()[1] == 0:
-            part.know_all(chunk.next_seq_id)
+        part.complete_if_known()
 
     def _end_delays(self, part: PartCopy, chunk: Chunk) -> None:
         """What waits here, and not at the master: it was delayed before a crash that forgot it."""

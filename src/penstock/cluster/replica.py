@@ -95,6 +95,11 @@ class PartCopy:
         self.attempts = {}
         self.reached(top)
 
+    def complete_if_known(self) -> None:
+        """The last place may have become known by a chunk, or by a parcel that ended it."""
+        if not self.is_complete and self.unknown_below_top()[1] == 0:
+            self.know_all(self._top)
+
     def reached(self, top: i64) -> None:
         if top > self._top:
             self._top = top
