@@ -103,6 +103,10 @@ class MirroredQueue:
     def queue(self) -> Queue:
         return self.vhost.queues[self.name]
 
+    def is_gone(self) -> bool:
+        """Its virtual host is being deleted: that is heard of when it is over."""
+        return self.name not in self.vhost.queues
+
     def has_copy(self) -> bool:
         return self.name in self.vhost.copies.copies or not self.queue.remote
 
@@ -227,7 +231,7 @@ class MirroredQueue:
         self.stopped = ""
         self.asked_view = None
         self.asked_ring = None
-        if self.view is not None and not self.queue.remote:
+        if self.view is not None and not self.is_gone() and not self.queue.remote:
             self._demote(now_ms)
             self._follow_nobody("")
 

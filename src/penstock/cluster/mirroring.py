@@ -168,6 +168,8 @@ class Mirroring:
             if event.value is None or vhost is None or place[1] not in vhost.queues:
                 return  # it is gone again
             known = self.queues[place] = self._new(vhost, place[1])
+        elif event.value is not None and known.is_gone():
+            return
         kind = kind_of(event.key)
         if kind == VIEWS:
             self._hear_view(place, known, event, now_ms)
@@ -310,7 +312,7 @@ class Mirroring:
         room = UNDER_WAY_MAX - self._first.under_way()
         for place in places:
             known = self.queues.get(place)
-            if known is None:
+            if known is None or known.is_gone():
                 del self._dirty[place]
             elif room > 0:
                 room -= self._look_at(place, known)
@@ -379,7 +381,7 @@ class Mirroring:
         asked: list[Proposal] = []
         for place, known in self.queues.items():
             view = known.view
-            if view is None or view.master != self._member:
+            if view is None or view.master != self._member or known.is_gone():
                 continue
             step = when_stopping(view, self.policy(known.vhost, known.queue), self.nodes)
             assert step.view is not None
@@ -436,7 +438,7 @@ class Mirroring:
     def _work(self, place: Place, now_ms: int) -> bool:
         """True: to be asked again in the next turn."""
         known = self.queues.get(place)
-        if known is None:
+        if known is None or known.is_gone():
             return False
         busy = False
         for group in known.groups():
