@@ -1,9 +1,9 @@
 """Random lives of a cluster with mirrored queues, and their judge.
 
 Clients at all nodes publish, consume and settle; queues are purged, deleted and declared anew, and
-the policy that mirrors them changes; machines are killed, lose their power, stop in good order, stand
-still beyond their lease and come back with what their disk has; the network loses and doubles and
-is cut in parts, the coordinator is out of reach and forgets answers (``cluster_nodes.py``).
+the policy that mirrors them changes; machines are killed, lose their power, stop in good order,
+stand still beyond their lease and come back with what their disk has; the network loses and doubles
+and is cut in parts, the coordinator is out of reach and forgets answers (``cluster_nodes.py``).
 Again and again everything heals and comes to rest.
 
 The judge knows every message by its number, with which its body begins:
@@ -703,8 +703,8 @@ class Life:
                 self._judge_unanswered(person)
             person.leave()
         machine = world.ready()[0]
-        for name in machine.cluster.mirrors.facts_and_verbs.drained():
-            mirrors = machine.quiet.broker.mirrors
+        mirrors = machine.quiet.broker.mirrors
+        for name in mirrors.drained():
             self.ask(machine, "revive", lambda name=name: mirrors.revive(name))  # type: ignore[misc]
         self.wait(500)
         for name in self.unknown:
@@ -733,7 +733,7 @@ class Life:
         queues = {sent.queue for sent in person.open_publishes.values()}
         lost = [name for name in queues if name in self.views and self.views[name].master == ""]
         if not lost:
-            raise Judgement(f"{list(person.open_publishes.values())[0].number} is never answered")
+            raise Judgement(f"{min(person.open_publishes)} is never answered")
 
     def synchronise_by_hand(self) -> None:
         machine = self.world.ready()[0]
@@ -803,7 +803,7 @@ class Life:
 
     def what_is_left_over(self) -> str:
         keys = {entry.key: entry.value for entry in self.world.store.model.entries()}
-        for key in keys:
+        for key, value in keys.items():
             kind = kind_of(key)
             if kind in (VIEWS, RINGS, SYNC) and md.path(md.QUEUES, *parts_of(key)) not in keys:
                 return f"{key} has no queue"
@@ -813,7 +813,7 @@ class Life:
                 return f"{key} is there, and all is synchronised"
             if kind == RINGS:
                 view = view_from_json(keys[md.path(VIEWS, *parts_of(key))])
-                ring = ring_from_json(keys[key])
+                ring = ring_from_json(value)
                 here = sorted(one.rpartition("#")[0] for one in ring.live())
                 if here != sorted(view.members) and len(view.members) > 1:
                     return f"{key} has {ring.live()} of {view.members}"

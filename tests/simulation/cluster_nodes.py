@@ -1,4 +1,4 @@
-"""Whole nodes of a cluster in one process, without sockets, threads or clocks, for ``cluster_lives``.
+"""Whole nodes of a cluster in one process, without sockets, threads or clocks.
 
     SimWorld      the time, the network, the coordinator's store, who runs
     SimClusterNode  the server's own ``ClusterNode``, on a simulated coordinator and SimPeers
@@ -18,13 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
-from unittest import mock
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.link_session import LinkSession, Parcel
 from penstock.core.errors import PenstockError
 from penstock.core.settings import load_settings
-from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.server import cluster_mirrors, cluster_node
 from penstock.server.cluster_node import ClusterNode, NameTaken
@@ -34,7 +32,7 @@ from penstock.storage.recovery import close_engine
 from penstock.storage.resting_queue import RestingQueue
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.sim_files import SimFileSystem
-from tests.simulation.sim_coordinator import SimCoordinator, SimStore
+from tests.simulation.sim_coordinator import SimStore
 from tests.simulation.sim_network import SimNetwork
 
 RESEND_MS: Final = 100
@@ -129,8 +127,9 @@ class SimPeers:
         link = self.links.get(name)
         return link is not None and self._world.now_ms - link.heard_ms < SILENCE_MS
 
-    def waiting_bytes(self) -> int:
-        return 0
+    def waiting_bytes(self, name: str = "") -> int:
+        links = [link for link in self.links.values() if name in ("", link.member.name)]
+        return sum(int(link.session.waiting_bytes) for link in links)
 
     def has_work(self) -> bool:
         return False
@@ -162,6 +161,7 @@ class SimClusterNode(ClusterNode):
 
     def _coordinator(self) -> Any:
         self.sim = self._machine.world.store.join(self.member)
+        self.sim.start = lambda _patience_s: None  # type: ignore[attr-defined]
         return self.sim
 
 
@@ -409,22 +409,22 @@ class SimWorld:
         ) -> SimPeers:
             return SimPeers(loop, own, owner)
 
-        patches = [
-            mock.patch.object(cluster_node, "boot_ms", lambda: self.now_ms),
-            mock.patch.object(cluster_node, "time", _Time(self)),
-            mock.patch.object(cluster_node, "secrets", _Secrets(self)),
-            mock.patch.object(cluster_mirrors, "secrets", _Secrets(self)),
-            mock.patch.object(cluster_node, "peer_listener", lambda *_a, **_o: _Door()),
-            mock.patch.object(cluster_node, "Peers", peers),
-            mock.patch.object(SimCoordinator, "start", lambda _self, _s: None, create=True),
+        theirs: list[tuple[Any, str, object]] = [
+            (cluster_node, "boot_ms", lambda: self.now_ms),
+            (cluster_node, "time", _Time(self)),
+            (cluster_node, "secrets", _Secrets(self)),
+            (cluster_mirrors, "secrets", _Secrets(self)),
+            (cluster_node, "peer_listener", lambda *_a, **_o: _Door()),
+            (cluster_node, "Peers", peers),
         ]
-        for one in patches:
-            one.start()
+        ours = [(where, name, getattr(where, name)) for where, name, _ in theirs]
+        for where, name, value in theirs:
+            setattr(where, name, value)
         try:
             yield
         finally:
-            for one in reversed(patches):
-                one.stop()
+            for where, name, value in ours:
+                setattr(where, name, value)
             for machine in self.machines:
                 if machine.runs:
                     machine.quiet.definitions.close()
@@ -438,7 +438,3 @@ class SimWorld:
 
     def ready(self) -> list[Machine]:
         return [one for one in self.machines if one.ready and not one.is_stuck()]
-
-
-def consumer_count(consumers: list[Consumer]) -> int:
-    return len(consumers)

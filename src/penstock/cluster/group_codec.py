@@ -28,3 +28,8 @@ through_codec: Final = Struct(">BQ")
 def member_of(ring_name: str) -> str:
     """``name/incarnation#n``, one joining of this member, without the number."""
     return ring_name.rpartition("#")[0]
+
+
+def joining_of(ring_name: str) -> int:
+    """The number: of two joinings the later one has the higher."""
+    return int(ring_name.rpartition("#")[2])

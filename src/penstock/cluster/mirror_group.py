@@ -45,6 +45,7 @@ from penstock.cluster.group_codec import (
     THROUGH,
     answer_codec,
     begin_codec,
+    joining_of,
     member_of,
     through_codec,
 )
@@ -97,6 +98,7 @@ class MirrorGroup(PublishNotes):
         self._held: dict[str, list[Delivered]] = {}  # by ring name, from a B that comes too early
         self._was_master: bool = False
         self._present: set[str] = set()  # ring names: born, and not dead
+        self._names: dict[str, str] = {}  # by member, the newest ring name
         self._speaker: str = ""  # ring name of who last spoke as master
         self._spoken_term: i64 = 0
         self._ended_term: i64 = 0  # we heard all of it
@@ -257,9 +259,11 @@ class MirrorGroup(PublishNotes):
         if kind == RING:
             self.ring.step(ring_name, decode(data, 1))
         elif kind == ANSWER and len(data) == answer_codec.size:
-            self._hear_answer(sender, data)
+            if self._meet(ring_name):
+                self._hear_answer(sender, data)
         elif kind == QUESTION:
-            self._hear_question(sender, data[1:])
+            if self._meet(ring_name):
+                self.syncing.ask(sender, data[1:])
         elif kind == CHUNK:
             if self.joiner is not None:
                 self.joiner.take_chunk(data[1:])
@@ -281,9 +285,6 @@ class MirrorGroup(PublishNotes):
         if is_complete and sender not in self.synced:
             self.awaited.setdefault(sender, int(mirrored.number))
         self._look_what_is_safe()
-
-    def _hear_question(self, sender: str, data: bytes) -> None:
-        self.syncing.ask(sender, data)
 
     def _hear(self, origin: str, payload: bytes) -> None:
         """What a member broadcast."""
@@ -355,12 +356,13 @@ class MirrorGroup(PublishNotes):
         kind, origin, _, payload = event
         if kind == BIRTH:
             self._present.add(origin)
-            if self.mirrored is not None:
+            if self._meet(origin) and self.mirrored is not None:
                 self.syncing.hears(self.mirrored, member_of(origin))
         elif kind == DEATH:
             self._present.discard(origin)
             ready.dead.append(member_of(origin))
-            self._forget(member_of(origin))
+            if self._names.get(member_of(origin)) == origin:
+                self._forget(member_of(origin))
             self._heard_out(member_of(origin), self.term)
             if origin == self._speaker:
                 self._ended_term = self._spoken_term
@@ -368,6 +370,18 @@ class MirrorGroup(PublishNotes):
             self._hear(origin, payload)
         else:
             self._held[origin] = [event]
+
+    def _meet(self, name: str) -> bool:
+        """False: it has joined the ring anew since, and what it had counts no more."""
+        member = member_of(name)
+        known = self._names.get(member, "")
+        if known == name:
+            return True
+        if known and joining_of(known) > joining_of(name):
+            return False
+        self._names[member] = name
+        self._forget(member)
+        return True
 
     def _forget(self, member: str) -> None:
         self.syncing.forget(member)

@@ -8,9 +8,11 @@
 All that is kept for a queue goes with it, in the same proposal.
 """
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
 
+from penstock.cluster.coordinator import Event
 from penstock.cluster.metadata import path
 
 VIEWS: Final = "views"
@@ -41,3 +43,15 @@ def parts_of(key: str) -> list[str]:
 def place_of(key: str) -> Place:
     vhost, queue = parts_of(key)
     return vhost, queue
+
+
+def last_ends(events: Sequence[Event]) -> dict[Place, int]:
+    """Which event, by its place in the list, last said that a queue is gone.
+
+    What was said of it before is of no interest: another of its name may be there by now.
+    """
+    ends: dict[Place, int] = {}
+    for number, event in enumerate(events):
+        if kind_of(event.key) == VIEWS and event.value is None:
+            ends[place_of(event.key)] = number
+    return ends

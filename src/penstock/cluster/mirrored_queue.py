@@ -91,6 +91,7 @@ class MirroredQueue:
         self.asked_view: Proposal | None = None
         self.asked_ring: Proposal | None = None
         self.batch_messages: int = 1
+        self.unfit: bool = False  # the copy here has lost what the view may count on
         self.stopped: str = ""  # why the group here cannot go on
         self._broker = broker
         self._places = places
@@ -125,6 +126,7 @@ class MirroredQueue:
         """``member``: this life of this node."""
         before = self.view
         self.view = view
+        self.unfit = self.unfit and member in view.synced
         group = self.group
         if group is not None:
             if self._cannot_go_on(before, view, member):
@@ -301,6 +303,7 @@ class MirroredQueue:
         self.stuck = ready.stuck
         self.stopped = ready.stopped
         if ready.is_lost:
+            self.unfit = True
             group.begin_again(self._open_copy().backing)
         if group.mirrored is not None and self.queue.remote:
             self._become_master(now_ms)

@@ -43,6 +43,7 @@ from penstock.cluster.mirror_keys import (
     WANTED,
     Place,
     kind_of,
+    last_ends,
     parts_of,
     place_of,
 )
@@ -140,16 +141,13 @@ class Mirroring:
         """The applier has done all there was; returns the newest revision among what is heard."""
         waiting, self._waiting = self._waiting, []
         revision = 0
-        ended: dict[Place, int] = {}
-        for number, event in enumerate(waiting):
-            if kind_of(event.key) == VIEWS and event.value is None:
-                ended[place_of(event.key)] = number
+        gone = last_ends(waiting)
         for number, event in enumerate(waiting):
             revision = max(revision, event.revision)
             if kind_of(event.key) == DRAINED:
                 self._hear_drained(event)
-            elif number >= ended.get(place_of(event.key), 0):
-                self._hear(event, now_ms)  # else of a queue that is gone, and may be there anew
+            elif number >= gone.get(place_of(event.key), 0):
+                self._hear(event, now_ms)
         return revision
 
     def _hear_drained(self, event: Event) -> None:
@@ -345,6 +343,8 @@ class Mirroring:
     def _step(self, known: MirroredQueue, view: QueueView) -> Step:
         if known.stopped and view.master == self._member and self.nodes.is_here():
             return Step(view.alone(), f"its ring cannot go on: {known.stopped}", ends_group=True)
+        if known.unfit and self._member in view.mirrors() and self.nodes.is_here():
+            return Step(view.without(self._member), f"{self._member} has lost its copy")
         return next_step(
             view,
             self.policy(known.vhost, known.queue),
@@ -456,7 +456,7 @@ class Mirroring:
             if ready.stopped and group is known.group:
                 self._restart(place, known, now_ms)
                 continue
-            if known.complete != complete or known.stuck:
+            if known.complete != complete or known.stuck or known.unfit:
                 known.looked = False
                 self._dirty[place] = None
             busy = busy or group.is_busy()
@@ -485,6 +485,9 @@ class Mirroring:
         known.looked = False
         view = known.view
         if not self.nodes.is_here() or view is None or view.master == self._member:
+            return
+        if self._member in view.synced:
+            known.unfit = True  # nobody may count on it any more, before it gives up what it has
             return
         known.dissolve()
         known.stopped = ""
