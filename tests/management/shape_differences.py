@@ -52,12 +52,18 @@ DIFFERENCES: Final = (
         "There is one format of a queue's index.",
     ),
     DifferentShape(
+        ("queue_mirror*.mirror_seen", "queue_mirror*.mirror_senders"),
+        "`mirror_seen` and `mirror_senders` of `backing_queue_status` of mirrored queues",
+        "RabbitMQ's channels send each message to all mirrors too, which match it with what the "
+        "master says. Here the master alone speaks to mirrors.",
+    ),
+    DifferentShape(
         ("*.head_message_timestamp",),
         "`head_message_timestamp` of queues in lists",
         "It is in the answer for one queue: reading it takes a look at the first message.",
     ),
     DifferentShape(
-        ("queues_paged.items.idle_since",),
+        ("queues_paged.items.idle_since", "queue_mirror*.idle_since"),
         "`idle_since` of queues",
         "RabbitMQ puts a queue's process to sleep; a queue that does nothing costs nothing here.",
     ),

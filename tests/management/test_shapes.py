@@ -15,6 +15,8 @@ from typing import Any
 import pika
 import pytest
 
+from penstock.broker.mirrors import MASTER, MIRROR
+from tests.helpers.mirrored import B, FakeMirrors, copy, facts
 from tests.management.conftest import Served
 from tests.management.shape_differences import DIFFERENCES
 from tests.management.shapes import missing, shape_of
@@ -66,12 +68,13 @@ ASKED = {
 """What was asked of RabbitMQ."""
 HISTORY = ("avg", "avg_rate", "samples")
 """Of one it was asked with the samples of a minute, which a broker in its first second has not."""
-NOT_ASKED = {
-    "nodes2": "of two nodes, one of them stopped",
-    "queue_mirror": "of a mirrored queue",
-    "queue_mirror2": "of a mirrored queue",
-    "queue_mirror3": "of a mirrored queue",
+NOT_ASKED = {"nodes2": "of two nodes, one of them stopped"}
+MIRRORED = {
+    "queue_mirror": facts(copy(NODE, MASTER, True)),
+    "queue_mirror2": facts(copy(NODE, MASTER, True), copy(B, MIRROR, False)),
+    "queue_mirror3": facts(copy(NODE, MASTER, True), copy(B, MIRROR, True)),
 }
+"""A mirrored queue whose mirror is not there, is not synchronised, and is."""
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,14 @@ def answers(served: Served) -> Iterator[dict[str, Any]]:
     channel.basic_get("orders", auto_ack=True)
     channel.basic_consume("orders", lambda *_: None)
     connection.process_data_events(0)
-    yield {name: _asked(served, path) for name, path in ASKED.items()}
+    found = {name: _asked(served, path) for name, path in ASKED.items()}
+    alone = served.node.broker.mirrors
+    mirrors = served.node.broker.mirrors = FakeMirrors()
+    for name, of_the_queue in MIRRORED.items():
+        mirrors.known["/", "orders"] = of_the_queue
+        found[name] = _asked(served, ASKED["queue"])
+    served.node.broker.mirrors = alone
+    yield found
     connection.close()
 
 
@@ -110,17 +120,17 @@ def _asked(served: Served, path: str) -> Any:
 
 
 def test_every_captured_answer_has_a_place() -> None:
-    assert {*ASKED, *NOT_ASKED} == set(SHAPES)
+    assert {*ASKED, *MIRRORED, *NOT_ASKED} == set(SHAPES)
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", [*ASKED, *MIRRORED])
 def test_keys_and_kinds_are_rabbitmqs(answers: dict[str, Any], name: str) -> None:
     found = _differences(name, answers[name])
     assert [place for place in found if not _known(place)] == []
 
 
 def test_every_difference_is_still_one(answers: dict[str, Any]) -> None:
-    places = [place for name in ASKED for place in _differences(name, answers[name])]
+    places = [place for name in answers for place in _differences(name, answers[name])]
     patterns = [pattern for one in DIFFERENCES for pattern in one.where]
     assert [one for one in patterns if not any(_matches(one, place) for place in places)] == []
 
