@@ -23,7 +23,13 @@ def in_a_cluster(watch: NodeWatch) -> None:
     """It tells that its node is one of three, the third of which is down."""
     addresses = {"peer": "127.0.0.1:25672"}
     living = {"running": True, "version": "1.2", "addresses": addresses, "started_ms": 1_000}
-    link = {"connected": True, "waiting_bytes": 0, "last_error": ""}
+    link = {
+        "connected": True,
+        "waiting_bytes": 0,
+        "last_error": "",
+        "bytes_in": 700,
+        "bytes_out": 900,
+    }
     watch.cluster_facts = lambda: {
         "this_node": A,
         "coordinator": "etcd",

@@ -58,6 +58,12 @@ DIFFERENCES: Final = (
         "master says. Here the master alone speaks to mirrors.",
     ),
     DifferentShape(
+        ("nodes2.cluster_links.sock_*", "nodes2.cluster_links.stats.*_details"),
+        "`sock_addr`, `sock_port` and rates of `cluster_links` of nodes",
+        "A link outlives its connections, and its bytes are counted over all of them. The links "
+        "of the node that is asked are told; of other nodes only whether they run.",
+    ),
+    DifferentShape(
         ("*.head_message_timestamp",),
         "`head_message_timestamp` of queues in lists",
         "It is in the answer for one queue: reading it takes a look at the first message.",

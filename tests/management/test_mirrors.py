@@ -190,6 +190,33 @@ def test_what_each_node_has(cluster: Served, mirrors: FakeMirrors) -> None:
     ]
 
 
+def test_all_nodes_are_listed_the_one_that_is_asked_first(
+    cluster: Served, mirrors: FakeMirrors
+) -> None:
+    here, second, third = cluster.get("/api/nodes")
+    assert (here["name"], here["running"]) == (A, True)
+    assert here["cluster_links"] == [
+        {
+            "name": B,
+            "peer_addr": "127.0.0.1",
+            "peer_port": 25672,
+            "stats": {"recv_bytes": 700, "send_bytes": 900},
+            "recv_bytes": 700,
+            "send_bytes": 900,
+        }
+    ]
+    assert (second["name"], second["running"]) == (B, True)
+    assert third == cluster.get(f"/api/nodes/{C}")
+    assert third == {
+        "name": C,
+        "type": "disc",
+        "running": False,
+        "partitions": [],
+        "cluster_links": [],
+    }
+    assert cluster.ask("/api/nodes/penstock@nowhere").status == 404
+
+
 def test_a_node_whose_masters_are_alone_is_critical(cluster: Served, mirrors: FakeMirrors) -> None:
     mirrors.known["/", "orders"] = facts()
     mirrors.known["/", "gone"] = facts(copy(B, MASTER, True))  # another node's

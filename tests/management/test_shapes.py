@@ -10,13 +10,14 @@ import fnmatch
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pika
 import pytest
 
 from penstock.broker.mirrors import MASTER, MIRROR
-from tests.helpers.mirrored import B, FakeMirrors, copy, facts
+from penstock.server.watch import NodeWatch
+from tests.helpers.mirrored import B, FakeMirrors, copy, facts, in_a_cluster
 from tests.management.conftest import Served
 from tests.management.shape_differences import DIFFERENCES
 from tests.management.shapes import missing, shape_of
@@ -68,7 +69,6 @@ ASKED = {
 """What was asked of RabbitMQ."""
 HISTORY = ("avg", "avg_rate", "samples")
 """Of one it was asked with the samples of a minute, which a broker in its first second has not."""
-NOT_ASKED = {"nodes2": "of two nodes, one of them stopped"}
 MIRRORED = {
     "queue_mirror": facts(copy(NODE, MASTER, True)),
     "queue_mirror2": facts(copy(NODE, MASTER, True), copy(B, MIRROR, False)),
@@ -110,6 +110,11 @@ def answers(served: Served) -> Iterator[dict[str, Any]]:
         mirrors.known["/", "orders"] = of_the_queue
         found[name] = _asked(served, ASKED["queue"])
     served.node.broker.mirrors = alone
+    watch = cast(NodeWatch, served.view.watch)
+    facts_alone = watch.cluster_facts
+    in_a_cluster(watch)
+    found["nodes2"] = _asked(served, "nodes")  # of several nodes, one of them stopped
+    watch.cluster_facts = facts_alone
     yield found
     connection.close()
 
@@ -120,10 +125,10 @@ def _asked(served: Served, path: str) -> Any:
 
 
 def test_every_captured_answer_has_a_place() -> None:
-    assert {*ASKED, *MIRRORED, *NOT_ASKED} == set(SHAPES)
+    assert {*ASKED, *MIRRORED, "nodes2"} == set(SHAPES)
 
 
-@pytest.mark.parametrize("name", [*ASKED, *MIRRORED])
+@pytest.mark.parametrize("name", [*ASKED, *MIRRORED, "nodes2"])
 def test_keys_and_kinds_are_rabbitmqs(answers: dict[str, Any], name: str) -> None:
     found = _differences(name, answers[name])
     assert [place for place in found if not _known(place)] == []

@@ -175,3 +175,12 @@ def test_the_nodes_of_the_cluster_and_its_mirrors(visit: Visit, mirrors: FakeMir
     visit.row("Nodes of the cluster", C).wait_for()
     visit.page.get_by_role("link", name="3 mirrored queues").click()
     visit.heading("Mirrors")
+
+
+def test_the_overview_says_of_the_others_whether_they_run(
+    visit: Visit, mirrors: FakeMirrors
+) -> None:
+    visit.go("/")
+    assert "down" in visit.row("Nodes", C).inner_text()
+    assert "running" in visit.row("Nodes", B).inner_text()
+    assert "of" in visit.row("Nodes", A).inner_text()

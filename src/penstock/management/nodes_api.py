@@ -1,4 +1,4 @@
-"""Nodes over HTTP, of which there is one so far; for the tags monitoring and administrator.
+"""Nodes over HTTP; for the tags monitoring and administrator.
 
     GET  /api/nodes
     GET  /api/nodes/{node}            ?memory=true and ?binary=true add where its memory is
@@ -6,10 +6,13 @@
     GET  /api/top/{node}              its threads and the processor time they took
 
 ``rabbit@HOST`` is understood as the node's name.
+
+In a cluster the others follow the node that is asked, with what is known of them here: whether they
+run.  RabbitMQ's row of a node that is stopped, or whose statistics are not available, is the same.
 """
 
 from operator import itemgetter
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -38,11 +41,23 @@ class NodesApi(ListDesk):
 
     async def nodes(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
-        return json_response([ListQuery(request.query).project(await self._row())])
+        query = ListQuery(request.query)
+        others = [_other_row(node) for node in await self._others()]
+        return json_response([query.project(row) for row in (await self._row(), *others)])
+
+    async def _others(self) -> list[Row]:
+        """What the cluster tells of all nodes but this one."""
+        cluster = await self._on_loop(self._view.watch.cluster)
+        nodes = cast(list[Row], cluster["nodes"])
+        return [node for node in nodes if node["name"] != self._view.node_name]
 
     async def node(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
-        self._context.must_be_us(request.match_info["node"])
+        name = request.match_info["node"]
+        for other in await self._others():
+            if other["name"] == name:
+                return json_response(ListQuery(request.query).project(_other_row(other)))
+        self._context.must_be_us(name)
         row = await self._row()
         counted = await self._on_loop(counted_bytes, self._broker)
         if request.query.get("memory") == "true":
@@ -71,10 +86,39 @@ class NodesApi(ListDesk):
         row = self._context.node.row()
         row["contexts"] = self._context.contexts
         row.update(await self._on_loop(_from_broker, self._broker))
+        links = [_link_row(node) for node in await self._others()]
+        row["cluster_links"] = [link for link in links if link is not None]
         counts = await self._on_loop(self._view.cluster_counts)
-        # There is one node: what the cluster has seen come and go it has seen.
+        # What came and went at this node: each counts its own.
         row.update(self._context.statistics.overview(counts, {})["churn_rates"])
         return row
+
+
+def _other_row(node: Row) -> Row:
+    return {
+        "name": node["name"],
+        "type": "disc",
+        "running": node["running"],
+        "partitions": [],
+        "cluster_links": [],
+    }
+
+
+def _link_row(node: Row) -> Row | None:
+    """None: it is not connected."""
+    link = node.get("link")
+    if not isinstance(link, dict) or not link["connected"]:
+        return None
+    addresses = cast(dict[str, str], node["addresses"])
+    host, _, port = addresses["peer"].rpartition(":")
+    counts: Row = {"recv_bytes": link["bytes_in"], "send_bytes": link["bytes_out"]}
+    return {
+        "name": node["name"],
+        "peer_addr": host.strip("[]"),
+        "peer_port": int(port),
+        "stats": counts,
+        **counts,
+    }
 
 
 def _from_broker(broker: Broker) -> Row:

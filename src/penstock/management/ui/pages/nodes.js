@@ -12,12 +12,12 @@ const FILES = [{ label: "files open", field: "fd_used", color: "--c2" }, { label
 const SKIPPED = new Set(["strategy", "total"]);
 
 export default function Nodes() {
-  const { data, error } = useLive("/api/nodes?columns=name");
+  const { data, error } = useLive("/api/nodes?columns=name,os_pid");
   return html`
     <div class="head"><h1>Nodes</h1></div>
     <${Problem} error=${error} />
     <${Cluster} />
-    ${(data ?? []).map(({ name }) => html`<${Node} key=${name} name=${name} />`)}`;
+    ${(data ?? []).filter(({ os_pid }) => os_pid).map(({ name }) => html`<${Node} key=${name} name=${name} />`)}`;
 }
 
 function Cluster() {

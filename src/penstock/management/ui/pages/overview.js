@@ -4,7 +4,7 @@ import { html } from "../lib/ui.js";
 import { mayMonitor, useLive } from "../lib/api.js";
 import { Card, Facts, Figure, Meter, Problem, State, Table, Tag } from "../lib/parts.js";
 import { QueuedChart, RatesChart, SAMPLED } from "../lib/stats.js";
-import { bytes, count, duration, rate } from "../lib/format.js";
+import { bytes, count, duration, missing, rate } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
 const CHURN = [
@@ -58,17 +58,20 @@ function Growing() {
 }
 
 function Nodes() {
-  const { data } = useLive("/api/nodes?columns=name,running,mem_used,mem_limit,mem_alarm,disk_free,disk_free_limit,disk_free_alarm,fd_used,fd_total,uptime");
+  const { data } = useLive("/api/nodes?columns=name,running,os_pid,mem_used,mem_limit,mem_alarm,disk_free,disk_free_limit,disk_free_alarm,fd_used,fd_total,uptime");
+  // Of the others of a cluster it is known here whether they run.
+  const known = (cell) => (row) => (row.os_pid ? cell(row) : missing);
   return html`
     <${Card} title="Nodes">
       <${Table} caption="Nodes" rows=${data ?? []} columns=${[
         { id: "name", title: "Node", cell: (row) => html`<a class="nowrap" href="#/nodes">${row.name}</a>` },
-        { id: "mem", title: "Memory", cell: (row) => html`<${Meter} label="memory" value=${row.mem_used} limit=${row.mem_limit}
-          text=${`${bytes(row.mem_used)} of ${bytes(row.mem_limit)}`} />` },
-        { id: "disk", title: "Disk free", cell: (row) => html`${bytes(Number(row.disk_free))} <small>limit ${bytes(row.disk_free_limit)}</small>
-          ${row.disk_free_alarm && html`<${Tag} tone="bad">alarm<//>`}` },
-        { id: "fd", title: "Files", number: true, cell: (row) => `${count(row.fd_used)} / ${count(row.fd_total)}` },
-        { id: "uptime", title: "Up", number: true, cell: (row) => duration(row.uptime) },
+        { id: "state", title: "State", cell: (row) => html`<${State} value=${row.running ? "running" : "down"} />` },
+        { id: "mem", title: "Memory", cell: known((row) => html`<${Meter} label="memory" value=${row.mem_used} limit=${row.mem_limit}
+          text=${`${bytes(row.mem_used)} of ${bytes(row.mem_limit)}`} />`) },
+        { id: "disk", title: "Disk free", cell: known((row) => html`${bytes(Number(row.disk_free))} <small>limit ${bytes(row.disk_free_limit)}</small>
+          ${row.disk_free_alarm && html`<${Tag} tone="bad">alarm<//>`}`) },
+        { id: "fd", title: "Files", number: true, cell: known((row) => `${count(row.fd_used)} / ${count(row.fd_total)}`) },
+        { id: "uptime", title: "Up", number: true, cell: known((row) => duration(row.uptime)) },
       ]} />
     <//>`;
 }
