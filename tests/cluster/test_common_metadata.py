@@ -96,6 +96,9 @@ def test_who_is_told_that_a_queue_is_there_already_finds_it_on_the_other_node(
     clients[1].method(1, "queue.declare", queue="orders", durable=True)
     cluster.run()
     assert [told_to(client) for client in clients] == [[], []]
+    for client in clients:  # nobody asks again in each turn
+        assert client.session.ticket is not None
+        assert not client.session.ticket.done
     known.append("by the other node")
     cluster.run()
     assert [told_to(client)[0].name for client in clients] == ["queue.declare-ok"] * 2

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast, final
 from penstock.broker.changes import Ask
 from penstock.cluster.coordinator import ACCEPTED, FAILED, PENDING, REFUSED, UNCERTAIN, Proposal
 from penstock.cluster.draft import Draft
-from penstock.core.away import Away
+from penstock.core.away import Away, Ticket
 from penstock.core.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class ClusterAsk(Ask):
         self._since_ms: int = 0
         self._refused_at: tuple[int, int] = (0, 0)  # time and revision
         self._seen: int = 0  # revision that an answer without a change rests on
+        self._ticket: Ticket | None = None  # done when there is reason to run again
         self._first: bool | None = None
 
     def run(self, function: Callable[[], T]) -> T:
@@ -100,15 +101,66 @@ class ClusterAsk(Ask):
         """K8, of what was there already."""
         changes, seen = self._changes, self._seen
         if seen > 0 and not changes.is_known(seen) and not changes.coordinator.why_not():
-            raise Away
+            raise self._later()
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def _later(self) -> Away:
+        """To be raised.  Whoever respects tickets is not run again before there is news."""
+        ticket = self._ticket
+        if ticket is None or ticket.done:
+            ticket = self._ticket = Ticket("agree", self)
+            self._changes.waiting.append(self)
+        return Away(ticket)
+
+    def look(self) -> bool:
+        """Once a turn: is there reason to run again?"""
+        ticket = self._ticket
+        if ticket is None or ticket.done:
+            return True
+        if self._has_news():
+            ticket.answer(None)
+        return ticket.done
+
+    def _has_news(self) -> bool:
+        changes, proposal = self._changes, self._proposal
+        if self._seen > 0:
+            return changes.is_known(self._seen) or changes.coordinator.why_not() != ""
+        if proposal is None:
+            return not self._is_too_soon()
+        if proposal.state == ACCEPTED:
+            return self._is_done_here() and changes.is_known(proposal.revision)
+        if changes.now_ms - self._since_ms > PATIENCE_MS:
+            return True
+        if proposal.state == UNCERTAIN:
+            return not changes.coordinator.why_not()
+        return proposal.state != PENDING
+
+    def _is_too_soon(self) -> bool:
+        """To try again what was refused."""
+        changes = self._changes
+        refused_ms, revision = self._refused_at
+        if refused_ms == 0 or revision != changes.agreed.revision:
+            return False
+        return changes.now_ms - refused_ms < AGAIN_MS
+
+    def _is_done_here(self) -> bool:
+        """What was accepted; that is so when a round has begun and ended."""
+        changes = self._changes
+        if self._round < 0:
+            self._round = changes.agreed.rounds + 1
+        if changes.agreed.rounds < self._round:
+            changes.settles = True
+            return False
+        return True
+
+    # -- trying ------------------------------------------------------------------------------
 
     def _try(self, function: Callable[[], T]) -> T:
         changes = self._changes
         agreed = changes.agreed
-        refused_ms, revision = self._refused_at
-        no_news = refused_ms > 0 and revision == agreed.revision
-        if no_news and changes.now_ms - refused_ms < AGAIN_MS:
-            raise Away
+        if self._is_too_soon():
+            raise self._later()
         draft = Draft()
         whole = True
         with _Open(changes, draft, self):
@@ -131,19 +183,14 @@ class ClusterAsk(Ask):
         self._proposal = changes.propose(draft)
         if self._proposal.state == FAILED:
             self._settled(self._proposal)
-        raise Away
+        raise self._later()
 
     def _settled(self, proposal: Proposal) -> bool:
         """Is that all?  False: it is to be run again; raises Away and Unavailable."""
         changes = self._changes
         if proposal.state == ACCEPTED:
-            if self._round < 0:
-                self._round = changes.agreed.rounds + 1
-            if changes.agreed.rounds < self._round:
-                changes.settles = True
-                raise Away
-            if not changes.is_known(proposal.revision):
-                raise Away
+            if not self._is_done_here() or not changes.is_known(proposal.revision):
+                raise self._later()
             self._proposal = None
             self._since_ms = 0
             return self._stands
@@ -151,13 +198,13 @@ class ClusterAsk(Ask):
             changes.forget(self._draft)
             raise Unavailable(_undecided(proposal.error or changes.coordinator.why_not()))
         if proposal.state == PENDING:
-            raise Away
+            raise self._later()
         if proposal.state == FAILED:
             changes.forget(self._draft)
             raise Unavailable(_undecided(proposal.error))
         if proposal.state == UNCERTAIN:
             if changes.coordinator.why_not():
-                raise Away
+                raise self._later()
             self._unsure = True
         else:
             assert proposal.state == REFUSED

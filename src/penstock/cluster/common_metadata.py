@@ -103,6 +103,7 @@ class CommonMetadata:
         more = self.applier.run(now_ms)
         if not more:
             self.changes.work(now_ms)
+            self.changes.look()
         return more
 
     def heard(self, revision: int) -> None:

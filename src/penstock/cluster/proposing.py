@@ -99,6 +99,7 @@ class ClusterChanges(Changes):
         self.home = home
         self.member = member
         self.now_ms: int = 0
+        self.waiting: list[ClusterAsk] = []
         self.settles: bool = False  # somebody waits for the next round, and for nothing else
         self.draft: Draft | None = None
         self.asking: ClusterAsk | None = None
@@ -280,6 +281,10 @@ class ClusterChanges(Changes):
         """In the same draft: whoever gives something to somebody asks, and waits."""
         if self.draft is not None and not self.draft.is_empty():
             self._drafting.touch_user(self.draft, self._broker.users.users[name])
+
+    def look(self) -> None:
+        """Once a turn, when all that came is done: who may go on?"""
+        self.waiting = [one for one in self.waiting if not one.look()]
 
     # -- jobs --------------------------------------------------------------------------------
 

@@ -254,6 +254,7 @@ class ClusterNode(TurnPart, PeerOwner):
         for name in list(self._held):
             self._let_in(name)
         self.peers.begin(now_ms)
+        self.metadata.changes.look()  # others may have said that they know
         self.mirrors.begin(now_ms)
 
     def _join_again(self) -> None:
