@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from penstock.cluster.queue_places import take_place
 from penstock.cluster.remote_queue import RemoteQueue
+from penstock.server.nsq_desk import Desk
+from penstock.server.nsq_stats import StatsView
 from tests.helpers.node_pair import NodePair, PairedNsqBroker
 from tests.helpers.nsq_pair import NsqEnd
 
@@ -86,6 +88,26 @@ def test_nsqs_consumer_of_a_channel_that_is_elsewhere(pair: NodePair) -> None:
     assert master.unacked_count == 0
     assert master.backing.ready_count() == 1
     assert topic.channels["c"].queue.unacked_count == 0
+
+
+def channel_row(node: Any) -> dict[str, Any]:
+    view = StatsView(cast(Any, None), Desk(node.nsq, node.turn), node.nsq, ())
+    (topic,) = view.rows(["t"], "", True, "")
+    (channel,) = topic["channels"]
+    return cast(dict[str, Any], channel)
+
+
+def test_what_nodes_tell_nsqadmin_adds_up(pair: NodePair) -> None:
+    """As of several nsqd: each message and each client is told by one of them."""
+    remote_channel(pair)
+    end = nsq_client(pair)
+    end.ask(b"MPUB t\n" + mpub([b"one", b"two", b"three"]))
+    end.subscribe("t", "c", ready=1)
+    pair.tick()
+    here, there = channel_row(pair.here), channel_row(pair.there)
+    wanted = {"depth": 2, "in_flight_count": 1, "message_count": 3, "client_count": 1}
+    assert {name: here[name] + there[name] for name in wanted} == wanted
+    assert (len(here["clients"]), there["clients"]) == (1, [])
 
 
 def mpub(bodies: list[bytes]) -> bytes:

@@ -5,6 +5,9 @@ made of them.  A channel is a queue, so its numbers are the queue's: its message
 in flight is what consumers hold, whatever they speak.  An AMQP consumer is shown as a client too;
 its ready count is its prefetch.
 
+In a cluster each node tells its own, as each nsqd does, because nsqadmin adds them up: messages of
+a channel at the node of its master, clients where they are connected.
+
 Of Go's memory only what has a meaning here is filled in: what the interpreter has allocated, and
 how often it collected garbage.
 """
@@ -27,6 +30,7 @@ from penstock.server.nsq_answers import VERSION
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_session import NsqSession
 from penstock.server.nsq_shared import NsqShared
+from penstock.server.peer_queues import PeerSubscriber
 from penstock.server.session import Session, Subscriber
 
 HEALTHY: Final = "OK"
@@ -98,17 +102,13 @@ class StatsView:
 
     def _channel(self, channel: Channel, clients: bool, asked: str) -> Row:
         queue = channel.queue
+        ours = [one for one in queue.consumers if not isinstance(one.holder, PeerSubscriber)]
         return {
             "channel_name": channel.name,
-            "depth": int(queue.backing.ready_count()),
-            "backend_depth": int(channel.backend_depth()),
-            "in_flight_count": int(queue.unacked_count),
-            "deferred_count": int(queue.deferred_count()),
-            "message_count": _message_count(queue),
-            "requeue_count": int(queue.requeued_count),
+            **_message_counts(channel),
             "timeout_count": int(queue.timed_out_count),
-            "client_count": len(queue.consumers),
-            "clients": [self._consumer(one, asked) for one in queue.consumers] if clients else None,
+            "client_count": len(ours),
+            "clients": [self._consumer(one, asked) for one in ours] if clients else None,
             "paused": queue.paused,
             "e2e_processing_latency": self._latency([channel]),
         }
@@ -154,6 +154,21 @@ async def collect(
             some = names[place : place + TOPICS_AT_ONCE]
             stats["topics"] += await do(partial(view.rows, some, channel, clients, topic))
     return stats
+
+
+def _message_counts(channel: Channel) -> Row:
+    queue = channel.queue
+    if queue.remote:
+        fields = ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count")
+        return dict.fromkeys((*fields, "requeue_count"), 0)
+    return {
+        "depth": int(queue.backing.ready_count()),
+        "backend_depth": int(channel.backend_depth()),
+        "in_flight_count": int(queue.unacked_count),
+        "deferred_count": int(queue.deferred_count()),
+        "message_count": _message_count(queue),
+        "requeue_count": int(queue.requeued_count),
+    }
 
 
 def _message_count(queue: Queue) -> int:
