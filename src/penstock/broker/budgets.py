@@ -3,6 +3,7 @@
     queues of a virtual host ─► bytes in memory, bytes on disk ─┐
     what was published since the last look ─► tokens left ──────┴─► ``reasons``, by virtual host
 
+Messages that wait out of sight count too: delayed ones, staged ones, copies of mirrored queues.
 Three budgets (budget.py), each a limit of the virtual host:
 
     max-memory-bytes   messages in memory: contents and objects, ready and unacknowledged
