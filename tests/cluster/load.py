@@ -126,7 +126,7 @@ class Load:
         try:
             for number, worker in enumerate(self._workers):
                 self._begin(number, worker)
-            self._await(self._is_going, BEGIN_S, "the load does not begin")
+            self._await_beginning()
         except BaseException:
             self._close()
             raise
@@ -153,8 +153,12 @@ class Load:
         window = NSQ_WINDOW if is_nsq else WINDOW
         self.publishers.append(Client(name, [*words, str(self._rate), str(window)], account))
 
-    def _is_going(self) -> bool:
-        return all(one.confirmed and one.received for one in self.accounts.values())
+    def _await_beginning(self) -> None:
+        end_s = time.monotonic() + BEGIN_S
+        while not all(one.confirmed and one.received for one in self.accounts.values()):
+            self.check()
+            assert time.monotonic() < end_s, f"the load does not begin: {self.told()}"
+            time.sleep(LOOK_S)
 
     # -- while it goes on ------------------------------------------------------------------
 
@@ -174,18 +178,16 @@ class Load:
         time.sleep(0.2)  # what is on its way now may have been confirmed before
         for queue in known:
             known[queue] |= set(self.accounts[queue].confirmed)
-        self._await(
-            lambda: all(self.accounts[one].confirmed.keys() - known[one] for one in known),
-            timeout_s,
-            f"some of {sorted(known)} confirm nothing",
-        )
-
-    def _await(self, found: object, timeout_s: float, what: str) -> None:
-        assert callable(found)
         end_s = time.monotonic() + timeout_s
-        while not found():
+
+        def silent() -> list[str]:
+            return [one for one in known if not self.accounts[one].confirmed.keys() - known[one]]
+
+        while silent():
             self.check()
-            assert time.monotonic() < end_s, f"{what}, for {timeout_s:g} s: {self.told()}"
+            assert time.monotonic() < end_s, (
+                f"nothing is confirmed in {silent()}, for {timeout_s:g} s: {self.told()}"
+            )
             time.sleep(LOOK_S)
 
     # -- the end ---------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import socket
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ import pika
 import pika.exceptions
 
 PATIENCE_S = 1.0
+BEGIN_S = 2.0
+"""A node that takes a connection and answers nothing is left after this."""
 RETRY_S = 0.1
 TICK_S = 0.01
 SIZE = 100
@@ -51,6 +54,7 @@ class Publisher:
         self.rate = rate
         self.window = window
         self.sent = 0
+        self.has_begun = False
         self.waiting: dict[int, str] = {}  # by the channel's number
         self.confirmed_s = self.began_s = time.monotonic()
         self.channel: Any = None
@@ -62,6 +66,7 @@ class Publisher:
         )
 
     def opened(self, connection: Any) -> None:
+        connection.ioloop.call_later(BEGIN_S, self.look)
         connection.channel(on_open_callback=self.channel_opened)
 
     def channel_opened(self, channel: Any) -> None:
@@ -72,7 +77,12 @@ class Publisher:
     def declared(self, _frame: Any) -> None:
         self.channel.confirm_delivery(self.answered, callback=lambda _: self.begin())
 
+    def look(self) -> None:
+        if not self.has_begun:
+            self.end()
+
     def begin(self) -> None:
+        self.has_begun = True
         say("life", self.identity)
         self.began_s = self.confirmed_s = time.monotonic()
         self.tick()
@@ -126,11 +136,20 @@ class Publisher:
             say("?", one)
 
 
+def give_up(connection: pika.BlockingConnection) -> None:
+    """Blocking calls have no time limit, and no way in from another thread but this."""
+    with suppress(OSError, AttributeError):  # it has just gone by itself
+        connection._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+
+
 def consume(url: str, queue: str, identity: str) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(url + OPTIONS))
     try:
+        late = threading.Timer(BEGIN_S, give_up, [connection])
+        late.start()
         channel = connection.channel()
         channel.queue_declare(queue, durable=True)
+        late.cancel()
         channel.basic_qos(prefetch_count=PREFETCH)
 
         def received(_channel: Any, method: Any, _properties: Any, body: bytes) -> None:

@@ -57,13 +57,26 @@ func (l *load) isStopped() bool {
 	}
 }
 
+// openSoon gives up a node that takes a connection and answers nothing.
+func openSoon(url, queue string, config amqp.Config) (*amqp.Connection, *amqp.Channel, error) {
+	connection, channel, err := open(url, config)
+	if err != nil {
+		return connection, channel, err
+	}
+	late := time.AfterFunc(2*time.Second, func() {
+		_ = connection.CloseDeadline(time.Now().Add(500 * time.Millisecond))
+	})
+	defer late.Stop()
+	return connection, channel, durable(channel, queue)
+}
+
 // live calls one node after the other until it is told to end.
 func (l *load) live(work func(connection *amqp.Connection, channel *amqp.Channel, identity string)) {
 	for life := 1; !l.isStopped(); life++ {
 		url := l.urls[(life-1)%len(l.urls)]
 		config := amqp.Config{Heartbeat: 4 * time.Second, Dial: amqp.DefaultDial(time.Second)}
-		connection, channel, err := open(url, config)
-		if err == nil && durable(channel, l.queue) == nil {
+		connection, channel, err := openSoon(url, l.queue, config)
+		if err == nil {
 			identity := fmt.Sprintf("%s.%d", l.name, life)
 			l.say("life %s", identity)
 			work(connection, channel, identity)

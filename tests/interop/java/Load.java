@@ -45,6 +45,7 @@ final class Load implements RecoveryListener {
         this.name = name;
         factory.setRequestedHeartbeat(4);
         factory.setConnectionTimeout(1000);
+        factory.setChannelRpcTimeout(2000);
         factory.setNetworkRecoveryInterval(100);
         // A queue whose node is down is not found until that is back.
         factory.setTopologyRecoveryRetryHandler(
@@ -109,13 +110,17 @@ final class Load implements RecoveryListener {
 
     private Connection connect() throws Exception {
         while (true) {
+            Connection connection = null;
             try {
-                Connection connection = factory.newConnection(addresses);
+                connection = factory.newConnection(addresses);
                 ((Recoverable) connection).addRecoveryListener(this);
                 connection.createChannel().queueDeclare(queue, true, false, false, null);
                 say("life " + identity());
                 return connection;
             } catch (IOException | AlreadyClosedException notYet) {
+                if (connection != null) {
+                    connection.abort(500);
+                }
                 Thread.sleep(100);
             }
         }
