@@ -42,7 +42,8 @@ from tests.helpers.connection_pair import ClientEnd
 from tests.simulation.cluster_nodes import Machine, SimWorld
 
 NAMES: Final = ("a@h", "b@h", "c@h", "d@h", "e@h")
-HEAL_MS: Final = 45_000
+HEAL_MS: Final = 8000
+ANSWER_MS: Final = 60_000
 REST_MS: Final = 120_000
 EASE_MS: Final = 100
 OWN_TERM: Final = 1 << 40

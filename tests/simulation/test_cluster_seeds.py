@@ -1,8 +1,8 @@
 """Random lives of a cluster with mirrored queues (cluster_lives.py): nothing confirmed is lost.
 
-``PENSTOCK_CLUSTER_SEEDS`` says how many, ``PENSTOCK_CLUSTER_SEED`` where to begin,
-``PENSTOCK_CLUSTER_STEPS`` how long a life is; seeds and counts are printed.  A seed that failed
-once is in ``FAILED_ONCE`` and always run.
+``PENSTOCK_NODES_SEEDS`` says how many, ``PENSTOCK_NODES_SEED`` where to begin,
+``PENSTOCK_NODES_STEPS`` how long a round of a life is; seeds and counts are printed.  A seed that
+failed once is in ``FAILED_ONCE`` and always run.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.cluster_lives import Life
+from tests.simulation.cluster_lives import Judgement, Life
 
-SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "2"))
-FIRST = int(os.environ.get("PENSTOCK_CLUSTER_SEED") or random.SystemRandom().randrange(10**9))
-STEPS = int(os.environ.get("PENSTOCK_CLUSTER_STEPS", "120"))
+SEEDS = int(os.environ.get("PENSTOCK_NODES_SEEDS", "1"))
+FIRST = int(os.environ.get("PENSTOCK_NODES_SEED") or random.SystemRandom().randrange(10**9))
+STEPS = int(os.environ.get("PENSTOCK_NODES_STEPS", "120"))
 FAILED_ONCE: tuple[int, ...] = ()
 
 
@@ -38,3 +38,23 @@ def test_random_lives_of_a_cluster(tmp_path: Path) -> None:
     said = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     print(f"{lives} lives from seed {FIRST}, nothing lost: {said}")
     assert counts["kept"] > 0, counts
+
+
+def test_a_life_is_its_seed(tmp_path: Path) -> None:
+    lives = []
+    for name in ("one", "other"):
+        directory = tmp_path / name
+        directory.mkdir()
+        lives.append(Life(5, directory, steps=40, rounds=1))
+        lives[-1].live()
+    assert lives[0].counts == lives[1].counts
+    assert lives[0].log == lives[1].log
+
+
+def test_the_judge_misses_what_was_confirmed(tmp_path: Path) -> None:
+    life = Life(5, tmp_path, steps=25, rounds=1)
+    life.live()
+    lost = life.sent[0]
+    lost.queue, lost.persistent, lost.settled, lost.confirmed_at = "nowhere", True, False, 1
+    with pytest.raises(Judgement, match="was confirmed, and is lost"):
+        life.judge_queue("nowhere")
