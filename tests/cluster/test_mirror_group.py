@@ -179,6 +179,29 @@ def test_a_mirror_is_given_everything_and_becomes_synced() -> None:
     assert b.contents() == a.contents()
 
 
+def test_a_chunk_is_waited_for_on_the_disk_where_nothing_else_is_done() -> None:
+    """Behind it the next one is asked for: an idle mirror would ask once in a quarter second."""
+    world = World("a")
+    a = world.members["a"]
+    for number in range(30):
+        a.publish(b"%d" % number)
+    world.run()
+    b = world.add("b")
+    b.opened.commit()
+    for _ in range(100):
+        for member in world.members.values():
+            member.group.ring.view_changed(world.view)
+            member.take()
+        for link in list(world.links):
+            world.carry(*link)
+        if b.group.joiner is not None and b.group.joiner.received_count:
+            break
+        b.opened.commit()
+    assert b.group.awaits_disk()
+    b.opened.commit()
+    assert not b.group.awaits_disk()
+
+
 def test_a_persistent_one_is_safe_when_it_is_on_the_mirrors_disk() -> None:
     world = World("abc")
     a, b, c = world.members.values()

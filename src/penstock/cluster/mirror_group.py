@@ -469,8 +469,11 @@ class MirrorGroup(PublishNotes):
         return len(self.awaited) > 0 or self.syncing.is_waiting()
 
     def awaits_disk(self) -> bool:
-        replica = self.replica
-        return replica is not None and not replica.is_durable()
+        """What was told, or the last chunk, behind which the next one is asked for."""
+        replica, joiner = self.replica, self.joiner
+        if replica is None or not replica.is_durable():
+            return replica is not None
+        return joiner is not None and joiner.awaits_disk()
 
     def check(self) -> None:
         assert self.mirrored is None or self.replica is None, "U1"

@@ -160,6 +160,10 @@ class Joiner:
         question.have = have
         return question
 
+    def awaits_disk(self) -> bool:
+        """The last chunk is not on it."""
+        return self._done_position > self._journal.durable_position
+
     def cancel(self) -> None:
         """The link is gone, or the master: what is on its way does not count."""
         self._asked = None
