@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.broker.changes import Ask
-from penstock.cluster.coordinator import Change, Event
+from penstock.cluster.coordinator import Change
 from penstock.cluster.forgetting import (
     AT_ONCE,
     FORGETS,
@@ -19,11 +19,11 @@ from penstock.cluster.forgetting import (
     KnownView,
     fate_of,
 )
-from penstock.cluster.membership import JOINED, MemberRecord, Membership, member_to_json
+from penstock.cluster.membership import MemberRecord, member_to_json
 from penstock.cluster.queue_views import QueueView, first_view, view_to_json
 from penstock.core.away import Away
 from penstock.core.errors import NotFound, PreconditionFailed
-from tests.helpers.quiet_cluster import QuietCluster, ask
+from tests.helpers.quiet_cluster import QuietMembers, ask
 
 DOWN = first_view("b/1").with_member("a/1").went_down(graceful=False)
 ALONE = first_view("b/1").went_down(graceful=True)
@@ -49,31 +49,12 @@ def test_what_becomes_of_a_queue(home: str, view: QueueView | None, fate: int) -
     assert fate_of(home, view, "b") == fate
 
 
-class Town(QuietCluster):
-    """Its nodes are members; ``a`` may forget."""
+class Town(QuietMembers):
+    """``a`` may forget."""
 
     def __init__(self, directory: Path) -> None:
-        self.memberships: dict[str, Membership] = {}
         self.views: dict[tuple[str, str], KnownView] = {}
         super().__init__(directory)
-
-    def start(self, name: str) -> None:
-        super().start(name)
-        here = MemberRecord(name, f"{self.lives}", {}, "1", self.now_ms)
-        self.memberships[name] = Membership(
-            self.common[name].changes.coordinator, here, self.now_ms, 6000
-        )
-        self.run(400)
-        assert self.memberships[name].state == JOINED
-
-    def kill(self, name: str) -> None:
-        del self.memberships[name]
-        super().kill(name)
-
-    def heard(self, name: str, events: Sequence[Event]) -> None:
-        if name in self.memberships:
-            self.memberships[name].hear(events)
-            self.memberships[name].tick(self.now_ms, self.now_ms)
 
     def forgetting(self) -> Forgetting:
         return Forgetting(
@@ -95,11 +76,6 @@ class Town(QuietCluster):
         asking = self.common["a"].changes.ask()
         while not self.go_on(asking):
             self.run(1)
-
-    def lose(self, name: str) -> None:
-        self.kill(name)
-        while "b" in self.memberships["a"].running():
-            self.run(10)
 
 
 @pytest.fixture

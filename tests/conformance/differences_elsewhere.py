@@ -44,6 +44,19 @@ ELSEWHERE: Final = (
         "broker/test_policies.py::test_which_queues_are_mirrored",
     ),
     Elsewhere(
+        "Queues that are not durable, when their node is lost",
+        "They are deleted at once.",
+        "They are deleted two leases later (9 s unless set otherwise): a node that was only cut "
+        "off keeps them.",
+        "cluster/test_lost_transients.py::test_they_go_and_their_names_are_free",
+    ),
+    Elsewhere(
+        "A node that was forgotten starts again",
+        "It refuses to start (`inconsistent_cluster`).",
+        "It joins as a new node, and what it had of the queues that were deleted goes.",
+        "cluster/test_forgetting.py::test_a_forgotten_node_that_starts_again_joins_as_a_new_one",
+    ),
+    Elsewhere(
         "Connections that may not publish",
         "Without credit, or during an alarm, the socket is not read: acknowledgements wait behind "
         "publishes.",

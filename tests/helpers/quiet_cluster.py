@@ -12,6 +12,7 @@ from penstock.broker.vhost import Vhost
 from penstock.cluster.applying import MakeQueue, make_here
 from penstock.cluster.common_metadata import CommonMetadata
 from penstock.cluster.coordinator import Event
+from penstock.cluster.membership import JOINED, MemberRecord, Membership
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.sim_files import SimFileSystem
@@ -86,6 +87,36 @@ class QuietCluster:
             self.quiet[name].check()
             told.append(shown(export_definitions(self.quiet[name].broker, "", "")))
         assert all(one == told[0] for one in told)
+
+
+class QuietMembers(QuietCluster):
+    """The same, and each knows who lives."""
+
+    def __init__(self, directory: Path) -> None:
+        self.memberships: dict[str, Membership] = {}
+        super().__init__(directory)
+
+    def start(self, name: str) -> None:
+        super().start(name)
+        here = MemberRecord(name, f"{self.lives}", {}, "1", self.now_ms)
+        coordinator = self.common[name].changes.coordinator
+        self.memberships[name] = Membership(coordinator, here, self.now_ms, 6000)
+        self.run(400)
+        assert self.memberships[name].state == JOINED
+
+    def kill(self, name: str) -> None:
+        del self.memberships[name]
+        super().kill(name)
+
+    def heard(self, name: str, events: Sequence[Event]) -> None:
+        if name in self.memberships:
+            self.memberships[name].hear(events)
+            self.memberships[name].tick(self.now_ms, self.now_ms)
+
+    def lose(self, name: str) -> None:
+        self.kill(name)
+        while "b" in self.memberships["a"].running():
+            self.run(10)
 
 
 class Told(NamedTuple):

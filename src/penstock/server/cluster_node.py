@@ -27,6 +27,7 @@ from penstock.cluster.common_metadata import CommonMetadata
 from penstock.cluster.coordinator import Event, Proposal
 from penstock.cluster.forgetting import Forgetting
 from penstock.cluster.link_session import Delivery
+from penstock.cluster.lost_transients import LostTransients
 from penstock.cluster.membership import (
     DOWN,
     FORGOTTEN,
@@ -71,6 +72,8 @@ ANSWER_PATIENCE_S: Final = 20
 """For a coordinator that does not answer."""
 LEASES_WAITED: Final = 2
 """Whoever has our name for longer is another process."""
+RETURN_MS: Final = 5000
+"""Who has only lost etcd with all others is back within this time, after them."""
 JOIN_LOOK_S: Final = 0.01
 HAND_OVER_PATIENCE_S: Final = 5
 LOCAL: Final = "unix:"
@@ -212,6 +215,12 @@ class ClusterNode(TurnPart, PeerOwner):
         locating.nodes, locating.chance = self._reached, secrets.randbelow
         locating.is_drained = lambda node: node in self.mirrors.mirroring.drained
         locating.viewed = self.mirrors.mirroring.masters
+        self._lost_transients = LostTransients(
+            broker,
+            self.metadata.changes,
+            self.membership,
+            max(LEASES_WAITED * 1000 * self._settings.cluster_lease_ttl_s, RETURN_MS),
+        )
         self.forgetting = Forgetting(
             broker, self.metadata.changes, self.membership, self.mirrors.view_of
         )
@@ -254,6 +263,7 @@ class ClusterNode(TurnPart, PeerOwner):
         for name in list(self._held):
             self._let_in(name)
         self.peers.begin(now_ms)
+        self._lost_transients.turn(now_ms)
         self.metadata.changes.look()  # others may have said that they know
         self.mirrors.begin(now_ms)
 
