@@ -14,6 +14,8 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     operations.py    bytes that say what changed a queue's set of messages
     mirrored_backing.py  what a master tells its mirrors, once per turn
     membership.py    which nodes are known, and which of them live
+    forgetting.py    a node never comes back; lost_transients.py: what ends with a node that is gone
+    proposing.py     what is declared is proposed; cluster_ask.py: for one who asks, and waits
     remote_queue.py  a queue whose master is elsewhere
     queue_places.py  its master moves
     peer_client.py   what is said to that node

@@ -35,6 +35,7 @@ nsq_watch.py       NSQ clients as management shows them
 nsq_services.py    what runs beside the loop for NSQ
 nsq_http.py        nsqd's HTTP API    nsq_answers.py, nsq_desk.py, nsq_stats.py, nsq_config.py,
                    nsq_statsd.py
+known_revisions.py  what other nodes have done of what was agreed on
 peers.py           the links of a node to the others of its cluster
 peer_link.py       one of them                peer_session.py  one connection of it
 peer_dialer.py     calling                    peer_access.py   secret, certificates, listener
