@@ -364,6 +364,32 @@ def test_a_cancelled_synchronisation_goes_on_where_it_was() -> None:
     assert len(set_of(pair.replica.parts[0].queue, NOW_MS)) == 300
 
 
+def test_how_far_a_synchronisation_is_counts_every_message_once() -> None:
+    """What is published meanwhile is told and not asked for; what is consumed is not either."""
+    master = engine()
+    queue = master.queues[1]
+    publish(queue, 300)
+    pair = pair_of(master, engine())
+    syncer = Syncer(pair.mirrored, 100, 0)
+    seen: list[tuple[int, int]] = []
+    while (question := pair.joiner.next_question()) is not None:
+        syncer.ask(question)
+        pair.tell()
+        chunk = syncer.take_chunk()
+        assert chunk is not None
+        pair.joiner.take_chunk(chunk)
+        seen.append((int(syncer.looked_count), int(syncer.left)))
+        assert pair.joiner.left == syncer.left
+        pair.opened.commit()
+        publish(queue, 50)
+        if len(seen) == 2:
+            queue.ack(queue.fetch(40, 1 << 20))
+        pair.tell()
+    assert seen[:3] == [(100, 200), (200, 100), (260, 0)]
+    assert seen[-1] == (260, 0)
+    assert syncer.percent() == 100
+
+
 def test_a_chunk_is_bounded_by_bytes_and_by_messages() -> None:
     master = engine()
     master.queues[1].publish([message(b"x" * 300_000) for _ in range(9)], NOW_MS)

@@ -285,6 +285,8 @@ class Syncer:
         self._batch: i64 = batch_messages
         self._began_ms: i64 = now_ms
         self._question: Question | None = None
+        self._part: i64 = -1  # of the last chunk
+        self._below: i64 = 0  # messages of this part below it, about
 
     def ask(self, data: bytes) -> None:
         """A question has come.  Of a mirror that has heard nothing yet it begins a parcel."""
@@ -315,6 +317,7 @@ class Syncer:
         self._question = None
         chunk = _Answer(self._mirrored, question, self._batch)
         chunk.look()
+        chunk.left = self._left_behind(question, chunk)
         data = chunk.encode()
         if data is None:
             return None
@@ -325,6 +328,28 @@ class Syncer:
         return data
 
     # -- progress --------------------------------------------------------------------------
+
+    def _left_behind(self, question: Question, chunk: "_Answer") -> i64:
+        """Messages to be looked at behind this chunk: below it, and in the parts that follow.
+
+        What is published meanwhile comes without being asked for, what is consumed goes from the
+        front: so what is below is what was, less what was looked at, and no more than there is.
+        """
+        part = question.part
+        queue = self._mirrored.parts[part]
+        if part != self._part:
+            self._part = part
+            self._below = _count(queue)
+        self._below -= chunk.looked_count
+        there = _count(queue) - chunk.looked_count
+        if self._below > there:
+            self._below = there
+        if self._below < 0 or queue.last_place(chunk.low) < 0:
+            self._below = 0
+        left = self._below
+        for other in range(part + 1, len(self._mirrored.parts)):
+            left += _count(self._mirrored.parts[other])
+        return left
 
     def percent(self) -> i64:
         """Of the messages there were and are, how many are dealt with."""
@@ -342,6 +367,10 @@ class Syncer:
         if self.left == 0:
             return 0
         return self.left * passed_ms // self.looked_count if self.looked_count > 0 else -1
+
+
+def _count(queue: VariableQueue) -> i64:
+    return queue.ready_count() + queue.pending.count + queue.delayed.count()
 
 
 @final
@@ -380,8 +409,6 @@ class _Answer:
             if is_enough:
                 break
         self.looked_count = len(self.messages) + len(self._kept)
-        total = queue.ready_count() + queue.pending.count + queue.delayed.count()
-        self.left = total - self.looked_count if question.low < self.low else 0
 
     def _read(self, lacking: list[int]) -> bool:
         """Those of them that there is room for, from the end; True = there is more room."""
