@@ -82,7 +82,8 @@ def test_copies_of_a_queue(say: Say, mirrors: FakeMirrors) -> None:
     (row,) = [line for line in text.splitlines() if line.startswith(B)]
     assert row.split()[1:6] == ["mirror", "no", "60", "60", "10"]
     assert (
-        f"{C} is not there and has everything there was" in say("queue", "mirrors", "gone").stdout
+        f"{C} is no member now and has everything there was"
+        in say("queue", "mirrors", "gone").stdout
     )
     assert "there is no mirrored queue" in say("queue", "mirrors", "plain", code=1).stderr
 

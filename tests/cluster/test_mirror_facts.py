@@ -89,6 +89,17 @@ def test_a_mirror_knows_of_its_own_copy() -> None:
     assert (mirror.applied, mirror.durable, mirror.behind, mirror.sync) == (2, 2, None, None)
 
 
+def test_a_mirror_that_fetched_nothing_tells_of_no_progress() -> None:
+    world = World([A])
+    world.members[A].publish(b"x")
+    world.run()
+    b = world.add(B).group
+    assert b.replica is not None
+    assert not b.replica.is_complete()
+    world.synced = [A]
+    assert facts_of(world, b).copies[1].sync is None
+
+
 def test_how_far_a_synchronisation_is() -> None:
     world = in_the_middle()
     facts = facts_of(world, world.members[A].group, sync_wanted=True)

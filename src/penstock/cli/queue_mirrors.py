@@ -139,7 +139,7 @@ def mirrors_text(found: Mapping[str, Any]) -> str:
         lines.append(_copies_table(found["copies"]))
     if found["recoverable"]:
         lines += [
-            f"{shown(node)} is not there and has {_had(had)}"
+            f"{shown(node)} is no member now and has {_had(had)}"
             for node, had in sorted(found["recoverable"].items())
         ]
     return "\n".join(lines)

@@ -101,7 +101,7 @@ def _add_progress(copy: CopyFacts, group: MirrorGroup, now_ms: int) -> None:
         copy.applied = int(replica.number)
         copy.durable = int(replica.durable_number())
         joiner = group.joiner
-        if joiner is not None and not replica.is_complete():
+        if joiner is not None and not replica.is_complete() and joiner.received_bytes > 0:
             done = int(joiner.received_count)
             sent = int(joiner.received_bytes)
             copy.sync = SyncProgress(done, done + int(joiner.left), sent, None, -1)

@@ -17,7 +17,7 @@ const SMALL = 44;
 const MARKS = { master: "M", synchronised: "✓", behind: "…", dead: "✝", synced: "–", partial: "–" };
 const WORDS = {
   master: "master", synchronised: "synchronised", behind: "not synchronised", dead: "dead, being finished",
-  synced: "not there, has everything", partial: "not there, has a part",
+  synced: "no member now, has everything", partial: "no member now, has a part",
 };
 
 /** "penstock@a/1f#3" is the third joining of the life 1f of penstock@a. */
