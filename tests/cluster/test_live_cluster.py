@@ -200,6 +200,46 @@ def test_rabbitmqs_words_name_the_nodes_as_well(cluster: LiveCluster) -> None:
     assert told["running_nodes"] == told["disk_nodes"] == [f"penstock@n{one}" for one in (1, 2, 3)]
 
 
+def test_mirrors_are_synchronised_and_handed_over_by_command(
+    cluster: LiveCluster, channels: list[BlockingChannel]
+) -> None:
+    """Said to the second node, of a queue whose master is on the first."""
+    first = channels[0]
+    first.queue_declare("mirrored", durable=True)
+    first.confirm_delivery()
+    for _ in range(20):
+        first.basic_publish("", "mirrored", b"x", PERSISTENT)
+    policy = ("two", "^mirrored$", '{"ha-mode":"nodes","ha-params":["penstock@n1","penstock@n2"]}')
+    assert penstockctl(cluster, "set_policy", *policy).returncode == 0
+
+    def mirrors(node: int) -> tuple[str, list[str], list[str]]:
+        row = api(cluster.nodes[node], "/api/queues/%2F/mirrored")
+        return row["node"], row.get("slave_nodes", []), row.get("synchronised_slave_nodes", [])
+
+    assert until(lambda: mirrors(2) == ("penstock@n1", ["penstock@n2"], []))
+    assert penstockctl(cluster, "sync_queue", "mirrored").returncode == 0
+    assert until(lambda: mirrors(2) == ("penstock@n1", ["penstock@n2"], ["penstock@n2"]))
+    columns = ("name", "pid", "slave_pids", "synchronised_slave_pids")
+    told = penstockctl(cluster, "list_queues", "-s", *columns).stdout.splitlines()
+    assert "mirrored\tpenstock@n1\t[penstock@n2]\t[penstock@n2]" in told
+    assert penstockctl(cluster, "cancel_sync_queue", "mirrored").stdout.endswith("not_syncing\n")
+    node = cluster.nodes[1]
+    words = ("queue", "hand-over", "mirrored", "--to", "penstock@n2", "--url", node.http_url)
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", *words],
+        env=node.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    after = ("penstock@n2", ["penstock@n1"], ["penstock@n1"])
+    assert until(lambda: all(mirrors(number) == after for number in range(3)))
+    assert take(first, "mirrored", 20) == [b"x"] * 20
+    assert penstockctl(cluster, "clear_policy", "two").returncode == 0
+    assert until(lambda: mirrors(2)[1] == [])
+
+
 def test_without_etcd_queues_go_on_and_nothing_new_is_declared(
     cluster: LiveCluster, channels: list[BlockingChannel]
 ) -> None:
