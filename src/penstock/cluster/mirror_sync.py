@@ -347,8 +347,8 @@ class Syncer:
         if self._below < 0 or queue.last_place(chunk.low) < 0:
             self._below = 0
         left = self._below
-        for other in range(part + 1, len(self._mirrored.parts)):
-            left += _count(self._mirrored.parts[other])
+        for other in self._mirrored.parts[int(part) + 1 :]:
+            left += _count(other)
         return left
 
     def percent(self) -> i64:
