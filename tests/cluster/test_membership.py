@@ -162,6 +162,18 @@ def test_a_node_that_comes_back_at_once_waits_for_its_former_life(hall: Hall) ->
     assert (known.joined_ms, known.down_since_ms) == (joined_ms, 0)
 
 
+def test_who_is_cut_off_does_not_take_its_former_life_for_another_process(hall: Hall) -> None:
+    a = hall.joined("a")
+    hall.kill(a)
+    again = hall.start("a")
+    hall.spend(100)
+    again.handle.cut_off = True
+    hall.spend(5 * TTL_MS)
+    assert again.membership.state == JOINING
+    again.handle.cut_off = False
+    hall.wait(lambda: again.membership.state == JOINED, 2 * TTL_MS)
+
+
 def test_a_second_process_with_the_name_is_refused_with_a_sentence(hall: Hall) -> None:
     a = hall.joined("a")
     second = hall.start("a")

@@ -110,6 +110,13 @@ def test_one_that_is_not_wanted_goes_with_its_copy() -> None:
     assert (view.members, view.recoverable) == ([A, B], {})
 
 
+def test_a_copy_of_an_earlier_life_that_is_not_wanted_is_forgotten() -> None:
+    view = first_view(A).with_member(B).with_synced(B).with_member(C).without(C)
+    assert view.counts_on("c")
+    assert not proposed(step(view, TWO, nodes(A))).counts_on("c")
+    assert step(view, TWO, nodes(A, "a/1 b/1")).view is None
+
+
 def test_a_master_that_is_not_on_the_list_hands_over_and_goes() -> None:
     view = proposed(step(trio(), ON_B, nodes(A)))
     assert (view.master, view.members, view.former, view.heard_all) == (B, [B, C, A], A, True)
@@ -127,7 +134,8 @@ def test_a_drained_node_hands_over_to_one_that_is_not() -> None:
 def test_nobody_mirrors_it_any_more() -> None:
     found = step(trio().without(B).without(C), NO_MIRRORS, nodes(A))
     assert (proposed(found).term, found.ends_group) == (2, True)
-    assert step(proposed(found), NO_MIRRORS, nodes(A), has_ring=False).view is None
+    alone = nodes(A, "a/1")
+    assert step(proposed(found), NO_MIRRORS, alone, has_ring=False).view is None
 
 
 def test_the_eldest_synced_one_promotes_itself() -> None:

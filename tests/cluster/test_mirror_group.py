@@ -39,7 +39,7 @@ LIVES = int(os.environ.get("PENSTOCK_GROUP_SEEDS", "12"))
 class Member:
     """A node's part in the group: its disk, its copy of the queue, and the group at it."""
 
-    def __init__(self, name: str, world: World) -> None:
+    def __init__(self, name: str, world: World, joining: int = 1) -> None:
         self.name = name
         self.world = world
         self.opened = OpenEngine(SimFileSystem(), {1: 64})
@@ -47,7 +47,7 @@ class Member:
         self.talkative: list[MirroredBacking] = []
         self.waits = Waits()
         journal = self.opened.engine.journal
-        ring = Ring(f"{name}#1", 0)
+        ring = Ring(f"{name}#{joining}", 0)
         self.group = MirrorGroup(ring, self.queue, journal, self.talkative, self.waits, 8)
         self.published: list[tuple[bytes, list[Wait]]] = []
         self.dead: list[str] = []
@@ -81,7 +81,8 @@ class Member:
         ready = self.group.take(self.world.now_ms)
         self.group.check()
         for receiver, data in ready.messages:
-            self.world.links.setdefault((self.name, receiver), deque()).append(data)
+            link = self.world.links.setdefault((self.name, receiver), deque())
+            link.append((self.group.ring.me, data))
         self.dead += ready.dead
         self.complete = ready.complete
         if ready.is_lost:
@@ -100,7 +101,7 @@ class World:
     def __init__(self, names: Sequence[str]) -> None:
         self.now_ms = 0
         self.view = NO_VIEW
-        self.links: dict[tuple[str, str], deque[bytes]] = {}
+        self.links: dict[tuple[str, str], deque[tuple[str, bytes]]] = {}
         self.members: dict[str, Member] = {}
         self.term = 1
         self.master = names[0]
@@ -127,9 +128,9 @@ class World:
         moved = bool(waiting)
         while waiting and most > 0:
             most -= 1
-            data = waiting.popleft()
+            ring_name, data = waiting.popleft()
             if receiver in self.members:
-                self.members[receiver].group.receive(sender, f"{sender}#1", data)
+                self.members[receiver].group.receive(sender, ring_name, data)
         return moved
 
     def run(self) -> None:
@@ -291,6 +292,19 @@ def test_a_master_that_hands_over_is_a_whole_copy() -> None:
     assert sorted(a.contents()) == [b"x", b"y", b"z"]
 
 
+def test_a_successor_that_hears_of_itself_last_of_all_begins() -> None:
+    world = World(["a", "b", "c"])
+    world.members["a"].publish(b"one")
+    world.run()
+    world.term, world.former, world.master, world.synced = 2, "a", "b", ["b", "c"]
+    world.tell(world.members["a"])
+    world.tell(world.members["c"])
+    world.run()
+    world.tell(world.members["b"])
+    world.run()
+    assert world.members["b"].group.mirrored is not None
+
+
 def test_one_that_came_later_need_not_wait_for_a_former_master() -> None:
     """a said that it is through before c came, and lives."""
     world = World("ab")
@@ -342,6 +356,37 @@ def test_a_replaced_master_confirms_nothing_of_the_old_term() -> None:
 def answer(term: int, applied: int, durable: int, *, complete: bool = True) -> bytes:
     numbers = (term, applied, durable)
     return b"A" + b"".join(one.to_bytes(8, "big") for one in numbers) + bytes([complete])
+
+
+def rejoined() -> World:
+    """``b`` was synchronised, is no member any more, and joins again before its death is heard."""
+    world = World(["a", "b"])
+    world.members["a"].publish(b"one")
+    world.run()
+    assert world.synced == ["a", "b"]
+    world.synced = ["a"]
+    world.members["a"].group.bar("b")
+    world.members["b"] = Member("b", world, joining=2)
+    world.tell_all()
+    return world
+
+
+def test_what_a_former_copy_had_does_not_make_its_successor_synced() -> None:
+    world = rejoined()
+    master = world.members["a"]
+    master.take()
+    assert master.complete == []
+
+
+def test_who_joined_anew_is_answered_though_its_former_joining_dies_later() -> None:
+    world = rejoined()
+    world.members["b"].take()
+    world.carry("b", "a")  # its question
+    for member in world.members.values():
+        member.group.ring.member_died("b#1")
+    world.run()
+    assert world.synced == ["a", "b"]
+    assert world.members["b"].contents() == [b"one"]
 
 
 def test_an_answer_of_another_term_counts_for_nothing() -> None:

@@ -107,7 +107,15 @@ def _as_master(
     step = _as_wanted(view, policy, nodes, chance)
     if step.view is None and policy.mode == "" and has_ring:
         return Step(view.alone(), "nobody mirrors it any more", ends_group=True)
-    return step
+    return _without_leftovers(view, nodes) if step.view is None else step
+
+
+def _without_leftovers(view: QueueView, nodes: LivingNodes) -> Step:
+    """Who is there, and is not to mirror it, need not keep what it had."""
+    for node in view.recoverable:
+        if node in nodes.within_reach():
+            return Step(view.forgot(node), f"the copy at {node} is not wanted")
+    return NOTHING
 
 
 def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Chance) -> Step:
@@ -123,9 +131,6 @@ def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Ch
     for node in placed.mirrors:
         if node not in mirrors:
             return Step(view.with_member(nodes.members[node]), f"{node} is to mirror it")
-    for node in view.recoverable:
-        if node in nodes.members:
-            return Step(view.forgot(node), f"the copy at {node} is not wanted")
     return NOTHING
 
 

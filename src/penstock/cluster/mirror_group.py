@@ -98,7 +98,9 @@ class MirrorGroup(PublishNotes):
         self._held: dict[str, list[Delivered]] = {}  # by ring name, from a B that comes too early
         self._was_master: bool = False
         self._present: set[str] = set()  # ring names: born, and not dead
+        self._through: dict[str, int] = {}  # by member: the last of its terms, as it said
         self._names: dict[str, str] = {}  # by member, the newest ring name
+        self._barred: dict[str, int] = {}  # by member: joinings up to this one do not count
         self._speaker: str = ""  # ring name of who last spoke as master
         self._spoken_term: i64 = 0
         self._ended_term: i64 = 0  # we heard all of it
@@ -126,7 +128,9 @@ class MirrorGroup(PublishNotes):
 
     def _note_former(self, term: i64, former: str) -> None:
         for member in (self.master, former):
-            if member and member != self.me and (member, int(term) - 1) not in self._masters:
+            if not member or member == self.me or self._through.get(member, 0) >= term - 1:
+                continue
+            if (member, int(term) - 1) not in self._masters:
                 self._masters.append((member, int(term) - 1))
         self._was_master = self._was_master or former == self.me
 
@@ -295,6 +299,7 @@ class MirrorGroup(PublishNotes):
         elif kind == THROUGH and len(payload) == through_codec.size:
             term = through_codec.unpack(payload)[1]
             self._heard_out(member_of(origin), term)
+            self._through[member_of(origin)] = int(term)  # we may not know its successor yet
             if origin == self._speaker and term >= self._spoken_term:
                 self._ended_term = self._spoken_term
         elif kind == PARCEL:
@@ -375,6 +380,8 @@ class MirrorGroup(PublishNotes):
         """False: it has joined the ring anew since, and what it had counts no more."""
         member = member_of(name)
         known = self._names.get(member, "")
+        if joining_of(name) <= self._barred.get(member, 0):
+            return False
         if known == name:
             return True
         if known and joining_of(known) > joining_of(name):
@@ -382,6 +389,13 @@ class MirrorGroup(PublishNotes):
         self._names[member] = name
         self._forget(member)
         return True
+
+    def bar(self, member: str) -> None:
+        """It is no member any more: should it be one again, then with another copy."""
+        for name in self.ring.view.members:
+            if member_of(name) == member:
+                self._barred[member] = max(joining_of(name), self._barred.get(member, 0))
+        self._forget(member)
 
     def _forget(self, member: str) -> None:
         self.syncing.forget(member)
@@ -467,6 +481,10 @@ class MirrorGroup(PublishNotes):
             waits = self.syncing.is_wanted and not joiner.is_done()
             return waits or replica.durable_number() < replica.number
         return len(self.awaited) > 0 or self.syncing.is_waiting()
+
+    def is_behind(self) -> bool:
+        """A mirror that lacks something, whatever the view says."""
+        return self.replica is not None and not self.replica.is_complete()
 
     def awaits_disk(self) -> bool:
         """What was told, or the last chunk, behind which the next one is asked for."""

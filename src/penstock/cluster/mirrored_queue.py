@@ -132,7 +132,12 @@ class MirroredQueue:
             if self._cannot_go_on(before, view, member):
                 self._leave(view)
             else:
+                if before is not None:
+                    for former in before.mirrors():
+                        if former not in view.members:
+                            group.bar(former)
                 group.queue_view_changed(view.term, view.master, view.former, view.synced)
+                self.unfit = self.unfit or (member in view.synced and group.is_behind())
         if view.master != member and not self.queue.remote:
             self._demote(now_ms)
         if member in view.members and self.group is None:
