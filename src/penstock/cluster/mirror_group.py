@@ -482,10 +482,6 @@ class MirrorGroup(PublishNotes):
             return waits or replica.durable_number() < replica.number
         return len(self.awaited) > 0 or self.syncing.is_waiting()
 
-    def is_behind(self) -> bool:
-        """A mirror that lacks something, whatever the view says."""
-        return self.replica is not None and not self.replica.is_complete()
-
     def awaits_disk(self) -> bool:
         """What was told, or the last chunk, behind which the next one is asked for."""
         replica, joiner = self.replica, self.joiner

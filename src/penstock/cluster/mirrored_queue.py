@@ -137,7 +137,9 @@ class MirroredQueue:
                         if former not in view.members:
                             group.bar(former)
                 group.queue_view_changed(view.term, view.master, view.former, view.synced)
-                self.unfit = self.unfit or (member in view.synced and group.is_behind())
+                replica = group.replica
+                if member in view.synced and replica is not None and not replica.is_complete():
+                    self.unfit = True  # it has begun anew while the view was changed
         if view.master != member and not self.queue.remote:
             self._demote(now_ms)
         if member in view.members and self.group is None:

@@ -101,7 +101,6 @@ class Mirroring:
         self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
         self._dirty: dict[Place, None] = {}
         self._active: dict[Place, None] = {}
-        self._changed: dict[Place, None] = {}  # who of its ring is dead is to be looked at
         self._first = FirstViews(broker, coordinator, agreed, chance)
         self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
         self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
@@ -177,7 +176,6 @@ class Mirroring:
             known.sync = (event.value or "").strip('"')
             known.sync_revision = ABSENT if event.value is None else event.revision
         self._touch(place)
-        self._changed[place] = None
 
     def _new(self, vhost: Vhost, name: str) -> MirroredQueue:
         return MirroredQueue(
@@ -198,6 +196,7 @@ class Mirroring:
         self._first.forget(place)
         known.batch_messages = self.policy(known.vhost, known.queue).batch_messages
         known.view_changed(view_from_json(event.value), self._member, now_ms)
+        known.tell_deaths(self.nodes.lives)
         self._set_sync(known)
 
     def _hear_ring(self, known: MirroredQueue, event: Event) -> None:
@@ -208,6 +207,7 @@ class Mirroring:
         known.ring_view, known.ring_revision = ring_from_json(event.value), event.revision
         for group in known.groups():
             group.ring.view_changed(known.ring_view)
+        known.tell_deaths(self.nodes.lives)
 
     # -- who lives ---------------------------------------------------------------------------
 
@@ -231,12 +231,6 @@ class Mirroring:
 
     def begin(self, now_ms: int) -> None:
         """Once a turn, behind ``hear`` and ``arrived``."""
-        # Only now: who joined a ring may have become a member with the same news.
-        for place in self._changed:
-            known = self.queues.get(place)
-            if known is not None:
-                known.tell_deaths(self.nodes.lives)
-        self._changed = {}
         own, self._own = self._own, []
         for vhost, name, ring_name, data in own:
             self._receive((vhost, name), self._member, ring_name, data)
@@ -372,9 +366,8 @@ class Mirroring:
         return known.sync == WANTED or (automatic and known.sync != CANCELLED)
 
     def _set_sync(self, known: MirroredQueue) -> None:
-        group = known.group
-        if group is not None:
-            group.syncing.is_wanted = self.is_sync_wanted(known)
+        if known.group is not None:
+            known.group.syncing.is_wanted = self.is_sync_wanted(known)
 
     def stop(self) -> list[Proposal]:
         """This node is about to leave: others are to be masters in its place."""
