@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.core.message import ATTEMPTS_SHIFT, REDELIVERED, Message
+from penstock.core.message import ATTEMPTS_SHIFT, INDEXED, REDELIVERED, Message
 from tests.backing.backing_suite import QUEUES, SEGMENT_ENTRIES, BackingMachine
-from tests.backing.engine_tools import OpenEngine
+from tests.backing.engine_tools import OpenEngine, message
 from tests.backing.judged_queue import Judged
+from tests.helpers.sim_files import SimFileSystem
 
 pytestmark = pytest.mark.timeout(600 + settings().max_examples // 2)
 TERM = 1 << 40
@@ -231,3 +232,35 @@ def test_the_machine_gets_everywhere() -> None:
             break
     print(dict(CountedQueue.happened))
     assert missing == []
+
+
+def test_what_was_too_young_for_one_file_is_written_for_the_next() -> None:
+    """An older place with a younger record: a pass over all leaves it out, and comes back to it."""
+    opened = OpenEngine(SimFileSystem(), {1: 16}, journal_file_bytes=4096)
+    queue, journal = opened.queues[1], opened.engine.journal
+
+    def placed(first: int) -> int:
+        """So many that a file of the journal is full; in which they begin."""
+        file_no = int(journal.current.number)
+        seq_id = first
+        while journal.current.number == file_no:
+            one = message(b"x" * 100)
+            one.seq_id = seq_id
+            one.enqueued_at_ms = 1000
+            queue.publish_at([one], 0)
+            opened.commit()
+            seq_id += 1
+        return file_no
+
+    eldest = placed(1000)
+    below = placed(100)
+    placed(2000)
+    young = [one for one in queue.q4.live() + queue.q3.live() if one.seq_id < 1000]
+    assert young
+    assert all(one.file_no >= below > eldest for one in young)
+    queue.flush_file(eldest, 5)
+    assert queue.flush_file(eldest, 4096)
+    while not queue.flush_file(below, 5):
+        queue.check()
+    assert all(one.flags & INDEXED for one in young if one.file_no <= below)
+    queue.check()

@@ -20,9 +20,10 @@ from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.queues.queue import Queue
 from penstock.storage.definition_records import VhostRecord
 from penstock.storage.definitions import Definitions
+from penstock.storage.engine import EngineLimits
 from penstock.storage.recovery import close_engine, run_waiting
 from tests.cluster.mirror_tools import Pair, Set, set_of
-from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.connection_pair import JOURNAL_FILE_BYTES, QuietBroker
 from tests.helpers.raw_codec import content_frames
 from tests.helpers.sim_files import SimFileSystem
 
@@ -38,7 +39,14 @@ TERM = 3
 class Node:
     """A node of two, without the noise; ``stop`` it in any way, and there is the next one."""
 
-    def __init__(self, path: Path, rng: random.Random, name: str = "n") -> None:
+    def __init__(
+        self,
+        path: Path,
+        rng: random.Random,
+        name: str = "n",
+        limits: EngineLimits | None = None,
+        journal_file_bytes: int = JOURNAL_FILE_BYTES,
+    ) -> None:
         self.path = str(path / f"{name}.db")
         self.rng = rng
         definitions = Definitions(self.path)
@@ -46,7 +54,13 @@ class Node:
             definitions.put_vhost(VhostRecord(vhost, SEGMENT_ENTRIES))
         definitions.commit()
         definitions.close()
-        self.quiet = QuietBroker(SimFileSystem(), self.path)
+        self._limits = limits
+        self._journal_file_bytes = journal_file_bytes
+        self.quiet = self._opened(SimFileSystem())
+
+    def _opened(self, files: SimFileSystem) -> QuietBroker:
+        size = self._journal_file_bytes
+        return QuietBroker(files, self.path, limits=self._limits, journal_file_bytes=size)
 
     @property
     def vhost(self) -> Vhost:
@@ -89,7 +103,7 @@ class Node:
         else:
             quiet.files.power_cut(self.rng)
         quiet.definitions.close()
-        self.quiet = QuietBroker(quiet.files, self.path)
+        self.quiet = self._opened(quiet.files)
         self.quiet.now_ms = now_ms
         assert self.quiet.opening.clean == (how == "clean")
         self.vhost.copies.check()

@@ -21,6 +21,7 @@ from penstock.cluster.replica import Replica, begin_term
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
+from penstock.storage.engine import EngineLimits
 from tests.broker.copy_tools import (
     KEYED,
     LIFE,
@@ -39,11 +40,12 @@ from tests.broker.copy_tools import (
     take,
 )
 from tests.cluster.mirror_tools import Pair, Set
+from tests.helpers.connection_pair import EVERYTHING
 from tests.helpers.raw_codec import content_frames
 
 LIVES = int(os.environ.get("PENSTOCK_LIVES", "4"))
 STEPS = int(os.environ.get("PENSTOCK_STEPS", "60"))
-FAILED_ONCE = (717557548, 3891522373)
+FAILED_ONCE = (717557548, 3891522373, 682132107)
 ROLES = ("hand_over", "fail_over", "all_stop", "came back with", "a copy was first")
 pytestmark = pytest.mark.timeout(120 + LIVES * STEPS // 20)
 LARGE = 5000
@@ -54,7 +56,7 @@ class Life:
     def __init__(self, path: Path, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         self.arguments = rng.choice([PLAIN, PRIORITIES, KEYED])
-        self.nodes = [Node(path, rng, f"{seed}-a"), Node(path, rng, f"{seed}-b")]
+        self.nodes = [self.node(path, f"{seed}-{letter}") for letter in "ab"]
         self.term = 1
         self.number = 0
         self.held: list[tuple[Queue, Consumer, list[Message]]] = []
@@ -66,6 +68,19 @@ class Life:
         self.mirrored = mirrored_in(self.master, "q", self.term)
         self.open_anew()
         self.run()
+
+    def node(self, path: Path, name: str) -> Node:
+        """Memory, journal and what stays out of the store may be scarce."""
+        rng = self.rng
+        limits = EngineLimits(
+            rng.choice([100, 4096]),
+            rng.choice([9000, EVERYTHING]),
+            rng.choice([40, 32_768]),
+            EVERYTHING,
+            # With keys what is at its head is asked for again as often as it is paged out.
+            EVERYTHING if self.arguments is KEYED else rng.choice([1, 20_000, EVERYTHING]),
+        )
+        return Node(path, rng, name, limits, 4096 if limits.journal_bytes < EVERYTHING else 1 << 20)
 
     @property
     def master(self) -> Node:

@@ -44,11 +44,11 @@ EVERYTHING = 1 << 40
 class HeldCommitter(Committer):
     """Does every group at once, or, when told to ``hold``, only on ``finish``."""
 
-    def __init__(self, files: SimFileSystem) -> None:
+    def __init__(self, files: SimFileSystem, file_bytes: int = JOURNAL_FILE_BYTES) -> None:
         super().__init__(
             files,
             f"{DIRECTORY}/journal",
-            JOURNAL_FILE_BYTES,
+            file_bytes,
             StoreWriter(files, f"{DIRECTORY}/store/persistent"),
             lambda: None,
         )
@@ -114,6 +114,8 @@ class QuietBroker:
         definitions: str = ":memory:",
         memory_bytes: int = EVERYTHING,
         drop_order: str = "lowest",
+        limits: EngineLimits | None = None,
+        journal_file_bytes: int = JOURNAL_FILE_BYTES,
     ) -> None:
         self.files = files or SimFileSystem()
         self.definitions = Definitions(definitions)
@@ -130,13 +132,13 @@ class QuietBroker:
         self.opening = Opening(
             self.files,
             DIRECTORY,
-            EngineLimits(4096, EVERYTHING, 32_768, memory_bytes, memory_bytes // 2),
+            limits or EngineLimits(4096, EVERYTHING, 32_768, memory_bytes, memory_bytes // 2),
             {
                 queue_id: entries[record.vhost]
                 for record in topology.queues
                 for queue_id in record.queue_ids()
             },
-            JOURNAL_FILE_BYTES,
+            journal_file_bytes,
         )
         self.engine = self.opening.engine
         self.opening.run(self._run_jobs, lambda _text: None)
@@ -152,7 +154,7 @@ class QuietBroker:
         )
         self.broker.open(topology, 1, self.now_ms)
         self.broker.adopt(topology, self.opening.queues)
-        self.committer = HeldCommitter(self.files)
+        self.committer = HeldCommitter(self.files, journal_file_bytes)
         self.worker = PromptWorker(self.files, self.engine.board.finish)
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
 

@@ -24,7 +24,7 @@ the journal is new; then segments in which something has ended are given up (``f
 **Files of the journal.**  Elsewhere a younger message has a younger record, and ``flush_file``
 stops at the first that is too young.  Here an older place may have a younger record.
 ``_mixed_upto`` says up to which file that may be so; until that file is retired, ``flush_file``
-looks at all.
+looks at all, for one file at a time.
 
 What ends in delta is read, block by block, as ``drop_some`` does; long stretches go by whole
 segments.  In a queue in order the head of delta is at hand before it ends, as for a consumer.
@@ -56,6 +56,20 @@ class PlacedMessages(ExpiringMessages):
         if seq_id > self._next_seq_id:
             self._next_seq_id = seq_id
             self._reserve(seq_id)
+
+    def _begin_pass(self, file_no: i64) -> i64:
+        """Of ``flush_file`` over all; returns for which file it is.
+
+        Who asks for a younger one begins anew: the pass left out what was too young for it.
+        """
+        if file_no > self._pass_file:
+            self._pass_file = file_no
+            self._flushed_seq_id = 0
+        return self._pass_file
+
+    def _end_pass(self) -> None:
+        self._pass_file = 0
+        self._flushed_seq_id = 0  # some below may be of younger files
 
     def is_as_found(self) -> bool:
         """The start found it, and nothing has come, ended or been looked at since."""

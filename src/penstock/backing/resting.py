@@ -81,6 +81,7 @@ class RestingMessages(RestingQueue):
         self._newest_file: i64 = 0
         self.dirty_count: i64 = 0  # journal records since the last flush
         self._flushed_seq_id: i64 = 0
+        self._pass_file: i64 = 0  # for which file ``flush_file`` is looking at all, if it is
         self._mixed_upto: i64 = 0  # up to that file of the journal a later place may be older
         # Positions in memory, neither ready nor pending: they wait for their time, or were taken
         # out from anywhere and are held until somebody acknowledges them.

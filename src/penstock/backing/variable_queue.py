@@ -261,6 +261,8 @@ class VariableQueue(CopiedMessages, BackingQueue):
         if self._deleted:
             return True
         self._settle_left()
+        if self._mixed_upto > 0:
+            file_no = self._begin_pass(file_no)
         unwritten: list[Message] = []
         upto = self._flushed_seq_id
         done = False
@@ -297,15 +299,16 @@ class VariableQueue(CopiedMessages, BackingQueue):
             if self.delayed.count() > 0:
                 self._index_delays(unwritten)
         self._flushed_seq_id = upto
+        if done and self._mixed_upto > 0:
+            self._end_pass()
         return done
 
     def flushed(self, file_no: i64) -> None:
         self._oldest_file = file_no + 1 if self._newest_file > file_no else 0
         self.dirty_count = 0
-        if self._mixed_upto > 0:
-            self._flushed_seq_id = 0  # some below may be of younger files
-            if file_no >= self._mixed_upto:
-                self._mixed_upto = 0
+        if 0 < self._mixed_upto <= file_no:
+            self._end_pass()
+            self._mixed_upto = 0
 
     # -- start and stop --------------------------------------------------------------------
 
