@@ -134,6 +134,7 @@ class Life:
                 self.policy,
                 self.nodes(node),
                 complete,
+                [],
                 self.now_ms,
                 self.rng.randrange,
                 has_copy=node in self.copies,
