@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from pyspark_penstock.options import Settings
 
+TERM_SHIFT = 40
+"""In a cluster a queue's n-th master numbers from ``n << 40``, wherever the one before was."""
+
 CLAIM_MESSAGES_MIN = 20_000
 """A range is not cut finer than this: starting to read costs more than reading a few."""
 
@@ -62,6 +65,11 @@ def read_claim(settings: "Settings", claim: Claim) -> "Iterator[RecordBatch]":
     from pyspark_penstock.source import RangePartition, read_range
 
     return read_range(settings, RangePartition(*claim))
+
+
+def holes_in(start: int, end: int, messages: int) -> int:
+    """Numbers without a message; of a range with another master's at its end nobody can say."""
+    return end - start - messages if start >> TERM_SHIFT == end >> TERM_SHIFT else 0
 
 
 def pieces_of(width: int, pieces_max: int) -> int:

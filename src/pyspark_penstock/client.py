@@ -11,6 +11,13 @@ Errors, by whose fault they are and what helps:
     ConnectionLost  the broker cannot be reached or went away: try again
     Refused         the broker said no, or cannot be trusted; ``code`` says why (wire code of ERROR)
     Locked, Fenced, LeaseGone   kinds of it, told apart also where only a name is left
+    Elsewhere       another node is the queue's master: ask that
+    NoMaster        no node is, for now: ask again
+
+**Several nodes.**  An endpoint may name more nodes of one cluster.  Who reads a queue asks them in
+order, first the one where it was found last, until one has it (``RangeClient``); whoever needs just
+any node gets the first that answers (``Connection``).  One round is made here; who has patience
+goes round again (``planner.Patience``).
 """
 
 import contextlib
@@ -40,6 +47,7 @@ BROWSE, READ, JOIN = 0, 1, 2
 BY_QUEUES, BY_EXCHANGE, BY_TOPIC = 0, 1, 2
 
 MALFORMED, ACCESS_REFUSED, NOT_FOUND, LOCKED, FENCED, LEASE_GONE, REFUSED = 1, 2, 3, 4, 5, 6, 7
+ELSEWHERE, NO_MASTER = 8, 9
 
 ACK_SOME_MAX = 512
 CONNECT_TIMEOUT_S = 10.0
@@ -80,7 +88,21 @@ class LeaseGone(Refused):
     """Nobody has the queue any more, not even we: open it again."""
 
 
-_KINDS: dict[int, type[Refused]] = {LOCKED: Locked, FENCED: Fenced, LEASE_GONE: LeaseGone}
+class Elsewhere(Refused):
+    """The queue's master is on another node."""
+
+
+class NoMaster(Refused):
+    """The queue has no master for now: its node is gone, and no other has taken its place yet."""
+
+
+_KINDS: dict[int, type[Refused]] = {
+    LOCKED: Locked,
+    FENCED: Fenced,
+    LEASE_GONE: LeaseGone,
+    ELSEWHERE: Elsewhere,
+    NO_MASTER: NoMaster,
+}
 
 
 class Head(NamedTuple):
@@ -131,13 +153,22 @@ class Block:
 
 
 class Connection:
-    """One line to the broker, connected when made; the first request goes out with MAGIC."""
+    """One line to the broker, connected when made; the first request goes out with MAGIC.
+
+    Where several nodes are named: to the first that answers.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
         self._at_start = True
         self._greeting = MAGIC
-        self._socket = _connected(endpoint)
+        *before, last = endpoint.nodes()
+        for node in before:
+            try:
+                self._endpoint, self._socket = node, _connected(node)
+            except ConnectionLost:
+                continue
+            return
+        self._endpoint, self._socket = last, _connected(last)
 
     def __enter__(self) -> Self:
         return self
@@ -209,11 +240,24 @@ class Connection:
 
 
 class RangeClient(Connection):
-    """Reads one queue; opens it when made."""
+    """Reads one queue; opens it when made, at the node that is its master."""
 
     def __init__(
         self, endpoint: Endpoint, queue: str, mode: int, token: int = 0, *, force: bool = False
     ) -> None:
+        errors: list[ConnectionLost | Refused] = []
+        for place in _asked_in_turn(endpoint, queue):
+            node = endpoint.nodes()[place]
+            try:
+                self._open(node, queue, mode, token, force)
+            except (ConnectionLost, Elsewhere, NoMaster) as error:
+                errors.append(error)
+            else:
+                _found_at[endpoint, queue] = place
+                return
+        raise _most_hopeful(errors)
+
+    def _open(self, endpoint: Endpoint, queue: str, mode: int, token: int, force: bool) -> None:
         super().__init__(endpoint)
         try:
             names = (endpoint.user, endpoint.password, endpoint.vhost, queue)
@@ -314,6 +358,26 @@ class RangeClient(Connection):
         self._socket.close()
 
 
+_found_at: dict[tuple[Endpoint, str], int] = {}
+"""Which of an endpoint's nodes was a queue's master when this process asked last."""
+
+
+def _asked_in_turn(endpoint: Endpoint, queue: str) -> list[int]:
+    """Places in ``nodes()``: the last one known first."""
+    first = _found_at.get((endpoint, queue), 0)
+    places = range(len(endpoint.others) + 1)
+    return [first, *(place for place in places if place != first)]
+
+
+def _most_hopeful(errors: list[ConnectionLost | Refused]) -> ConnectionLost | Refused:
+    """Of those of one round: what may heal by itself comes before what does not."""
+    for kind in (NoMaster, ConnectionLost):
+        for error in errors:
+            if isinstance(error, kind):
+                return error
+    return errors[-1]
+
+
 def subscribe(endpoint: Endpoint, by: int, names: Sequence[str], *, make: bool) -> list[str]:
     """Names of the queues that are meant; ``make`` has the broker make what is missing."""
     request = bytes((1 if make else 0, by)) + struct.pack(">H", len(names))
@@ -345,7 +409,7 @@ def give_back(endpoint: Endpoint, queue: str, patience_s: float = 3.0) -> bool:
                 return False
             time.sleep(0.1)  # the broker has not seen the end of the dead one's line yet
         except (ConnectionLost, Refused):
-            return False
+            return False  # also when its master is away: then its lease is, too
 
 
 def _connected(endpoint: Endpoint) -> socket.socket:

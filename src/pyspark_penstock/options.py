@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -71,7 +71,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the broker is and who we are there."""
+    """Where the broker is and who we are there; ``others``: more nodes of the same cluster."""
 
     host: str
     port: int
@@ -79,9 +79,19 @@ class Endpoint:
     user: str
     password: str = field(repr=False)
     tls: Tls | None = None
+    others: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    def alone(self) -> "Endpoint":
+        """The first node, and no other."""
+        return replace(self, others=()) if self.others else self
+
+    def nodes(self) -> list["Endpoint"]:
+        """One of each, in the order of the URL."""
+        first = self.alone()
+        return [first, *(replace(first, host=host, port=port) for host, port in self.others)]
 
 
 @dataclass(frozen=True)
@@ -219,25 +229,37 @@ def parse_url(url: str, options: Mapping[str, str] | None = None) -> Endpoint:
     """``amqp[s]://user:password@host:port/vhost?cacertfile=…``, of which ``options`` (names in
     small letters) may replace user, password and what concerns TLS.
 
-    An empty vhost is ``/``, as clients do it.
+    ``host:port,host:port`` are nodes of one cluster.  An empty vhost is ``/``, as clients do it.
     """
     given = options or {}
     parts = urlsplit(url)
-    if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
-        raise ValueError(
-            "penstock: 'url' must look like amqp://user:password@host:5672/vhost, or amqps:// "
-            "for TLS (a virtual host named / is written %2f)"
-        )
-    try:
-        port = parts.port or DEFAULT_PORTS[parts.scheme]
-    except ValueError as error:
-        raise ValueError(f"penstock: 'url' has a bad port: {error}") from None
+    (host, port), *others = _hosts(parts.scheme, parts.netloc.rpartition("@")[2])
     vhost = unquote(parts.path[1:]) or "/"
     user = unquote(parts.username) if parts.username is not None else "guest"
     password = unquote(parts.password) if parts.password is not None else "guest"
     tls = _tls(parts.scheme, parts.query, given)
     user, password = given.get("user", user), given.get("password", password)
-    return Endpoint(parts.hostname, port, vhost, user, password, tls)
+    return Endpoint(host, port, vhost, user, password, tls, tuple(others))
+
+
+def _hosts(scheme: str, text: str) -> list[tuple[str, int]]:
+    """At least one, each once."""
+    found: list[tuple[str, int]] = []
+    for one in text.split(","):
+        parts = urlsplit(f"//{one.strip()}")
+        if scheme not in DEFAULT_PORTS or not parts.hostname:
+            raise ValueError(
+                "penstock: 'url' must look like amqp://user:password@host:5672/vhost, or amqps:// "
+                "for TLS (a virtual host named / is written %2f); several nodes of a cluster are "
+                "host:5672,host:5672"
+            )
+        try:
+            found.append((parts.hostname, parts.port or DEFAULT_PORTS[scheme]))
+        except ValueError as error:
+            raise ValueError(f"penstock: 'url' has a bad port: {error}") from None
+    if len(set(found)) != len(found):
+        raise ValueError("penstock: 'url' names a node twice")
+    return found
 
 
 def endpoint(options: Mapping[str, str]) -> Endpoint:

@@ -1,8 +1,10 @@
 """The planner's line to one queue: holds its lease, and comes back when the line breaks.
 
-Every request may be repeated, so a broken line only costs time, up to ``reconnectTimeout``.  What
-the broker refuses is told with what helps (``CURES``): whoever reads it sees a failed query, and
-often has not written the program.
+Every request may be repeated, so a broken line only costs time, up to ``reconnectTimeout``.  So
+does a queue whose master is lost or moves: the next attempt finds the new one (``RangeClient`` goes
+round the nodes of the URL), and opens the lease there with the token it had.  What the broker
+refuses is told with what helps (``CURES``): whoever reads it sees a failed query, and often has not
+written the program.
 """
 
 import time
@@ -11,11 +13,21 @@ from select import select
 from typing import Any, TypeVar
 
 from pyspark_penstock import client
-from pyspark_penstock.client import ConnectionLost, Head, Planned, RangeClient, Refused
+from pyspark_penstock.client import (
+    ConnectionLost,
+    Elsewhere,
+    Head,
+    NoMaster,
+    Planned,
+    RangeClient,
+    Refused,
+)
 from pyspark_penstock.options import Position, Settings
 
 LOCK_PATIENCE_S = 15.0
 """A killed pipeline's connections take a moment to be noticed as gone."""
+ELSEWHERE_PATIENCE_S = 15.0
+"""All nodes that are named say that another is the master: shortly after a failover that passes."""
 RETRY_PAUSE_S = 0.2
 
 CURES = (
@@ -32,6 +44,11 @@ CURES = (
         "cancel them, or give this query messages of its own by options exchange and group",
     ),
     (client.LOCKED, "exclusive", "it is private to the connection that declared it"),
+    (
+        client.ELSEWHERE,
+        "",
+        "name that node in option url, too: amqp://user@host:5672,host:5672/vhost",
+    ),
     (client.FENCED, "", "this query has ended for good; only one may read a queue at a time"),
 )
 """Code, words in the broker's text, what helps."""
@@ -63,10 +80,8 @@ def patiently(settings: Settings, request: Callable[[], T]) -> T:
     while True:
         try:
             return request()
-        except ConnectionLost as error:
+        except (ConnectionLost, Refused) as error:
             patience.use(error)
-        except Refused as error:
-            raise advised(error) from error
 
 
 class Planner:
@@ -79,6 +94,7 @@ class Planner:
         self.token = 0
         self.incarnation = ""
         self.last_head: Head | None = None
+        self._begun: tuple[str, int] | None = None  # what ``start`` was told, until it is behind us
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_client": None}
@@ -91,7 +107,10 @@ class Planner:
         return self.call(lambda line: line.plan(start, end, max_messages, max_bytes))
 
     def ack(self, upto: int) -> int:
-        return self.call(lambda line: line.ack(upto))
+        count = self.call(lambda line: line.ack(upto))
+        if self._begun is not None and upto > self._begun[1]:
+            self._begun = None
+        return count
 
     def first_position(self, head: Head) -> int:
         """Where this query begins, the same each time until its first batch is committed.
@@ -114,7 +133,9 @@ class Planner:
         self._start("", 0)
 
     def _start(self, request: str, position: int) -> int:
-        return self.call(lambda line: line.start(request, position))
+        told = self.call(lambda line: line.start(request, position))
+        self._begun = (request, told) if request else None
+        return told
 
     def close(self) -> None:
         if self._client is not None:
@@ -133,10 +154,8 @@ class Planner:
                 self.drop()
                 if error.code == client.LEASE_GONE:
                     self.token = 0
-                elif error.code == client.LOCKED:
-                    patience.use_for_lock(advised(error))
                 else:
-                    raise advised(error) from error
+                    patience.use(error, lock=True)
 
     def connected(self) -> RangeClient:
         if self._client is None:
@@ -146,8 +165,12 @@ class Planner:
             self._client = RangeClient(
                 settings.endpoint, self.queue, client.READ, self.token, force=force
             )
-            self.incarnation = self._client.opened.incarnation
-            self.token = self._client.opened.token
+            opened = self._client.opened
+            if self._begun is not None and opened.token != self.token:
+                # The next master does not know it, and would drop what the position skips.
+                self._client.start(*self._begun)
+            self.incarnation = opened.incarnation
+            self.token = opened.token
         return self._client
 
     def drop(self) -> None:
@@ -189,16 +212,32 @@ class Patience:
     def __init__(self, settings: Settings) -> None:
         self._limit_s = settings.reconnect_timeout_ms / 1000
         self._failing_since_s: float | None = None
+        self._elsewhere_since_s: float | None = None
 
     def renew(self) -> None:
         self._failing_since_s = None
+        self._elsewhere_since_s = None
 
-    def use(self, error: Exception) -> None:
-        """Wait a little, or raise the error when it has lasted too long."""
-        self._use(error, self._limit_s)
+    def use(self, error: ConnectionLost | Refused, *, lock: bool = False) -> None:
+        """Wait a little, or raise the error when it has lasted too long, or time heals it not.
 
-    def use_for_lock(self, error: Exception) -> None:
-        self._use(error, LOCK_PATIENCE_S)
+        ``lock``: for who may wait until somebody else has left the queue.
+        """
+        now_s = time.monotonic()
+        if not isinstance(error, Elsewhere):
+            self._elsewhere_since_s = None
+        if isinstance(error, Elsewhere):
+            if self._elsewhere_since_s is None:
+                self._elsewhere_since_s = now_s
+            if now_s - self._elsewhere_since_s >= ELSEWHERE_PATIENCE_S:
+                raise advised(error) from error
+            self._use(advised(error), self._limit_s)
+        elif isinstance(error, ConnectionLost | NoMaster):
+            self._use(error, self._limit_s)
+        elif error.code == client.LOCKED and lock:
+            self._use(advised(error), LOCK_PATIENCE_S)
+        else:
+            raise advised(error) from error
 
     def _use(self, error: Exception, limit_s: float) -> None:
         now_s = time.monotonic()

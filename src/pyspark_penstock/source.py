@@ -27,7 +27,8 @@ position lies beyond the queue's head (the broker was restored from older data);
 reader has acknowledged messages this one has not read (``processedBelow`` says up to where it
 was this one, when its checkpoint fell behind what it had done).  Not lost, only counted, are
 numbers that are simply missing: expired, purged, consumed before this reader came, or never
-given to anybody because the broker was killed.
+given to anybody because the broker was killed.  Not even counted is what a queue skips when another
+node becomes its master (``claims.TERM_SHIFT``).
 
 **Limits** of a batch are shared by the queues: each gets an equal part, and what one does not use
 is dealt out again.
@@ -51,13 +52,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_penstock import client
-from pyspark_penstock.claims import Claim, claim_batch, pieces_of
+from pyspark_penstock.claims import TERM_SHIFT, Claim, claim_batch, holes_in, pieces_of
 from pyspark_penstock.client import ConnectionLost, Head, RangeClient, Refused
 from pyspark_penstock.options import Position, Settings
 from pyspark_penstock.planner import (
     Patience,
     Planner,
-    advised,
     patiently,
     resolved,
     subscribe,
@@ -96,26 +96,52 @@ class RangePartition(InputPartition):
         self.token = token  # 0 = look only
 
 
-def cut(whole: RangePartition, pieces: int) -> list[RangePartition]:
-    """The range in at most so many pieces of equal width, none empty."""
-    width = max(whole.end - whole.start, 0)
+def stretches(start: int, end: int, most: int) -> list[tuple[int, int]]:
+    """Where in a range messages may be, as (from, width): one of each master, as these number.
+
+    Nobody knows here where a former master's numbers ended; ``most``, as many messages as there are
+    about in all of the range, stands for it.
+    """
+    found = []
+    while start < end:
+        following = ((start >> TERM_SHIFT) + 1) << TERM_SHIFT
+        width = min(following, end) - start
+        found.append((start, min(width, max(most, 1)) if following <= end else width))
+        start = following
+    return found
+
+
+def width_of(whole: RangePartition, most: int) -> int:
+    return sum(width for _, width in stretches(whole.start, whole.end, most))
+
+
+def cut(whole: RangePartition, pieces: int, most: int = UNLIMITED) -> list[RangePartition]:
+    """The range in at most so many pieces of equal width, none empty; ``most``: see stretches."""
+    width = width_of(whole, most)
     pieces = min(pieces, width)
     if not pieces:
         return []
-    edges = [whole.start + width * place // pieces for place in range(pieces + 1)]
+    places = iter([width * piece // pieces for piece in range(1, pieces)])
+    place, before = next(places, width), 0
+    edges = [whole.start]
+    for start, wide in stretches(whole.start, whole.end, most):
+        while place < before + wide:
+            edges.append(start + place - before)
+            place = next(places, width)
+        before += wide
     return [
         RangePartition(whole.queue, whole.incarnation, a, b, whole.token)
-        for a, b in itertools.pairwise(edges)
+        for a, b in itertools.pairwise([*edges, whole.end])
     ]
 
 
-def cut_all(ranges: list[RangePartition], pieces: int) -> list[InputPartition]:
+def cut_all(ranges: list[RangePartition], pieces: int, most: int) -> list[InputPartition]:
     """At least so many pieces of all, each queue by its width and at least one."""
-    total = sum(max(whole.end - whole.start, 0) for whole in ranges)
+    widths = [width_of(whole, most) for whole in ranges]
+    total = max(sum(widths), 1)
     found: list[InputPartition] = []
-    for whole in ranges:
-        share = -(-pieces * max(whole.end - whole.start, 0) // max(total, 1))
-        found += cut(whole, max(share, 1))
+    for whole, width in zip(ranges, widths, strict=True):
+        found += cut(whole, max(-(-pieces * width // total), 1), most)
     return found
 
 
@@ -143,10 +169,8 @@ def read_range(settings: Settings, partition: RangePartition) -> "Iterator[Recor
                         yield builder.batch(block)
                     at = block.next_start
                     patience.renew()
-        except ConnectionLost as error:
+        except (ConnectionLost, Refused) as error:
             patience.use(error)
-        except Refused as error:
-            raise advised(error) from error
 
 
 class BatchReader(DataSourceReader):
@@ -154,13 +178,15 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._ready = 0  # messages in the longest of the queues
 
     def partitions(self) -> list[InputPartition]:
         """Called at every planning of the same DataFrame, so it only asks for the bounds."""
         queues = subscribe(self._settings, make=False)
         _check_positions(self._settings, queues)
+        self._ready = 0
         ranges = [patiently(self._settings, partial(self._bounds, queue)) for queue in queues]
-        return cut_all(ranges, self._settings.min_partitions)
+        return cut_all(ranges, self._settings.min_partitions, self._ready)
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         if not isinstance(partition, RangePartition):
@@ -174,6 +200,7 @@ class BatchReader(DataSourceReader):
             start = _bound(looker, queue, settings.starting, head.floor)
             end = _bound(looker, queue, settings.ending, head.next_seq)
         self._check(queue, start, end, head)
+        self._ready = max(self._ready, head.ready)
         return RangePartition(queue, incarnation, start, end, 0)
 
     def _check(self, queue: str, start: int, end: int, head: Head) -> None:
@@ -273,9 +300,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = self._place(planner, known).seq
             ranges.append(RangePartition(queue, stop.incarnation, at, stop.seq, planner.token))
         pieces = self._settings.min_partitions
+        most = self._settings.max_messages_per_trigger  # the same after a restart
         if self._settings.claims:
-            pieces = pieces_of(sum(whole.end - whole.start for whole in ranges), pieces)
-        return cut_all(ranges, pieces)
+            pieces = pieces_of(sum(width_of(whole, most) for whole in ranges), pieces)
+        return cut_all(ranges, pieces, most)
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         assert isinstance(partition, RangePartition)
@@ -397,7 +425,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = self._planners[queue].plan(place.seq, stop, *share)
         if planned.end == place.seq or not budget.take(planned.messages, planned.content_bytes):
             return False
-        holes = place.holes + planned.end - place.seq - planned.messages
+        holes = place.holes + holes_in(place.seq, planned.end, planned.messages)
         ends[queue] = Place(self._planners[queue].incarnation, planned.end, holes)
         return planned.end < stop
 

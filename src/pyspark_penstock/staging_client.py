@@ -17,7 +17,8 @@ from pyspark_penstock.client import (
     string,
     take_string,
 )
-from pyspark_penstock.sink_options import SinkSettings
+from pyspark_penstock.options import Endpoint
+from pyspark_penstock.sink_options import EXACTLY_ONCE, SinkSettings
 
 STAGE_BEGIN, STAGE_BLOCK, STAGE_END = 40, 41, 42
 TXN_COMMIT, TXN_ABORT, TXN_LAST, PUBLISH, TARGET = 43, 44, 45, 46, 47
@@ -48,7 +49,7 @@ class Stager(Connection):
     """Logs in when made."""
 
     def __init__(self, settings: SinkSettings) -> None:
-        super().__init__(settings.endpoint)
+        super().__init__(home(settings))
         self._settings = settings
         self._timeout_s = settings.publish_timeout_ms / 1000
         self.unroutable = 0
@@ -132,6 +133,12 @@ class Stager(Connection):
     def last_batch(self, producer: str) -> int:
         """-1 = none."""
         return int.from_bytes(self.ask(TXN_LAST, string(producer)), "big", signed=True)
+
+
+def home(settings: SinkSettings) -> Endpoint:
+    """Whom to tell.  Sets, and which batches were published, one node knows and no other."""
+    exactly_once = settings.delivery == EXACTLY_ONCE
+    return settings.endpoint.alone() if exactly_once else settings.endpoint
 
 
 def connected(settings: SinkSettings) -> Stager:

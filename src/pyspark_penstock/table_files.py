@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from pyspark_penstock.claims import claims_in, read_claim
+from pyspark_penstock.claims import claims_in, holes_in, read_claim
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,7 @@ def writing(
             before = writer.messages
             for messages in read_claim(settings, claim):
                 writer.add(messages)
-            holes = claim.end - claim.start - (writer.messages - before)
+            holes = holes_in(claim.start, claim.end, writer.messages - before)
             ends.append(Draft("", "", "[]", 0, 0, 0, 0, holes))
         return iter([tuple(draft) for draft in (*writer.close(), *ends)])
 

@@ -16,6 +16,8 @@ from typing import Any, Self
 from penstock.broker.access import User
 from penstock.broker.changes import Changes
 from penstock.broker.flow import Flow
+from penstock.cluster.peer_client import PeerClient
+from penstock.cluster.remote_queue import RemoteQueue
 from penstock.core.away import Answers
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
@@ -58,6 +60,19 @@ class QueueHall:
         self.queues[name] = queue
         return queue
 
+    def declare_elsewhere(self, queue: Queue, node: str) -> None:
+        """Another node is its master; "" = nobody is."""
+        remote = RemoteQueue(
+            *("/", queue.name, queue.incarnation, True, False, {}, [], [], []),
+            *(self.waits, self.answers, self.flow.book),
+        )  # fmt: skip
+        if node:
+            remote.follow(PeerClient(self.flow.book, node))
+        old = self.queues.get(queue.name)
+        if old is not None:
+            old.deleted = True
+        self.queues[queue.name] = remote
+
     def delete(self, name: str) -> None:
         self.queues.pop(name).deleted = True
 
@@ -86,6 +101,28 @@ class QueueHall:
 
     def touch(self, queue: Queue, now_ms: int) -> None:
         queue.last_used_ms = now_ms
+
+
+def move_master(name: str, term: int, old: QueueHall, new: QueueHall, node: str) -> Queue:
+    """As after a failover: all that ``old`` had is at ``new``, which numbers on from its term."""
+    lost = old.queues[name]
+    backing = transient_backing()
+    old_backing: Any = lost.backing
+    for message in old_backing.read_range(0, 1 << 62, 1 << 20, 1 << 40):
+        backing.begin_at(message.seq_id)
+        copy = message.copy_for_queue()
+        copy.enqueued_at_ms = message.enqueued_at_ms
+        backing.publish([copy], message.enqueued_at_ms)
+    backing.begin_at(term << 40)
+    queue = Queue("/", name, lost.incarnation, False, False, {}, backing, [], [], [])
+    queue.range_lease = max(int(lost.range_lease), term << 40)
+    queue.begun_elsewhere = True
+    old.declare_elsewhere(lost, node)
+    before = new.queues.get(name)
+    if before is not None:
+        before.deleted = True
+    new.queues[name] = queue
+    return queue
 
 
 class RangeHost:

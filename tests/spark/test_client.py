@@ -58,7 +58,8 @@ def opened(host: RangeHost, mode: int, token: int = 0) -> client.RangeClient:
 def test_both_ends_agree_on_every_number() -> None:
     names = (
         "MAGIC OPEN WAIT PLAN RANGE ACK CLOSE OPENED HEAD PLANNED BLOCK ACKED CLOSED ERROR "
-        "BROWSE READ JOIN MALFORMED ACCESS_REFUSED NOT_FOUND LOCKED FENCED LEASE_GONE REFUSED"
+        "BROWSE READ JOIN MALFORMED ACCESS_REFUSED NOT_FOUND LOCKED FENCED LEASE_GONE REFUSED "
+        "ELSEWHERE NO_MASTER"
     )
     for name in names.split():
         home = ranges if hasattr(ranges, name) else range_frames

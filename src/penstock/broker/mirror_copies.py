@@ -192,6 +192,7 @@ class MirrorCopies:
         vhost.apply_settings(queue)
         # Newer than any here, and than those of other nodes as far as their clocks go.
         queue.range_lease = now_ms if now_ms > self._range_lease else self._range_lease
+        queue.begun_elsewhere = True
         queue.defer_what_is_delayed()
         look_at_heads(copy.backing)
         replaced = vhost.queues.get(name)

@@ -1,7 +1,8 @@
 """``RemoteBacking``: the backing of a queue whose messages rest on another node.
 
 It holds nothing but what the master's node last said of it, so that whoever counts messages may go
-on asking.  Nothing is ever fetched here: ``RemoteQueue`` has what arrives.
+on asking.  Nothing is ever fetched here: ``RemoteQueue`` has what arrives.  Who would look at its
+messages, or choose some, is told on which node that is possible (``QueueElsewhere``).
 """
 
 from typing import final
@@ -9,14 +10,8 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue, Measured
-from penstock.core.errors import PreconditionFailed
+from penstock.core.errors import NoMaster, QueueElsewhere
 from penstock.core.message import Message
-
-
-def elsewhere() -> PreconditionFailed:
-    return PreconditionFailed(
-        "the master of this queue is on another node: ask there to look at or choose its messages"
-    )
 
 
 @final
@@ -24,8 +19,21 @@ class RemoteBacking(BackingQueue):
     """See the head of this file."""
 
     def __init__(self) -> None:
+        self.master: str = ""  # its node; "" = there is none at present
+        self.down: str = ""  # why none is expected
         self.reported_count: i64 = 0
         self.reported_bytes: i64 = 0
+
+    def elsewhere(self) -> QueueElsewhere:
+        """To be raised."""
+        if self.master == "":
+            return NoMaster(
+                self.down or "this queue has no master at present: it waits for its next"
+            )
+        return QueueElsewhere(
+            f"the master of this queue is on another node: ask '{self.master}' to look at or choose"
+            " its messages"
+        )
 
     # -- what is known --------------------------------------------------------------------
 
@@ -84,31 +92,31 @@ class RemoteBacking(BackingQueue):
         return []
 
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def floor_seq_id(self) -> i64:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def next_seq_id(self) -> i64:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def drop_below(self, seq_id: i64) -> i64:
-        raise elsewhere()
+        raise self.elsewhere()
 
     def drop_some(self, seq_ids: list[int]) -> i64:
-        raise elsewhere()
+        raise self.elsewhere()

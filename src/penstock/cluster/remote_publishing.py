@@ -10,7 +10,7 @@ nothing is remembered twice.  Numbers go over the link counted from the opening 
 from mypy_extensions import i64
 
 from penstock.cluster.peer_client import UNDER_WAY, PeerClient
-from penstock.cluster.remote_backing import RemoteBacking, elsewhere
+from penstock.cluster.remote_backing import RemoteBacking
 from penstock.core import queue_requests as q
 from penstock.core.credit import NODE, QUEUE, Credit, FlowBook, Stage, cost_of
 from penstock.core.frontier import Frontier, Wait, Waits
@@ -177,7 +177,7 @@ class RemotePublishing(Queue):
     # -- what only the master can do -------------------------------------------------------
 
     def open_range_lease(self, token: int = 0) -> int:
-        raise elsewhere()
+        raise self.reported.elsewhere()
 
     def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
-        raise elsewhere()
+        raise self.reported.elsewhere()

@@ -100,9 +100,10 @@ class RemoteQueue(RemoteAsking):
             old.send(q.Close(self._no))
             old.forget(self._no)
             self._leave()
-        self._down = ""
+        self._down = self.reported.down = ""
         self.forsaken = False
         self.way = way
+        self.reported.master = way.node
         self._no = way.open(self.link)
         self._base = ((self._base >> BASE_SHIFT) + 1) << BASE_SHIFT
         way.send(q.Open(self._no, self.vhost, self.name))
@@ -122,11 +123,12 @@ class RemoteQueue(RemoteAsking):
             way.send(q.Close(self._no))
             way.forget(self._no)
             self._leave()
-        self._down = ""
+        self._down = self.reported.down = ""
 
     def _leave(self) -> None:
         """The master is none any more."""
         self.way = None
+        self.reported.master = ""
         self._open_credit(self._nobody)
         self._hold_back(self.frontier.lose())
         for remote in self._remotes.values():
@@ -149,7 +151,7 @@ class RemoteQueue(RemoteAsking):
 
         ``forsaken``: it has copies, and none of them may become master; see ``Queue``.
         """
-        self._down = why
+        self._down = self.reported.down = why
         self.forsaken = forsaken
         self._refuse_unsent()
         tickets = self._unasked

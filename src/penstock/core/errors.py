@@ -33,6 +33,14 @@ class PreconditionFailed(BrokerError):
     """Arguments or state contradict the request (AMQP 406)."""
 
 
+class QueueElsewhere(PreconditionFailed):
+    """The queue's master is on another node, and this can only be asked there (AMQP 406)."""
+
+
+class NoMaster(QueueElsewhere):
+    """The queue has no master at present."""
+
+
 class ConnectionError_(BrokerError):
     """A request so wrong that the whole connection is closed."""
 

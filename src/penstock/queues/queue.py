@@ -96,6 +96,7 @@ class Queue(LeasedMessages):
         self._rings: list[Ring] = []  # highest priority first
         self.range_lease: i64 = 0  # the newest fencing token; the broker seeds it at boot
         self._range_leased: bool = False
+        self.begun_elsewhere: bool = False  # another node was its master; nobody leased it here yet
 
     @property
     def exclusive(self) -> bool:

@@ -12,6 +12,12 @@ A READ on a held lease is refused unless it says ``force``; on an orphaned one i
 because that is what a restarted pipeline does.  The old token is fenced off either way.  Leases of
 durable queues outlive the node, as orphans.
 
+**Failover.**  A queue's next master is told of no leases.  The first who shows a token there had it
+from an earlier master (``Queue.begun_elsewhere``), and gets a new one; the old one means the same
+from then on (``_Lease.before``), because tasks that run know no other.  Among tokens of earlier
+masters the highest is the newest reader's: who comes later with a higher one takes over, who has a
+lower one is fenced.  So nobody but a newer reader fences one, whoever finds the next master first.
+
 **Unacknowledged deliveries** must be settled before a queue can be leased: one that returned
 to a place the reader has already passed would be acknowledged without having been read.
 """
@@ -20,7 +26,7 @@ from typing import Final, final
 
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
-from penstock.core.errors import BrokerError, ResourceLocked
+from penstock.core.errors import BrokerError, NoMaster, ResourceLocked
 from penstock.queues.queue import Queue
 from penstock.storage.range_readers import RangeReaders
 
@@ -60,12 +66,22 @@ class BlockBudget:
 class _Lease:
     """A queue's current token, and who stands behind it (None since ``orphaned_at_ms``)."""
 
-    def __init__(self, vhost: Vhost, queue: Queue, token: int, owner: object) -> None:
+    def __init__(
+        self, vhost: Vhost, queue: Queue, token: int, owner: object, before: int = 0
+    ) -> None:
         self.vhost = vhost
         self.queue = queue
         self.token = token
+        self.before = before  # as an earlier master called it; 0 = it began here
         self.owner: object | None = owner
         self.orphaned_at_ms = 0
+
+    def is_called(self, token: int) -> bool:
+        return token == self.token or (token == self.before and token != 0)
+
+    def is_older_than(self, token: int) -> bool:
+        """Had somebody ``token`` from an earlier master, after this reader had its own there?"""
+        return 0 < self.before < token and token != self.token
 
 
 @final
@@ -85,8 +101,8 @@ class RangeLeases:
         for vhost_name, name, incarnation, token in RangeReaders(broker.definitions).tokens():
             vhost = broker.vhosts.get(vhost_name)
             queue = None if vhost is None else vhost.queues.get(name)
-            if vhost is None or queue is None or queue.incarnation != incarnation:
-                continue
+            if vhost is None or queue is None or queue.incarnation != incarnation or queue.remote:
+                continue  # its master is asked meanwhile
             queue.open_range_lease(token)
             lease = _Lease(vhost, queue, token, None)
             lease.orphaned_at_ms = now_ms
@@ -96,32 +112,46 @@ class RangeLeases:
         """The token under which ``owner`` now holds ``queue``; ``token`` renews an old one."""
         held = self._current(queue)
         if held is not None:
-            if token == held.token:
+            if held.is_called(token):
                 held.owner = owner
-                return token
+                return held.token
             if token != 0:
-                raise Fenced(f"a newer reader has taken over {named(queue)}")
-            if held.owner is not None and not force:
+                if not held.is_older_than(token):
+                    raise Fenced(f"a newer reader has taken over {named(queue)}")
+            elif held.owner is not None and not force:
                 raise ResourceLocked(f"{named(queue)} is being read by another pipeline")
+        return self._open(vhost, queue, owner, token)
+
+    def _open(self, vhost: Vhost, queue: Queue, owner: object, before: int) -> int:
         if queue.unacked_count > 0:
             raise ResourceLocked(
                 f"{named(queue)} has {queue.unacked_count} unacknowledged deliveries: "
                 "settle them before reading it by ranges"
             )
         token = queue.open_range_lease()
-        self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner)
+        queue.begun_elsewhere = False
+        self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner, before)
         if queue.name in vhost.queue_ids:
             readers = RangeReaders(vhost.definitions)
             readers.put_token(vhost.name, queue.name, queue.incarnation, token)
         return token
 
+    def join(self, vhost: Vhost, queue: Queue, token: int, now_ms: int) -> None:
+        """As ``require``; but a queue that came here may have a task come before its reader."""
+        held = self._current(queue)
+        came_here = held is None and queue.begun_elsewhere
+        if came_here or (held is not None and held.is_older_than(token)):
+            self._open(vhost, queue, None, token)
+            self._leases[queue.incarnation].orphaned_at_ms = now_ms
+        self.require(queue, token)
+
     def require(self, queue: Queue, token: int) -> None:
         """Raises Fenced or LeaseGone unless ``token`` is the current one."""
-        if queue.check_range_lease(token):
-            return
-        if self._current(queue) is not None:
+        held = self._current(queue)
+        if held is None:
+            raise LeaseGone(f"{named(queue)} is not leased any more: open it again")
+        if not held.is_called(token):
             raise Fenced(f"a newer reader has taken over {named(queue)}")
-        raise LeaseGone(f"{named(queue)} is not leased any more: open it again")
 
     def acked(self, queue: Queue, upto: int) -> None:
         if upto > self.acked_below(queue):
@@ -171,9 +201,9 @@ class RangeLeases:
 
     def tick(self, now_ms: int) -> None:
         """End the leases nobody came back for, forget deleted queues; call about once a second."""
-        for incarnation, queue in list(self._noted.items()):
+        for queue in list(self._noted.values()):
             if queue.deleted:
-                self.forget(incarnation)
+                self.forget(queue)
         for incarnation, lease in list(self._leases.items()):
             if lease.owner is None and now_ms - lease.orphaned_at_ms >= self._grace_ms:
                 self._end(incarnation, lease)
@@ -187,18 +217,30 @@ class RangeLeases:
         if queue.name in vhost.queue_ids:
             RangeReaders(vhost.definitions).delete_token(vhost.name, queue.name)
 
-    def forget(self, incarnation: str) -> None:
-        """The queue was deleted."""
-        self._leases.pop(incarnation, None)
-        self._acked_below.pop(incarnation, None)
-        self._starts.pop(incarnation, None)
-        self._noted.pop(incarnation, None)
+    def forget(self, queue: Queue) -> None:
+        """It was deleted, or its master has moved: then another may be here in its place."""
+        incarnation = queue.incarnation
+        lease = self._leases.get(incarnation)
+        if lease is not None and lease.queue is queue:
+            del self._leases[incarnation]
+        if self._noted.get(incarnation) is queue:
+            del self._noted[incarnation]
+            self._acked_below.pop(incarnation, None)
+            self._starts.pop(incarnation, None)
 
     def _current(self, queue: Queue) -> _Lease | None:
         held = self._leases.get(queue.incarnation)
         if held is not None and queue.check_range_lease(held.token):
             return held
         return None
+
+
+def check_moved(vhost: Vhost, queue: Queue) -> None:
+    """It counts as deleted here; raises QueueElsewhere if only its master has moved."""
+    successor = vhost.queues.get(queue.name)
+    if successor is not None and successor.incarnation == queue.incarnation:
+        successor.backing.floor_seq_id()  # raises where it is
+        raise NoMaster(f"{named(queue)} has got another master: open it again")
 
 
 def named(queue: Queue) -> str:

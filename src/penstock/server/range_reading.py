@@ -13,7 +13,7 @@ from penstock.broker.vhost import Vhost
 from penstock.core.errors import NotFound
 from penstock.queues.queue import Queue
 from penstock.server.range_desk import RangeDesk
-from penstock.server.range_leases import RangeLeases, named
+from penstock.server.range_leases import RangeLeases, check_moved, named
 from penstock.wire import ranges
 from penstock.wire.range_frames import MalformedFrame
 
@@ -106,11 +106,12 @@ class ReadingDesk(RangeDesk):
         Rights(user, vhost.name).read("queue", request.queue)
         queue = vhost.queue(request.queue)
         queue.check_owner(self.session)
+        queue.backing.floor_seq_id()  # raises where there are no positions, or not here
         if request.mode == ranges.READ:
             token, force = request.token, request.force
             self._token = self._leases.take(vhost, queue, self.session, token, force)
         elif request.mode == ranges.JOIN:
-            self._leases.require(queue, request.token)
+            self._leases.join(vhost, queue, request.token, self.session.now_ms)
             self._token = request.token
         self.mode = request.mode
         self._vhost = vhost
@@ -252,7 +253,8 @@ class ReadingDesk(RangeDesk):
         if queue is None or vhost is None:
             raise MalformedFrame("OPEN comes first")
         if queue.deleted:
-            self._leases.forget(queue.incarnation)
+            self._leases.forget(queue)
+            check_moved(vhost, queue)
             raise NotFound(f"{named(queue)} was deleted")
         vhost.touch(queue, self.session.now_ms)
         if self.mode != ranges.BROWSE:

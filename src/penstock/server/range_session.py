@@ -19,7 +19,14 @@ import penstock
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
-from penstock.core.errors import AccessRefused, BrokerError, NotFound, ResourceLocked
+from penstock.core.errors import (
+    AccessRefused,
+    BrokerError,
+    NoMaster,
+    NotFound,
+    QueueElsewhere,
+    ResourceLocked,
+)
 from penstock.server.range_desk import RangeDesk
 from penstock.server.range_leases import Fenced, LeaseGone, RangeLeases
 from penstock.server.range_reading import ReadingDesk
@@ -229,6 +236,10 @@ class RangeSession(Session):
 
 def _code_of(error: BrokerError) -> int:
     """The wire code of a kind of error; the only such table for range_frames."""
+    if isinstance(error, NoMaster):
+        return range_frames.NO_MASTER
+    if isinstance(error, QueueElsewhere):
+        return range_frames.ELSEWHERE
     if isinstance(error, AccessRefused):
         return range_frames.ACCESS_REFUSED
     if isinstance(error, NotFound):

@@ -14,6 +14,7 @@ nothing was committed.  Until then nothing is acknowledged either, not even what
 skips (``ReadingDesk``): who asked for the wrong position may ask for another one.
 """
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
@@ -22,7 +23,7 @@ from penstock.broker.changes import Ask
 from penstock.broker.rights import READ, Rights
 from penstock.broker.topics import is_name, queue_name
 from penstock.core.away import Away
-from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.core.errors import NotFound, PreconditionFailed, QueueElsewhere
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.server.nsq_rights import check_subscribe
@@ -118,7 +119,8 @@ class SubscribingDesk(RangeDesk):
             queues = [self._queue_of_channel(rights, names[0], names[1], make)]
         for queue in queues:
             queue.check_owner(self.session)
-            queue.backing.floor_seq_id()  # raises where there are no positions
+            with suppress(QueueElsewhere):  # then its master's node says whether it has positions
+                queue.backing.floor_seq_id()
         return [queue.name for queue in queues]
 
     def _queue(self, rights: Rights, name: str) -> Queue:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from pyspark_penstock.claims import TERM_SHIFT
 from pyspark_penstock.report_client import Reporter
 
 if TYPE_CHECKING:
@@ -135,13 +136,17 @@ def told_of(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def lag_of(progress: dict[str, Any]) -> int | None:
-    """Sequence ids between what was read and what was there, over all queues; None: unsaid."""
+    """Sequence ids between what was read and what was there, over all queues; None: unsaid.
+
+    Where the queue has got another master meanwhile, those that this one has given.
+    """
     behind, said = 0, False
     for source in progress.get("sources") or []:
         ends, latest = _ids(source.get("endOffset")), _ids(source.get("latestOffset"))
         for queue in ends.keys() & latest.keys():
             said = True
-            behind += max(latest[queue] - ends[queue], 0)
+            first = latest[queue] >> TERM_SHIFT << TERM_SHIFT
+            behind += max(latest[queue] - max(ends[queue], first), 0)
     return behind if said else None
 
 

@@ -45,6 +45,10 @@ LEASE_GONE: Final = 6
 """Nobody holds the lease (broker restarted, owner away too long): open again."""
 REFUSED: Final = 7
 """Any other request the broker cannot grant."""
+ELSEWHERE: Final = 8
+"""The queue's master is on another node of the cluster (the text names it): ask that."""
+NO_MASTER: Final = 9
+"""The queue's master is lost, and its next is not there yet: ask again."""
 
 REQUEST_MAX_BYTES: Final = 1 << 20
 REPLY_MAX_BYTES: Final = 0xFFFFFFFF
