@@ -8,9 +8,11 @@ import pytest
 
 from penstock.broker.moving import COPY, MOVE, Errand
 from penstock.broker.rights import Rights
-from penstock.core.errors import PreconditionFailed
+from penstock.core.errors import NoMaster, PreconditionFailed, QueueElsewhere
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.insider import Insider
+from penstock.server.range_leases import RangeLeases
+from penstock.storage.range_readers import RangeReaders
 from penstock.wire import staging
 from tests.helpers.node_pair import NodePair, PairedNsqBroker
 from tests.helpers.range_pair import StagingEnd, bodies_in, publishes
@@ -118,6 +120,30 @@ def test_messages_are_chosen_at_the_masters_node(pair: NodePair) -> None:
     pair.remote("q")
     with pytest.raises(PreconditionFailed, match="on another node"):
         errand(pair, COPY, "q", ("", "other"))
+
+
+def test_who_would_look_at_messages_is_told_where(pair: NodePair) -> None:
+    queue = pair.remote("q")
+    with pytest.raises(QueueElsewhere, match="ask 'there' to look at"):
+        queue.backing.read_range(0, 10, 10, 1000)
+    with pytest.raises(QueueElsewhere, match="'there'"):
+        queue.open_range_lease()
+    queue.unfollow()
+    with pytest.raises(NoMaster, match="no master at present"):
+        queue.backing.floor_seq_id()
+    queue.give_up("home node 'there' of queue 'q' in vhost '/' is down or inaccessible")
+    with pytest.raises(NoMaster, match="home node 'there'"):
+        queue.backing.next_seq_id()
+
+
+def test_a_lease_of_a_queue_whose_master_went_elsewhere_is_not_taken_up(pair: NodePair) -> None:
+    """At a start, when the reader's token is still in the definitions."""
+    broker = pair.here.broker
+    queue = pair.remote("q")
+    readers = RangeReaders(broker.definitions)
+    readers.put_token("/", "q", queue.incarnation, 77)
+    RangeLeases(60_000).adopt(broker, 1000)
+    assert not queue.is_leased
 
 
 def test_an_http_publish_is_answered_when_it_is_safe_there(pair: NodePair) -> None:

@@ -5,6 +5,7 @@ PENSTOCK_FAILOVER_MESSAGES   how many are confirmed before, and after (default 4
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -19,7 +20,6 @@ import pika.exceptions
 import pytest
 
 from tests.helpers.cluster import LiveCluster, missing_reason
-from tests.spark.spark_tools import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,11 +90,11 @@ class Publisher(threading.Thread):
                 connection.close()
 
 
-def until(true: Callable[[], Any], what: str) -> None:
+def until(true: Callable[[], Any], what: Callable[[], str]) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not true():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.1)
+        assert time.monotonic() < deadline_s, what()
+        time.sleep(0.3)
 
 
 def declare(cluster: LiveCluster) -> int:
@@ -103,7 +103,7 @@ def declare(cluster: LiveCluster) -> int:
         connection.channel().queue_declare(QUEUE, durable=True)
     until(
         lambda: row_of(cluster, 0).get("synchronised_slave_nodes"),
-        f"no mirror is synchronised: {row_of(cluster, 0)}",
+        lambda: f"no mirror is synchronised: {row_of(cluster, 0)}",
     )
     return int(row_of(cluster, 0)["node"].removeprefix("penstock@n")) - 1
 
@@ -129,12 +129,15 @@ def streaming(spark: SparkSession, url: str, directory: Path, **trigger: Any) ->
 
 
 def bodies(directory: Path) -> list[bytes]:
-    """As far as the table is written, in the order of the queue."""
-    table = directory / "table"
-    if not table.exists():
-        return []
-    rows = sorted(table_rows(table, "seq_id", "body"), key=lambda row: row["seq_id"])
-    return [row["body"] for row in rows]
+    """As far as batches are committed, in the order of the queue."""
+    from pyarrow import parquet
+
+    files = set()
+    for log in (directory / "table" / "_spark_metadata").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:
+            files.add(urllib.parse.urlsplit(json.loads(line)["path"]).path)
+    rows = [row for file in files for row in parquet.read_table(file).to_pylist()]
+    return [row["body"] for row in sorted(rows, key=lambda row: row["seq_id"])]
 
 
 def test_a_table_has_each_confirmed_message_once_though_the_master_is_killed(
@@ -145,19 +148,24 @@ def test_a_table_has_each_confirmed_message_once_though_the_master_is_killed(
     publisher = Publisher([node.url for node in cluster.nodes])
     publisher.start()
     query = streaming(spark, url, tmp_path, processingTime="200 milliseconds")
+
+    def told() -> str:
+        progress = query.lastProgress
+        return (
+            f"{len(publisher.confirmed)} confirmed, {len(bodies(tmp_path))} in the table:"
+            f" {query.status}, {progress and progress.json}, {query.exception()}"
+        )
+
     try:
-        until(lambda: len(bodies(tmp_path)) > MESSAGES // 2, "nothing is in the table")
-        until(lambda: len(publisher.confirmed) >= MESSAGES, "nothing is confirmed")
+        until(lambda: len(publisher.confirmed) >= MESSAGES, told)
+        until(lambda: bodies(tmp_path), told)
         cluster.nodes[master].kill()
         before = len(publisher.confirmed)
-        until(lambda: len(publisher.confirmed) >= before + MESSAGES, "nobody confirms any more")
+        until(lambda: len(publisher.confirmed) >= before + MESSAGES, told)
         publisher.ending.set()
         publisher.join(PATIENCE_S)
         confirmed = publisher.confirmed
-        until(
-            lambda: not query.isActive or confirmed[-1] in bodies(tmp_path),
-            "the query does not go on",
-        )
+        until(lambda: not query.isActive or confirmed[-1] in bodies(tmp_path), told)
         assert query.exception() is None
     finally:
         publisher.ending.set()
@@ -169,5 +177,5 @@ def test_a_table_has_each_confirmed_message_once_though_the_master_is_killed(
     known = set(confirmed)
     assert [body for body in found if body in known] == confirmed
     other = (master + 1) % len(cluster.nodes)
-    until(lambda: row_of(cluster, other).get("messages") == 0, "not all is acknowledged")
+    until(lambda: row_of(cluster, other).get("messages") == 0, lambda: str(row_of(cluster, other)))
     assert row_of(cluster, other)["node"] != cluster.name(master)

@@ -52,6 +52,19 @@ def test_a_trigger_without_rows_is_no_batch() -> None:
     assert told == {"state": "waiting", "run": "r", "lag": None}
 
 
+def test_what_a_new_master_skipped_is_no_lag() -> None:
+    def at(seq: int) -> dict[str, Any]:
+        return {"v": 1, "q": {"orders": {"inc": "a", "seq": seq}}}
+
+    def lag(end: int, latest: int) -> int | None:
+        return lag_of({"sources": [{"endOffset": at(end), "latestOffset": at(latest)}]})
+
+    term = 1 << 40
+    assert lag(term - 5, term + 30) == 30
+    assert lag(term + 10, term + 30) == 20
+    assert lag(7, 3 * term) == 0
+
+
 @pytest.mark.parametrize("offset", [None, "", "{}", "7", '{"q": 3}', {"q": {"a": {}}}, [1]])
 def test_offsets_of_other_sources_say_nothing_of_lag(offset: Any) -> None:
     assert lag_of({"sources": [{"endOffset": offset, "latestOffset": offset}]}) is None
