@@ -348,6 +348,18 @@ def test_a_lease_that_ended_at_the_next_master_is_not_opened_by_a_task(pair: Pai
         list(reader.read(partition))
 
 
+def test_a_token_of_this_node_whose_lease_has_ended_means_nothing(pair: Pair) -> None:
+    """Not even when its reader has come back: others may have read the queue in between."""
+    pair.publish(*numbered(0, 10))
+    reader = pair.streaming()
+    start = reader.initialOffset()
+    [partition] = reader.partitions(start, reader.latestOffset(start, ReadMaxRows(5)))
+    pair.hosts[0].forget_leases()
+    reader.latestOffset(start, ReadMaxRows(5))
+    with pytest.raises(client.Fenced):
+        list(reader.read(partition))
+
+
 # -- numbers of several masters --------------------------------------------------------------
 
 

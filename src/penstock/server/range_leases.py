@@ -120,7 +120,9 @@ class RangeLeases:
                     raise Fenced(f"a newer reader has taken over {named(queue)}")
             elif held.owner is not None and not force:
                 raise ResourceLocked(f"{named(queue)} is being read by another pipeline")
-        return self._open(vhost, queue, owner, token)
+        # A token of this node whose lease has ended means nothing any more.
+        before = token if held is not None or queue.begun_elsewhere else 0
+        return self._open(vhost, queue, owner, before)
 
     def _open(self, vhost: Vhost, queue: Queue, owner: object, before: int) -> int:
         if queue.unacked_count > 0:

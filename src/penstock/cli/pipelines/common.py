@@ -196,6 +196,8 @@ def asking_broker() -> Iterator[None]:
         client.NOT_FOUND: "declare the queue first; 'penstock queues' lists those there are",
         client.ACCESS_REFUSED: "check user and password in --url or PENSTOCK_URL",
         client.LOCKED: "cancel its consumers and settle what they hold, or stop the other pipeline",
+        client.ELSEWHERE: "name that node in --url or PENSTOCK_URL, too: amqp://host:5672,host:5672/",
+        client.NO_MASTER: "wait until it has one; 'penstock cluster status' says why it has none",
         client.MALFORMED: "the port in --url must be the AMQP port of a Penstock",
     }
     try:
