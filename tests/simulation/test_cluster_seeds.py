@@ -19,7 +19,9 @@ from tests.simulation.cluster_lives import Judgement, Life
 SEEDS = int(os.environ.get("PENSTOCK_NODES_SEEDS", "1"))
 FIRST = int(os.environ.get("PENSTOCK_NODES_SEED") or random.SystemRandom().randrange(10**9))
 STEPS = int(os.environ.get("PENSTOCK_NODES_STEPS", "120"))
-FAILED_ONCE: tuple[int, ...] = ()
+FAILED_ONCE = (
+    4029,  # what an earlier life of a copy had heard was told again, and was there twice
+)
 
 
 def test_random_lives_of_a_cluster(tmp_path: Path) -> None:

@@ -380,5 +380,7 @@ class MirroredQueue:
         group = self.group
         if group is not None:
             group.check()
+        if self.is_gone():
+            return
         queue = self.queue
         assert queue.remote or group is None or queue.mirrors is group

@@ -52,6 +52,7 @@ from penstock.cluster.operations import (
     Operation,
     Parcel,
     Ranges,
+    ranges_of,
 )
 from penstock.core.message import REDELIVERED, Message
 from penstock.storage.journal import Journal
@@ -74,6 +75,7 @@ class PartCopy:
         self.delays: dict[int, int] = {}  # of places not known: until when
         self.attempts: dict[int, int] = {}
         self._top: i64 = 0  # no parcel has reached this place
+        self._adopted: i64 = queue.next_seq_id()  # below it the disk may have had something
 
     def knows(self, seq_id: i64) -> bool:
         return self.is_complete or self.known.contains(seq_id)
@@ -137,12 +139,26 @@ class PartCopy:
             new = [message for message in messages if message.seq_id >= self._top]
             if len(new) == 0:
                 return
+        start = new[0].seq_id
+        end = new[len(new) - 1].seq_id + 1
+        if not self.is_complete and start < self._adopted:
+            new = self._not_here(new, start, end, until_ms)
         for message in new:
             message.flags |= REDELIVERED
-        self.queue.publish_at(new, until_ms)
-        end = new[len(new) - 1].seq_id + 1
-        self.know(new[0].seq_id, end)
+        if len(new) > 0:
+            self.queue.publish_at(new, until_ms)
+        self.know(start, end)
         self.reached(end)
+
+    def _not_here(
+        self, messages: list[Message], start: i64, end: i64, until_ms: i64
+    ) -> list[Message]:
+        """What has not gone round is told again, also what this copy's earlier life has heard."""
+        here = set(self.queue.places(start, end))
+        again = [int(one.seq_id) for one in messages if int(one.seq_id) in here]
+        if until_ms > 0 and again:
+            self.queue.delay_at(ranges_of(again), until_ms)
+        return [one for one in messages if int(one.seq_id) not in here]
 
     def _end(self, ranges: Ranges, lives_on: bool) -> None:
         if lives_on:
