@@ -271,26 +271,6 @@ def test_what_a_copy_that_has_returned_hears_is_kept(stop: str) -> None:
     assert set_of(engine(files).queues[1], NOW_MS) == set_of(master.queues[1], NOW_MS)
 
 
-def test_what_an_earlier_life_has_heard_may_be_told_again() -> None:
-    """It had not gone round when the copy's node was killed."""
-    master, files = engine(), SimFileSystem()
-    pair = pair_of(master, engine(files))
-    pair.synchronise()
-    publish(master.queues[1], 5)
-    parcel = pair.mirrored.take_operations()
-    assert parcel is not None
-    assert pair.replica.apply(read_parcel(parcel))
-    pair.opened.settle(NOW_MS)
-    pair.opened.close_cleanly()
-    files.kill()
-    again = joined(pair.mirrored, engine(files))
-    assert again.replica.apply(read_parcel(parcel))
-    again.synchronise()
-    again.replica.check()
-    assert set_of(again.replica.parts[0].queue, NOW_MS) == set_of(master.queues[1], NOW_MS)
-    assert again.replica.parts[0].queue.ready_count() == 5
-
-
 def test_what_ended_here_untold_is_fetched_again_with_its_segment() -> None:
     """It was the master and acknowledged 100 to 109; nobody heard of it, and another went on."""
     master, files = engine(), SimFileSystem()
