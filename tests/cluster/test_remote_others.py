@@ -8,14 +8,17 @@ import pytest
 
 from penstock.broker.moving import COPY, MOVE, Errand
 from penstock.broker.rights import Rights
+from penstock.cluster.mirror_safety import SafeLine
 from penstock.core.errors import NoMaster, PreconditionFailed, QueueElsewhere
+from penstock.core.message import Message
+from penstock.queues.publish_notes import PublishNotes
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.insider import Insider
 from penstock.server.range_leases import RangeLeases
 from penstock.storage.range_readers import RangeReaders
 from penstock.wire import staging
 from tests.helpers.node_pair import NodePair, PairedNsqBroker
-from tests.helpers.range_pair import StagingEnd, bodies_in, publishes
+from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 
 
 @pytest.fixture
@@ -71,6 +74,49 @@ def test_a_direct_publish_of_a_program_waits_likewise(pair: NodePair) -> None:
     pair.slow = False
     pair.run()
     assert staging.decode_published(end.expect(staging.PUBLISHED)) == ("", 0)
+
+
+class Noted(PublishNotes):
+    """Of a master with a mirror that says nothing."""
+
+    def __init__(self, line: SafeLine) -> None:
+        self._line = line
+
+    def note(self, messages: list[Message]) -> None:
+        self._line.wait_for(1)
+
+
+def test_a_program_sends_again_what_was_under_way_when_the_master_moved(pair: NodePair) -> None:
+    """Here: nobody knows whether the next master has it, so nobody says that it is there."""
+    pair.here.client().call("queue.declare", queue="q", durable=True)
+    broker = pair.here.broker
+    line = SafeLine(broker.waits)
+    broker.vhosts["/"].queues["q"].mirrors = Noted(line)
+    end = StagingEnd(pair.here)
+    end.send(staging.encode_publish(publishes("", "q", [b"a"]), False, 1000))
+    pair.tick()
+    assert end.silent()
+    line.begin()
+    end.session.tick(pair.here.now_ms)
+    pair.run()
+    with pytest.raises(Answered, match="another master"):
+        end.expect(staging.PUBLISHED)
+
+
+def test_a_batch_is_not_called_published_while_that_is_unknown(pair: NodePair) -> None:
+    pair.here.client().call("queue.declare", queue="q", durable=True)
+    broker = pair.here.broker
+    line = SafeLine(broker.waits)
+    broker.vhosts["/"].queues["q"].mirrors = Noted(line)
+    end = StagingEnd(pair.here)
+    end.ask_commit(1, [end.stage(1, "q", [b"a"])])
+    line.begin()
+    pair.here.now_ms += 60_000
+    end.session.tick(pair.here.now_ms)
+    pair.run()
+    told = staging.decode_committed(end.expect(staging.COMMITTED))
+    assert told.outcome == staging.UNDER_WAY
+    assert "another master" in told.trouble
 
 
 # -- people ----------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ class SafeLine:
         """Another term: parcels are numbered anew, and what waits will never be said."""
         self.safe = 0
         self._waiting.clear()
-        self.frontier.lose()
+        for wait in self.frontier.lose():  # those of who never gives up
+            wait.lost = True
 
     def check(self) -> None:
         last = (int(self.safe), 0)

@@ -30,7 +30,7 @@ from penstock.core.message import Message
 class Wait:
     """The numbers first..last of a frontier have to be safe.
 
-    ``lost``       nobody will ever say whether they are
+    ``lost``       nobody will ever say whether they are; not ``done`` if it must not go on
     ``elsewhere``  what is numbered is not in this node's journal, but on its way
     ``resend``     it is nobody's but the broker's own: if it gets lost it is sent again
     ``held``       it has not been sent, so it cannot get lost

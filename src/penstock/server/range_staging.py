@@ -17,7 +17,7 @@ from penstock.broker.broker import UNSTAMPED, Broker
 from penstock.broker.rights import Rights
 from penstock.broker.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
 from penstock.core.errors import NotFound, PreconditionFailed
-from penstock.core.frontier import Wait, all_done
+from penstock.core.frontier import Wait, all_done, any_lost
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.server.amqp_stamping import stamped
 from penstock.server.range_desk import RangeDesk
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 FRAME_MAX: Final = 131_072
 FULL_LOOK_MS: Final = 50
+MOVED: Final = "a queue got another master while this was published, which may lack some of it"
 
 
 @final
@@ -246,6 +247,8 @@ class StagingDesk(RangeDesk):
                 )
         if publish.runs:
             return
+        if any_lost(publish.waits):
+            raise PreconditionFailed(f"{MOVED}: publish it again")
         journal = self.broker.engine.journal
         if publish.position == 0:
             publish.position = int(journal.position)
@@ -304,6 +307,8 @@ class StagingDesk(RangeDesk):
         outcome = frames.DUPLICATE if batch.duplicate else frames.DONE
         if not batch.done:
             outcome = frames.UNDER_WAY
+            if any_lost(batch.waits):
+                batch.trouble = MOVED
         self.session.send(
             frames.encode_committed(
                 frames.Committed(outcome, batch.poured, batch.unroutable, batch.trouble)
