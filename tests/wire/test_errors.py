@@ -36,7 +36,8 @@ def test_every_kind_a_broker_raises_has_a_code_of_its_own() -> None:
     of_leases = {kinds.NotInFlight, kinds.NotOwner}  # only NSQ settles by id
     over_http = {kinds.Blocked}  # an AMQP client is not refused then: it waits
     undecided = {kinds.Unavailable}  # RabbitMQ's code without a majority is that of its own faults
-    others = abstract | of_leases | over_http | undecided
+    elsewhere = {kinds.QueueElsewhere, kinds.NoMaster}  # kinds of another, for readers of ranges
+    others = abstract | of_leases | over_http | undecided | elsewhere
     raised = [
         kind
         for _, kind in inspect.getmembers(kinds, inspect.isclass)

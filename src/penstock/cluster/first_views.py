@@ -46,6 +46,11 @@ class FirstViews:
         self._places.pop(place, None)
         self._asked.pop(place, None)
 
+    def renew(self, place: Place) -> None:
+        """It had a view that is gone again; the queue may be another one by now."""
+        self._asked.pop(place, None)
+        self._places[place] = None
+
     def add_all(self) -> None:
         """Whoever is to be mirrored may have changed."""
         for vhost in self._broker.vhosts.values():

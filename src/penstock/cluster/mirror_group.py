@@ -361,6 +361,8 @@ class MirrorGroup(PublishNotes):
         kind, origin, _, payload = event
         if kind == BIRTH:
             self._present.add(origin)
+            if self._was_master and self.mirrored is None:
+                self._say_through(self.term - 1)  # it was said before anybody knew of that one
             if self._meet(origin) and self.mirrored is not None:
                 self.syncing.hears(self.mirrored, member_of(origin))
         elif kind == DEATH:
@@ -462,7 +464,7 @@ class MirrorGroup(PublishNotes):
             return
         if replica.term != self.term or joiner is None or self.master == self.me:
             return  # there is nobody yet who could be answered
-        question = joiner.next_question()
+        question = joiner.ask(self._now_ms)
         if question is not None:
             ready.messages.append((self.master, b"Q" + question))
         answer = answer_codec.pack(
@@ -473,7 +475,7 @@ class MirrorGroup(PublishNotes):
             ready.messages.append((self.master, answer))
 
     def is_busy(self) -> bool:
-        """Something goes on that is to be looked at in the next turn, though nobody says a word."""
+        """It is to be asked again in the next turn, though nobody says a word."""
         if self.ring.leaving or self._held or not self.ring.full:
             return True
         replica, joiner = self.replica, self.joiner
@@ -484,10 +486,9 @@ class MirrorGroup(PublishNotes):
 
     def awaits_disk(self) -> bool:
         """What was told, or the last chunk, behind which the next one is asked for."""
-        replica, joiner = self.replica, self.joiner
-        if replica is None or not replica.is_durable():
-            return replica is not None
-        return joiner is not None and joiner.awaits_disk()
+        if self.replica is None or not self.replica.is_durable():
+            return self.replica is not None
+        return self.joiner is not None and self.joiner.awaits_disk()
 
     def check(self) -> None:
         assert self.mirrored is None or self.replica is None, "U1"

@@ -100,6 +100,8 @@ RANGES_ASKED: Final[i64] = 1024
 WINDOW: Final[i64] = 4096
 """So many places the master looks at in a step, and so many steps it makes for a chunk."""
 WINDOWS_MAX: Final[i64] = 32
+ASK_AGAIN_MS: Final[i64] = 15_000
+"""An answer that has not come by then is not waited for; one that comes later still counts."""
 
 
 # -- the mirror's side ---------------------------------------------------------------------
@@ -118,6 +120,7 @@ class Joiner:
         self._term: i64 = replica.term
         self._asked: Question | None = None
         self._held: Chunk | None = None
+        self._asked_ms: i64 = 0
         self._done_position: i64 = -1  # of the journal, behind the last chunk; -1 = none waits
 
     def next_question(self) -> bytes | None:
@@ -139,6 +142,19 @@ class Joiner:
                 self._asked = self._question(part, low, upto)
                 return encode_question(self._asked)
         return None
+
+    def ask(self, now_ms: i64) -> bytes | None:
+        """As ``next_question``; one whose answer does not come is asked again.
+
+        It, or its answer, may have been for another joining of this member.
+        """
+        question = self.next_question()
+        if question is None and self.is_waiting() and now_ms - self._asked_ms > ASK_AGAIN_MS:
+            self.cancel()
+            question = self.next_question()
+        if question is not None:
+            self._asked_ms = now_ms
+        return question
 
     def is_waiting(self) -> bool:
         """For an answer."""

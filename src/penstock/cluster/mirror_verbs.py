@@ -110,8 +110,10 @@ class ClusterMirrors(Mirrors):
 
     def _put_sync(self, known: MirroredQueue, value: str | None) -> None:
         key = path(SYNC, known.vhost.name, known.name)
+        view_key = path(VIEWS, known.vhost.name, known.name)
 
         def fill(draft: Draft) -> None:
+            draft.require(view_key, known.view_revision)  # it is still that queue
             draft.require(key, known.sync_revision)
             if value is None:
                 draft.delete(key)

@@ -98,6 +98,8 @@ class MirroredQueue:
         self._talkative = talkative
         self._new_ring = new_ring
         self._hold: Credit | None = None
+        self._followed: RemoteQueue | None = None
+        self._followed_master: str = ""
         self._strangers: dict[str, int] = {}  # in the ring, and without a copy: since when
 
     @property
@@ -265,11 +267,15 @@ class MirroredQueue:
         else:
             queue = self.queue
             assert isinstance(queue, RemoteQueue)
-            self._places.follow(queue, node_of(view.master), "")
+            if self._followed is not queue or self._followed_master != view.master:
+                # Once: who is followed anew is told nothing of what was under way.
+                self._followed, self._followed_master = queue, view.master
+                self._places.follow(queue, node_of(view.master), "")
 
     def _follow_nobody(self, why: str) -> None:
         queue = self.queue
         assert isinstance(queue, RemoteQueue)
+        self._followed = None
         self._places.follow(queue, "", why)
 
     def down_text(self) -> str:

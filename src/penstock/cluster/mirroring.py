@@ -21,14 +21,7 @@ from penstock.broker.ha_policy import HaPolicy
 from penstock.broker.vhost import Vhost
 from penstock.cluster import metadata as md
 from penstock.cluster.agreed import Agreed
-from penstock.cluster.coordinator import (
-    ABSENT,
-    Change,
-    Condition,
-    Coordinator,
-    Event,
-    Proposal,
-)
+from penstock.cluster.coordinator import ABSENT, Change, Condition, Coordinator, Event, Proposal
 from penstock.cluster.first_views import FirstViews
 from penstock.cluster.living_nodes import LivingNodes
 from penstock.cluster.mirror_deciding import Step, next_step, when_stopping
@@ -163,6 +156,7 @@ class Mirroring:
         if known is None:
             vhost = self._broker.vhosts.get(place[0])
             if event.value is None or vhost is None or place[1] not in vhost.queues:
+                self._first.renew(place)
                 return  # it is gone again
             known = self.queues[place] = self._new(vhost, place[1])
         elif event.value is not None and known.is_gone():
@@ -190,7 +184,7 @@ class Mirroring:
         if event.value is None:
             known.dissolve()
             del self.queues[place]
-            self._first.add(place)
+            self._first.renew(place)
             return
         known.view_revision = event.revision
         self._first.forget(place)

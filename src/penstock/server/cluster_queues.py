@@ -25,6 +25,8 @@ from penstock.server.turn import Turn
 QUEUES_STREAM: Final = 1
 """Of a link: what nodes say to each other about queues."""
 
+LOOK_MS: Final = 100
+
 Send = Callable[[str, int, bytes], None]
 """(node, stream, payload)"""
 
@@ -50,6 +52,7 @@ class ClusterQueues:
         self._turn = turn
         self._home = home
         self._send = send
+        self._looked_ms: int = 0
         self._links: dict[str, PeerQueues] = {}  # by the neighbour's name
         self._remote: dict[str, list[RemoteQueue]] = {}  # by the master's node
         self.master_node: Callable[[str, str], str | None] = lambda _vhost, _name: None
@@ -170,9 +173,19 @@ class ClusterQueues:
     def arrived(self, name: str, payload: bytes, now_ms: int) -> None:
         self._links[name].receive(payload, now_ms)
 
+    def _follow_again(self) -> None:
+        """Who came before the master was one, or after it had gone, was sent away."""
+        for name, link in self._links.items():
+            for queue in self._living(name):
+                if queue.way is None:
+                    self._turn.cancelled(queue.follow(link.client))
+
     # -- the turn ------------------------------------------------------------------------
 
     def end(self, now_ms: int) -> None:
+        if not 0 <= now_ms - self._looked_ms < LOOK_MS:
+            self._looked_ms = now_ms
+            self._follow_again()
         for name, link in self._links.items():
             while payload := link.take_payload(now_ms):
                 self._send(name, QUEUES_STREAM, payload)
