@@ -56,7 +56,7 @@ class Judgement(AssertionError):
 class Sent:
     """What is known of one message."""
 
-    __slots__ = ("body", "confirmed_at", "number", "persistent", "queue", "settled")
+    __slots__ = ("body", "confirmed_at", "number", "of_two", "persistent", "queue", "settled")
 
     def __init__(self, number: int, queue: str, body: bytes, *, persistent: bool) -> None:
         self.number = number
@@ -64,6 +64,7 @@ class Sent:
         self.body = body
         self.persistent = persistent
         self.confirmed_at = 0  # the store's revision then; 0 = it was not
+        self.of_two = False  # while two nodes had the queue as theirs
         self.settled = False  # somebody acknowledged or rejected it, or it may have been purged
 
 
@@ -135,6 +136,7 @@ class Person:
             sent = self.open_publishes.pop(number)
             if confirmed:
                 sent.confirmed_at = self.life.world.store.model.revision
+                sent.of_two = self.life.master_count(sent.queue) > 1
                 self.life.counts["confirmed"] += 1
             else:
                 self.life.counts["denied"] += 1
@@ -763,6 +765,9 @@ class Life:
                 masters.append(machine)
         if not any(machine.queue(name) is not None for machine in self.machines):
             return "" if view is None else "it is gone, and has a view"
+        if view is not None and view.master == "" and SYNCED not in view.recoverable.values():
+            self.counts["down for people to decide"] += 1
+            return ""  # whoever had everything came back without it; K3
         if len(masters) != 1:
             return f"masters at {[machine.name for machine in masters]}"
         master = masters[0]
@@ -831,7 +836,7 @@ class Life:
                 view = self.views.get(name)
                 if view is None:
                     return f"a copy of {name}, which has no view"
-                if machine.cluster.member not in view.members:
+                if view.master and machine.cluster.member not in view.members:
                     return f"a copy of {name}, of which it is no member"
         for place, known in machine.cluster.mirrors.mirroring.queues.items():
             if known.leaving:
@@ -875,7 +880,14 @@ class Life:
                 raise Judgement(f"J1: {sent.number} ({kind}) of {name} was confirmed, and is lost")
             self.gone.add(sent.number)
 
+    def master_count(self, name: str) -> int:
+        queues = [machine.queue(name) for machine in self.machines if machine.runs]
+        return sum(queue is not None and not queue.remote for queue in queues)
+
     def may_be_lost(self, sent: Sent) -> bool:
+        """``always`` gives up what the former master goes on to confirm until it hears of that."""
+        if sent.of_two and self.losses.get(sent.queue):
+            return True
         for revision, of_persistent in self.losses.get(sent.queue, []):
             if revision >= sent.confirmed_at and (of_persistent or not sent.persistent):
                 return True
