@@ -3,9 +3,12 @@
 A mirrored queue has one: whoever published waits for its mirrors (``core/frontier.py``).
 """
 
+from mypy_extensions import mypyc_attr
+
 from penstock.core.message import Message
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PublishNotes:
     """Base of who takes notes."""
 
