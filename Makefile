@@ -62,6 +62,7 @@ nightly: setup $(VENV)/.test-extra
 		PENSTOCK_GROUP_SEEDS=3000 PENSTOCK_NODES_SEEDS=2000 \
 		$(BIN)/python -m pytest --timeout=14400 -rP tests/backing tests/simulation \
 		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py $(ARGS)
+	@$(BIN)/python -m pytest --timeout=1800 -rP -m long tests/spark $(ARGS)
 
 lint: setup $(VENV)/.test-extra
 	$(BIN)/ruff check $(CHECKED)

@@ -169,6 +169,7 @@ def _is_java(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_no_message_is_lost_or_doubled(tmp_path: Path) -> None:
     require_spark()
     chance = random.Random(SEED)

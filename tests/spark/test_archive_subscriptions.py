@@ -43,6 +43,7 @@ def archive(url: str, *more: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_several_queues_land_in_partitions(broker: BrokerProcess, tmp_path: Path) -> None:
     table = tmp_path / "t"
     for queue, count in (("left", 30), ("right", 20)):

@@ -101,6 +101,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.long
 def test_two_workers_archive_a_queue_and_replay_it(
     cluster: Cluster, broker: BrokerProcess, tmp_path: Path
 ) -> None:

@@ -213,6 +213,7 @@ def unlike(found: list[int]) -> str:
     return f"doubled {doubled[:10]}, missing {missing[:10]}, {len(found)} in all"
 
 
+@pytest.mark.long
 def test_a_deleted_checkpoint_loses_nothing(tmp_path: Path) -> None:
     """It is another query then: a batch it cannot know of comes again, and is not dropped."""
     require_spark()

@@ -102,6 +102,7 @@ def _environment_with_pips_java(tmp_path: Path) -> dict[str, str]:
     return {"JAVA_HOME": str(wrapped(java, tmp_path / "cache").parents[1])}
 
 
+@pytest.mark.long
 def test_a_lost_commit_log_neither_loses_nor_doubles(broker: BrokerProcess, tmp_path: Path) -> None:
     """As after a power cut: the table and the broker are ahead of Spark's last note."""
     table = tmp_path / "t"

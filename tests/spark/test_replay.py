@@ -102,6 +102,7 @@ def test_a_table_goes_to_a_queue_once_and_in_order(broker: BrokerProcess, lake: 
     assert taken(broker.url, "again") == []
 
 
+@pytest.mark.long
 def test_a_replay_goes_on_where_it_ended(broker: BrokerProcess, lake: Path) -> None:
     """As after a crash between the broker's commit and our note of it."""
     choice = ("--where", "routing_key like 'eu.%' and cast(cast(body as string) as int) < 40")
