@@ -10,8 +10,9 @@ is what the master's queue took and what was acknowledged: before, until the new
 synchronised, and afterwards; and the memory of the processes meanwhile.
 
 Generator and nodes share all cores, so the new copy's own work slows the others down as well: with
-as many cores as processes it would cost less.  ``PENSTOCK_SYNC_MESSAGES`` is another way to say
-``--messages``.
+as many cores as processes it would cost less.  Flat out, consumers soon have
+emptied the queue, and what is seen is the price of a copy; with ``--steady`` the queue stays long.
+``PENSTOCK_SYNC_MESSAGES`` is another way to say ``--messages``.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ WANTED = 0.70
 LOOK_S = 0.2
 WARMUP_S = 3.0
 SYNC_LIMIT_S = 1800.0
-LOAD = (
-    f"--size {SIZE} --confirm 1000 --in-flight 2000 --prefetch 1000 --ack-every 100 --duration 7200"
-).split()
+LOAD = f"--size {SIZE} --confirm 1000 --in-flight 2000 --duration 7200 ".split()
+FLAT_OUT = "--prefetch 1000 --ack-every 100".split()
+STEADY = "--rate 10000 --prefetch 1 --ack-every 1".split()
+"""The queue stays as long as it is, and there is processor time left for the new copy."""
 
 
 class Sample(NamedTuple):
@@ -57,8 +59,9 @@ class Sample(NamedTuple):
 
 
 class Bench:
-    def __init__(self, cluster: LiveCluster) -> None:
+    def __init__(self, cluster: LiveCluster, *, steady: bool) -> None:
         self.cluster = cluster
+        self.words = LOAD + (STEADY if steady else FLAT_OUT)
         self.gauges = [ProcessGauge(node.pid, tree=False) for node in cluster.nodes]
         self.peaks = [0] * len(self.gauges)
 
@@ -81,7 +84,7 @@ class Bench:
     def load(self) -> Iterator[None]:
         environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
         process = subprocess.Popen(
-            self.command(LOAD),
+            self.command(self.words),
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -137,12 +140,12 @@ def rates(first: Sample, last: Sample) -> dict[str, float]:
     }
 
 
-def measure(copies: int, messages: int, seconds: float) -> dict[str, Any]:
+def measure(copies: int, messages: int, seconds: float, *, steady: bool) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory() as directory,
         LiveCluster(Path(directory) / "cluster", copies + 1) as cluster,
     ):
-        bench = Bench(cluster)
+        bench = Bench(cluster, steady=steady)
         if copies > 1:
             bench.mirror(copies)
         with Connection(Endpoint.parse(cluster.nodes[0].url)) as connection:
@@ -208,6 +211,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=messages)
     parser.add_argument("--copies", default="1,2", help="before the new one")
     parser.add_argument("--seconds", type=float, default=15.0, help="before and after")
+    parser.add_argument("--steady", action="store_true", help="10,000/s, and not flat out")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     asked = parser.parse_args()
     reason = missing_reason()
@@ -215,7 +219,7 @@ def main() -> int:
         raise SystemExit(reason)
     rows = []
     for copies in map(int, asked.copies.split(",")):
-        row = measure(copies, asked.messages, asked.seconds)
+        row = measure(copies, asked.messages, asked.seconds, steady=asked.steady)
         rows.append(row)
         least = min(row["ratio"].values())
         verdict = "as wanted" if least >= WANTED else f"less than {WANTED:.0%}"
