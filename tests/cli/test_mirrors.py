@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
 
 from penstock.broker.mirrors import MASTER, MIRROR, MasterMove, SyncProgress
 from penstock.cli.main import cli
-from penstock.server.watch import NodeWatch
-from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, in_a_cluster
+from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, served_in_a_cluster
 from tests.management.conftest import Served
 
 Say = Callable[..., Result]
@@ -20,11 +18,8 @@ Say = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    running = Served(tmp_path_factory.mktemp("node"))
-    in_a_cluster(cast(NodeWatch, running.view.watch))
-    running.declare("plain", "orders", "behind", "gone")
-    yield running
-    running.stop()
+    with served_in_a_cluster(tmp_path_factory.mktemp("node")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from penstock.broker.mirrors import MASTER, MIRROR, MasterMove
 from penstock.server.watch import NodeWatch
 from tests.ctl.conftest import Said, penstockctl
-from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, in_a_cluster
+from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, served_in_a_cluster
 from tests.management.conftest import Served
 
 CRITICAL = "check_if_node_is_mirror_sync_critical"
@@ -20,11 +20,8 @@ NONE = "classic mirrored queues without online synchronised mirrors"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    running = Served(tmp_path_factory.mktemp("node"))
-    in_a_cluster(cast(NodeWatch, running.view.watch))
-    running.declare("plain", "orders", "behind", "gone")
-    yield running
-    running.stop()
+    with served_in_a_cluster(tmp_path_factory.mktemp("node")) as running:
+        yield running
 
 
 @pytest.fixture

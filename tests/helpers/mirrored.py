@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
 from penstock.broker.mirrors import (
     MASTER,
     MIRROR,
@@ -15,8 +20,21 @@ from penstock.broker.mirrors import (
 )
 from penstock.queues.queue import Queue
 from penstock.server.watch import NodeWatch
+from tests.management.conftest import Served
 
 A, B, C = "penstock@test", "penstock@two", "penstock@three"
+
+
+@contextmanager
+def served_in_a_cluster(directory: Path) -> Iterator[Served]:
+    """Its management API, with some queues to be mirrored."""
+    running = Served(directory)
+    in_a_cluster(cast(NodeWatch, running.view.watch))
+    running.declare("plain", "orders", "behind", "gone")
+    try:
+        yield running
+    finally:
+        running.stop()
 
 
 def in_a_cluster(watch: NodeWatch) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from penstock.broker.mirrors import MASTER, MIRROR, MasterMove, SyncProgress
-from penstock.server.watch import NodeWatch
-from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, in_a_cluster
+from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, served_in_a_cluster
 from tests.management.conftest import Served
 
 Q = "/api/queues/%2F/"
@@ -21,11 +20,8 @@ OURS = "/api/penstock/mirrors"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One that believes to be a node of three, the third of which is down."""
-    running = Served(tmp_path_factory.mktemp("node"))
-    in_a_cluster(cast(NodeWatch, running.view.watch))
-    running.declare("plain", "orders", "behind", "gone")
-    yield running
-    running.stop()
+    with served_in_a_cluster(tmp_path_factory.mktemp("node")) as running:
+        yield running
 
 
 @pytest.fixture
