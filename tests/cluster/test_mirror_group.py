@@ -222,6 +222,25 @@ def test_a_persistent_one_is_safe_when_it_is_on_the_mirrors_disk() -> None:
     assert a.confirmed() == [b"x", b"y"]
 
 
+def test_what_happens_while_a_parcel_goes_round_is_told_in_one() -> None:
+    world = World("abc")
+    a, b, _ = world.members.values()
+    mirrored = a.group.mirrored
+    assert mirrored is not None
+    before = mirrored.number
+    for content in (b"1", b"2", b"3"):
+        a.publish(content)
+        a.take()
+    assert (mirrored.number, mirrored.last_number()) == (before + 1, before + 2)
+    world.run()
+    assert (mirrored.number, mirrored.last_number()) == (before + 2, before + 2)
+    assert a.confirmed() == b.contents() == [b"1", b"2", b"3"]
+    for content in (b"4", b"5" * 300_000):
+        a.publish(content)
+        a.take()
+    assert mirrored.number == before + 4, "what is large is not held"
+
+
 def test_without_a_mirror_nobody_waits() -> None:
     a = World("a").members["a"]
     a.publish(b"x")

@@ -287,7 +287,7 @@ class MirrorGroup(PublishNotes):
         answer.durable = durable
         answer.is_complete = is_complete
         if is_complete and sender not in self.synced:
-            self.awaited.setdefault(sender, int(mirrored.number))
+            self.awaited.setdefault(sender, int(mirrored.last_number()))
         self._look_what_is_safe()
 
     def _hear(self, origin: str, payload: bytes) -> None:
@@ -440,10 +440,11 @@ class MirrorGroup(PublishNotes):
     def _speak_as_master(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
         if self.ring.leaving:
             return
-        self.syncing.take_questions(mirrored, self._now_ms)
-        self._broadcast_parcel(mirrored)
-        for member, chunk in self.syncing.take_chunks():
-            ready.messages.append((member, b"C" + chunk))
+        if mirrored.may_tell(self.ring.waiting_bytes()):
+            self.syncing.take_questions(mirrored, self._now_ms)
+            self._broadcast_parcel(mirrored)
+            for member, chunk in self.syncing.take_chunks():
+                ready.messages.append((member, b"C" + chunk))
         self._look_what_is_safe()
         for member, told in self.awaited.items():
             if member not in self.synced and self.answers[member].durable >= told:
@@ -452,8 +453,7 @@ class MirrorGroup(PublishNotes):
 
     def _look_who_is_stuck(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
         for member in self._others_synced():
-            answer = self.answers.setdefault(member, Answer())
-            if answer.is_stuck(mirrored.number, self._now_ms):
+            if self.answers.setdefault(member, Answer()).is_stuck(mirrored.number, self._now_ms):
                 ready.stuck.append(member)
 
     def _speak_as_mirror(self, replica: Replica, ready: GroupReady) -> None:

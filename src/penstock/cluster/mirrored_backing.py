@@ -18,9 +18,13 @@ nothing, and a thousand acknowledgements, one by one, become one range.
 between ``take_operations`` and the next change is the set *as of* ``number``; mirror_sync.py
 stands on that.
 
+**Pace.**  While a parcel is on its way round, what happens is held for the next one.  Consumers
+that acknowledge message by message would else make a parcel for each, faster than mirrors take
+them, and who publishes would wait for all of these.
+
 Invariants (``check``):
   M1  each part has its own notes, and no others, exactly while the backing is mirrored
-  M2  who has something to say is on the list of those, once
+  M2  who has something to say, and is not held, is on the list of those, once
 """
 
 from typing import Final, final
@@ -45,6 +49,8 @@ from penstock.cluster.operations import (
 from penstock.core.message import Message
 
 BUFFER_KEPT_BYTES: Final[i64] = 256 * 1024
+HELD_BYTES_MAX: Final[i64] = 256 * 1024
+"""More than that goes out at once: it is worth a parcel."""
 
 
 @final
@@ -108,6 +114,7 @@ class MirroredBacking:
         self.parts: list[VariableQueue] = variable_parts(backing)
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel
+        self.held: bool = False  # what there is to say, until the last parcel has gone round
         self._talkative: list[MirroredBacking] = talkative
         self._notes: list[PartNotes] = []
         self._writer: BytesWriter = BytesWriter()
@@ -133,6 +140,7 @@ class MirroredBacking:
             part.notes = None
         self._notes = []
         self._writer = BytesWriter()
+        self.held = False
 
     # -- once per turn ---------------------------------------------------------------------
 
@@ -149,6 +157,16 @@ class MirroredBacking:
     def waiting_bytes(self) -> i64:
         return len(self._writer)
 
+    def may_tell(self, under_way_bytes: i64) -> bool:
+        """Or is it better held, with so much of parcels told before under way?"""
+        size = len(self._writer)
+        self.held = 0 < size <= HELD_BYTES_MAX and under_way_bytes > 0
+        return not self.held
+
+    def last_number(self) -> i64:
+        """Of the parcel that has all that happened so far."""
+        return self.number + 1 if len(self._writer) > 0 else self.number
+
     def take_operations(self) -> bytes | None:
         """The parcel of this turn; None = nothing has changed.
 
@@ -160,6 +178,7 @@ class MirroredBacking:
         for notes in self._notes:
             notes.close(writer)
         self.number += 1
+        self.held = False
         parcel = writer.getvalue()
         if len(parcel) > BUFFER_KEPT_BYTES:
             self._writer = BytesWriter()
@@ -176,7 +195,7 @@ class MirroredBacking:
             else:
                 assert notes is None, "M1"
         said = sum([1 for one in self._talkative if one is self])
-        assert said == 1 or not self.has_operations(), "M2"
+        assert said == 1 or self.held or not self.has_operations(), "M2"
 
 
 def variable_parts(backing: BackingQueue) -> list[VariableQueue]:
