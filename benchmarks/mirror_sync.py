@@ -2,12 +2,14 @@
 
     .venv/bin/python benchmarks/mirror_sync.py                       a million messages of 100 bytes
     .venv/bin/python benchmarks/mirror_sync.py --messages 100000 --copies 2
+    .venv/bin/python benchmarks/mirror_sync.py --copies 1 --manual   sync_queue alone
 
 Nodes of a cluster run side by side on 127.0.0.1.  A durable queue with so many copies is filled
 with persistent messages, then published to and consumed from flat out, with confirms and
 acknowledgements, at its master's node.  After a while the policy asks for one copy more.  Counted
 is what the master's queue took and what was acknowledged: before, until the new mirror is
-synchronised, and afterwards; and the memory of the processes meanwhile.
+synchronised, and afterwards; and the memory of the processes meanwhile.  With ``--manual`` the
+mirror is there before, without what is old, and only ``sync_queue`` is measured.
 
 Generator and nodes share all cores, so the new copy's own work slows the others down as well: with
 as many cores as processes it would cost less.  Flat out, consumers soon have
@@ -46,7 +48,7 @@ WARMUP_S = 3.0
 SYNC_LIMIT_S = 1800.0
 LOAD = f"--size {SIZE} --confirm 1000 --in-flight 2000 --duration 7200 ".split()
 FLAT_OUT = ["--prefetch", "1000", "--ack-every", "100"]
-STEADY = ["--rate", "10000", "--prefetch", "1", "--ack-every", "1"]
+STEADY = ["--rate", "10000", "--consumers", "8", "--prefetch", "1", "--ack-every", "1"]
 """The queue stays as long as it is, and there is processor time left for the new copy."""
 
 
@@ -65,9 +67,9 @@ class Bench:
         self.gauges = [ProcessGauge(node.pid, tree=False) for node in cluster.nodes]
         self.peaks = [0] * len(self.gauges)
 
-    def mirror(self, copies: int) -> None:
+    def mirror(self, copies: int, sync_mode: str = "automatic") -> None:
         definition: dict[str, Any] = {"ha-mode": "exactly", "ha-params": copies}
-        definition["ha-sync-mode"] = "automatic"
+        definition["ha-sync-mode"] = sync_mode
         policy = {"pattern": f"^{QUEUE}$", "apply-to": "queues", "definition": definition}
         self.cluster.ask(0, "/api/policies/%2F/copies", policy)
 
@@ -96,8 +98,11 @@ class Bench:
             os.killpg(process.pid, 9)
             process.wait()
 
+    def row(self) -> Any:
+        return self.cluster.ask(0, f"/api/queues/%2F/{QUEUE}")
+
     def sample(self) -> Sample:
-        row = self.cluster.ask(0, f"/api/queues/%2F/{QUEUE}")
+        row = self.row()
         stats = row.get("message_stats", {})
         self.peaks = [
             max(peak, gauge.sample_rss())
@@ -118,9 +123,18 @@ class Bench:
             last = self.sample()
         return first, last
 
-    def synchronise(self, copies: int) -> tuple[Sample, Sample]:
+    def join(self, copies: int) -> None:
+        """One more that has what comes from now on."""
+        self.mirror(copies, "manual")
+        while len(self.row().get("slave_nodes", [])) < copies - 1:
+            time.sleep(LOOK_S)
+
+    def synchronise(self, copies: int, *, manual: bool) -> tuple[Sample, Sample]:
         """Until so many copies have everything."""
-        self.mirror(copies)
+        if manual:
+            self.cluster.ask(0, f"/api/queues/%2F/{QUEUE}/actions", {"action": "sync"}, "POST")
+        else:
+            self.mirror(copies)
         first = last = self.sample()
         while last.synchronised < copies - 1:
             if last.at_s - first.at_s > SYNC_LIMIT_S:
@@ -140,7 +154,9 @@ def rates(first: Sample, last: Sample) -> dict[str, float]:
     }
 
 
-def measure(copies: int, messages: int, seconds: float, *, steady: bool) -> dict[str, Any]:
+def measure(
+    copies: int, messages: int, seconds: float, *, steady: bool, manual: bool
+) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory() as directory,
         LiveCluster(Path(directory) / "cluster", copies + 1) as cluster,
@@ -152,16 +168,19 @@ def measure(copies: int, messages: int, seconds: float, *, steady: bool) -> dict
             connection.channel().queue_declare(QUEUE, durable=True)
         bench.fill(messages)
         with bench.load():
+            if manual:
+                bench.join(copies + 1)
             time.sleep(WARMUP_S)
             found = {"before": rates(*bench.watch(seconds))}
             memory = {"before": [gauge.sample_rss() for gauge in bench.gauges]}
             bench.peaks = [0] * len(bench.gauges)
-            first, last = bench.synchronise(copies + 1)
+            first, last = bench.synchronise(copies + 1, manual=manual)
             found["during"] = rates(first, last)
             memory["peak"] = bench.peaks
             found["after"] = rates(*bench.watch(seconds))
     return {
         "copies": copies,
+        "manual": manual,
         "synchronised": first.messages,
         "rates": found,
         "memory_mb": {key: [one >> 20 for one in all_] for key, all_ in memory.items()},
@@ -196,8 +215,9 @@ def page(report: dict[str, Any]) -> str:
             for what in ("published", "consumed")
         ]
         least = min(row["ratio"].values())
+        asked = ", sync_queue" if row["manual"] else ""
         lines.append(
-            f"| {row['copies']} to {row['copies'] + 1} | {row['synchronised']:,} |"
+            f"| {row['copies']} to {row['copies'] + 1}{asked} | {row['synchronised']:,} |"
             f" {found['during']['seconds']:g} s | {ways[0]} | {ways[1]} | {least:.2f} |"
             f" {memory['before'][0]}, {memory['peak'][0]} | {memory['before'][-1]},"
             f" {memory['peak'][-1]} |"
@@ -212,6 +232,7 @@ def main() -> int:
     parser.add_argument("--copies", default="1,2", help="before the new one")
     parser.add_argument("--seconds", type=float, default=15.0, help="before and after")
     parser.add_argument("--steady", action="store_true", help="10,000/s, and not flat out")
+    parser.add_argument("--manual", action="store_true", help="sync_queue of a mirror that joined")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     asked = parser.parse_args()
     reason = missing_reason()
@@ -219,7 +240,9 @@ def main() -> int:
         raise SystemExit(reason)
     rows = []
     for copies in map(int, asked.copies.split(",")):
-        row = measure(copies, asked.messages, asked.seconds, steady=asked.steady)
+        row = measure(
+            copies, asked.messages, asked.seconds, steady=asked.steady, manual=asked.manual
+        )
         rows.append(row)
         least = min(row["ratio"].values())
         verdict = "as wanted" if least >= WANTED else f"less than {WANTED:.0%}"

@@ -254,12 +254,18 @@ class Publisher(Worker):
         now_ns = time.monotonic_ns()
         if self._allowance(now_ns, start_ns) > 0:
             return 0.0
-        if self.plan.rate and not (self.plan.confirm and self.ledger.room() <= 0):
+        if self.plan.rate and not self._is_held():
             due_ns = start_ns + due_after_ns(
                 self.composer.sequence, self.plan.rate, self.plan.publishers, self.task.number
             )
             return min(NAP_S, max(0, int(due_ns) - now_ns) / 1e9)
         return NAP_S
+
+    def _is_held(self) -> bool:
+        """By open confirms or by the consumers, whatever is due."""
+        if self.plan.confirm and self.ledger.room() <= 0:
+            return True
+        return self._room is not None and self._room.left <= 0
 
     def _listen(self, patience_s: float) -> None:
         if patience_s == 0.0 and not self.plan.confirm:

@@ -1,0 +1,49 @@
+"""A publisher of the load generator waits for the right thing; no socket here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.client.load import Composer, ConfirmLedger
+from penstock.client.plan import LoadPlan
+from penstock.client.shared import Room
+from penstock.client.worker import NAP_S, Publisher, Task
+
+SECOND_NS = 1_000_000_000
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    found = Room(Room.create(), 0)
+    yield found
+    os.close(found.descriptor)
+
+
+def publisher(room: Room, *, confirm: int = 0, rate: int = 1000) -> Publisher:
+    """As if connected."""
+    made = Publisher.__new__(Publisher)
+    made.plan = LoadPlan(uri="amqp://x", rate=rate, confirm=confirm, in_flight=5)
+    made.task = Task("publisher", 0, 0, 1, made.plan, 0, [room.descriptor])
+    made.composer, made.ledger = Composer(0), ConfirmLedger(max(1, confirm))
+    made._room, made._quota, made._pending = room, 0, memoryview(b"")
+    return made
+
+
+def test_whoever_is_held_sleeps_though_much_is_due(room: Room) -> None:
+    started_ns = time.monotonic_ns() - SECOND_NS
+    assert publisher(room)._patience_s(started_ns) == NAP_S
+    room.left = 5
+    assert publisher(room)._patience_s(started_ns) == 0
+    full = publisher(room, confirm=2)
+    full.ledger.note_sent(2, started_ns)
+    assert full._patience_s(started_ns) == NAP_S
+
+
+def test_whoever_is_early_sleeps_until_the_next_is_due(room: Room) -> None:
+    room.left = 5
+    assert 0 < publisher(room)._patience_s(time.monotonic_ns() + 20_000_000) <= 0.02
+    assert publisher(room)._patience_s(time.monotonic_ns() + SECOND_NS) == NAP_S
