@@ -9,8 +9,9 @@ is run twice leaves some that no list names, and whoever owns the directory swee
 
 Files of a partitioned table lie in directories ``day=2026-11-21/queue=orders``; the columns
 made from what is already in the message are left out of the file, as readers of such tables
-expect.  At most ``OPEN_FILES_MAX`` files are open in a worker and at most ``BUFFER_BYTES_MAX``
-of messages wait to be written, whatever the number of partitions.
+expect.  At most ``OPEN_FILES_MAX`` files are open in a worker, at most ``BUFFER_BYTES_MAX`` of
+messages wait to be written and ``READ_AHEAD_BYTES_MAX`` more to be sorted, whatever the number of
+partitions.
 """
 
 import json
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from pyspark_penstock.behind import Behind
 from pyspark_penstock.claims import claims_in, holes_in, read_claim
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ STEP_BYTES_MAX = 255
 OPEN_FILES_MAX = 64
 ROW_GROUP_BYTES = 32 << 20
 BUFFER_BYTES_MAX = 64 << 20
+READ_AHEAD_BYTES_MAX = 32 << 20
+"""Read, while what came before is being written."""
+UNSYNCED_BYTES_MAX = 256 << 20
+"""Of finished files that are on their way to the disk, while the next is written."""
 DICTIONARY = (*FIELDS, "content_encoding", "user_id", "reply_to")
 """Columns with few values; a dictionary of bodies would only cost."""
 STATISTICS = ("seq_id", "enqueued_at")
@@ -94,12 +100,15 @@ def writing(
     def write(rows: "Iterable[tuple[Any, ...]]") -> "Iterator[tuple[Any, ...]]":
         writer = DraftWriter(layout, Path(drafts_dir), batch)
         ends = []
-        for claim in claims_in(rows):
-            before = writer.messages
-            for messages in read_claim(settings, claim):
-                writer.add(messages)
-            holes = holes_in(claim.start, claim.end, writer.messages - before)
-            ends.append(Draft("", "", "[]", 0, 0, 0, 0, holes))
+        with Behind(READ_AHEAD_BYTES_MAX) as behind:
+            for claim in claims_in(rows):
+                count = 0
+                for messages in read_claim(settings, claim):
+                    behind.do(messages.nbytes, writer.add, messages)
+                    count += messages.num_rows
+                holes = holes_in(claim.start, claim.end, count)
+                ends.append(Draft("", "", "[]", 0, 0, 0, 0, holes))
+            behind.settle()
         return iter([tuple(draft) for draft in (*writer.close(), *ends)])
 
     return write
@@ -116,17 +125,17 @@ class DraftWriter:
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._done: list[Draft] = []
         self._buffered = 0
-        self.messages = 0
+        self._syncing = Behind(UNSYNCED_BYTES_MAX)
         drafts_dir.mkdir(parents=True, exist_ok=True)
 
     def add(self, messages: "pa.RecordBatch") -> None:
-        self.messages += messages.num_rows
         for values, rows in split(messages, self._layout.partition_by):
             self._add(values, self._file_rows(rows))
 
     def close(self) -> list[Draft]:
         for values in list(self._open):
             self._finish(values)
+        self._syncing.settle()
         _sync(self._drafts_dir)
         return self._done
 
@@ -157,6 +166,7 @@ class DraftWriter:
         file = self._open.pop(values)
         self._buffered -= file.flush()
         size = file.close()
+        self._syncing.do(size, _sync, file.path)
         low, high = file.seq_ids
         directory = directory_of(self._layout.partition_by, values)
         self._done.append(
@@ -208,7 +218,6 @@ class _OpenFile:
     def close(self) -> int:
         self._writer.close()
         self._sink.close()
-        _sync(self.path)
         return self.path.stat().st_size
 
     def _open(self) -> None:
