@@ -48,7 +48,7 @@ WARMUP_S = 3.0
 SYNC_LIMIT_S = 1800.0
 LOAD = f"--size {SIZE} --confirm 1000 --in-flight 2000 --duration 7200 ".split()
 FLAT_OUT = ["--prefetch", "1000", "--ack-every", "100"]
-STEADY = ["--rate", "10000", "--consumers", "8", "--prefetch", "1", "--ack-every", "1"]
+STEADY = ["--rate", "10000", "--consumers", "6", "--prefetch", "1", "--ack-every", "1"]
 """The queue stays as long as it is, and there is processor time left for the new copy."""
 
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 class Behind:
     """One thread; at most ``size_max`` of what was handed over waits, or one piece alone.
 
-    What a piece of work raises is raised from ``do`` or ``settle``; leave the ``with`` then, so that
-    what waits behind it is not done.  The thread ends with the ``with``, or with this object.
+    What a piece of work raises is raised from ``do`` or ``settle``; leave the ``with`` then, so
+    that what waits behind it is not done.  The thread ends with the ``with``, or with this object.
     """
 
     def __init__(self, size_max: int) -> None:

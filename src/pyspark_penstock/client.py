@@ -161,6 +161,7 @@ class Connection:
     def __init__(self, endpoint: Endpoint) -> None:
         self._at_start = True
         self._greeting = MAGIC
+        self._received = bytearray()
         *before, last = endpoint.nodes()
         for node in before:
             try:
@@ -223,20 +224,23 @@ class Connection:
         raise ConnectionLost(f"the broker at {self._endpoint} sent reply {head[4]}, not {kind}")
 
     def _read(self, size: int) -> bytes:
-        data = bytearray(size)
-        view = memoryview(data)
+        """So many bytes; what they are collected in is kept for the next ones."""
+        if len(self._received) < size:
+            self._received = bytearray(size)
         got = 0
-        try:
-            while got < size:
-                count = self._socket.recv_into(view[got:])
-                if count == 0:
-                    raise ConnectionLost(f"the broker at {self._endpoint} closed the connection")
-                got += count
-        except OSError as error:
-            if isinstance(error, ConnectionLost):
-                raise
-            raise _broken(self._endpoint, error) from error
-        return bytes(data)
+        with memoryview(self._received)[:size] as view:
+            try:
+                while got < size:
+                    count = self._socket.recv_into(view[got:])
+                    if count == 0:
+                        what = f"the broker at {self._endpoint} closed the connection"
+                        raise ConnectionLost(what)
+                    got += count
+            except OSError as error:
+                if isinstance(error, ConnectionLost):
+                    raise
+                raise _broken(self._endpoint, error) from error
+            return bytes(view)
 
 
 class RangeClient(Connection):

@@ -184,7 +184,7 @@ def _split_alike(block: Block, contents: pa.Array) -> tuple[pa.Array, pa.Array] 
     if sys.byteorder == "little":
         expected.byteswap()
     sizes = compute.binary_slice(contents, header_end + 3, header_end + FRAME_HEAD_BYTES)
-    if b"".join(sizes.to_pylist()) != expected.tobytes():
+    if not sizes.equals(_cut(expected.tobytes(), 0, [4] * block.count)):
         return None
     return raw, compute.binary_slice(contents, header_end + FRAME_HEAD_BYTES, -FRAME_END_BYTES)
 

@@ -166,7 +166,7 @@ class DraftWriter:
         file = self._open.pop(values)
         self._buffered -= file.flush()
         size = file.close()
-        self._syncing.do(size, _sync, file.path)
+        self._syncing.do(size, _settle, file.path)
         low, high = file.seq_ids
         directory = directory_of(self._layout.partition_by, values)
         self._done.append(
@@ -292,6 +292,18 @@ def directory_of(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
         if len(step) > STEP_BYTES_MAX:
             raise ValueError(f"no directory of a table can be named {step}: it is too long")
     return "/".join(steps)
+
+
+def _settle(path: Path) -> None:
+    """On disk, and out of memory: nobody reads it soon, and what is read and written next can use
+    the same memory.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
 
 
 def _sync(path: Path) -> None:

@@ -13,6 +13,7 @@ user must know is said in one line by whoever runs the session.
 
 import logging
 import os
+import shlex
 import socket
 import sys
 from importlib.util import find_spec
@@ -76,7 +77,10 @@ def local_session(
     host = driver_host(master)
     # Its pages about a wrong query go to standard error; we say it in one line.
     logging.getLogger("SQLQueryContextLogger").disabled = True
-    _prepare_environment(broker_url, host, embedded=is_embedded(master))
+    scratch.mkdir(parents=True, exist_ok=True)
+    _prepare_environment(broker_url, host)
+    if is_embedded(master):
+        os.environ["PYSPARK_PYTHON"] = str(_workers_python(scratch))
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -123,7 +127,7 @@ def driver_host(master: str) -> str:
     return host
 
 
-def _prepare_environment(broker_url: str, host: str, *, embedded: bool) -> None:
+def _prepare_environment(broker_url: str, host: str) -> None:
     """What the JVM, and through it every Python worker of this machine, inherits."""
     import pyspark_penstock
 
@@ -135,12 +139,25 @@ def _prepare_environment(broker_url: str, host: str, *, embedded: bool) -> None:
         {
             "JAVA_HOME": str(java.home),
             "PENSTOCK_URL": broker_url,
-            "PYSPARK_PYTHON": sys.executable if embedded else workers_python,
+            "PYSPARK_PYTHON": workers_python,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join(path),
             "SPARK_LOCAL_IP": host,
         }
     )
+
+
+def _workers_python(scratch: Path) -> Path:
+    """This Python for workers on this machine, which import the installed pyspark.
+
+    Spark puts an archive of pyspark's sources in front of their path.  What comes from there is
+    compiled by every process anew, which takes most of a second, and a query begins with eight.
+    """
+    script = scratch / "python"
+    path, python = shlex.quote(os.environ["PYTHONPATH"]), shlex.quote(sys.executable)
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n')
+    script.chmod(0o700)
+    return script
 
 
 def _java_options(scratch: Path, *, short: bool) -> str:
@@ -150,7 +167,6 @@ def _java_options(scratch: Path, *, short: bool) -> str:
 
 def _log_settings(scratch: Path) -> Path:
     """Written anew for each session, since the log's place is inside it."""
-    scratch.mkdir(parents=True, exist_ok=True)
     settings = scratch / "log4j2.properties"
     settings.write_text(LOG_SETTINGS.format(log=scratch / LOG_NAME))
     return settings

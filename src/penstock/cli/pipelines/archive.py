@@ -1,7 +1,6 @@
 """``penstock pipeline archive``: a queue into a table, each message exactly once."""
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from penstock.spark.archive import ArchiveJob
     from penstock.spark.publishing import Landed
 
-SHORT_MESSAGES_MAX = 200_000
-"""Spark writes so many in less time than it takes to start."""
 PARTITION_COLUMNS = (
     *("day", "hour", "queue", "exchange", "routing_key", "type", "app_id", "content_type"),
 )
@@ -166,8 +163,7 @@ def archive(
     if common.dry_run:
         _show_plan(job, subscribed, common)
         return
-    short = common.every_s is None and subscribed.ready <= SHORT_MESSAGES_MAX
-    _run(replace(job, short=short), subscribed, common)
+    _run(job, subscribed, common)
 
 
 def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
