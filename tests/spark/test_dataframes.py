@@ -150,3 +150,16 @@ def test_a_running_stream_takes_what_comes_and_consumers_wait_outside(
     connection.channel().basic_consume("live", lambda *_: None)
     connection.close()
     assert depth(broker.url, "live") == 0
+
+
+def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
+    """Out of Spark's archive of sources each of them would compile it anew."""
+
+    def places(_: object) -> list[str]:
+        import pyspark
+
+        import pyspark_penstock
+
+        return [str(pyspark.__file__), str(pyspark_penstock.__file__)]
+
+    assert spark.sparkContext.parallelize([0], 1).flatMap(places).collect() == places(0)
