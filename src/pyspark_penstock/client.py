@@ -127,23 +127,23 @@ class Planned(NamedTuple):
 
 
 class Block:
-    """Messages as columns; ``payload`` holds the bytes the lengths cut up."""
+    """Messages as columns; ``payload`` holds the bytes the lengths cut up, until the next reply."""
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes | memoryview) -> None:
         if len(payload) < _BLOCK.size:
             raise ConnectionLost("the broker sent a block that is cut short")
         self.count, self.next_start = _BLOCK.unpack_from(payload)
         at = _BLOCK.size
         count: int = self.count
-        self.seq_ids = payload[at : at + 8 * count]
+        self.seq_ids = bytes(payload[at : at + 8 * count])
         at += 8 * count
-        self.enqueued_at_ms = payload[at : at + 8 * count]
+        self.enqueued_at_ms = bytes(payload[at : at + 8 * count])
         at += 8 * count
         self.content_lengths = _numbers("I", payload[at : at + 4 * count])
         at += 4 * count
         self.address_lengths = _numbers("H", payload[at : at + 2 * count])
         at += 2 * count
-        self.flags = payload[at : at + count]
+        self.flags = bytes(payload[at : at + count])
         at += count
         self.addresses_at = at
         self.contents_at = at + sum(self.address_lengths)
@@ -205,8 +205,12 @@ class Connection:
 
     def reply(self, kind: int, timeout_s: float = REPLY_TIMEOUT_S) -> bytes:
         """The payload of the next frame, which must be of this kind."""
+        return bytes(self._reply(kind, timeout_s))
+
+    def _reply(self, kind: int, timeout_s: float = REPLY_TIMEOUT_S) -> memoryview:
+        """The same, in place: only until the next reply."""
         self._socket.settimeout(timeout_s)
-        head = self._read(5)
+        head = bytes(self._read(5))
         if self._at_start and head[:4] == b"AMQP":
             raise Refused(
                 MALFORMED,
@@ -219,28 +223,27 @@ class Connection:
             return payload
         if head[4] == ERROR:
             code = int.from_bytes(payload[:2], "big")
-            text = payload[4:].decode(errors="replace")
+            text = bytes(payload[4:]).decode(errors="replace")
             raise _KINDS.get(code, Refused)(code, text)
         raise ConnectionLost(f"the broker at {self._endpoint} sent reply {head[4]}, not {kind}")
 
-    def _read(self, size: int) -> bytes:
-        """So many bytes; what they are collected in is kept for the next ones."""
+    def _read(self, size: int) -> memoryview:
+        """So many bytes, in place of those before: fresh memory for each megabyte would cost."""
         if len(self._received) < size:
             self._received = bytearray(size)
+        view = memoryview(self._received)[:size]
         got = 0
-        with memoryview(self._received)[:size] as view:
-            try:
-                while got < size:
-                    count = self._socket.recv_into(view[got:])
-                    if count == 0:
-                        what = f"the broker at {self._endpoint} closed the connection"
-                        raise ConnectionLost(what)
-                    got += count
-            except OSError as error:
-                if isinstance(error, ConnectionLost):
-                    raise
-                raise _broken(self._endpoint, error) from error
-            return bytes(view)
+        try:
+            while got < size:
+                count = self._socket.recv_into(view[got:])
+                if count == 0:
+                    raise ConnectionLost(f"the broker at {self._endpoint} closed the connection")
+                got += count
+        except OSError as error:
+            if isinstance(error, ConnectionLost):
+                raise
+            raise _broken(self._endpoint, error) from error
+        return view
 
 
 class RangeClient(Connection):
@@ -321,13 +324,15 @@ class RangeClient(Connection):
         return Planned(start if count else first, count, size)
 
     def blocks(self, start: int, end: int, max_bytes: int, *, with_body: bool) -> Iterator[Block]:
-        """All of a range.  The next block is on its way while the caller works on this one."""
+        """All of a range.  The next block is on its way while the caller works on this one, and
+        takes its place.
+        """
         if start >= end:
             return
         body = 1 if with_body else 0
         self.send(RANGE, struct.pack(">qqIB", start, end, max_bytes, body))
         while True:
-            block = Block(self.reply(BLOCK))
+            block = Block(self._reply(BLOCK))
             last = block.next_start >= end
             if not last:
                 following = struct.pack(">qqIB", block.next_start, end, max_bytes, body)
@@ -482,7 +487,7 @@ def take_string(payload: bytes, at: int) -> tuple[str, int]:
     return payload[at + 2 : end].decode(), end
 
 
-def _numbers(code: str, data: bytes) -> list[int]:
+def _numbers(code: str, data: bytes | memoryview) -> list[int]:
     """A little-endian column as Python numbers."""
     column = array(code)
     column.frombytes(data)

@@ -192,9 +192,9 @@ def _split_alike(block: Block, contents: pa.Array) -> tuple[pa.Array, pa.Array] 
 def _split_each(block: Block) -> tuple[pa.Array, pa.Array]:
     raw = []
     bodies = []
-    at = block.contents_at
+    payload, at = bytes(block.payload), block.contents_at
     for length in block.content_lengths:
-        properties, body = split_content(block.payload, at, at + length)
+        properties, body = split_content(payload, at, at + length)
         raw.append(properties)
         bodies.append(body)
         at += length
@@ -213,7 +213,7 @@ def _of_addresses(block: Block) -> dict[str, pa.Array]:
 # -- helpers ---------------------------------------------------------------------------------
 
 
-def _cut(payload: bytes, at: int, lengths: Sequence[int]) -> pa.Array:
+def _cut(payload: bytes | memoryview, at: int, lengths: Sequence[int]) -> pa.Array:
     """So many bytes after another from there on, as one column; nothing is copied."""
     offsets = pa.py_buffer(array("i", accumulate(lengths, initial=0)))
     data = pa.py_buffer(payload).slice(at)
