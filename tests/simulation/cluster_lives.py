@@ -20,6 +20,7 @@ The judge knows every message by its number, with which its body begins:
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -56,15 +57,21 @@ class Judgement(AssertionError):
 class Sent:
     """What is known of one message."""
 
-    __slots__ = ("body", "confirmed_at", "number", "of_two", "persistent", "queue", "settled")
+    __slots__ = (
+        *("body", "confirmed_at", "number", "of_two"),
+        *("persistent", "published_at", "queue", "settled"),
+    )
 
-    def __init__(self, number: int, queue: str, body: bytes, *, persistent: bool) -> None:
+    def __init__(
+        self, number: int, queue: str, body: bytes, published_at: int, *, persistent: bool
+    ) -> None:
         self.number = number
         self.queue = queue
         self.body = body
         self.persistent = persistent
-        self.confirmed_at = 0  # the store's revision then; 0 = it was not
-        self.of_two = False  # while two nodes had the queue as theirs
+        self.published_at = published_at  # the store's revision then
+        self.confirmed_at = 0  # the same; 0 = it was not
+        self.of_two = False  # while two nodes had the queue as theirs, or one a deleted one
         self.settled = False  # somebody acknowledged or rejected it, or it may have been purged
 
 
@@ -136,7 +143,7 @@ class Person:
             sent = self.open_publishes.pop(number)
             if confirmed:
                 sent.confirmed_at = self.life.world.store.model.revision
-                sent.of_two = self.life.master_count(sent.queue) > 1
+                sent.of_two = self.life.is_of_two(sent.queue)
                 self.life.counts["confirmed"] += 1
             else:
                 self.life.counts["denied"] += 1
@@ -195,6 +202,7 @@ class Life:
         self.views: dict[str, QueueView] = {}
         self.killed_at: list[int] = []
         self.log: list[str] = []
+        self.incarnations: dict[str, str] = {}  # by queue, as the store has it; "" = deleted
 
     @property
     def machines(self) -> list[Machine]:
@@ -292,7 +300,9 @@ class Life:
                 return
             number = len(self.sent) + 1
             body = b"%d:" % number + b"x" * rng.choice((0, 20, 300, 6000))
-            sent = Sent(number, rng.choice(self.queues), body, persistent=rng.random() < 0.8)
+            queue, persistent = rng.choice(self.queues), rng.random() < 0.8
+            now = self.world.store.model.revision
+            sent = Sent(number, queue, body, now, persistent=persistent)
             self.sent.append(sent)
             self.publishers[number] = person.publisher
             person.published += 1
@@ -603,7 +613,15 @@ class Life:
                 )
             if kind_of(event.key) == VIEWS:
                 self.view_changed(place_of(event.key)[1], event.value, event.revision)
+            elif kind_of(event.key) == md.QUEUES:
+                self.queue_changed(parts_of(event.key)[1], event.value, event.revision)
         self.heard = len(history)
+
+    def queue_changed(self, name: str, value: str | None, revision: int) -> None:
+        """Its node goes on with a deleted one until it hears of that."""
+        self.incarnations[name] = "" if value is None else json.loads(value)["incarnation"]
+        if value is None:
+            self.lost(name, of_persistent=True, revision=revision)
 
     def view_changed(self, name: str, value: str | None, revision: int) -> None:
         before = self.views.pop(name, None)
@@ -884,11 +902,21 @@ class Life:
         queues = [machine.queue(name) for machine in self.machines if machine.runs]
         return sum(queue is not None and not queue.remote for queue in queues)
 
+    def is_of_two(self, name: str) -> bool:
+        queues = [machine.queue(name) for machine in self.machines if machine.runs]
+        own = [queue.incarnation for queue in queues if queue is not None and not queue.remote]
+        return len(own) > 1 or any(one != self.incarnations.get(name) for one in own)
+
     def may_be_lost(self, sent: Sent) -> bool:
-        """``always`` gives up what the former master goes on to confirm until it hears of that."""
+        """``always`` gives up what the former master goes on to confirm until it hears of that.
+
+        A transient one may have been confirmed, and gone, before its publisher hears of the first.
+        """
         if sent.of_two and self.losses.get(sent.queue):
             return True
         for revision, of_persistent in self.losses.get(sent.queue, []):
-            if revision >= sent.confirmed_at and (of_persistent or not sent.persistent):
+            if of_persistent and revision >= sent.confirmed_at:
+                return True
+            if not sent.persistent and revision >= sent.published_at:
                 return True
         return False
