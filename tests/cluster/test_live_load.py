@@ -33,5 +33,6 @@ def test_masters_are_killed_and_stopped_and_nothing_confirmed_is_lost(tmp_path: 
             print(f"{blow.__name__}: failover after {gap_ms} ms")
             assert gap_ms < FAILOVER_MS, load.told()
             world.settle()
+            world.await_truth()
             assert "joining again" not in world.cluster.nodes[master].output()
         load.finish()

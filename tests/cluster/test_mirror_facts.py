@@ -129,6 +129,25 @@ def test_a_mirror_that_is_not_to_fetch_anything_is_said_to_lack_it() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "definition, why",
+    [
+        ({"ha-mode": "exactly", "ha-params": 2}, ""),
+        ({"ha-mode": "exactly", "ha-params": 3}, "2 of 3 copies, for want of nodes"),
+        ({"ha-mode": "all"}, f"no copy at {NODE_C}"),
+        ({"ha-mode": "nodes", "ha-params": [NODE_A, NODE_C]}, f"no copy at {NODE_C}"),
+        ({"ha-mode": "nodes", "ha-params": [NODE_A, NODE_B]}, ""),
+    ],
+)
+def test_a_queue_with_fewer_copies_than_the_policy_wants_says_so(
+    definition: dict[str, object], why: str
+) -> None:
+    view = first_view(A).with_member(B).with_synced(B).with_member(C).without(C)
+    policy = read_ha_policy(definition)
+    facts = mirror_facts(view, NO_VIEW, None, policy, 0, sync_wanted=True)
+    assert (facts.state, facts.why) == (RUNNING, why)
+
+
 def test_the_ring_names_its_dead() -> None:
     world = World([A, B, C])
     world.view = world.view.with_dead([f"{B}#1"])

@@ -169,6 +169,72 @@ def test_a_queue_that_is_down_says_so(pair: NodePair) -> None:
     assert names(client) == ["basic.nack"]
 
 
+AWAY = "node 'here' does not reach 'there', the master of queue 'q' in vhost '/': ask another node"
+
+
+def cut(pair: NodePair) -> RemoteQueue:
+    """As its node does it when the master's lives, and is not reached."""
+    queue = pair.here.broker.vhosts["/"].queues["q"]
+    assert isinstance(queue, RemoteQueue)
+    queue.unfollow()
+    queue.give_up(AWAY, elsewhere=True)
+    pair.here.turn.send_away(queue.consumers, AWAY)
+    pair.run()
+    return queue
+
+
+def told_to_go(client: Any) -> bool:
+    [(name, fields)] = client.methods()
+    code, text = fields.get("code"), fields.get("text")
+    return (name, code, text) == ("connection.close", 541, f"INTERNAL_ERROR - {AWAY}")
+
+
+def test_clients_are_sent_to_another_node_when_this_one_does_not_reach_the_master(
+    pair: NodePair,
+) -> None:
+    pair.remote("q")
+    publisher, blind, transacting = confirming(pair), pair.here.client(), pair.here.client()
+    consumer, asking = pair.here.client(), pair.here.client()
+    transacting.call("tx.select")
+    consumer.consume("q")
+    pair.slow = True
+    publisher.publish("", "q", b"one")
+    asking.method(1, "basic.get", queue="q")
+    cut(pair)
+    assert names(publisher) == ["basic.nack"], "what was under way may have arrived"
+    assert told_to_go(consumer)
+    assert told_to_go(asking)
+    publisher.publish("", "q", b"two")
+    assert told_to_go(publisher)
+    blind.publish("", "q", b"three")
+    assert told_to_go(blind)
+    transacting.publish("", "q", b"four")
+    transacting.method(1, "tx.commit")
+    assert told_to_go(transacting)
+    for verb in ("queue.declare", "basic.consume", "queue.purge"):
+        late = pair.here.client()
+        late.method(1, verb, queue="q", **({"durable": True} if verb == "queue.declare" else {}))
+        assert told_to_go(late), verb
+
+
+def test_letters_stay_and_all_goes_on_when_the_master_is_reached_again(pair: NodePair) -> None:
+    pair.remote("q")
+    client = letters_to(pair, "q")
+    queue = cut(pair)
+    client.publish("", "source", b"one", delivery_mode=2)
+    client.consume("source")
+    client.method(1, "basic.reject", delivery_tag=1, requeue=False)
+    source = pair.here.broker.vhosts["/"].queues["source"]
+    assert source.backing.pending.count == 1  # type: ignore[attr-defined]
+    queue.follow(pair.ends[0].queues.client)
+    pair.run()
+    assert source.backing.pending.count == 0  # type: ignore[attr-defined]
+    again = confirming(pair)
+    again.publish("", "q", b"two")
+    assert names(again) == ["basic.ack"]
+    assert ready(pair) == 2
+
+
 def delete(pair: NodePair, **fields: Any) -> Any:
     """In a cluster, where the node that is asked checks."""
     vhost = pair.here.broker.vhosts["/"]

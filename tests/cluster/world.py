@@ -32,6 +32,7 @@ import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.cluster.load import Load, Worker
+from tests.cluster.telling import Truth, asked, why_untrue
 from tests.crash.kill_clients import Gone, Line, method_ids
 from tests.helpers import raw_codec as codec
 from tests.helpers.cluster import LiveCluster
@@ -245,6 +246,32 @@ class World:
             return False
         copies = len(row.get("synchronised_slave_nodes", [])) + 1
         return copies == (min(COPIES, len(self.living())) if self.mirrored else 1)
+
+    def await_truth(
+        self, *, gone: Sequence[int] = (), unheard: Sequence[int] = (), by: Sequence[int] = ()
+    ) -> None:
+        """``penstock cluster status`` tells of that, at these nodes (all that are there and heard):
+        who is gone, which of those that live cannot be reached from there, and that every queue
+        has a master and all its copies."""
+        there = [node for node in self.living() if node not in gone]
+        copies = min(COPIES, len(there))
+        truth = Truth(
+            [self.cluster.name(node) for node in range(self.size)],
+            [self.cluster.name(node) for node in gone],
+            [self.cluster.name(node) for node in unheard],
+            dict.fromkeys(self.queues, copies) if self.mirrored else {},
+        )
+        for node in by or there:
+            why = [""]
+
+            def is_told(node: int = node, why: list[str] = why) -> bool:
+                try:
+                    why[0] = why_untrue(asked(lambda path: self.cluster.ask(node, path)), truth)
+                except (URLError, TimeoutError, ConnectionError) as error:
+                    why[0] = str(error)
+                return why[0] == ""
+
+            until(is_told, SETTLE_S, lambda node=node, why=why: f"{node} says: {why[0]}")  # type: ignore[misc]
 
     def told(self) -> str:
         keys = ("node", "state", "slave_nodes", "synchronised_slave_nodes", "messages")

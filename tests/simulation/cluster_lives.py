@@ -509,6 +509,7 @@ class Life:
             self.start,
             self.pause,
             self.cut_network,
+            self.cut_pair,
             self.cut_store,
             self.heal,
             self.heal,
@@ -576,6 +577,17 @@ class Life:
                 if machine.runs and machine.name in cut:
                     machine.cluster.sim.cut_off = True
         self.counts["partitions"] += 1
+
+    def cut_pair(self) -> None:
+        """Two do not hear each other, or one the other, and both the coordinator."""
+        one, other = self.rng.sample([machine.name for machine in self.machines], 2)
+        one_way = self.rng.random() < 0.3
+        self.say(f"cut {one} {'->' if one_way else '<->'} {other}")
+        if one_way:
+            self.world.network.cut_one_way(one, other)
+        else:
+            self.world.network.cut(one, other)
+        self.counts["pairs cut"] += 1
 
     def cut_store(self) -> None:
         machine = self.some_running()

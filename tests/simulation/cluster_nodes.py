@@ -48,6 +48,7 @@ class SimLink:
         self.member = member
         self.session = LinkSession(now_ms, resend_after_ms=RESEND_MS)
         self.session.connected(0)
+        self.made_ms = now_ms
         self.heard_ms = 0
         self.said_ms = 0
         self.inbox: deque[list[Parcel]] = deque()
@@ -126,6 +127,12 @@ class SimPeers:
     def is_connected(self, name: str) -> bool:
         link = self.links.get(name)
         return link is not None and self._world.now_ms - link.heard_ms < SILENCE_MS
+
+    def silent_ms(self, name: str) -> int:
+        link = self.links.get(name)
+        if link is None or self.is_connected(name):
+            return 0
+        return self._world.now_ms - max(link.made_ms, link.heard_ms + SILENCE_MS)
 
     def waiting_bytes(self, name: str = "") -> int:
         links = [link for link in self.links.values() if name in ("", link.member.name)]

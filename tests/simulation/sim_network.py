@@ -33,6 +33,7 @@ class SimNetwork:
         self._under_way: dict[str, list[tuple[int, int, str, Any]]] = {}
         self._order = itertools.count()
         self._island: dict[str, int] = {}  # place → part of the network; not here: 0
+        self._cuts: set[tuple[str, str]] = set()  # sender, receiver
 
     # -- partitions -----------------------------------------------------------------------
 
@@ -43,15 +44,27 @@ class SimNetwork:
         for place in places:
             self._island[place] = island
 
+    def cut(self, one: str, other: str) -> None:
+        """These two hear nothing of each other, and all else."""
+        self.counts["cuts"] += 1
+        self._cuts |= {(one, other), (other, one)}
+
+    def cut_one_way(self, sender: str, receiver: str) -> None:
+        self.counts["cuts"] += 1
+        self._cuts.add((sender, receiver))
+
     def heal(self) -> None:
         self._island.clear()
+        self._cuts.clear()
 
     def reaches(self, one: str, other: str) -> bool:
+        if (one, other) in self._cuts:
+            return False
         return self._island.get(one, 0) == self._island.get(other, 0)
 
     @property
     def is_whole(self) -> bool:
-        return not self._island
+        return not self._island and not self._cuts
 
     # -- frames -----------------------------------------------------------------------------
 

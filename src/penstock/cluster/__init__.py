@@ -28,4 +28,5 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     locating.py      on which node a new queue has its home
     mirror_group.py  one mirrored queue at one of its members: ring, role, and what is safe
     mirror_facts.py  what people are told of it
+    lone_masters.py  masters that can do nothing that counts, because their node is cut off
 """

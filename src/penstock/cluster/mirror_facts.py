@@ -48,6 +48,7 @@ def mirror_facts(
         facts.state, facts.why = (WAITING if waits else DOWN), why
     else:
         facts.state, facts.why = _state(view, sync_wanted=sync_wanted)
+        facts.why = "; ".join(one for one in (facts.why, _too_few(view, policy)) if one)
     return facts
 
 
@@ -88,6 +89,17 @@ def _state(view: QueueView, *, sync_wanted: bool) -> tuple[str, str]:
     if sync_wanted:
         return SYNCING, f"{who}: fetching what they lack"
     return RUNNING, f"{who}: not synchronised, and nobody asked for it"
+
+
+def _too_few(view: QueueView, policy: HaPolicy) -> str:
+    """Copies that the policy wants, and for which no node is there."""
+    count = len(view.members)
+    if policy.mode == "exactly" and count < policy.copies:
+        return f"{count} of {policy.copies} copies, for want of nodes"
+    there = [node_of(one) for one in view.members]
+    wanted = sorted(view.recoverable) if policy.mode == "all" else policy.nodes
+    missing = [node for node in wanted if node not in there]
+    return f"no copy at {', '.join(missing)}" if missing else ""
 
 
 # -- progress ------------------------------------------------------------------------------

@@ -15,7 +15,10 @@ from mypy_extensions import i64
 from penstock.cluster.views import View
 from penstock.core.frontier import Frontier, Waits
 
-STUCK_MS: Final[i64] = 10_000
+STUCK_MS: Final[i64] = 4000
+"""Who is slow gets further within it, one parcel is enough: only a disk or a process that stands
+still does not.  It is more than the silence after which a link is given up and a lease, so a node
+that stands as a whole is found by these."""
 
 
 @final
@@ -48,10 +51,13 @@ class SafeLine:
     def __init__(self, waits: Waits) -> None:
         self.safe: i64 = 0
         self.frontier: Frontier = Frontier(waits)
+        self.alone: str = ""  # why no mirror will say anything for some time
         self._waiting: deque[tuple[int, int]] = deque()  # parcel, number on the frontier
 
     def wait_for(self, parcel: i64) -> None:
-        self._waiting.append((int(parcel), int(self.frontier.number(1).last)))
+        wait = self.frontier.number(1)
+        wait.away_text = self.alone
+        self._waiting.append((int(parcel), int(wait.last)))
 
     def reach(self, parcel: i64) -> None:
         if parcel > self.safe:
@@ -62,9 +68,20 @@ class SafeLine:
     def begin(self) -> None:
         """Another term: parcels are numbered anew, and what waits will never be said."""
         self.safe = 0
+        self.alone = ""
         self._waiting.clear()
         for wait in self.frontier.lose():  # those of who never gives up
             wait.lost = True
+
+    def give_up(self) -> None:
+        """Publishers are told no; what is the broker's own waits on, for all that was told."""
+        if not self.frontier.has_open():
+            return
+        parcel = self._waiting[-1][0]
+        self._waiting.clear()
+        for wait in self.frontier.lose():
+            self.frontier.number_again(wait)
+            self._waiting.append((parcel, int(wait.last)))
 
     def check(self) -> None:
         last = (int(self.safe), 0)

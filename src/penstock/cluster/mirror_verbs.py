@@ -69,7 +69,11 @@ class ClusterMirrors(Mirrors):
             why=known.why,
             waits=known.waits,
         )
-        if known.stopped:
+        if known.alone:
+            facts.why = known.alone
+        elif known.view.master != "" and queue.why_down() != "":
+            facts.why = queue.why_down()
+        elif known.stopped:
             facts.why = f"its ring at this node cannot go on: {known.stopped}"
         return facts
 

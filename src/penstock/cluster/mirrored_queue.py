@@ -59,6 +59,10 @@ class Places:
         """Theirs from now on."""
         raise NotImplementedError
 
+    def send_away(self, consumers: list[Consumer], why: str) -> None:
+        """This node cannot serve their queue, another one may."""
+        raise NotImplementedError
+
 
 @final
 class MirroredQueue:
@@ -88,6 +92,7 @@ class MirroredQueue:
         self.stuck: list[str] = []
         self.why: str = ""  # the last decision
         self.waits: bool = False  # for somebody to come back
+        self.alone: str = ""  # why the master, which is here, can do nothing that counts
         self.asked_view: Proposal | None = None
         self.asked_ring: Proposal | None = None
         self.batch_messages: int = 1

@@ -24,6 +24,7 @@ from penstock.cluster.agreed import Agreed
 from penstock.cluster.coordinator import ABSENT, Change, Condition, Coordinator, Event, Proposal
 from penstock.cluster.first_views import FirstViews
 from penstock.cluster.living_nodes import LivingNodes
+from penstock.cluster.lone_masters import LoneMasters
 from penstock.cluster.mirror_deciding import Step, next_step, when_stopping
 from penstock.cluster.mirror_group import MirrorGroup
 from penstock.cluster.mirror_keys import (
@@ -53,8 +54,8 @@ from penstock.queues.queue import Queue
 LOOK_MS: Final = 250
 """Every group is asked so often, whether or not something happened."""
 AGAIN_MS: Final = 200
-UNREACHED_MS: Final = 2000
-"""So long after a link was lost its node is no longer waited for; a lost packet costs less."""
+UNREACHED_MS: Final = 1000
+"""So long after a link was lost its node is no longer waited for; a new connection takes less."""
 UNDER_WAY_MAX: Final = 64
 """Proposals at a time: a node that dies may have had thousands of masters."""
 PLACES: Final = 1 << 30
@@ -80,6 +81,7 @@ class Mirroring:
         self.queues: dict[Place, MirroredQueue] = {}
         self.nodes = LivingNodes(member, {}, {})
         self.drained: dict[str, int] = {}  # by node: the key's revision
+        self.lone = LoneMasters(places)
         self._broker = broker
         self._coordinator = coordinator
         self._agreed = agreed
@@ -402,6 +404,7 @@ class Mirroring:
         del self._talkative[:]
         if now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
+            self.lone.look(self.queues.values(), self.nodes)
             for place, known in self.queues.items():
                 if known.groups():
                     self._active[place] = None

@@ -18,7 +18,7 @@ from penstock.cluster.remote_publishing import RemotePublishing
 from penstock.core import queue_requests as q
 from penstock.core.away import Answers, Away, Ticket
 from penstock.core.credit import FlowBook
-from penstock.core.errors import BrokerError, NotFound
+from penstock.core.errors import BrokerError, NotFound, Unavailable
 from penstock.core.frontier import Waits
 from penstock.core.message import Message
 from penstock.queues.consumers import NO_WINDOW, Consumer
@@ -106,12 +106,16 @@ class RemoteAsking(RemotePublishing):
     def _ask(self, ticket: RemoteTicket, verb: i64, flags: i64) -> Away:
         """To be raised."""
         if self._down != "":
-            raise NotFound(self._down)
+            raise self._refusal()
         if self.way is None:
             self._unasked.append(ticket)
         else:
             self._send(q.Ask(self._no, self._question(ticket), verb, flags))
         return Away(ticket)
+
+    def _refusal(self) -> BrokerError:
+        """There is no master for some time: to be raised."""
+        return NotFound(self._down) if self._away_text == "" else Unavailable(self._away_text)
 
     def _question(self, ticket: RemoteTicket) -> i64:
         self._last_question += 1

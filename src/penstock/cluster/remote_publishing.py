@@ -60,6 +60,7 @@ class RemotePublishing(Queue):
         self._given_base: i64 = 0
         self._credit: Credit | None = None
         self._down: str = ""
+        self._away_text: str = ""  # the same, where another node may reach the master
         self._nobody = Stage(book, NODE, "unknown")
         self._nobody.why = "where its master is, nobody knows at present"
 
@@ -114,6 +115,7 @@ class RemotePublishing(Queue):
         wait.elsewhere = True
         wait.messages = messages
         wait.until_ms = until_ms
+        wait.away_text = self._away_text
         if self.way is not None:
             self._send_given(wait)
         else:

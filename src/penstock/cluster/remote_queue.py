@@ -100,7 +100,7 @@ class RemoteQueue(RemoteAsking):
             old.send(q.Close(self._no))
             old.forget(self._no)
             self._leave()
-        self._down = self.reported.down = ""
+        self._down = self._away_text = self.reported.down = ""
         self.forsaken = False
         self.way = way
         self.reported.master = way.node
@@ -123,7 +123,7 @@ class RemoteQueue(RemoteAsking):
             way.send(q.Close(self._no))
             way.forget(self._no)
             self._leave()
-        self._down = self.reported.down = ""
+        self._down = self._away_text = self.reported.down = ""
 
     def _leave(self) -> None:
         """The master is none any more."""
@@ -146,18 +146,20 @@ class RemoteQueue(RemoteAsking):
         """The master's node is gone, or is not the master's: wait for the next one."""
         self._leave()
 
-    def give_up(self, why: str, *, forsaken: bool = False) -> None:
+    def give_up(self, why: str, *, forsaken: bool = False, elsewhere: bool = False) -> None:
         """There will be no master for some time: whoever waits is told no, with ``why``.
 
         ``forsaken``: it has copies, and none of them may become master; see ``Queue``.
+        ``elsewhere``: it has a master whom other nodes may reach: whoever comes is sent there.
         """
         self._down = self.reported.down = why
+        self._away_text = why if elsewhere else ""
         self.forsaken = forsaken
         self._refuse_unsent()
         tickets = self._unasked
         self._unasked = []
         for ticket in tickets:
-            ticket.fail(NotFound(why))
+            ticket.fail(self._refusal())
 
     def _subscribe_anew(self) -> list[Consumer]:
         cancelled: list[Consumer] = []
@@ -271,7 +273,7 @@ class RemoteQueue(RemoteAsking):
 
     def _ask_to_consume(self, consumer: Consumer) -> None:
         if self._down != "":
-            raise NotFound(self._down)
+            raise self._refusal()
         ticket = RemoteTicket("consume", self)
         if self.way is None:
             self._unasked.append(ticket)

@@ -65,12 +65,16 @@ class ClusterSettings:
         " the user who runs them. Empty: none.",
         min_bytes=0,
     )
+    # A node whose loop stands for 2.5 s does not keep its lease of 3 s alive either, so links need not
+    # be more patient than the lease is; on a busy machine three words have time to come.  With the
+    # second that cluster/mirroring.py adds, a cut is over for a mirrored queue in less than 4 s.
     cluster_silence_ms = Integer(
-        5000,
+        2500,
         500,
         600_000,
         "A node that says nothing for so long is disconnected and called again; nodes say"
-        " something four times in that time. Who is gone is decided by the lease.",
+        " something four times in that time. Who is gone is decided by the lease; but mirrors"
+        " that are not reached for a second after that are no longer waited for.",
         unit="ms",
     )
     cluster_lease_ttl_s = Integer(

@@ -34,6 +34,8 @@ class Wait:
     ``elsewhere``  what is numbered is not in this node's journal, but on its way
     ``resend``     it is nobody's but the broker's own: if it gets lost it is sent again
     ``held``       it has not been sent, so it cannot get lost
+    ``away_text``  this node cannot reach who would say so, another one may: who publishes is to go
+                   there, and this is why; "" = it can
     """
 
     def __init__(self, first: i64, last: i64) -> None:
@@ -44,6 +46,7 @@ class Wait:
         self.elsewhere: bool = False
         self.resend: bool = False
         self.held: bool = False
+        self.away_text: str = ""
         self.messages: list[Message] = []  # until it is done; of those elsewhere only
         self.until_ms: i64 = 0  # and they were deferred until then
         self._refused: list[int] = []  # numbers

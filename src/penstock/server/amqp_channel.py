@@ -24,6 +24,7 @@ from penstock.core.errors import (
     NotAllowed,
     NotImplementedYet,
     PreconditionFailed,
+    Unavailable,
 )
 from penstock.core.message import REDELIVERED
 from penstock.core.traffic import Traffic
@@ -418,6 +419,9 @@ class AmqpChannel(Subscriber):
         consumer.cancelled = True
         if self.link.cancel_notify:
             self.link.send(self.number, m.BASIC_CANCEL, [consumer.tag, True])
+
+    def send_away(self, consumer: Consumer, why: str) -> None:
+        self.link.session.channel_failed(self.number, Unavailable(why), 0)
 
     def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
         if self.closing or self.consumers.get(consumer.tag) is not consumer:

@@ -22,7 +22,8 @@ from penstock.broker.confirms import ConfirmLedger
 from penstock.broker.rights import WRITE
 from penstock.broker.routes import Route, any_refuses, count_published, waits
 from penstock.core.credit import cost_of
-from penstock.core.errors import PreconditionFailed
+from penstock.core.errors import PreconditionFailed, Unavailable
+from penstock.core.frontier import Wait
 from penstock.core.headers import LOOKING, NOW
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.core.traffic import Traffic
@@ -156,7 +157,7 @@ class Publishing:
 
     def _confirm_away(self, count: i64, position: i64) -> None:
         """Some of the run has gone to other nodes."""
-        waits = self.link.broker.waits.take()
+        waits = self._take_waits()
         refused = self._refused
         self._refused = set()
         confirms = self.confirms
@@ -167,6 +168,14 @@ class Publishing:
         confirms.published_away(count, position, durable_position, self.link.now_ms, waits)
         for place in sorted(refused):
             confirms.deny(first + place)
+
+    def _take_waits(self) -> list[Wait]:
+        """Raises Unavailable where the publisher is to go to another node."""
+        waits = self.link.broker.waits.take()
+        for wait in waits:
+            if wait.away_text != "":
+                raise Unavailable(wait.away_text)
+        return waits
 
     def _confirm_some(self, count: i64, position: i64) -> None:
         """A publisher with confirms is told which messages the queues took."""
@@ -336,7 +345,7 @@ class Publishing:
         """The commit is safe, and answered, when the log is durable up to ``position``."""
         durable_position = self.link.broker.engine.journal.durable_position
         confirms = cast(ConfirmLedger, self.confirms)
-        waits = self.link.broker.waits.take()
+        waits = self._take_waits()
         if waits:
             for wait in waits:
                 wait.cover(0, 1)

@@ -48,6 +48,9 @@ class MirrorPlaces(Places):
     def moved(self, consumers: list[Consumer], queue: Queue) -> None:
         self._turn.moved(consumers, queue)
 
+    def send_away(self, consumers: list[Consumer], why: str) -> None:
+        self._turn.send_away(consumers, why)
+
 
 class DiskWaiter(Session):
     """Waits for the disk as the turn knows it, while masters elsewhere do; it has no socket."""
@@ -143,7 +146,9 @@ class MirrorsHere:
             return None
         return KnownView(known.view, known.view_revision)
 
-    def look_who_lives(self, wall_ms: int) -> None:
+    def look_who_lives(self, wall_ms: int, *, is_cut_off: bool) -> None:
+        """``is_cut_off``: this node's lease is over, as far as it knows."""
+        self.mirroring.lone.is_cut_off = is_cut_off
         nodes = self._membership.nodes.values()
         living = {node.name: node.living.member for node in nodes if node.living is not None}
         self.facts_and_verbs.nodes_known = self._membership.known()

@@ -39,6 +39,7 @@ from penstock.cluster.membership import (
     MemberRecord,
     Membership,
 )
+from penstock.cluster.mirroring import UNREACHED_MS
 from penstock.core.errors import PenstockError, SettingInvalid
 from penstock.core.settings import Settings
 from penstock.queues.consumers import Consumer
@@ -74,6 +75,8 @@ LEASES_WAITED: Final = 2
 """Whoever has our name for longer is another process."""
 RETURN_MS: Final = 5000
 """Who has only lost etcd with all others is back within this time, after them."""
+PROMOTION_MS: Final = 2000
+"""From the end of a master's lease until its successor is known everywhere, at most."""
 JOIN_LOOK_S: Final = 0.01
 HAND_OVER_PATIENCE_S: Final = 5
 LOCAL: Final = "unix:"
@@ -234,6 +237,7 @@ class ClusterNode(TurnPart, PeerOwner):
             calling_tls=None if self._tls is None else self._tls[1],
         )
         self.mirrors.is_connected = self.peers.is_connected
+        self.queues.silent_ms = self.peers.silent_ms
         self._loop = loop
         until_s = time.monotonic() + join_patience_s(self._settings.cluster_lease_ttl_s)
         while not self.metadata.is_ready:
@@ -297,7 +301,9 @@ class ClusterNode(TurnPart, PeerOwner):
         happenings = self.membership.hear(news)
         self.membership.tick(boot_ms(), time.time_ns() // 1_000_000)
         self.metadata.changes.settles = False
-        self.mirrors.look_who_lives(time.time_ns() // 1_000_000)
+        is_cut_off = not self.membership.may_act(boot_ms())
+        self.queues.patience_ms = UNREACHED_MS if is_cut_off else self._successor_ms()
+        self.mirrors.look_who_lives(time.time_ns() // 1_000_000, is_cut_off=is_cut_off)
         self.mirrors.mirroring.told(events)
         self._more = self.metadata.turn(now_ms, events)
         if self.metadata.is_begun and not self._more:
@@ -306,6 +312,10 @@ class ClusterNode(TurnPart, PeerOwner):
         if lost:
             self._tell_cancelled(lost)
         return happenings
+
+    def _successor_ms(self) -> int:
+        """A master that has died has one by then, and it is heard of here."""
+        return 1000 * self._settings.cluster_lease_ttl_s + PROMOTION_MS
 
     def _name_peers(self) -> None:
         members: list[Member] = []

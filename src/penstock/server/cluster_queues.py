@@ -7,6 +7,11 @@
 
 A remote queue whose master's node is down has nobody to follow: what is published to it waits
 unconfirmed, what is asked is told so at once, and all of it goes on when the node is back.
+
+A master's node that lives and is not reached (``patience_ms`` without a connection) is one that is
+down, as far as this node can serve its queues.  A mirrored queue most likely goes on elsewhere: its
+clients here are sent away, for there they can go on; another one has nothing but its home: who
+asks is told that it is inaccessible.  When the connection is back all follow again.
 """
 
 from collections.abc import Callable
@@ -45,6 +50,7 @@ class ClusterQueues:
 
     ``master_node``  of a mirrored queue: where its view says that the master is; else None
     ``made_here``    is told of queues that are made with their messages here
+    ``silent_ms``    for how long there has been no connection to that neighbour
     """
 
     def __init__(self, broker: Broker, turn: Turn, home: str, send: Send) -> None:
@@ -55,6 +61,9 @@ class ClusterQueues:
         self._looked_ms: int = 0
         self._links: dict[str, PeerQueues] = {}  # by the neighbour's name
         self._remote: dict[str, list[RemoteQueue]] = {}  # by the master's node
+        self._unreached: set[str] = set()  # neighbours that live
+        self.patience_ms: int = 0
+        self.silent_ms: Callable[[str], int] = lambda _name: 0
         self.master_node: Callable[[str, str], str | None] = lambda _vhost, _name: None
         self.made_here: Callable[[Vhost, Queue], None] = lambda _vhost, _queue: None
 
@@ -127,17 +136,30 @@ class ClusterQueues:
         if known is not None and queue in known:
             known.remove(queue)
         queue.home = node or queue.home
-        link = self._links.get(node)
+        link = None if node in self._unreached else self._links.get(node)
         if node:
             self._remote.setdefault(node, []).append(queue)
         if link is not None:
             self._turn.cancelled(queue.follow(link.client))
             return
         queue.unfollow()
+        if node in self._unreached:
+            self._give_up(queue, node)
+            return
         if node and not self._has_view(queue):
             why = self._why_down(queue, node)
         if why:
             queue.give_up(why, forsaken=self._has_view(queue))
+
+    def _give_up(self, queue: RemoteQueue, node: str) -> None:
+        """Its master lives, and is not reached."""
+        if not self._has_view(queue):
+            queue.give_up(self._why_down(queue, node))
+            return
+        text = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        why = f"node '{self._home}' does not reach '{node}', the master of {text}: ask another node"
+        queue.give_up(why, elsewhere=True)
+        self._turn.send_away(queue.consumers, why)
 
     def _has_view(self, queue: Queue) -> bool:
         """If its master's node is down, somebody else becomes master, or it is said that nobody."""
@@ -151,6 +173,15 @@ class ClusterQueues:
 
     # -- links ---------------------------------------------------------------------------
 
+    def _look_who_is_reached(self) -> None:
+        late = {name for name in self._links if self.silent_ms(name) > self.patience_ms}
+        lost = late - self._unreached
+        self._unreached = late
+        for name in lost:
+            for queue in self._living(name):
+                queue.unfollow()
+                self._give_up(queue, name)
+
     def begun(self, name: str) -> None:
         session = LinkSession(self._broker.flow.book)
         link = session.queues = PeerQueues(self._broker, self._turn, session, name)
@@ -160,7 +191,11 @@ class ClusterQueues:
 
     def ended(self, name: str, now_ms: int) -> None:
         self._links.pop(name).lost(now_ms)
+        was_unreached = name in self._unreached
+        self._unreached.discard(name)
         for queue in self._living(name):
+            if was_unreached:
+                queue.unfollow()
             if not self._has_view(queue):
                 queue.give_up(self._why_down(queue, name))
 
@@ -176,6 +211,8 @@ class ClusterQueues:
     def _follow_again(self) -> None:
         """Who came before the master was one, or after it had gone, was sent away."""
         for name, link in self._links.items():
+            if name in self._unreached:
+                continue
             for queue in self._living(name):
                 if queue.way is None:
                     self._turn.cancelled(queue.follow(link.client))
@@ -185,6 +222,7 @@ class ClusterQueues:
     def end(self, now_ms: int) -> None:
         if not 0 <= now_ms - self._looked_ms < LOOK_MS:
             self._looked_ms = now_ms
+            self._look_who_is_reached()
             self._follow_again()
         for name, link in self._links.items():
             while payload := link.take_payload(now_ms):

@@ -115,6 +115,9 @@ class NsqConsuming(Subscriber):
             consumer.cancelled = True
             self.session.closed = True
 
+    def send_away(self, consumer: Consumer, why: str) -> None:
+        self.queue_lost(consumer)
+
     def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
         """The channel has another master, who delivers anew what is in flight.
 

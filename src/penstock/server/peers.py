@@ -192,6 +192,13 @@ class Peers(TurnPart):
         link = self.links.get(name)
         return link is not None and link.connection is not None
 
+    def silent_ms(self, name: str) -> int:
+        """For how long there has been no connection to that member; 0 = there is one."""
+        link = self.links.get(name)
+        if link is None or link.connection is not None:
+            return 0
+        return int(self.clock() - link.session.disconnected_since_ms)
+
     def facts(self) -> list[LinkFacts]:
         return [self.links[name].describe() for name in sorted(self.links)]
 

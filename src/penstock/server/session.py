@@ -138,6 +138,9 @@ class Subscriber:
         """The consumer's queue is gone."""
         raise NotImplementedError
 
+    def send_away(self, consumer: Consumer, why: str) -> None:
+        """This node cannot serve its queue, another one may: its client is to go there."""
+
     def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
         """Its queue has another master: this one took its place.  Who cannot follow has lost it."""
         self.queue_lost(consumer)

@@ -130,6 +130,13 @@ class Turn:
             subscriber.queue_lost(consumer)
             self.touch(subscriber.session)
 
+    def send_away(self, consumers: list[Consumer], why: str) -> None:
+        """Their queue cannot be served here: their clients are to go to another node."""
+        for consumer in consumers[:]:
+            subscriber = cast(Subscriber, consumer.holder)
+            subscriber.send_away(consumer, why)
+            self.touch(subscriber.session)
+
     def moved(self, consumers: list[Consumer], queue: Queue) -> None:
         """Their queue has another master, and this has taken its place."""
         for consumer in consumers:
