@@ -65,9 +65,9 @@ class ClusterSettings:
         " the user who runs them. Empty: none.",
         min_bytes=0,
     )
-    # A node whose loop stands for 2.5 s does not keep its lease of 3 s alive either, so links need not
-    # be more patient than the lease is; on a busy machine three words have time to come.  With the
-    # second that cluster/mirroring.py adds, a cut is over for a mirrored queue in less than 4 s.
+    # A node whose loop stands for 2.5 s does not keep its lease of 3 s alive either, so links need
+    # not be more patient than the lease is; on a busy machine three words have time to come.  With
+    # the second of cluster/mirroring.py a cut is over for a mirrored queue in less than 4 s.
     cluster_silence_ms = Integer(
         2500,
         500,
