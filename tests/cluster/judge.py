@@ -82,6 +82,8 @@ class Account:
 
     def gap_ms(self, since_ms: int = 0) -> int:
         times = sorted(at for at in self.confirmed.values() if at >= since_ms)
+        if since_ms:
+            times.insert(0, since_ms)  # nothing may have been confirmed between that and the blow
         return max((later - at for at, later in pairwise(times)), default=0)
 
     def counts(self) -> Counter[str]:

@@ -71,6 +71,15 @@ def failover(world: World, load: Load, since_ms: int) -> None:
     assert gap_ms < FAILOVER_MS, load.told()
 
 
+def await_sent_away(world: World, node: int) -> None:
+    """A consumer that comes there does not starve."""
+    with channel_at(world.cluster.nodes[node].url) as channel:
+        channel.basic_consume(world.queues[0], lambda *_: None)
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+            channel.connection.process_data_events(FAILOVER_MS / 1000)
+        assert closed.value.reply_code == 541
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -170,7 +179,9 @@ def test_the_masters_node_is_cut_off(world: World) -> None:
                 print(f"failover after {took_ms} ms")
                 assert took_ms < FAILOVER_MS
                 assert not world.confirms(victim, load)
-                # Clients that come to the node that is cut off find out after some seconds.
+                await_sent_away(world, victim)
+                rows = world.cluster.ask(victim, "/api/penstock/mirrors")
+                assert all("is cut off" in row["why"] for row in rows), rows
                 load.await_confirms(GO_ON_S)
                 print(f"longest gap of any client {load.gap_ms(since_ms)} ms")
             else:
