@@ -111,7 +111,7 @@ class Person:
             elif name in ("queue.purge-ok", "queue.delete-ok", "queue.declare-ok"):
                 self._done(name)
             elif name in ("channel.close", "connection.close"):
-                self.life.counts[f"closed {fields.get('reply_code')}"] += 1
+                self.life.counts[f"closed {fields.get('code')}"] += 1
                 self.leave()
 
     def _done(self, name: str) -> None:
