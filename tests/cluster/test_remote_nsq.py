@@ -287,3 +287,21 @@ def test_a_subscription_under_way_finds_the_new_master(pair: NodePair) -> None:
     publish(pair, b"one")
     assert [one.body for one in end.messages()] == [b"one"]
     assert len(queue.consumers) == 1
+
+
+def test_nsqs_clients_go_elsewhere_where_the_master_is_not_reached(pair: NodePair) -> None:
+    """As nsqd ends connections: who comes back finds another node in nsqlookupd, or a healed one."""
+    queue = remote_channel(pair).channels["c"].queue
+    consumer, publisher, late = (nsq_client(pair) for _ in range(3))
+    consumer.subscribe("t", "c", ready=1)
+    queue.unfollow()
+    queue.give_up("its master is not reached", elsewhere=True)
+    pair.here.turn.send_away(queue.consumers, "its master is not reached")
+    pair.run()
+    assert consumer.session.closed
+    [error] = publisher.ask(b"PUB t\n\x00\x00\x00\x03one")
+    assert error.startswith(b"E_PUB_FAILED")
+    assert publisher.session.closed
+    late.send(b"SUB t c\n")
+    pair.run()
+    assert late.session.closed
