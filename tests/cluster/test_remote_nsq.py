@@ -290,7 +290,7 @@ def test_a_subscription_under_way_finds_the_new_master(pair: NodePair) -> None:
 
 
 def test_nsqs_clients_go_elsewhere_where_the_master_is_not_reached(pair: NodePair) -> None:
-    """As nsqd ends connections: who comes back finds another node in nsqlookupd, or a healed one."""
+    """Their connections end: who comes back finds another node in nsqlookupd, or a healed one."""
     queue = remote_channel(pair).channels["c"].queue
     consumer, publisher, late = (nsq_client(pair) for _ in range(3))
     consumer.subscribe("t", "c", ready=1)

@@ -307,6 +307,8 @@ class World:
                     answers = [method_ids(frame) for frame in line.frames(left_s)]
                     if codec.METHOD_IDS["basic.ack"] in answers:
                         return True
+                    if codec.METHOD_IDS["basic.nack"] in answers:
+                        return False
         except Gone:
             pass
         return False

@@ -292,11 +292,6 @@ def test_a_master_that_dies_has_a_successor_before_anybody_is_sent_away(story: S
     story.master.kill()
     story.publish(client, "q")
     assert story.answer(client, TOLD_MS) == "basic.nack", "it was under way to the dead one"
-    began_ms = story.world.now_ms
-    said = "basic.nack"
-    while said == "basic.nack":  # a successor that has not begun yet refuses
-        story.publish(client, "q")
-        said = story.answer(client, GOES_ON_MS)
-        assert story.world.now_ms - began_ms < GOES_ON_MS
-    assert said == "basic.ack"
+    story.publish(client, "q")
+    assert story.answer(client, GOES_ON_MS) == "basic.ack", "its successor had not begun yet"
     assert heard(consumer)[0] == "basic.deliver"

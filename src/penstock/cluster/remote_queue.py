@@ -87,6 +87,7 @@ class RemoteQueue(RemoteAsking):
         )
         self.link = _Link(self)
         self._last_number: i64 = 0  # of consumers
+        self._is_open: bool = False  # the master has answered as one
         self._remotes: dict[int, RemoteConsumer] = {}
 
     # -- where the master is ---------------------------------------------------------------
@@ -105,6 +106,7 @@ class RemoteQueue(RemoteAsking):
         self.way = way
         self.reported.master = way.node
         self._no = way.open(self.link)
+        self._is_open = False
         self._base = ((self._base >> BASE_SHIFT) + 1) << BASE_SHIFT
         way.send(q.Open(self._no, self.vhost, self.name))
         self._open_credit(way.stage)
@@ -398,6 +400,7 @@ class RemoteQueue(RemoteAsking):
         elif isinstance(answer, q.Answered):
             self._answered(answer)
         elif isinstance(answer, q.State):
+            self._is_open = True
             self.reported.reported_count = answer.ready_count
             self.reported.reported_bytes = answer.ready_bytes
             self.reported_unacked = answer.unacked_count
@@ -408,6 +411,8 @@ class RemoteQueue(RemoteAsking):
             way = self.way
             if way is not None:
                 way.forget(self._no)
+            if not self._is_open:
+                self.frontier.hold()  # it is not master yet: all was refused with the opening
             self._leave()
 
     def _delivered(self, answer: q.Delivered) -> None:

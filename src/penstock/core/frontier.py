@@ -155,6 +155,11 @@ class Frontier:
                 wait.refuse(number)
                 return
 
+    def hold(self) -> None:
+        """What is open was not taken by anybody."""
+        for wait in self._open:
+            wait.held = True
+
     def lose(self) -> list[Wait]:
         """Nobody will say anything about what is open; returns what is to be sent again."""
         again: list[Wait] = []
