@@ -33,7 +33,7 @@ from pyspark_penstock.checkpoint_notes import local_checkpoint, sync_note
 from pyspark_penstock.client import ConnectionLost, Fenced, Refused
 from pyspark_penstock.sink_encoding import Encoder, check_columns
 from pyspark_penstock.sink_options import AT_LEAST_ONCE, DROP, FAIL, SinkSettings
-from pyspark_penstock.staging_client import DUPLICATE, Stager, commit, connected
+from pyspark_penstock.staging_client import DUPLICATE, Stager, begun, commit, connected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +54,7 @@ class Staged(WriterCommitMessage):
     run: str = ""
     batch: int = 0
     sets: list[str] = field(default_factory=list)
+    home: int = -1  # place of the node that has them, in the URL
     messages: int = 0
     unroutable: int = 0
 
@@ -115,29 +116,26 @@ class _Writing:
         first = next(messages, None)
         if first is None:
             return done  # no rows, no set
-        with connected(settings) as stager:
-            if settings.delivery == AT_LEAST_ONCE:
+        if settings.delivery == AT_LEAST_ONCE:
+            with connected(settings) as stager:
                 stager.publish(_chain(first, messages))
                 done.unroutable = stager.unroutable
-            else:
-                self._stage(stager, who, done, _chain(first, messages), encoder)
+        else:
+            self._stage(who, done, _chain(first, messages), encoder)
         done.messages = encoder.messages
         return done
 
     def _stage(
-        self,
-        stager: Stager,
-        who: Identity,
-        done: Staged,
-        messages: Iterator[bytes],
-        encoder: Encoder,
+        self, who: Identity, done: Staged, messages: Iterator[bytes], encoder: Encoder
     ) -> None:
-        name = stager.begin(who.producer, who.run, who.batch)
-        if not name:
-            return  # the batch is committed: nothing of it is needed again
-        stager.stage(messages)
-        stager.end(encoder.messages)
+        stager, name, home = begun(self._settings, who.producer, who.run, who.batch)
+        with stager:
+            if not name:
+                return  # the batch is committed: nothing of it is needed again
+            stager.stage(messages)
+            stager.end(encoder.messages)
         done.sets.append(name)
+        done.home = home
 
     def _commit(self, messages: "list[WriterCommitMessage | None]") -> None:
         settings = self._settings
@@ -148,7 +146,8 @@ class _Writing:
         if settings.delivery != AT_LEAST_ONCE:
             first = told[0]
             sets = [name for one in told for name in one.sets]
-            done = commit(settings, first.producer, first.run, first.batch, sets)
+            home = self._home(told)
+            done = commit(settings, first.producer, first.run, first.batch, sets, home)
             unroutable = done.unroutable
             if done.outcome == DUPLICATE:
                 log.warning(
@@ -159,16 +158,30 @@ class _Writing:
         if unroutable and settings.mandatory != DROP:
             log.warning("%d messages reached no queue and were dropped", unroutable)
 
+    def _home(self, told: list[Staged]) -> int:
+        """Of all sets; -1 = there are none.  One node commits, and it has its own sets only."""
+        homes = sorted({one.home for one in told if one.sets})
+        if len(homes) > 1:
+            nodes = self._settings.endpoint.nodes()
+            raise RuntimeError(
+                f"penstock: batch {told[0].batch} was staged at"
+                f" {' and '.join(str(nodes[home]) for home in homes)}, because the queue's master"
+                " moved or a node was away meanwhile; nothing of it is published, and it is staged"
+                " again when the query is started again"
+            )
+        return homes[0] if homes else -1
+
     def _abort(self, messages: "list[WriterCommitMessage | None]") -> None:
         """The broker keeps what was committed; what it does not hear of goes with its time."""
-        sets = [name for one in messages if isinstance(one, Staged) for name in one.sets]
-        if not sets:
-            return
-        try:
-            with Stager(self._settings) as stager:
-                stager.abort(sets)
-        except (ConnectionLost, Refused, Fenced) as error:
-            log.warning("%d staged sets are left to their time to live: %s", len(sets), error)
+        nodes = self._settings.endpoint.nodes()
+        told = [one for one in messages if isinstance(one, Staged) and one.sets]
+        for home in sorted({one.home for one in told}):
+            sets = [name for one in told if one.home == home for name in one.sets]
+            try:
+                with Stager(self._settings, nodes[home]) as stager:
+                    stager.abort(sets)
+            except (ConnectionLost, Refused, Fenced) as error:
+                log.warning("%d staged sets are left to their time to live: %s", len(sets), error)
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):

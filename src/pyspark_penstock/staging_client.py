@@ -3,22 +3,32 @@
 The frames are described in the broker's ``penstock/wire/staging.py``; this file repeats what a
 program needs that writes.  ``Stager`` is one connection; ``connected`` waits for a broker that is
 away.
+
+**Several nodes.**  A batch is staged and committed at one node of a cluster, its *home*: that where
+the target's queues have their masters, else the first that answers (``begun``).  Tasks tell the
+driver which it was, and it commits there.  When the home does not come back, the others are asked
+(``commit``): they know whether the batch was committed, and say so, or that it waits for its home,
+or that they know nothing of it.  Then it was not, and is to be staged again.
 """
 
 import struct
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from pyspark_penstock.client import (
+    NOT_FOUND,
     Connection,
     ConnectionLost,
+    Elsewhere,
+    NoMaster,
     Refused,
     string,
     take_string,
 )
 from pyspark_penstock.options import Endpoint
-from pyspark_penstock.sink_options import EXACTLY_ONCE, SinkSettings
+from pyspark_penstock.sink_options import SinkSettings
 
 STAGE_BEGIN, STAGE_BLOCK, STAGE_END = 40, 41, 42
 TXN_COMMIT, TXN_ABORT, TXN_LAST, PUBLISH, TARGET = 43, 44, 45, 46, 47
@@ -32,6 +42,10 @@ COMMIT_PATIENCE_MS = 5000
 """One question waits no longer: so a broker that went away is noticed."""
 
 RETRY_PAUSE_S = 0.3
+HOME_PATIENCE_S = 15.0
+"""A home that is away is waited for before others are asked: it may only be starting again."""
+ELSEWHERE = 2
+"""A target leads to queues, not all of whose masters are on the node that was asked."""
 
 
 class Blocked(Exception):
@@ -46,10 +60,10 @@ class Committed(NamedTuple):
 
 
 class Stager(Connection):
-    """Logs in when made."""
+    """Logs in when made; at ``node``, else at the first that answers."""
 
-    def __init__(self, settings: SinkSettings) -> None:
-        super().__init__(home(settings))
+    def __init__(self, settings: SinkSettings, node: Endpoint | None = None) -> None:
+        super().__init__(node or settings.endpoint)
         self._settings = settings
         self._timeout_s = settings.publish_timeout_ms / 1000
         self.unroutable = 0
@@ -61,7 +75,14 @@ class Stager(Connection):
 
     def target(self, exchange: str, routing_key: str) -> bool:
         """Does it lead anywhere?  Raises Refused if we may not publish there."""
-        return self.ask(TARGET, string(exchange) + string(routing_key))[0] != 0
+        return self._leads(exchange, routing_key) != 0
+
+    def is_home_of(self, exchange: str, routing_key: str) -> bool:
+        """Have none of the queues it leads to their masters on other nodes?"""
+        return self._leads(exchange, routing_key) != ELSEWHERE
+
+    def _leads(self, exchange: str, routing_key: str) -> int:
+        return self.ask(TARGET, string(exchange) + string(routing_key))[0]
 
     def begin(self, producer: str, run: str, batch: int) -> str:
         """The name of a new set; "" = that batch is committed already."""
@@ -135,57 +156,150 @@ class Stager(Connection):
         return int.from_bytes(self.ask(TXN_LAST, string(producer)), "big", signed=True)
 
 
-def home(settings: SinkSettings) -> Endpoint:
-    """Whom to tell.  Sets, and which batches were published, one node knows and no other."""
-    exactly_once = settings.delivery == EXACTLY_ONCE
-    return settings.endpoint.alone() if exactly_once else settings.endpoint
-
-
 def connected(settings: SinkSettings) -> Stager:
-    """A connection, waiting for a broker that is away up to ``reconnectTimeout``."""
-    deadline_s = time.monotonic() + settings.reconnect_timeout_ms / 1000
+    """A connection to any node, waiting for a broker that is away up to ``reconnectTimeout``."""
+    waiting = _Waiting(settings)
     while True:
         try:
             return Stager(settings)
-        except ConnectionLost:
-            if time.monotonic() >= deadline_s:
+        except ConnectionLost as error:
+            waiting.use(error)
+
+
+def begun(settings: SinkSettings, producer: str, run: str, batch: int) -> tuple[Stager, str, int]:
+    """(a line to the batch's home, the name of a new set there, the home's place in the URL)
+
+    No name: the batch is committed already.
+    """
+    waiting = _Waiting(settings)
+    while True:
+        error: ConnectionLost | Refused | None = None
+        for place in _asked_in_turn(settings):
+            try:
+                stager = Stager(settings, settings.endpoint.nodes()[place])
+            except ConnectionLost as lost:
+                error = error or lost
+                continue
+            try:
+                return stager, stager.begin(producer, run, batch), place
+            except (ConnectionLost, Elsewhere, NoMaster) as refused:
+                stager.close()
+                error = refused if error is None or isinstance(refused, NoMaster) else error
+            except BaseException:
+                stager.close()
                 raise
-            time.sleep(RETRY_PAUSE_S)
+        assert error is not None, "there is a node to ask"
+        waiting.use(error)
+
+
+def _asked_in_turn(settings: SinkSettings) -> list[int]:
+    """Places of the URL's nodes; of several that one first where the target's masters are."""
+    nodes = settings.endpoint.nodes()
+    places = list(range(len(nodes)))
+    if len(nodes) == 1 or settings.exchange is None:
+        return places
+    for place in places:
+        with suppress(ConnectionLost), Stager(settings, nodes[place]) as stager:
+            if stager.is_home_of(settings.exchange, settings.routing_key or ""):
+                return [place, *(one for one in places if one != place)]
+    return places
 
 
 def commit(
-    settings: SinkSettings, producer: str, run: str, batch: int, sets: list[str]
+    settings: SinkSettings, producer: str, run: str, batch: int, sets: list[str], home: int = -1
 ) -> Committed:
     """Commit, whatever the line does: asking again is harmless.
 
+    ``home``: the place of the node that has the sets; -1 = there are none, and any will do.
     Raises Refused, ConnectionLost, or Blocked when it is decided and not published in time.
     """
-    lost_since_s: float | None = None
-    deadline_s = time.monotonic() + settings.publish_timeout_ms / 1000
-    poured = -1
+    asking = _Asking(settings, home)
     while True:
         try:
-            with connected(settings) as stager:
-                while True:
-                    told = stager.commit(producer, run, batch, sets)
-                    lost_since_s = None
-                    if told.outcome != UNDER_WAY:
-                        return told
-                    if told.messages > poured:  # it goes on
-                        poured = told.messages
-                        deadline_s = time.monotonic() + settings.publish_timeout_ms / 1000
-                    elif time.monotonic() >= deadline_s:
-                        raise Blocked(
-                            f"penstock: batch {batch} is committed and will be published, but has"
-                            f" not gone on for {settings.publish_timeout_ms // 1000} s:"
-                            f" {told.trouble or 'the disk does not keep up'}"
-                        )
-        except ConnectionLost:
-            now_s = time.monotonic()
-            lost_since_s = now_s if lost_since_s is None else lost_since_s
-            if now_s - lost_since_s >= settings.reconnect_timeout_ms / 1000:
-                raise
-            time.sleep(RETRY_PAUSE_S)
+            with Stager(settings, asking.node()) as stager:
+                return _committed(stager, settings, (producer, run, batch, sets), asking)
+        except (ConnectionLost, Elsewhere, NoMaster) as error:
+            asking.failed(error)
+        except Refused as error:
+            if error.code == NOT_FOUND and asking.is_astray():
+                raise Refused(
+                    NOT_FOUND,
+                    f"{error.text} (the node where this batch was staged,"
+                    f" {asking.home_text()}, is away, and it was not committed)",
+                ) from error
+            raise
+
+
+def _committed(
+    stager: Stager,
+    settings: SinkSettings,
+    request: tuple[str, str, int, list[str]],
+    asking: "_Asking",
+) -> Committed:
+    """Asked at one node until all is published, or it does not go on."""
+    poured = -1
+    deadline_s = 0.0
+    while True:
+        told = stager.commit(*request)
+        asking.answered()
+        if told.outcome != UNDER_WAY:
+            return told
+        if told.messages > poured:  # it goes on
+            poured = told.messages
+            deadline_s = time.monotonic() + settings.publish_timeout_ms / 1000
+        elif time.monotonic() >= deadline_s:
+            raise Blocked(
+                f"penstock: batch {request[2]} is committed and will be published, but has"
+                f" not gone on for {settings.publish_timeout_ms // 1000} s:"
+                f" {told.trouble or 'the disk does not keep up'}"
+            )
+
+
+class _Waiting:
+    """For a broker that is away, up to ``reconnectTimeout`` from the first time it was."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._limit_s = settings.reconnect_timeout_ms / 1000
+        self.since_s: float | None = None
+
+    def use(self, error: Exception) -> None:
+        """Raises the error when that is over."""
+        now_s = time.monotonic()
+        if self.since_s is None:
+            self.since_s = now_s
+        if now_s - self.since_s >= self._limit_s:
+            raise error
+        time.sleep(RETRY_PAUSE_S)
+
+
+class _Asking:
+    """Which node is asked to commit: the home as long as it may come back, then all in turn."""
+
+    def __init__(self, settings: SinkSettings, home: int) -> None:
+        self._nodes = settings.endpoint.nodes()
+        self._home = home
+        self._at = max(home, 0)
+        self._waiting = _Waiting(settings)
+
+    def node(self) -> Endpoint:
+        return self._nodes[self._at]
+
+    def is_astray(self) -> bool:
+        return self._home >= 0 and self._at != self._home
+
+    def home_text(self) -> str:
+        return str(self._nodes[self._home])
+
+    def answered(self) -> None:
+        self._waiting.since_s = None
+
+    def failed(self, error: Exception) -> None:
+        self._waiting.use(error)
+        since_s = self._waiting.since_s
+        away_s = 0.0 if since_s is None else time.monotonic() - since_s
+        waits = isinstance(error, ConnectionLost) and self._at == self._home
+        if not waits or away_s >= HOME_PATIENCE_S:
+            self._at = (self._at + 1) % len(self._nodes)
 
 
 def blocks(messages: Iterable[bytes]) -> Iterable[bytes]:
@@ -208,4 +322,4 @@ def _pieces(data: bytes) -> Iterable[bytes]:
         yield data[at : at + PIECE_BYTES]
 
 
-__all__ = ["Blocked", "Committed", "Refused", "Stager", "blocks", "commit", "connected"]
+__all__ = ["Blocked", "Committed", "Refused", "Stager", "begun", "blocks", "commit", "connected"]

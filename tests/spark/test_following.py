@@ -21,9 +21,10 @@ from penstock.queues.queue import Queue
 from pyspark_penstock import DefaultSource, client, planner
 from pyspark_penstock.claims import holes_in
 from pyspark_penstock.options import Endpoint, parse_url
+from pyspark_penstock.sink import Staged, _Writing
 from pyspark_penstock.sink_options import parse_sink_options
 from pyspark_penstock.source import RangePartition, StreamReader, cut, cut_all, width_of
-from pyspark_penstock.staging_client import Stager, commit
+from pyspark_penstock.staging_client import Stager, _Asking, commit
 from tests.spark.range_host import RangeHost, move_master
 
 TERM = 1 << 40
@@ -403,16 +404,48 @@ def test_numbers_that_no_master_gave_are_no_holes() -> None:
 # -- writing ---------------------------------------------------------------------------------
 
 
-def test_exactly_once_stays_with_the_first_node(
+def test_a_commit_waits_for_its_home_before_others_are_asked(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another does not know its sets, nor which batches were published: better no answer."""
+    """It has the sets, and may only be starting again."""
     monkeypatch.setattr("pyspark_penstock.staging_client.RETRY_PAUSE_S", 0.02)
     options = {"url": pair.url, "queue": "q", "reconnectTimeout": "200ms"}
     once = parse_sink_options(options)
     pair.hosts[0].__exit__()
     with pytest.raises(client.ConnectionLost):
-        commit(once, "query", "run", 7, ["set"])
+        commit(once, "query", "run", 7, ["set"], 0)
     assert pair.hosts[1].accepted == 0
-    with Stager(parse_sink_options(options | {"delivery": "at-least-once"})):
+
+
+def test_when_the_home_stays_away_the_others_are_asked_in_turn(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_penstock.staging_client.RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr("pyspark_penstock.staging_client.HOME_PATIENCE_S", 0.02)
+    settings = parse_sink_options({"url": pair.url, "queue": "q", "reconnectTimeout": "1s"})
+    here, there = settings.endpoint.nodes()
+    asking = _Asking(settings, 0)
+    asked = []
+    for _ in range(40):
+        asked.append(asking.node())
+        asking.failed(client.ConnectionLost("away"))
+    first = asked.index(there)
+    assert first > 1
+    assert set(asked[:first]) == {here}
+    assert asked[first : first + 4] == [there, here, there, here]
+    assert asking.home_text() == str(here)
+
+
+def test_any_node_takes_what_needs_no_home(pair: Pair) -> None:
+    options = {"url": pair.url, "queue": "q", "delivery": "at-least-once"}
+    pair.hosts[0].__exit__()
+    with Stager(parse_sink_options(options)):
         assert pair.hosts[1].accepted == 1
+
+
+def test_sets_of_one_batch_at_two_nodes_are_not_committed(pair: Pair) -> None:
+    sink = _Writing(parse_sink_options({"url": pair.url, "queue": "q"}))
+    told = [Staged("query", "run", 7, [f"set {home}"], home) for home in (0, 1)]
+    with pytest.raises(RuntimeError, match=r"batch 7 was staged at .* and .*, because"):
+        sink._commit([*told])
+    assert [host.accepted for host in pair.hosts] == [0, 0]

@@ -10,7 +10,8 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
     budget.py      what a virtual host may use        budgets.py    who uses more
     declaring.py   what a user may declare    moving.py      chosen messages go elsewhere
     vhost_removal.py  all of a virtual host goes
-    staging.py     batches that are published whole and once; staged.py, batches.py, pouring.py
+    staging.py     batches that are published whole and once; staged.py, batches.py, pouring.py,
+                   batch_claims.py: which node of a cluster may
     ha_policy.py   what policies say of mirrors   erlang_terms.py  values as refusals have them
     lookup.py      which node has which NSQ topic  pipelines.py   what pipelines say of themselves
     mirrors.py     what people ask of mirrored queues, and are told

@@ -63,6 +63,7 @@ from typing import Final, cast, final
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.admission import Admission
+from penstock.broker.batch_claims import BatchClaims
 from penstock.broker.batches import Batches
 from penstock.broker.flow import Flow
 from penstock.broker.pouring import Pouring
@@ -115,6 +116,7 @@ class Staging:
         self.producer_ttl_ms: int = 30 * DAY_MS
         self.message_bytes_max: int = 1 << 27
         self.told: list[object] = []
+        self.claims: BatchClaims = BatchClaims()
         self.pouring = pouring
         self.batches = Batches(engine, pouring)
         self.sets: dict[tuple[str, str], StagedSet] = {}  # by (virtual host, name)
@@ -297,7 +299,7 @@ class Staging:
         if number <= producer.batch:
             self.abort(vhost, user, sets)
             return self._decided_before(vhost, name, number)
-        chosen = [self._finished(vhost, user, one, name, number) for one in dict.fromkeys(sets)]
+        chosen = self.finished(vhost, user, name, number, sets)
         for staged in chosen:
             judge(staged)
         producer.batch = number
@@ -312,6 +314,13 @@ class Staging:
                 self._drop(left)
         self.batches.begin(batch)
         return batch
+
+    def finished(
+        self, vhost: Vhost, user: str, producer: str, number: int, sets: list[str]
+    ) -> list[StagedSet]:
+        """Each once; raises NotFound or AccessRefused if one of them cannot be committed."""
+        names = dict.fromkeys(sets)
+        return [self._finished(vhost, user, one, producer, number) for one in names]
 
     def _finished(
         self, vhost: Vhost, user: str, name: str, producer: str, number: int

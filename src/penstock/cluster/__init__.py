@@ -26,6 +26,7 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     promotion.py     who becomes master, and when nobody does
     placement.py     where copies and masters should be
     locating.py      on which node a new queue has its home
+    batch_homes.py   which node publishes a batch from Spark
     mirror_group.py  one mirrored queue at one of its members: ring, role, and what is safe
     mirror_facts.py  what people are told of it
     lone_masters.py  masters that can do nothing that counts, because their node is cut off

@@ -18,6 +18,7 @@ from penstock.broker.changes import Plain
 from penstock.broker.vhost import Vhost
 from penstock.cluster import metadata as md
 from penstock.cluster.agreed import ALWAYS_THERE, Agreed
+from penstock.cluster.batch_homes import BATCHES
 from penstock.cluster.coordinator import ABSENT, CHANGES_MAX
 from penstock.cluster.draft import Draft
 from penstock.cluster.mirror_keys import OF_A_MIRRORED_QUEUE, mirror_keys
@@ -226,7 +227,7 @@ class Drafting:
         self._as_it_is(draft, key)
         draft.delete(key)
         if isinstance(record, VhostRecord):
-            for kind in (*IN_A_VHOST, *OF_A_MIRRORED_QUEUE):
+            for kind in (*IN_A_VHOST, *OF_A_MIRRORED_QUEUE, BATCHES):
                 draft.delete_below(md.below(kind, record.name))
             draft.delete(md.path(md.LIMITS, "vhost", record.name))
         elif user is not None:

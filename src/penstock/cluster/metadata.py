@@ -16,7 +16,7 @@ A node's own, hence only in its ``definitions.db``:
 - waiting rooms (``amq.delayed.``, ``amq.backlog.``, ``amq.staged.``): a message waits on the node
   that took it, and goes on from there to wherever its bindings lead;
 - staged sets, producers and pipelines: a batch is decided by one transaction of one node's
-  ``definitions.db``, and its sets are on that disk;
+  ``definitions.db``, and its sets are on that disk; which node may, is agreed (``batch_homes.py``);
 - starts and leases of readers of ranges: they belong to the node that has the queue's master;
 - what forgets itself when a process ends: tracing, counters.
 

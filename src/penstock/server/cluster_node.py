@@ -23,6 +23,7 @@ from typing import Final
 from penstock import __version__
 from penstock.broker.broker import Broker
 from penstock.broker.vhost_removal import CloseSome
+from penstock.cluster.batch_homes import BatchHomes
 from penstock.cluster.common_metadata import CommonMetadata
 from penstock.cluster.coordinator import Event, Proposal
 from penstock.cluster.forgetting import Forgetting
@@ -148,7 +149,7 @@ class ClusterNode(TurnPart, PeerOwner):
             self.listeners.append(peer_listener(unix_path=unix_path))
         host = settings.cluster_address or (platform.node() if bind in ANYWHERE else bind)
         self.coordinator.start(ANSWER_PATIENCE_S)
-        started_ms = time.time_ns() // 1_000_000
+        started_ms = wall_ms()
         address = f"[{host}]" if ":" in host else host
         addresses = {PEER_ADDRESS: f"{address}:{self.listeners[0].port}"}
         if unix_path:
@@ -172,7 +173,7 @@ class ClusterNode(TurnPart, PeerOwner):
             events = self.coordinator.take_events()
             self._early += events
             membership.hear(events)
-            membership.tick(boot_ms(), time.time_ns() // 1_000_000)
+            membership.tick(boot_ms(), wall_ms())
             if membership.state == REFUSED_HERE:
                 self.coordinator.close()
                 raise SettingInvalid(membership.why_refused)
@@ -224,6 +225,8 @@ class ClusterNode(TurnPart, PeerOwner):
             self.membership,
             max(LEASES_WAITED * 1000 * self._settings.cluster_lease_ttl_s, RETURN_MS),
         )
+        self.batches = BatchHomes(broker, self.coordinator, self.membership, wall_ms)
+        broker.staging.claims = self.batches
         self.forgetting = Forgetting(
             broker, self.metadata.changes, self.membership, self.mirrors.view_of
         )
@@ -268,6 +271,7 @@ class ClusterNode(TurnPart, PeerOwner):
             self._let_in(name)
         self.peers.begin(now_ms)
         self._lost_transients.turn(now_ms)
+        self.batches.turn(now_ms)
         self.metadata.changes.look()  # others may have said that they know
         self.mirrors.begin(now_ms)
 
@@ -299,12 +303,13 @@ class ClusterNode(TurnPart, PeerOwner):
         events = self._early + news  # the membership has heard the early ones
         self._early = []
         happenings = self.membership.hear(news)
-        self.membership.tick(boot_ms(), time.time_ns() // 1_000_000)
+        self.membership.tick(boot_ms(), wall_ms())
         self.metadata.changes.settles = False
         is_cut_off = not self.membership.may_act(boot_ms())
         self.queues.patience_ms = UNREACHED_MS if is_cut_off else self._successor_ms()
-        self.mirrors.look_who_lives(time.time_ns() // 1_000_000, is_cut_off=is_cut_off)
+        self.mirrors.look_who_lives(wall_ms(), is_cut_off=is_cut_off)
         self.mirrors.mirroring.told(events)
+        self.batches.told(events)
         self._more = self.metadata.turn(now_ms, events)
         if self.metadata.is_begun and not self._more:
             self.metadata.heard(self.mirrors.mirroring.hear(now_ms))
@@ -451,6 +456,10 @@ class ClusterNode(TurnPart, PeerOwner):
         while not all(one.done for one in proposals) and time.monotonic() < until_s:
             self.coordinator.tick(boot_ms())
             time.sleep(JOIN_LOOK_S)
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def etcd_options(settings: Settings) -> EtcdOptions:

@@ -13,6 +13,7 @@ alarm or a budget holds publishers: then the peer is told why, and sends them ag
 
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
+from penstock.broker.batch_claims import PENDING, PUBLISHED
 from penstock.broker.broker import UNSTAMPED, Broker
 from penstock.broker.rights import Rights
 from penstock.broker.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
@@ -66,7 +67,8 @@ class StagingDesk(RangeDesk):
         self._ending = False
         self._batch: Batch | None = None
         self._deadline_ms = 0
-        self._held: tuple[int, bytes] | None = None  # while the disk does not keep up
+        # While the disk does not keep up, or the cluster decides who commits.
+        self._held: tuple[int, bytes] | None = None
         self._publish: _Publish | None = None
 
     @property
@@ -93,7 +95,7 @@ class StagingDesk(RangeDesk):
         elif kind == frames.STAGE_END:
             self._end(frames.decode_end(payload))
         elif kind == frames.TXN_COMMIT:
-            self._commit(frames.decode_commit(payload))
+            self._ask_to_commit(payload)
         elif kind == frames.TXN_ABORT:
             count = staging.abort(self.vhost(), self.user().name, frames.decode_abort(payload))
             self.session.send(frames.encode_aborted(count))
@@ -120,7 +122,11 @@ class StagingDesk(RangeDesk):
     def _begin(self, request: frames.BeginRequest) -> None:
         if self._staged is not None:
             raise MalformedFrame("this connection has not ended the set it stages")
-        staged = self.broker.staging.begin(
+        staging = self.broker.staging
+        if staging.claims.is_published(self.vhost().name, request.producer, request.batch):
+            self.session.send(frames.encode_begun(""))
+            return
+        staged = staging.begin(
             self.vhost(),
             self.user().name,
             request.producer,
@@ -194,6 +200,25 @@ class StagingDesk(RangeDesk):
             batch.watchers.remove(self.session)
 
     # -- committing --------------------------------------------------------------------------
+
+    def _ask_to_commit(self, payload: bytes) -> None:
+        """No other node of the cluster may publish it, nor have done so."""
+        request = frames.decode_commit(payload)
+        vhost, staging = self.vhost(), self.broker.staging
+        user, producer, batch = self.user().name, request.producer, request.batch
+        staging.enter(vhost, user, producer, request.run, self.session.now_ms)
+        published = staging.claims.is_published(vhost.name, producer, batch)
+        if not published and batch > staging.last_batch(vhost, producer):
+            staging.finished(vhost, user, producer, batch, request.sets)
+        claimed = staging.claims.claim(vhost.name, producer, batch, self.session)
+        if claimed == PENDING:
+            self._held = (frames.TXN_COMMIT, payload)
+        elif claimed == PUBLISHED and staging.last_batch(vhost, producer) < batch:
+            staging.abort(vhost, user, request.sets)
+            told = frames.Committed(frames.DUPLICATE, 0, 0, "")
+            self.session.send(frames.encode_committed(told))
+        else:
+            self._commit(request)
 
     def _commit(self, request: frames.CommitRequest) -> None:
         batch = self.broker.staging.commit(
@@ -270,7 +295,10 @@ class StagingDesk(RangeDesk):
         address = Address(exchange, routing_key, wire, False)
         self._judge(address)
         route = self.vhost().route(address)
-        self.session.send(frames.encode_targeted(route.needs_headers or len(route.queues) > 0))
+        leads = frames.HERE if route.needs_headers or route.queues else frames.NOWHERE
+        if any(queue.remote for queue in route.queues):
+            leads = frames.ELSEWHERE
+        self.session.send(frames.encode_targeted(leads))
 
     # -- waiting -----------------------------------------------------------------------------
 
@@ -278,7 +306,10 @@ class StagingDesk(RangeDesk):
         """Has what this desk waits for happened?"""
         if self._held is not None:
             (kind, payload), self._held = self._held, None
-            self._take(kind, payload)
+            if kind == frames.TXN_COMMIT:
+                self.request(kind, payload)
+            else:
+                self._take(kind, payload)
         if self._ending:
             self._look_at_set(self._open_set())
         if self._batch is not None:

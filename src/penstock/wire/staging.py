@@ -20,12 +20,17 @@ this needs a LOGIN before.  A connection stages one set at a time::
                  -> PUBLISHED    u8 taken; i64 unroutable; string why not
                                                             taken: once all of it is on disk
     TARGET       string exchange, routing key
-                 -> TARGETED     u8 does it lead anywhere   refused if one may not publish there
+                 -> TARGETED     u8 where does it lead      refused if one may not publish there
+
+A target leads NOWHERE, to queues whose masters are all HERE (as far as that is known without a
+message), or not all of them are (ELSEWHERE).
 
 ``needed`` is 0 when the batch is committed already: there is nothing to stage.  ``must_route``
 refuses messages that reach no queue.  An *outcome* is DONE, DUPLICATE (that batch was committed
 before, and is published) or UNDER_WAY (decided, but not all is published within ``patience_ms``:
-ask again).
+ask again).  In a cluster STAGE_BEGIN and TXN_COMMIT are refused (as ``range_frames`` says of queues
+whose master is on another node, or nowhere) where another node has committed the batch and has
+not published all of it.
 
 AMQP frames are those of a publisher on channel 1: ``basic.publish`` methods, each with its content.
 Blocks need not end where messages do; together they are one stream.  A block that was not
@@ -57,6 +62,10 @@ TARGETED: Final = 111
 DONE: Final = 0
 DUPLICATE: Final = 1
 UNDER_WAY: Final = 2
+
+NOWHERE: Final = 0
+HERE: Final = 1
+ELSEWHERE: Final = 2
 
 CHANNEL: Final = 1
 SETS_MAX: Final = 10_000
@@ -280,13 +289,13 @@ def decode_published(payload: bytes) -> tuple[str, int]:
     return reason, unroutable
 
 
-def encode_targeted(leads_somewhere: bool) -> bytes:
-    return frame(TARGETED, bytes((int(leads_somewhere),)))
+def encode_targeted(leads: int) -> bytes:
+    return frame(TARGETED, bytes((leads,)))
 
 
-def decode_targeted(payload: bytes) -> bool:
+def decode_targeted(payload: bytes) -> int:
     check_size("TARGETED", payload, 1)
-    return payload[0] != 0
+    return payload[0]
 
 
 # -- what they are made of -------------------------------------------------------------------
