@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections import Counter
@@ -93,6 +94,18 @@ def test_a_policy_says_where(cluster: LiveCluster, channel: BlockingChannel) -> 
     mine = channel.queue_declare("listed mine", exclusive=True, durable=True).method.queue
     works(channel, mine)
     assert home(cluster, "listed%20mine") == NODES[0]
+
+
+def test_a_management_client_may_name_the_node(cluster: LiveCluster) -> None:
+    for node in (NODES[1], NODES[0]):
+        queue = f"at%20{node[-2:]}"
+        api(cluster.nodes[0], f"/api/queues/%2F/{queue}", {"durable": True, "node": node})
+        assert home(cluster, queue) == node
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        api(cluster.nodes[0], "/api/queues/%2F/nowhere", {"node": "penstock@nowhere"})
+    assert refused.value.code == 400
+    assert "penstock@nowhere" in json.loads(refused.value.read())["reason"]
+    refused.value.close()
 
 
 def test_what_nobody_knows_is_refused(channel: BlockingChannel) -> None:

@@ -65,6 +65,14 @@ def test_each_locator(place: Place) -> None:
     assert place.home("random") == "b"
 
 
+def test_who_declares_may_be_on_another_node(place: Place) -> None:
+    place.locating.client_node = "b"
+    assert place.home() == "b"
+    assert place.home("min-masters") == "c", "the fewest, wherever the client is"
+    place.drained = {"b"}
+    assert place.home() == "a"
+
+
 def test_the_argument_wins_over_the_policy_and_that_over_the_setting(place: Place) -> None:
     place.locating.default = "min-masters"
     assert place.home() == "c"

@@ -81,6 +81,13 @@ class Changes:
         """What was true when it was asked for, should it have to be run again."""
         return told
 
+    def homes(self) -> list[str]:
+        """Nodes on which a queue that is declared now may be; none = there is one node only."""
+        return []
+
+    def prefer(self, node: str) -> None:
+        """Where queues that are handed in next are, as if declared there; "" = here."""
+
     def cut(self) -> None:
         """What comes next rests on what was handed in: it has to be there first."""
 

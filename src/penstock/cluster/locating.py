@@ -34,11 +34,13 @@ class Locating:
     ``viewed``      (virtual host, queue) ─► its master's node, of queues that have a view: it may
                     have left their home
     ``default``     the locator where nobody says anything
+    ``client_node`` where whoever declares is; another node than this one for those who say so
     """
 
     def __init__(self, agreed: Agreed, here: str) -> None:
         self._agreed = agreed
         self.here: str = here
+        self.client_node: str = here
         self.default: str = CLIENT_LOCAL
         self.nodes: Callable[[], list[str]] = lambda: [here]
         self.is_drained: Callable[[str], bool] = lambda _node: False
@@ -58,7 +60,7 @@ class Locating:
         return locate_master(
             locator,
             policies.ha_policy(name, durable, False),
-            self.here,
+            self.client_node,
             candidates,
             self._masters() if locator == MIN_MASTERS else {},
             self.chance,

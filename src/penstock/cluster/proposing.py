@@ -191,6 +191,12 @@ class ClusterChanges(Changes):
     def delete_exchange(self, vhost: Vhost, exchange: Exchange) -> None:
         self.hand_in(lambda draft: self._drafting.delete_exchange(draft, vhost, exchange))
 
+    def homes(self) -> list[str]:
+        return self.locating.nodes()
+
+    def prefer(self, node: str) -> None:
+        self.locating.client_node = node or self.locating.here
+
     def add_queue(
         self,
         vhost: Vhost,

@@ -2,7 +2,8 @@
 
     GET         /api/queues    /api/queues/{vhost}    /api/queues/detailed
     GET         /api/queues/{vhost}/{name}
-    PUT         ...            durable, auto_delete, arguments; as AMQP declares
+    PUT         ...            durable, auto_delete, arguments; as AMQP declares; ``node``: as if
+                               a client of that node did
     DELETE      ...            ?if-empty=true  ?if-unused=true
     DELETE      /api/queues/{vhost}/{name}/contents
 
@@ -23,8 +24,9 @@ from penstock.management.desk import (
     json_response,
     name_of,
     now_ms,
+    text,
 )
-from penstock.management.listing import ListQuery
+from penstock.management.listing import BadQuery, ListQuery
 from penstock.management.lists import ListDesk, slices
 from penstock.management.queue_rows import delivery_rows
 from penstock.management.rows import Row
@@ -83,8 +85,24 @@ class QueuesApi(ListDesk):
         (vhost,) = await self.asked_vhosts(request, visitor)
         asked = await json_body(request)
         name = name_of("queue", request.match_info["name"])
-        is_new = await self.change(self._declare, vhost, name, asked, visitor)
+        is_new = await self.change(self._declare_at, vhost, name, asked, visitor)
         return web.Response(status=201 if is_new else 204)
+
+    def _declare_at(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
+        changes, own = self._broker.changes, self._view.node_name
+        node = text("node", asked.get("node") or own)
+        if node == "rabbit@" + own.partition("@")[2]:
+            node = own  # checks written for RabbitMQ spell it so
+        homes = changes.homes() or [own]
+        if node not in homes:
+            raise BadQuery(
+                "bad_request", f"node '{node}' does not run here; nodes: {', '.join(homes)}"
+            )
+        changes.prefer(node)
+        try:
+            return self._declare(vhost, name, asked, visitor)
+        finally:
+            changes.prefer("")
 
     def _declare(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
         found = self._broker.vhost(vhost)
