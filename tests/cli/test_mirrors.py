@@ -108,3 +108,16 @@ def test_masters_are_spread(say: Say, mirrors: FakeMirrors) -> None:
     text = say("cluster", "rebalance", "--queue-pattern", "^o").stdout
     assert text.splitlines()[1].split() == ["/", "orders", A, B]
     assert mirrors.asked[-1] == ("rebalance", ".*", "^o")
+
+
+def test_a_drain_waits_for_masters_that_can_go(say: Say, mirrors: FakeMirrors) -> None:
+    mirrors.to_go = [("/", "orders"), ("/", "orders"), ("/", "bills"), ("/", "dues")]
+    done = say("drain", "--wait", "--timeout", "10")
+    assert "waiting for 3 masters (queue 'orders' in vhost '/', queue 'bills'" in done.stderr
+    assert mirrors.looked == 4
+
+
+def test_a_drain_that_takes_too_long_says_what_is_left(say: Say, mirrors: FakeMirrors) -> None:
+    mirrors.to_go = [("/", "orders")] * 10
+    left = say("drain", "--wait", "--timeout", "0", code=1)
+    assert "still there after 0 s: 9 masters (queue 'orders' in vhost '/'" in left.output

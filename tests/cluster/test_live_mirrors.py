@@ -11,8 +11,10 @@ from typing import Any
 
 import pika
 import pytest
+from click.testing import CliRunner
 from pika.adapters.blocking_connection import BlockingChannel
 
+from penstock.cli.main import cli
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.helpers.live_broker import LiveBroker
 
@@ -197,3 +199,25 @@ def test_a_virtual_host_goes_with_its_mirrored_queues(cluster: LiveCluster) -> N
     ask(first, "/vhosts/going", "PUT", {})
     for node in cluster.nodes:
         until(lambda node=node: ask(node, "/queues/going") == [])  # type: ignore[misc]
+
+
+def test_who_drains_a_node_waits_until_its_masters_are_elsewhere(cluster: LiveCluster) -> None:
+    """Those that another node could have; a queue without copies stays, and is not waited for."""
+    node = cluster.nodes[0]
+    mirror(node, ha_mode="all", ha_sync_mode="automatic")
+    queues = [f"queue_drained_{number}" for number in range(5)]
+    with Client(node) as channel:
+        for queue in [*queues, "alone"]:
+            channel.queue_declare(queue, durable=True)
+            publish(channel, queue, 0, 3)
+    until(lambda: all(is_synced(node, queue, 2) for queue in queues))
+    masters = [facts(node, queue)["master"] for queue in queues]
+    assert masters == [cluster.name(0)] * 5
+    where = ("--url", node.http_url, "--user", "guest", "--password", "guest")
+    done = CliRunner().invoke(cli, ["drain", "--wait", "--timeout", "30", *where])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "no new clients are let in; 0 connected\n", "other nodes are no clients"
+    masters = [facts(node, queue)["master"] for queue in queues]
+    assert cluster.name(0) not in masters
+    assert ask(node, "/queues/%2F/alone")["node"] == cluster.name(0)
+    assert CliRunner().invoke(cli, ["revive", *where]).exit_code == 0

@@ -96,6 +96,14 @@ class FakeMirrors(Mirrors):
         self.asked: list[tuple[str, ...]] = []
         self.moves: list[MasterMove] = []
         self.out: list[str] = []
+        self.to_go: list[tuple[str, str]] = []
+        self.looked = 0
+
+    def leaving(self, node: str) -> list[tuple[str, str]]:
+        """One less each time somebody looks."""
+        assert node == A
+        self.looked += 1
+        return self.to_go[self.looked :]
 
     def mirrored(self) -> list[tuple[str, str]]:
         return list(self.known)

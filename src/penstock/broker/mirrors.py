@@ -154,6 +154,14 @@ class Mirrors:
         """Nodes that take no masters until they are revived."""
         return []
 
+    def leaving(self, node: str) -> list[tuple[str, str]]:
+        """Virtual host and name of each queue whose master is there and could be on another node.
+
+        That is one that runs, takes masters, and has a synchronised mirror, or one that is being
+        synchronised.
+        """
+        return []
+
     # -- one queue ---------------------------------------------------------------------------
 
     def sync(self, queue: Queue) -> None:

@@ -3,11 +3,12 @@
 In: the address of a management API.  Drained, a node lets no new client in, and says on
 ``/healthz/ready`` that it is not ready; who is connected goes on until they leave.  In a cluster
 its masters go to synchronised mirrors, and it gets no others; masters that are alone stay.
+Whoever waits does so for clients, and for masters that another node could have.
 """
 
 import sys
 import time
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -23,7 +24,7 @@ SAY_EVERY_S: Final = 1.0
 @click.command(
     short_help="Let no new clients in.", epilog="\b\nExample:\n  penstock drain --wait --timeout 60"
 )
-@click.option("--wait", is_flag=True, help="Until the last client has left.")
+@click.option("--wait", is_flag=True, help="Until all have left that can.")
 @click.option("--timeout", "timeout_s", default=300, show_default=True, help="Seconds to wait.")
 @connecting
 def drain(wait: bool, timeout_s: int, management: Management, output: str) -> None:
@@ -31,24 +32,40 @@ def drain(wait: bool, timeout_s: int, management: Management, output: str) -> No
 
     In a cluster the masters of mirrored queues go to other nodes, where they can.
 
-    `penstock revive` takes it back. With --wait the exit code is 1 when clients are left.
+    `penstock revive` takes it back. With --wait it ends when the last client has left, and the
+    last master that another node has or is fetching a copy of; the exit code is 1 when some are
+    left.
     """
     state = management.post(DRAIN, {})
     until_s = time.monotonic() + timeout_s
     said_s = 0.0
-    while wait and state["connections"] and time.monotonic() < until_s:
+    while wait and _left(state) and time.monotonic() < until_s:
         if time.monotonic() - said_s >= SAY_EVERY_S:
             said_s = time.monotonic()
-            click.echo(f"waiting for {state['connections']} clients", err=True)
+            click.echo(f"waiting for {_left(state)}", err=True)
             sys.stderr.flush()
         time.sleep(POLL_S)
         state = management.get(DRAIN)
     _tell(state, output)
-    if wait and state["connections"]:
+    if wait and _left(state):
         raise Failure(
-            f"{state['connections']} clients are still connected after {timeout_s} s",
-            "close them (`penstock close-connection`) or wait longer",
+            f"still there after {timeout_s} s: {_left(state)}",
+            "close clients (`penstock close-connection`), see why masters stay"
+            " (`penstock cluster status`), or wait longer",
         )
+
+
+def _left(state: dict[str, Any]) -> str:
+    """Who and what is waited for; "" = nothing."""
+    left = []
+    if state["connections"]:
+        left.append(f"{state['connections']} clients")
+    to_go = state.get("masters_to_go", 0)
+    if to_go:
+        first = ", ".join(state["first_to_go"])
+        more = ", ..." if to_go > len(state["first_to_go"]) else ""
+        left.append(f"{to_go} masters ({first}{more})")
+    return " and ".join(left)
 
 
 @click.command(short_help="Let clients in again.", epilog="\b\nExample:\n  penstock revive")
@@ -58,11 +75,13 @@ def revive(management: Management, output: str) -> None:
     _tell(management.post(REVIVE, {}), output)
 
 
-def _tell(state: dict[str, object], output: str) -> None:
+def _tell(state: dict[str, Any], output: str) -> None:
     if output == "json":
         import json
 
         click.echo(json.dumps(state))
         return
     what = "no new clients are let in" if state["draining"] else "clients are let in"
-    click.echo(f"{what}; {state['connections']} connected")
+    to_go = state.get("masters_to_go", 0) if state["draining"] else 0
+    masters = f", {to_go} masters are to go" if to_go else ""
+    click.echo(f"{what}; {state['connections']} connected{masters}")

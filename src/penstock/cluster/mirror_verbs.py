@@ -80,6 +80,26 @@ class ClusterMirrors(Mirrors):
     def drained(self) -> list[str]:
         return sorted(self._mirroring.drained)
 
+    def leaving(self, node: str) -> list[tuple[str, str]]:
+        return [
+            place
+            for place, known in self._mirroring.queues.items()
+            if known.view is not None
+            and node_of(known.view.master) == node
+            and self._could_leave(known, known.view)
+        ]
+
+    def _could_leave(self, known: MirroredQueue, view: QueueView) -> bool:
+        nodes = self._mirroring.nodes
+        syncs = self._mirroring.is_sync_wanted(known)
+        return any(
+            member != view.master
+            and nodes.lives(member)
+            and node_of(member) not in nodes.drained
+            and (member in view.synced or syncs)
+            for member in view.members
+        )
+
     # -- one queue ---------------------------------------------------------------------------
 
     def sync(self, queue: Queue) -> None:

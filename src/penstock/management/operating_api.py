@@ -3,7 +3,9 @@
     GET   /api/penstock/log?lines=100         the last lines, from memory (monitoring)
     GET   /api/penstock/log-level             {"level": "info", "categories": {"queue": "debug"}}
     PUT   /api/penstock/log-level             the same with "category" for one of them
-    GET   /api/penstock/drain                 {"draining": true, "connections": 3}
+    GET   /api/penstock/drain                 {"draining": true, "connections": 3,
+                                               "masters_to_go": 2,
+                                               "first_to_go": ["queue 'orders' in vhost '/'", ...]}
     POST  /api/penstock/drain                 no new clients; who is connected goes on
     POST  /api/penstock/revive                clients are let in again
     POST  /api/penstock/stop                  an orderly stop; 204 comes before it
@@ -13,7 +15,7 @@ hands its masters over to synchronised mirrors and takes no new ones; that is ke
 until the node is revived.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -48,6 +50,8 @@ CATEGORIES: Final = (
 )
 LINES: Final = 100
 LINES_MAX: Final = 2000
+SHOWN: Final = 5
+"""Of the queues whose masters are to go."""
 
 
 class OperatingApi(Desk):
@@ -107,13 +111,21 @@ class OperatingApi(Desk):
 
     async def drained(self, _request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
-        return json_response(await self._on_loop(self._control.drained))
+        return json_response(await self._on_loop(self._drained))
+
+    def _drained(self) -> dict[str, Any]:
+        """Who and what is still here; masters that no other node could have are not counted."""
+        to_go = self._broker.mirrors.leaving(self._view.node_name)
+        return self._control.drained() | {
+            "masters_to_go": len(to_go),
+            "first_to_go": [f"queue '{name}' in vhost '{vhost}'" for vhost, name in to_go[:SHOWN]],
+        }
 
     async def drain(self, _request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
         await self._on_loop(self._control.drain)
         await self.change(self._broker.mirrors.drain, self._view.node_name)
-        return json_response(await self._on_loop(self._control.drained))
+        return json_response(await self._on_loop(self._drained))
 
     async def revive(self, _request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
@@ -122,7 +134,7 @@ class OperatingApi(Desk):
         except OSError as error:
             raise BadQuery("bad_request", str(error)) from error
         await self.change(self._broker.mirrors.revive, self._view.node_name)
-        return json_response(await self._on_loop(self._control.drained))
+        return json_response(await self._on_loop(self._drained))
 
     async def stop(self, _request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)

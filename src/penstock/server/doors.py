@@ -12,6 +12,7 @@ from typing import Final
 from penstock.core.settings import Settings
 from penstock.server.listener import Listener, open_listeners
 from penstock.server.loop import Loop
+from penstock.server.peer_session import PeerSession
 from penstock.server.secure_socket import TlsOptions
 
 logger: Final = logging.getLogger("penstock")
@@ -40,10 +41,15 @@ class Doors:
         if not self.shut:
             self._loop.stop_listening(to_peers=False)
             self.shut = True
-            count = len(self._loop.connections)
+            count = self.client_count()
             logger.warning("draining: no new clients are let in, %d are connected", count)
             if self.announce is not None:
                 self.announce(False)
+
+    def client_count(self) -> int:
+        """Who is still connected; other nodes of the cluster stay."""
+        connections = self._loop.connections.values()
+        return sum(not isinstance(one.session, PeerSession) for one in connections)
 
     def revive(self) -> None:
         """Raises OSError when somebody else has taken a port meanwhile."""

@@ -280,7 +280,7 @@ class Node:
             view,
             facts,
             settings.queue_index_segment_entries,
-            Control(self.loop, self.doors, self.ending, self._logs),
+            Control(self.doors, self.ending, self._logs),
             token,
             settings,
             settings.http_host_names,

@@ -4,14 +4,12 @@ from penstock.management.control import NodeControl
 from penstock.server.doors import Doors
 from penstock.server.ending import Ending
 from penstock.server.logs import Logs
-from penstock.server.loop import Loop
 
 
 class Control(NodeControl):
     """Of one node."""
 
-    def __init__(self, loop: Loop, doors: Doors, ending: Ending, logs: Logs) -> None:
-        self._loop = loop
+    def __init__(self, doors: Doors, ending: Ending, logs: Logs) -> None:
         self._doors = doors
         self._ending = ending
         self._logs = logs
@@ -26,7 +24,7 @@ class Control(NodeControl):
         self._logs.set_level(level, category)
 
     def drained(self) -> dict[str, object]:
-        return {"draining": self._doors.shut, "connections": len(self._loop.connections)}
+        return {"draining": self._doors.shut, "connections": self._doors.client_count()}
 
     def drain(self) -> None:
         self._doors.drain()
