@@ -9,6 +9,7 @@ import pytest
 from penstock.broker.moving import COPY, MOVE, Errand
 from penstock.broker.rights import Rights
 from penstock.cluster.mirror_safety import SafeLine
+from penstock.cluster.queue_places import take_place
 from penstock.core.errors import NoMaster, PreconditionFailed, QueueElsewhere
 from penstock.core.message import Message
 from penstock.queues.publish_notes import PublishNotes
@@ -117,6 +118,114 @@ def test_a_batch_is_not_called_published_while_that_is_unknown(pair: NodePair) -
     told = staging.decode_committed(end.expect(staging.COMMITTED))
     assert told.outcome == staging.UNDER_WAY
     assert "another master" in told.trouble
+
+
+# -- what is the broker's own, under way to a master that leaves -------------------------------
+
+
+class Leaving:
+    """``q`` is mirrored, has its master here, and its mirrors say nothing."""
+
+    def __init__(self, pair: NodePair) -> None:
+        self.pair = pair
+        self.client = pair.here.client()
+        self.client.call("queue.declare", queue="q", durable=True)
+        broker = pair.here.broker
+        self.line = SafeLine(broker.waits)
+        self.queue = broker.vhosts["/"].queues["q"]
+        self.queue.mirrors = Noted(self.line)
+
+    def leave(self) -> None:
+        """To a node that has heard nothing of what was under way."""
+        pair = self.pair
+        vhost = pair.there.broker.vhosts["/"]
+        vhost.declare_queue("q", True, None, False, {}, pair.there.now_ms)
+        self.line.begin()
+        self.queue.mirrors = None
+        remote = pair.made_here("q", True, {})
+        take_place(pair.here.broker, self.queue, remote, pair.here.now_ms)
+        remote.follow(pair.ends[0].queues.client)
+        pair.tick()
+        pair.check()
+
+
+def test_dead_letters_go_to_the_next_master(pair: NodePair) -> None:
+    leaving = Leaving(pair)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
+    leaving.client.call("queue.declare", queue="source", durable=True, arguments=arguments)
+    leaving.client.publish("", "source", b"late", expiration="10", delivery_mode=2)
+    pair.tick()
+    leaving.client.publish("", "source", b"refused", delivery_mode=2)
+    leaving.client.consume("source")
+    leaving.client.method(1, "basic.reject", delivery_tag=1, requeue=False)
+    pair.tick()
+    assert len(bodies_in(pair.here, "q")) == 2
+    fates = pair.here.broker.dead_letters.fates
+    assert (fates.expired, fates.rejected) == (1, 1)
+    leaving.leave()
+    assert bodies_in(pair.there, "q") == [b"late", b"refused"]
+    assert pending(pair, "source") == 0
+    assert (fates.expired, fates.rejected) == (1, 1), "they have died once"
+
+
+def test_a_letter_whose_queue_is_gone_by_then_is_not_sent(pair: NodePair) -> None:
+    leaving = Leaving(pair)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
+    leaving.client.call("queue.declare", queue="source", durable=True, arguments=arguments)
+    leaving.client.publish("", "source", b"late", expiration="10", delivery_mode=2)
+    pair.tick()
+    leaving.client.call("queue.delete", queue="source")
+    leaving.leave()
+    assert bodies_in(pair.there, "q") == []
+
+
+def test_delayed_messages_go_to_the_next_master(pair: NodePair) -> None:
+    leaving = Leaving(pair)
+    client = leaving.client
+    client.call(
+        "exchange.declare",
+        exchange="late",
+        type="x-delayed-message",
+        durable=True,
+        arguments={"x-delayed-type": "fanout"},
+    )
+    client.call("queue.bind", queue="q", exchange="late", routing_key="")
+    client.publish("late", "", b"x", delivery_mode=2, headers={"x-delay": 500})
+    pair.tick()
+    assert bodies_in(pair.here, "q") == [b"x"]
+    leaving.leave()
+    assert bodies_in(pair.there, "q") == [b"x"]
+    room = pair.here.broker.vhosts["/"].rooms.rooms["amq.delayed.late"]
+    backing: Any = room.backing
+    assert (backing.pending.count, backing.ready_count()) == (0, 0)
+
+
+def test_moved_messages_stay_where_they_were(pair: NodePair) -> None:
+    """They may be at the next master, too: in two places, as after any doubt."""
+    leaving = Leaving(pair)
+    leaving.client.call("queue.declare", queue="source", durable=True)
+    leaving.client.publish("", "source", b"one", delivery_mode=2)
+    job = errand(pair, MOVE, "source", ("", "q"))
+    assert job.step([0], pair.here.now_ms) == []
+    pair.tick()
+    assert bodies_in(pair.here, "source") == [b"one"]
+    leaving.leave()
+    assert bodies_in(pair.here, "source") == [b"one"]
+    assert pending(pair, "source") == 0
+    assert job.tally.waits[0].lost
+
+
+def test_moved_messages_leave_when_the_mirrors_have_them(pair: NodePair) -> None:
+    leaving = Leaving(pair)
+    leaving.client.call("queue.declare", queue="source", durable=True)
+    leaving.client.publish("", "source", b"one", delivery_mode=2)
+    errand(pair, MOVE, "source", ("", "q")).step([0], pair.here.now_ms)
+    pair.tick()
+    leaving.line.reach(1)
+    pair.tick()
+    assert bodies_in(pair.here, "source") == []
+    assert bodies_in(pair.here, "q") == [b"one"]
+    assert pending(pair, "source") == 0
 
 
 # -- people ----------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ In: ``deaths``, the list queues put on what died in this turn.  Out: publishes, 
 are on disk, the acknowledgement of what died.  Until then it stays pending in its queue, so a
 crash in between brings it back and it dies again: a letter may come twice, it is never lost.
 (RabbitMQ's classic queues forget the message first.)  A letter for another node is sent again if
-that node is lost; what died waits until it has arrived.
+that node is lost; what died waits until it has arrived.  One for a mirrored queue of this node
+whose master leaves meanwhile is written and routed again: nobody knows whether the next has it.
 
 A letter for an exchange that is not there, or that routes it nowhere, is gone.  So is one that
 would reach a queue it came from in a circle nobody ever refused it in.  A letter may push out or
@@ -19,10 +20,10 @@ from mypy_extensions import i64
 
 from penstock.broker.replies import Replies
 from penstock.broker.vhost import Vhost
-from penstock.core.frontier import Wait, Waits, all_done, any_lost, any_refused
+from penstock.core.frontier import Wait, Waits, all_over, any_lost, any_refused, any_stranded
 from penstock.core.headers import NOW
 from penstock.core.letters import Letter, LetterWriter
-from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
+from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.core.traffic import Fates
 from penstock.queues.limits import Death
 from penstock.queues.queue import Queue
@@ -45,6 +46,7 @@ class Letters:
         self.priority: i64 = -1
         self.leaving: list[tuple[int, list[Wait]]] = []  # of that priority, and not taken out yet
         self.carried: Wait | None = None  # somebody else's, who waits for these
+        self.reason: str = ""  # of their death; "" = it is their queue that publishes them
         self.position: i64 = position
         self.queue = queue
         self.messages = messages
@@ -72,11 +74,14 @@ class DeadLetters:
         self._durable_position = durable_position
         self._waits = waits
         self._away: list[Letters] = []
+        self._again: list[Letters] = []  # stranded: nobody knows where they are
         # What died, in the order of the positions that make its letters safe.
         self._waiting: list[tuple[int, Queue, list[Message]]] = []
 
     def publish(self, now_ms: i64) -> bool:
         """Bury what died; True = there is more."""
+        if self._again:
+            self._publish_again(now_ms)
         left = BURIED_AT_ONCE
         while self.deaths and left > 0:
             deaths = self.deaths[:]
@@ -95,14 +100,38 @@ class DeadLetters:
         if queue.deleted or vhost is None:
             return
         self.fates.count(death.reason, len(death.messages))
-        position: i64 = 0
-        for message in death.messages:
-            at = self._publish(vhost, queue, death.reason, message, now_ms)
-            position = at if at > 0 else position
+        position = self._publish_all(vhost, queue, death.reason, death.messages, now_ms)
         if death.refused:
             self._waits.forget_after(0)
             return
-        self.settle_later(position, queue, death.messages)
+        self.settle_when(position, queue, death.messages, self._waits.take(), death.reason)
+
+    def _publish_all(
+        self, vhost: Vhost, queue: Queue, reason: str, messages: list[Message], now_ms: i64
+    ) -> i64:
+        position: i64 = 0
+        for message in messages:
+            at = self._publish(vhost, queue, reason, message, now_ms)
+            position = at if at > 0 else position
+        return position
+
+    def _publish_again(self, now_ms: i64) -> None:
+        """They go where their addresses lead now; they may be there already."""
+        again, self._again = self._again, []
+        for letters in again:
+            queue, messages = letters.queue, letters.messages
+            vhost = self._vhosts.get(queue.vhost)
+            if queue.deleted or vhost is None:
+                continue
+            if letters.reason:
+                position = self._publish_all(vhost, queue, letters.reason, messages, now_ms)
+                waits = self._waits.take()
+                self.settle_when(position, queue, messages, waits, letters.reason)
+                continue
+            back = [message for message in messages if message.flags & PENDING]
+            if back:  # a waiting room looks at what is ready
+                queue.backing.requeue(back)
+                queue.wake()
 
     def settle_later(self, position: i64, queue: Queue, messages: list[Message]) -> None:
         """Acknowledge them when the journal is on disk up to ``position``; 0 = at once.
@@ -117,12 +146,15 @@ class DeadLetters:
         queue: Queue,
         messages: list[Message],
         waits: list[Wait],
+        reason: str = "",
     ) -> None:
         """As ``settle_later``.  What gets lost on its way is sent again, for nobody else would."""
         if waits:
             for wait in waits:
                 wait.resend = True
-            self._away.append(Letters(position, queue, messages, waits))
+            letters = Letters(position, queue, messages, waits)
+            letters.reason = reason
+            self._away.append(letters)
         elif position <= self._durable_position():
             queue.backing.ack(messages)
         else:
@@ -133,7 +165,8 @@ class DeadLetters:
     ) -> None:
         """Those of ascending places are taken out when they are where they go to, on other nodes.
 
-        What is refused there stays, as does what somebody has taken by then: it is in two places.
+        What is refused there or got lost stays, as does what somebody has taken by then: it may be
+        in two places.
         """
         letters = Letters(position, queue, [], [one for _, waits in leaving for one in waits])
         for wait in letters.waits:
@@ -198,19 +231,26 @@ class DeadLetters:
 
     def _settled(self, letters: Letters, durable_position: i64) -> bool:
         """Then they are acknowledged."""
-        if letters.position > durable_position or not all_done(letters.waits):
+        if letters.position > durable_position or not all_over(letters.waits):
             return False
         queue = letters.queue
         carried = letters.carried
         if carried is not None:
             carried.lost = any_lost(letters.waits)
-            carried.done = True
+            carried.done = not (carried.lost and carried.resend)
             self._waits.moved = True
         elif queue.deleted:
             pass
         elif letters.priority >= 0:
-            safe = [seq_id for seq_id, waits in letters.leaving if not any_refused(waits)]
+            safe = [seq_id for seq_id, waits in letters.leaving if _are_there(waits)]
             queue.backing.ack(queue.take_chosen(letters.priority, safe))
+        elif any_stranded(letters.waits):
+            self._again.append(letters)
+            queue.wake()  # for a turn in which they are published
         else:
             queue.backing.ack(letters.messages)
         return True
+
+
+def _are_there(waits: list[Wait]) -> bool:
+    return not any_refused(waits) and not any_stranded(waits)

@@ -151,31 +151,27 @@ class Errand:
         letters = [(one, self._address_of(one)) for one in messages]  # judged before any goes
         self.tally.waits = [one for one in self.tally.waits if not one.done]
         poured: list[int] = []
-        leaving: list[tuple[int, list[Wait]]] = []  # for other nodes
-        waits_here: list[Wait] = []
+        leaving: list[tuple[int, list[Wait]]] = []  # when other nodes have said that it is there
         for message, address in letters:
             if address is None or not self._pour(message, address, now_ms):
                 continue
             self.tally.done += 1
             waits = self._vhost.waits.take()
             self.tally.waits += waits
-            if any(wait.elsewhere for wait in waits):
+            if waits:
                 leaving.append((int(message.seq_id), waits))
             else:
                 poured.append(int(message.seq_id))
-                waits_here += waits
         if self._action != COPY:
-            self._let_go(poured, waits_here, leaving)
+            self._let_go(poured, leaving)
         return seq_ids
 
-    def _let_go(
-        self, poured: list[int], waits: list[Wait], leaving: list[tuple[int, list[Wait]]]
-    ) -> None:
+    def _let_go(self, poured: list[int], leaving: list[tuple[int, list[Wait]]]) -> None:
         letters, queue = self._broker.dead_letters, self._queue
         position = self._broker.engine.journal.position
         if poured:
             taken = queue.take_chosen(self._priority, poured)
-            letters.settle_when(position, queue, taken, waits)
+            letters.settle_when(position, queue, taken, [])
         if leaving:
             letters.take_when(position, queue, self._priority, leaving)
 

@@ -70,8 +70,7 @@ class SafeLine:
         self.safe = 0
         self.alone = ""
         self._waiting.clear()
-        for wait in self.frontier.lose():  # those of who never gives up
-            wait.lost = True
+        self.frontier.strand(self.frontier.lose())  # those of who never gives up
 
     def give_up(self) -> None:
         """Publishers are told no; what is the broker's own waits on, for all that was told."""

@@ -30,7 +30,8 @@ from penstock.core.message import Message
 class Wait:
     """The numbers first..last of a frontier have to be safe.
 
-    ``lost``       nobody will ever say whether they are; not ``done`` if it must not go on
+    ``lost``       nobody will ever say whether they are; not ``done`` if it must not go on: it is
+                   *stranded*, and who waits publishes it again
     ``elsewhere``  what is numbered is not in this node's journal, but on its way
     ``resend``     it is nobody's but the broker's own: if it gets lost it is sent again
     ``held``       it has not been sent, so it cannot get lost
@@ -181,6 +182,13 @@ class Frontier:
         self.reached = self.numbered
         return waits
 
+    def strand(self, waits: list[Wait]) -> None:
+        """What they stand for cannot be sent again from here: who published it has to."""
+        for wait in waits:
+            wait.lost = True
+            wait.messages = []
+            self._waits.moved = True
+
     def give_up(self, waits: list[Wait]) -> None:
         """Of those that were to be sent again: they will not be."""
         for wait in waits:
@@ -207,6 +215,21 @@ def all_done(waits: list[Wait]) -> bool:
         if not wait.done:
             return False
     return True
+
+
+def all_over(waits: list[Wait]) -> bool:
+    """Nothing more will be said of any of them."""
+    for wait in waits:  # noqa: SIM110 - as above
+        if not wait.done and not wait.lost:
+            return False
+    return True
+
+
+def any_stranded(waits: list[Wait]) -> bool:
+    for wait in waits:  # noqa: SIM110 - as above
+        if wait.lost and not wait.done:
+            return True
+    return False
 
 
 def any_lost(waits: list[Wait]) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.core.errors import BrokerError
-from penstock.core.frontier import Wait, all_done
+from penstock.core.frontier import Wait, all_over
 from penstock.server.session import Session
 from penstock.server.turn import Turn
 
@@ -41,7 +41,7 @@ class DiskWaiters(Session):
         waiting = self._waiting
         self._waiting = []
         for position, waits, future in waiting:
-            if position > durable_position or not all_done(waits):
+            if position > durable_position or not all_over(waits):
                 self._waiting.append((position, waits, future))
                 continue
             # Who asked may have given up, and then nobody waits for it.
