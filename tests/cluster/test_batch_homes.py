@@ -225,6 +225,21 @@ def test_claims_go_with_their_producers(cluster: Homes) -> None:
     assert all(("/", PRODUCER) not in one.claims for one in cluster.homes.values())
 
 
+def test_of_too_many_claims_those_go_whose_producers_are_forgotten(
+    cluster: Homes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever forgets a producer publishes its batch again, on a single node, too."""
+    end = cluster.end("a")
+    for batch in range(3):
+        assert cluster.commit(end, batch, [end.stage(batch, "q", [b"x"])]) == staging.DONE
+    cluster.quiet["a"].broker.staging.producers.forget(("/", PRODUCER))
+    cluster.run(300)
+    assert cluster.claim("b") == (2, "a", True), "one is not too many"
+    monkeypatch.setattr("penstock.cluster.batch_homes.CLAIMS_MAX", 0)
+    cluster.run(300)
+    assert all(one.claims == {} for one in cluster.homes.values())
+
+
 def test_a_claim_is_read_as_it_was_written() -> None:
     claim = claim_from_json("batches/%2F/p", claim_to_json(3, "a", True, 17), 5)
     assert (claim.batch, claim.node, claim.done, claim.at_ms, claim.revision) == (

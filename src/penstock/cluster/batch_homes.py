@@ -24,8 +24,8 @@ A node that was forgotten does not come back with what it had, so its claims tha
 are void; part of such a batch may be there then.  Who staged before there were claims (a node
 that founds a cluster with what it has) tells its last batches when it has joined.
 
-Keys that are done go when their producer is forgotten (``producer_ttl_ms``), by the node in them,
-or by any if that node was forgotten.
+Keys that are done go when their producer is forgotten (``producer_ttl_ms``; or at once, when there
+are more than ``CLAIMS_MAX``), by the node in them, or by any if that node was forgotten.
 
 Invariants (``check``):
   H1  a batch that is being published here is claimed here, or was decided before there were claims
@@ -59,6 +59,9 @@ BATCHES: Final = "batches"
 VERSION: Final = 1
 LOOK_MS: Final = 1000
 """For what is done and not said yet, and for what is old."""
+LOOKED_AT_ONCE: Final = 1000
+CLAIMS_MAX: Final = 20_000
+"""Of more, those go at once whose producers are forgotten: each batch write makes one."""
 AT_ONCE: Final = 64
 """Proposals under way that nobody waits for."""
 
@@ -118,6 +121,7 @@ class BatchHomes(BatchClaims):
         self._mine: dict[Key, None] = {}  # claimed here and not done
         self._untold: dict[Key, None] | None = None  # decided before there were claims
         self._looked_ms: int = 0
+        self._to_look: list[Key] = []
         for entry in coordinator.snapshot():
             if kind_of(entry.key) == BATCHES:
                 self._hear(entry.key, entry.value, entry.revision)
@@ -244,13 +248,19 @@ class BatchHomes(BatchClaims):
                 self._propose(key, producer.batch, self._is_done(key, producer.batch), [])
 
     def _forget_old(self) -> None:
-        now_ms, ttl_ms = self._wall_ms(), self._broker.staging.producer_ttl_ms
-        for key, claim in self.claims.items():
+        """Some at a time."""
+        if not self._to_look:
+            self._to_look = list(self.claims)
+        before_ms = self._wall_ms() - self._broker.staging.producer_ttl_ms
+        for _ in range(min(LOOKED_AT_ONCE, len(self._to_look))):
             if len(self._asked) >= AT_ONCE:
                 return
+            key = self._to_look.pop()
+            claim = self.claims.get(key)
+            if claim is None or not claim.done or key in self._asked or self._is_known_here(key):
+                continue
             ours = claim.node == self._here or claim.node not in self._membership.nodes
-            old = claim.done and now_ms - claim.at_ms > ttl_ms and not self._is_known_here(key)
-            if ours and old and key not in self._asked:
+            if ours and (claim.at_ms < before_ms or len(self.claims) > CLAIMS_MAX):
                 self._ask(key, None, [])
 
     def _is_known_here(self, key: Key) -> bool:
