@@ -81,7 +81,7 @@ class Account:
         return self.received.keys() - self.confirmed.keys() - self.unanswered - self.refused
 
     def gap_ms(self, since_ms: int = 0) -> int:
-        times = sorted(at for at in self.confirmed.values() if at >= since_ms)
+        times = sorted(at for at in list(self.confirmed.values()) if at >= since_ms)
         if since_ms:
             times.insert(0, since_ms)  # nothing may have been confirmed between that and the blow
         return max((later - at for at, later in pairwise(times)), default=0)

@@ -266,6 +266,19 @@ def test_who_leaves_while_its_joining_is_decided_waits_for_that() -> None:
     assert not proposal.is_live("b")
 
 
+def test_who_leaves_and_hears_nothing_of_its_joining_has_it_decided() -> None:
+    """The answer was lost: one more view without it, and that proposal can never be accepted."""
+    ring = Ring("b", 0)
+    ring.view_changed(View(4, ("a",)))
+    assert ring.take().proposal is not None
+    ring.leave()
+    ready = ring.take()
+    assert (ready.proposal, ready.stopped) == (View(5, ("a",)), "")
+    ring.view_changed(View(5, ("a",)))
+    ready = ring.take()
+    assert (ready.proposal, ready.stopped) == (None, "left")
+
+
 @pytest.mark.parametrize("seen, stops", [((5,), False), ((6,), True), ((5, 6), False)])
 def test_nobody_joins_twice(seen: tuple[int, ...], stops: bool) -> None:
     """b asked for view 5, and sees one behind it: it may have been in, and out again."""

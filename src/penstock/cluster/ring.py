@@ -471,8 +471,9 @@ class Ring:
             return None
         if not self.leaving:
             return joined_view(self.view, self.me, self._place, self._died)
-        if self._proposed is None or self._proposed.version <= self.view.version:
-            self._stop("left")  # and no proposal of ours is under way that might let us in
+        if self._proposed is not None and self._proposed.version > self.view.version:
+            return self.view.same_version(self.view.version + 1)  # then it is decided
+        self._stop("left")  # and no proposal of ours is under way that might let us in
         return None
 
     # -- ends -----------------------------------------------------------------------------------
