@@ -279,6 +279,21 @@ def test_the_successor_begins_behind_the_dead_masters_last_words() -> None:
     assert sorted(b.contents()) == [b"x", b"y"]
 
 
+def test_who_joins_a_quiet_queue_hears_that_its_masters_time_has_begun() -> None:
+    """It knew of an earlier master, and nothing is published."""
+    world = World("ab")
+    world.members["a"].publish(b"x")
+    c = world.add("c")
+    del world.members["c"]
+    world.elect("b")
+    world.run()
+    world.members["c"] = c
+    world.tell(c)
+    world.run()
+    assert world.synced == ["a", "b", "c"]
+    assert c.contents() == [b"x"]
+
+
 def test_a_mirror_that_heard_all_needs_no_synchronisation() -> None:
     world = World("abc")
     a, b, c = world.members.values()

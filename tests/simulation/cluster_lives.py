@@ -143,7 +143,7 @@ class Person:
             sent = self.open_publishes.pop(number)
             if confirmed:
                 sent.confirmed_at = self.life.world.store.model.revision
-                sent.of_two = self.life.is_of_two(sent.queue)
+                sent.of_two = sent.of_two or self.life.is_of_two(sent.queue)
                 self.life.counts["confirmed"] += 1
             else:
                 self.life.counts["denied"] += 1
@@ -203,6 +203,7 @@ class Life:
         self.killed_at: list[int] = []
         self.log: list[str] = []
         self.incarnations: dict[str, str] = {}  # by queue, as the store has it; "" = deleted
+        self.deleted: dict[str, int] = {}  # the revision, by queue
 
     @property
     def machines(self) -> list[Machine]:
@@ -303,6 +304,7 @@ class Life:
             queue, persistent = rng.choice(self.queues), rng.random() < 0.8
             now = self.world.store.model.revision
             sent = Sent(number, queue, body, now, persistent=persistent)
+            sent.of_two = self.is_of_two(queue)
             self.sent.append(sent)
             self.publishers[number] = person.publisher
             person.published += 1
@@ -633,6 +635,7 @@ class Life:
         """Its node goes on with a deleted one until it hears of that."""
         self.incarnations[name] = "" if value is None else json.loads(value)["incarnation"]
         if value is None:
+            self.deleted[name] = revision
             self.lost(name, of_persistent=True, revision=revision)
 
     def view_changed(self, name: str, value: str | None, revision: int) -> None:
@@ -922,9 +925,12 @@ class Life:
     def may_be_lost(self, sent: Sent) -> bool:
         """``always`` gives up what the former master goes on to confirm until it hears of that.
 
-        A transient one may have been confirmed, and gone, before its publisher hears of the first.
+        A transient one, or one of a deleted queue, may have been confirmed, and gone, before its
+        publisher hears of the first.
         """
         if sent.of_two and self.losses.get(sent.queue):
+            return True
+        if self.deleted.get(sent.queue, -1) >= sent.published_at:
             return True
         for revision, of_persistent in self.losses.get(sent.queue, []):
             if of_persistent and revision >= sent.confirmed_at:

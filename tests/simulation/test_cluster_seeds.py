@@ -21,6 +21,8 @@ FIRST = int(os.environ.get("PENSTOCK_NODES_SEED", "1"))
 STEPS = int(os.environ.get("PENSTOCK_NODES_STEPS", "120"))
 FAILED_ONCE = (
     4029,  # what an earlier life of a copy had heard was told again, and was there twice
+    50096,  # who joined a quiet queue late never heard that its master's time had begun
+    50134,  # a master that had not begun was to mirror another with what it had
 )
 
 

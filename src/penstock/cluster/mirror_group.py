@@ -15,11 +15,11 @@ of, so a master that was replaced hears nothing that counts (K2).  A transient p
 until all synced mirrors applied its parcel, a persistent one until it is on their disks.
 
 **Change of master.**  A master that learns of its successor tells what it still has, says that it
-is through (T), and becomes a mirror whose copy is whole.  The successor begins (B) when it has
-heard that, or the death (K6), of all masters there were: the last but one may have died with more
-under way than the last, who never began.  The ring keeps no order between members, so everybody
-else holds back what the successor says from its B on, until it has heard the same.  B says whether
-the successor has all that was told until then; if a mirror has it too, it goes on as it is.
+is through (T), and becomes a mirror whose copy is whole.  The successor begins (B) when it heard
+that, or the death (K6), of all masters there were: the last but one may have died with more under
+way than the last, who never began.  The ring keeps no order between members, so everybody else
+holds back what the successor says from its B on, until it has heard the same.  B says whether the
+successor has all that was told until then; if a mirror has it too, it goes on.  Joiners hear B too.
 
 **Becoming synced.**  From the moment a mirror says that it is complete, confirms wait for it; when
 it has all that was told before that moment it may be added to the synced ones of the queue's view.
@@ -136,8 +136,7 @@ class MirrorGroup(PublishNotes):
 
     def _step_down(self, mirrored: MirroredBacking) -> None:
         """Somebody else is master now: tell the last, and say so."""
-        if not self.ring.stopped and not self.ring.leaving:
-            self._broadcast_parcel(mirrored)
+        self._broadcast_parcel(mirrored)
         self._say_through(mirrored.term)
         self._ended_term = mirrored.term
         mirrored.end()
@@ -149,9 +148,12 @@ class MirrorGroup(PublishNotes):
         if self.replica is not None:
             self.replica.follow(self._ended_term, True)
 
-    def _say_through(self, term: i64) -> None:
+    def _say(self, words: bytes) -> None:
         if not self.ring.stopped and not self.ring.leaving:
-            self.ring.broadcast(through_codec.pack(THROUGH, term))
+            self.ring.broadcast(words)
+
+    def _say_through(self, term: i64) -> None:
+        self._say(through_codec.pack(THROUGH, term))
 
     def _mirror(self, *, is_whole: bool) -> None:
         self.replica = Replica(self._backing, self._journal, is_whole)
@@ -187,10 +189,7 @@ class MirrorGroup(PublishNotes):
     def _are_through(self, term: i64) -> bool:
         """Who was master before that term."""
         here = [member_of(name) for name in self._present]
-        for member, its_term in self._masters:  # noqa: SIM110 - compiled code has no generators
-            if its_term < term and member in here:
-                return False
-        return True
+        return not [1 for one, its_term in self._masters if its_term < term and one in here]
 
     def _has_heard_all(self) -> bool:
         """Of whoever spoke as master before; and nothing else is missing here."""
@@ -365,6 +364,7 @@ class MirrorGroup(PublishNotes):
                 self._say_through(self.term - 1)  # it was said before anybody knew of that one
             if self._meet(origin) and self.mirrored is not None:
                 self.syncing.hears(self.mirrored, member_of(origin))
+                self._say(begin_codec.pack(BEGIN, self.mirrored.term, False))
         elif kind == DEATH:
             self._present.discard(origin)
             ready.dead.append(member_of(origin))
@@ -435,7 +435,7 @@ class MirrorGroup(PublishNotes):
     def _broadcast_parcel(self, mirrored: MirroredBacking) -> None:
         parcel = mirrored.take_operations()
         if parcel is not None:
-            self.ring.broadcast(parcel)
+            self._say(parcel)
 
     def _speak_as_master(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
         if self.ring.leaving:

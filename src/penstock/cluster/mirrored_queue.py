@@ -136,7 +136,7 @@ class MirroredQueue:
         self.unfit = self.unfit and member in view.synced
         group = self.group
         if group is not None:
-            if self._cannot_go_on(before, view, member):
+            if self._cannot_go_on(before, view, member) or self._never_began(view, member):
                 self._leave(view)
             else:
                 if before is not None:
@@ -161,6 +161,13 @@ class MirroredQueue:
         if before is None or before.version + 1 != view.version:
             return view.master != member  # it missed who was master meanwhile
         return view.master == before.master and view.term != before.term  # it begins anew, alone
+
+    def _never_began(self, view: QueueView, member: str) -> bool:
+        """It was to be master of what it has, and is not any more: it mirrors another copy."""
+        group = self.group
+        if group is None or view.master == member:
+            return False
+        return group.mirrored is None and group.replica is None
 
     def _take_part(self, view: QueueView, member: str, now_ms: int) -> None:
         former = view.former
@@ -221,7 +228,8 @@ class MirroredQueue:
         if group is None:
             return
         self.group = None
-        if view is not None and view.master != "":
+        has_begun = group.mirrored is not None or group.replica is not None
+        if view is not None and view.master != "" and has_begun:
             # A master says its last words: its successor waits for them.
             group.queue_view_changed(view.term, view.master, view.former, view.synced)
         self._let_go(group)
