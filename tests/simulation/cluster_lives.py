@@ -203,7 +203,6 @@ class Life:
         self.killed_at: list[int] = []
         self.log: list[str] = []
         self.incarnations: dict[str, str] = {}  # by queue, as the store has it; "" = deleted
-        self.deleted: dict[str, int] = {}  # the revision, by queue
 
     @property
     def machines(self) -> list[Machine]:
@@ -635,7 +634,6 @@ class Life:
         """Its node goes on with a deleted one until it hears of that."""
         self.incarnations[name] = "" if value is None else json.loads(value)["incarnation"]
         if value is None:
-            self.deleted[name] = revision
             self.lost(name, of_persistent=True, revision=revision)
 
     def view_changed(self, name: str, value: str | None, revision: int) -> None:
@@ -925,16 +923,11 @@ class Life:
     def may_be_lost(self, sent: Sent) -> bool:
         """``always`` gives up what the former master goes on to confirm until it hears of that.
 
-        A transient one, or one of a deleted queue, may have been confirmed, and gone, before its
-        publisher hears of the first.
+        Before its publisher hears of the confirm it may be gone: it counts when it was published.
         """
         if sent.of_two and self.losses.get(sent.queue):
             return True
-        if self.deleted.get(sent.queue, -1) >= sent.published_at:
-            return True
         for revision, of_persistent in self.losses.get(sent.queue, []):
-            if of_persistent and revision >= sent.confirmed_at:
-                return True
-            if not sent.persistent and revision >= sent.published_at:
+            if revision >= sent.published_at and (of_persistent or not sent.persistent):
                 return True
         return False

@@ -431,7 +431,9 @@ class Mirroring:
         if known is None or known.is_gone():
             return False
         busy = False
-        for group in known.groups():
+        for group in list(known.groups()):
+            if group not in known.groups():
+                continue  # gone with what was said of another
             complete = known.complete
             try:
                 ready = known.take(group, now_ms)
