@@ -203,6 +203,32 @@ def test_a_chunk_is_waited_for_on_the_disk_where_nothing_else_is_done() -> None:
     assert not b.group.awaits_disk()
 
 
+def test_a_chunk_of_a_former_queue_of_that_name_is_none() -> None:
+    """It was on its way when the queue was deleted and declared again."""
+    world = World("a")
+    a = world.members["a"]
+    for number in range(3):
+        a.publish(b"%d" % number)
+    world.run()
+    b = world.add("b")
+    chunks: list[bytes] = []
+    while not chunks:
+        for member in world.members.values():
+            member.group.ring.view_changed(world.view)
+            member.take()
+        chunks = [data for _, data in world.links.get(("a", "b"), ()) if data[:1] == b"C"]
+        if not chunks:
+            for link in list(world.links):
+                world.carry(*link)
+        b.opened.commit()
+    assert b.group.joiner is not None
+    b.group.receive("a", "a#0", chunks[0])
+    assert b.group.joiner.received_count == 0
+    world.run()
+    assert world.synced == ["a", "b"]
+    assert b.contents() == a.contents()
+
+
 def test_a_persistent_one_is_safe_when_it_is_on_the_mirrors_disk() -> None:
     world = World("abc")
     a, b, c = world.members.values()

@@ -22,6 +22,7 @@ STEPS = int(os.environ.get("PENSTOCK_NODES_STEPS", "120"))
 FAILED_ONCE = (
     4029,  # what an earlier life of a copy had heard was told again, and was there twice
     50096,  # who joined a quiet queue late never heard that its master's time had begun
+    60318,  # a chunk of a deleted queue came to its successor, which asked for the same
     60420,  # a group that leaves was gone when another of its queue began anew
     50134,  # a master that had not begun was to mirror another with what it had
 )

@@ -7,6 +7,7 @@ Broadcasts in the ring: a parcel ('O', operations.py) | B term u64 heard_all u8 
 The name of a member in the ring is ``name/incarnation#n``.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -33,3 +34,12 @@ def member_of(ring_name: str) -> str:
 def joining_of(ring_name: str) -> int:
     """The number: of two joinings the later one has the higher."""
     return int(ring_name.rpartition("#")[2])
+
+
+def is_former(ring_name: str, names: Sequence[str]) -> bool:
+    """A later joining of that member is among them: this one spoke of a queue deleted since."""
+    member, joining = member_of(ring_name), joining_of(ring_name)
+    for name in names:  # noqa: SIM110 - compiled code has no generators
+        if member_of(name) == member and joining_of(name) > joining:
+            return True
+    return False

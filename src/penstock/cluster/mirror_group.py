@@ -45,6 +45,7 @@ from penstock.cluster.group_codec import (
     THROUGH,
     answer_codec,
     begin_codec,
+    is_former,
     joining_of,
     member_of,
     through_codec,
@@ -268,7 +269,7 @@ class MirrorGroup(PublishNotes):
             if self._meet(ring_name):
                 self.syncing.ask(sender, data[1:])
         elif kind == CHUNK:
-            if self.joiner is not None:
+            if self.joiner is not None and ring_name in self.ring.view.members:
                 self.joiner.take_chunk(data[1:])
         else:
             raise Malformed(f"a group hears a message of the kind {kind}")
@@ -312,10 +313,9 @@ class MirrorGroup(PublishNotes):
     def _hear_begin(self, origin: str, term: i64, *, heard_all: bool) -> None:
         if term <= self._spoken_term:
             return
-        replica = self.replica
-        if replica is not None:
-            also = self._has_heard_all() and replica.term == self._spoken_term
-            replica.follow(term, heard_all and also)
+        if self.replica is not None:
+            also = self._has_heard_all() and self.replica.term == self._spoken_term
+            self.replica.follow(term, heard_all and also)
         self._speaker = origin
         self._spoken_term = term
 
@@ -381,8 +381,8 @@ class MirrorGroup(PublishNotes):
     def _meet(self, name: str) -> bool:
         """False: it has joined the ring anew since, and what it had counts no more."""
         member = member_of(name)
-        known = self._names.get(member, "")
-        if joining_of(name) <= self._barred.get(member, 0):
+        known, barred = self._names.get(member, ""), self._barred.get(member, 0)
+        if joining_of(name) <= barred or is_former(name, self.ring.view.members):
             return False
         if known == name:
             return True
