@@ -11,7 +11,8 @@ while it stops; the audit must find nothing damaged in what is left; the next pr
 a fail point, must have all that was confirmed and nothing that was acknowledged for certain.
 Several lives on one data directory: what one crash leaves is what the next one damages.
 
-``PENSTOCK_KILL_SEED`` repeats the clients' choices.
+``PENSTOCK_KILL_SEED`` repeats the clients' choices; ``PENSTOCK_FAIL_TIMES`` says which time at a
+point under load kills (1,3).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ AT_START = {name for name in NAMES if name.startswith("recovery.")}
 AT_CLEAN_START = {"terms.removed"}
 AT_STOP = {"terms.written"}
 UNDER_LOAD = set(NAMES) - AT_START - AT_CLEAN_START - AT_STOP
-TIMES = (1, 3)
+TIMES = [int(times) for times in os.environ.get("PENSTOCK_FAIL_TIMES", "1,3").split(",")]
 """Under load: the how manieth time it kills, a life each."""
 REACH_S = 90.0
 KEPT = 12

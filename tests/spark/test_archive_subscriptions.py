@@ -63,6 +63,7 @@ def test_several_queues_land_in_partitions(broker: BrokerProcess, tmp_path: Path
     assert (depth(broker.url, "left"), depth(broker.url, "right")) == (0, 0)
 
 
+@pytest.mark.long
 def test_an_exchange_is_archived_beside_its_consumers(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_lost_commit_log_neither_loses_nor_doubles(broker: BrokerProcess, tmp_
     assert sorted(int(row["body"]) for row in rows) == list(range(45))
 
 
+@pytest.mark.long
 def test_a_pipeline_that_keeps_running_stops_when_told(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_wrong_usage_is_told(tmp_path: Path, words: list[str], complaint: str) -
     assert complaint in " ".join(done.stderr.split())
 
 
+@pytest.mark.long
 def test_a_wrong_condition_is_told(broker: BrokerProcess, lake: Path) -> None:
     words = ("--from", str(lake), "--to-queue", "again", "--where", "colour = 'red'")
     done = run(pipeline_command("replay", broker.url, *words), code=1)
