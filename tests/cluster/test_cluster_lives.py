@@ -181,7 +181,8 @@ def test_the_masters_node_is_cut_off(world: World) -> None:
                 assert not world.confirms(victim, load)
                 await_sent_away(world, victim)
                 rows = world.cluster.ask(victim, "/api/penstock/mirrors")
-                assert all("is cut off" in row["why"] for row in rows), rows
+                for row in rows:  # in a later round some have their masters elsewhere
+                    assert "is cut off" in row["why"] or "does not reach" in row["why"], row
                 load.await_confirms(GO_ON_S)
                 print(f"longest gap of any client {load.gap_ms(since_ms)} ms")
             else:
