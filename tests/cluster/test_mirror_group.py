@@ -9,22 +9,12 @@ from __future__ import annotations
 
 import os
 import random
-from collections import deque
-from collections.abc import Sequence
 
 import pytest
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.group_codec import member_of
-from penstock.cluster.mirror_group import MirrorGroup
-from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.operations import Malformed
-from penstock.cluster.ring import Ring
-from penstock.cluster.views import NO_VIEW
-from penstock.core.frontier import Wait, Waits
-from tests.backing.engine_tools import OpenEngine, message
-from tests.cluster.mirror_tools import set_of
-from tests.helpers.sim_files import SimFileSystem
+from tests.cluster.group_world import Member, World
 
 FIRST = int(os.environ.get("PENSTOCK_GROUP_SEED") or random.SystemRandom().randrange(10**9))
 FAILED_ONCE = (
@@ -36,144 +26,18 @@ FAILED_ONCE = (
 LIVES = int(os.environ.get("PENSTOCK_GROUP_SEEDS", "12"))
 
 
-class Member:
-    """A node's part in the group: its disk, its copy of the queue, and the group at it."""
-
-    def __init__(self, name: str, world: World, joining: int = 1) -> None:
-        self.name = name
-        self.world = world
-        self.opened = OpenEngine(SimFileSystem(), {1: 64})
-        self.queue = self.opened.queues[1]
-        self.talkative: list[MirroredBacking] = []
-        self.waits = Waits()
-        journal = self.opened.engine.journal
-        ring = Ring(f"{name}#{joining}", 0)
-        self.group = MirrorGroup(ring, self.queue, journal, self.talkative, self.waits, 8)
-        self.published: list[tuple[bytes, list[Wait]]] = []
-        self.dead: list[str] = []
-        self.complete: list[str] = []
-        ring.view_changed(world.view)
-
-    def publish(self, content: bytes, *, persistent: bool = True) -> None:
-        assert self.group.mirrored is not None
-        batch = [message(content, persistent=persistent)]
-        self.group.note(batch)
-        self.queue.publish(batch, self.world.now_ms)
-        self.published.append((content, self.waits.take()))
-
-    def confirmed(self) -> list[bytes]:
-        return [
-            content
-            for content, waits in self.published
-            if all(wait.done and not wait.lost for wait in waits)
-        ]
-
-    def ack_oldest(self) -> None:
-        got = self.queue.fetch(1, 1 << 30)
-        if got:
-            self.queue.ack(got)
-
-    def contents(self) -> list[bytes]:
-        return [content for content, _, _ in set_of(self.queue, self.world.now_ms).values()]
-
-    def take(self) -> bool:
-        self.talkative.clear()
-        ready = self.group.take(self.world.now_ms)
-        self.group.check()
-        for receiver, data in ready.messages:
-            link = self.world.links.setdefault((self.name, receiver), deque())
-            link.append((self.group.ring.me, data))
-        self.dead += ready.dead
-        self.complete = ready.complete
-        if ready.is_lost:
-            engine = self.opened.engine
-            number = len(self.opened.queues) + 1
-            self.queue = self.opened.queues[number] = VariableQueue(engine, number, True, 64)
-            self.group.begin_again(self.queue)
-            return True
-        if ready.view is not None and ready.view.version == self.world.view.version + 1:
-            self.world.view = ready.view
-            return True
-        return bool(ready.messages)
-
-
-class World:
-    def __init__(self, names: Sequence[str]) -> None:
-        self.now_ms = 0
-        self.view = NO_VIEW
-        self.links: dict[tuple[str, str], deque[tuple[str, bytes]]] = {}
-        self.members: dict[str, Member] = {}
-        self.term = 1
-        self.master = names[0]
-        self.former = ""
-        self.synced = [names[0]]
-        for name in names:
-            self.add(name)
-            self.run()
-
-    def add(self, name: str) -> Member:
-        member = self.members[name] = Member(name, self)
-        self.tell(member)
-        return member
-
-    def tell(self, member: Member) -> None:
-        member.group.queue_view_changed(self.term, self.master, self.former, list(self.synced))
-
-    def tell_all(self) -> None:
-        for member in self.members.values():
-            self.tell(member)
-
-    def carry(self, sender: str, receiver: str, most: int = 1 << 30) -> bool:
-        waiting = self.links.get((sender, receiver), deque())
-        moved = bool(waiting)
-        while waiting and most > 0:
-            most -= 1
-            ring_name, data = waiting.popleft()
-            if receiver in self.members:
-                self.members[receiver].group.receive(sender, ring_name, data)
-        return moved
-
-    def run(self) -> None:
-        """Until nothing happens any more; complete mirrors become synced."""
-        idle = 0
-        while idle < 3:  # what is on the disk now is said in the next turn
-            busy = False
-            for member in self.members.values():
-                member.group.ring.view_changed(self.view)
-                busy |= member.take()
-                member.opened.commit()
-            for link in list(self.links):
-                busy |= self.carry(*link)
-            idle = 0 if busy or self.add_synced() else idle + 1
-
-    def add_synced(self) -> bool:
-        master = self.members.get(self.master)
-        complete = [] if master is None else master.complete
-        new = [one for one in complete if one in self.members and one not in self.synced]
-        self.synced += new
-        if new:
-            self.tell_all()
-        return bool(new)
-
-    def crash(self, name: str) -> None:
-        del self.members[name]
-        for member in self.members.values():
-            member.group.ring.member_died(f"{name}#1")
-        self.synced = [one for one in self.synced if one != name]
-        self.tell_all()
-
-    def elect(self, name: str) -> None:
-        self.term += 1
-        self.former, self.master = self.master, name
-        self.tell_all()
+def filled(count: int) -> tuple[World, Member]:
+    """A master alone, with so many messages."""
+    world = World("a")
+    a = world.members["a"]
+    for number in range(count):
+        a.publish(b"%d" % number)
+    world.run()
+    return world, a
 
 
 def test_a_mirror_is_given_everything_and_becomes_synced() -> None:
-    world = World("a")
-    a = world.members["a"]
-    for number in range(30):
-        a.publish(b"%d" % number)
-    world.run()
+    world, a = filled(30)
     b = world.add("b")
     world.run()
     assert world.synced == ["a", "b"]
@@ -182,11 +46,7 @@ def test_a_mirror_is_given_everything_and_becomes_synced() -> None:
 
 def test_a_chunk_is_waited_for_on_the_disk_where_nothing_else_is_done() -> None:
     """Behind it the next one is asked for: an idle mirror would ask once in a quarter second."""
-    world = World("a")
-    a = world.members["a"]
-    for number in range(30):
-        a.publish(b"%d" % number)
-    world.run()
+    world, _ = filled(30)
     b = world.add("b")
     b.opened.commit()
     for _ in range(100):
@@ -205,11 +65,7 @@ def test_a_chunk_is_waited_for_on_the_disk_where_nothing_else_is_done() -> None:
 
 def test_a_chunk_of_a_former_queue_of_that_name_is_none() -> None:
     """It was on its way when the queue was deleted and declared again."""
-    world = World("a")
-    a = world.members["a"]
-    for number in range(3):
-        a.publish(b"%d" % number)
-    world.run()
+    world, a = filled(3)
     b = world.add("b")
     chunks: list[bytes] = []
     while not chunks:
