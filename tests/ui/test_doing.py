@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
 import pytest
@@ -12,6 +13,9 @@ from tests.helpers.nsq_live import NsqLiveBroker, RawClient
 from tests.helpers.raw_nsq import mpub
 from tests.ui.life import Life
 from tests.ui.visit import Visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +116,32 @@ def test_from_declaring_to_deleting(visit: Visit, life: Life) -> None:
     visit.heading("Exchanges")
     assert is_gone(life, "/api/exchanges/%2F/by.hand")
     visit.check()
+
+
+def test_a_form_waits_for_the_names_one_chooses_from(visit: Visit, life: Life) -> None:
+    """Sent without a virtual host, it would be refused for no fault of who filled it in."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    other = visit.another()
+    other.log_in()
+    other.heading("Overview")
+    page = other.page
+    page.route("**/api/penstock/live?*vhosts*", hold)
+    other.go("/queues")
+    page.get_by_text("Declare a queue").click()
+    page.get_by_label("Name", exact=True).fill("too early")
+    declare = page.get_by_role("button", name="Declare queue")
+    assert declare.is_disabled()
+    for route in held:
+        route.continue_()
+    page.unroute("**/api/penstock/live?*vhosts*")
+    declare.click()
+    other.heading("too early")
+    other.close()
+    life.channel.queue_delete("too early")
 
 
 def test_what_the_broker_refuses_is_said(visit: Visit, life: Life) -> None:

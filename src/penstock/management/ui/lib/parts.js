@@ -1,7 +1,7 @@
 // The pieces pages are built of. Tables are real tables, dialogs real dialogs, tabs real tabs:
 // the keyboard and a screen reader get along without a word of ours.
 
-import { html, cx, signal, useEffect, useErrorBoundary, useId, useRef, useState } from "./ui.js";
+import { html, cx, signal, useEffect, useErrorBoundary, useId, useLayoutEffect, useRef, useState } from "./ui.js";
 import { route, setQuery } from "./router.js";
 import { missing } from "./format.js";
 
@@ -172,10 +172,16 @@ export function Field({ label, name, kind = "text", options, hint, value, ...res
     ${hint && html`<small id=${hintId}>${hint}</small>`}</div>`;
 }
 
-/** A form that says what went wrong. onSubmit(values) may throw; values by name, checkboxes as booleans. */
+const hasNothingToChooseFrom = (input) => input.tagName === "SELECT" && input.length === 0;
+
+/** A form that says what went wrong. onSubmit(values) may throw; values by name, checkboxes as booleans.
+ *  It cannot be sent before every list in it came from the server. */
 export function Form({ onSubmit, submit, children, danger, inline, reset = true }) {
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
+  const [early, setEarly] = useState(true);
+  const itself = useRef(null);
+  useLayoutEffect(() => setEarly([...itself.current.elements].some(hasNothingToChooseFrom)));
   const run = async (event) => {
     event.preventDefault();
     const form = event.currentTarget;
@@ -190,9 +196,9 @@ export function Form({ onSubmit, submit, children, danger, inline, reset = true 
     setBusy(false);
   };
   return html`
-    <form class=${cx("form", inline && "inline")} onSubmit=${run}>
+    <form class=${cx("form", inline && "inline")} onSubmit=${run} ref=${itself}>
       ${children}
-      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy}>${submit}</button></div>
+      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy || early}>${submit}</button></div>
       <${Problem} error=${error} />
     </form>`;
 }
