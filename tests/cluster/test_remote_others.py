@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.batches import POURED_AT_ONCE, UNDER_WAY_MAX
 from penstock.broker.moving import COPY, MOVE, Errand
 from penstock.broker.rights import Rights
 from penstock.cluster.mirror_safety import SafeLine
@@ -104,22 +105,6 @@ def test_a_program_sends_again_what_was_under_way_when_the_master_moved(pair: No
         end.expect(staging.PUBLISHED)
 
 
-def test_a_batch_is_not_called_published_while_that_is_unknown(pair: NodePair) -> None:
-    pair.here.client().call("queue.declare", queue="q", durable=True)
-    broker = pair.here.broker
-    line = SafeLine(broker.waits)
-    broker.vhosts["/"].queues["q"].mirrors = Noted(line)
-    end = StagingEnd(pair.here)
-    end.ask_commit(1, [end.stage(1, "q", [b"a"])])
-    line.begin()
-    pair.here.now_ms += 60_000
-    end.session.tick(pair.here.now_ms)
-    pair.run()
-    told = staging.decode_committed(end.expect(staging.COMMITTED))
-    assert told.outcome == staging.UNDER_WAY
-    assert "another master" in told.trouble
-
-
 # -- what is the broker's own, under way to a master that leaves -------------------------------
 
 
@@ -147,6 +132,48 @@ class Leaving:
         remote.follow(pair.ends[0].queues.client)
         pair.tick()
         pair.check()
+
+
+def test_a_batch_goes_to_the_next_master(pair: NodePair) -> None:
+    """In order, and before what was not poured yet; it is not called published before."""
+    leaving = Leaving(pair)
+    end = StagingEnd(pair.here)
+    bodies = [[b"%d" % (n + 700 * part) for n in range(700)] for part in range(2)]
+    end.ask_commit(1, [end.stage(1, "q", part) for part in bodies])
+    pair.tick()
+    assert len(bodies_in(pair.here, "q")) == 1400
+    pair.here.now_ms += 60_000
+    end.session.tick(pair.here.now_ms)
+    pair.run()
+    told = staging.decode_committed(end.expect(staging.COMMITTED))
+    assert told.outcome == staging.UNDER_WAY
+    assert "other nodes have not said" in told.trouble
+    end.ask_commit(1, [])
+    leaving.leave()
+    pair.run()
+    told = staging.decode_committed(end.expect(staging.COMMITTED))
+    assert (told.outcome, told.messages) == (staging.DUPLICATE, 1400)
+    assert bodies_in(pair.there, "q") == bodies[0] + bodies[1]
+    assert pair.here.broker.staging.totals()["messages"] == 0
+    pair.check()
+
+
+def test_so_many_of_a_batch_are_under_way_and_no_more(pair: NodePair) -> None:
+    leaving = Leaving(pair)
+    end = StagingEnd(pair.here)
+    most = UNDER_WAY_MAX * POURED_AT_ONCE
+    bodies = [b"%d" % n for n in range(most + 10)]
+    end.ask_commit(1, [end.stage(1, "q", bodies)])
+    pair.tick()
+    assert len(bodies_in(pair.here, "q")) == most
+    leaving.line.reach(1)
+    pair.tick()
+    assert len(bodies_in(pair.here, "q")) == most + 10
+    assert end.silent()
+    leaving.line.reach(1)
+    pair.run()
+    assert staging.decode_committed(end.expect(staging.COMMITTED)).messages == most + 10
+    assert bodies_in(pair.here, "q") == bodies
 
 
 def test_dead_letters_go_to_the_next_master(pair: NodePair) -> None:

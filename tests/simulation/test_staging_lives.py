@@ -190,7 +190,11 @@ class Life:
         now_ms = self.node.now_ms
         self.node = QuietBroker(files, self.definitions, self.memory)
         self.node.now_ms = now_ms
+        self.came_back()
         self.node.run()
+
+    def came_back(self) -> None:
+        """The node has what the disk had, and no turn has run yet."""
 
     def judge(self) -> None:
         for program in self.programs:

@@ -208,7 +208,7 @@ class ReturningMessages(EndingMessages):
     # -- to another queue ------------------------------------------------------------------
 
     def ack_moved(self, messages: list[Message]) -> None:
-        """As ``ack``, of what was published to other queues in this same turn."""
+        """As ``ack``, of what was published to other queues in this same turn, or before."""
         left = [_old_place(message) for message in messages if message.flags & INDEXED]
         for message in messages:
             message.flags &= ~INDEXED

@@ -5,6 +5,14 @@
 Batches of one producer come one after the other, those of different producers take turns.  A
 batch waits when what comes next is on its way from the disk, or a queue has no room for it.
 ``staging`` tells the whole, and when to pour.
+
+**Other nodes.**  What goes to queues of this node alone is acknowledged in its set within the same
+block of the journal.  What has copies or its master elsewhere is held in the set until those nodes
+have it (``Slice``), so that no change of a master loses it; at most ``UNDER_WAY_MAX`` slices are.
+If a queue gets another master meanwhile, nobody can say what that has of them.  They are poured
+again then, in order, before anything else of their batch, and so they are after a crash of this
+node: at most so many slices may be twice where they were to go.  Nothing better can be promised
+without a journal that two nodes share.
 """
 
 from collections import deque
@@ -12,7 +20,7 @@ from typing import Final, cast, final
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.pouring import Pouring
-from penstock.broker.staged import Batch, StagedSet
+from penstock.broker.staged import Batch, Slice, StagedSet
 from penstock.broker.vhost import Vhost
 from penstock.core.message import Message
 from penstock.storage.engine import Engine
@@ -21,6 +29,9 @@ POURED_AT_ONCE: Final = 512
 POURED_BYTES_MAX: Final = 1024 * 1024
 FULL_WAIT_MS: Final = 50
 """A queue that has no room is asked again after so long."""
+UNDER_WAY_MAX: Final = 16
+"""Slices of a batch: what may be doubled, and is in memory meanwhile."""
+MOVED: Final = "a queue got another master, which may lack some of it: that is published again"
 
 
 @final
@@ -50,11 +61,36 @@ class Batches:
         return None
 
     def have_work(self) -> bool:
-        """Would ``take_done`` or ``pour`` do something, with nothing else happening?"""
+        """Would ``settle``, ``take_done`` or ``pour`` do something, with nothing else happening?"""
         if self.moved:
             return True
         durable = self._engine.journal.durable_position
-        return any(batches[0].is_safe(durable) for batches in self.under_way.values())
+        return any(
+            batches[0].is_safe(durable) or batches[0].can_settle()
+            for batches in self.under_way.values()
+        )
+
+    def settle(self) -> None:
+        """Other nodes may have said something."""
+        for batches in self.under_way.values():
+            while batches[0].can_settle():
+                self._settle(batches[0])
+                self.moved = True
+
+    def _settle(self, batch: Batch) -> None:
+        """The first slice; or all, if some are to be poured again, for they come in order."""
+        if not batch.is_stranded():
+            first = batch.under_way.popleft()
+            _let_go(first)
+            return
+        for one in batch.under_way:
+            if one.is_stranded():
+                one.staged.queue.backing.unfetch(one.messages)
+                batch.at = min(batch.at, one.at)
+                batch.poured -= len(one.messages)
+            else:
+                _let_go(one)
+        batch.under_way.clear()
 
     def take_poured(self, at_most: int) -> list[StagedSet]:
         """Some sets of batches all of which is poured and on disk: they may be dropped."""
@@ -98,6 +134,11 @@ class Batches:
 
     def _pour(self, batch: Batch, now_ms: int) -> bool:
         """False: it waits for the disk, or for room in a queue."""
+        if len(batch.under_way) >= UNDER_WAY_MAX:
+            return False
+        if batch.is_stranded():
+            batch.trouble = MOVED
+            return False
         staged = batch.sets[batch.at]
         if staged.waits or 0 <= now_ms - batch.full_at_ms < FULL_WAIT_MS:
             return False
@@ -123,18 +164,20 @@ class Batches:
         return count > 0
 
     def _taken(self, batch: Batch, backing: VariableQueue, messages: list[Message]) -> None:
-        """These are where they should be: in the same block of the journal, or on their way.
-
-        Those stay here until their set is dropped: after a crash they are poured again, and may
-        then be there twice.  Nothing else can be done without a journal that two nodes share.
-        """
+        """These are where they should be: in the same block of the journal, or on their way."""
         waits = batch.vhost.waits.take()
         if waits:
-            batch.note_waits(waits)
-        if not any(wait.elsewhere for wait in waits):
+            staged = batch.sets[batch.at]
+            batch.under_way.append(Slice(batch.at, staged, messages, waits))
+        else:
             backing.ack_moved(messages)
 
     def _next_set(self, batch: Batch) -> None:
         batch.at += 1
         if batch.is_poured():
             batch.position = int(self._engine.journal.position)
+
+
+def _let_go(one: Slice) -> None:
+    """Behind its publishes in the journal, where those are in this node's."""
+    cast(VariableQueue, one.staged.queue.backing).ack_moved(one.messages)

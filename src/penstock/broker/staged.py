@@ -4,12 +4,13 @@ OPEN ──end──► ENDING ──on disk──► FINISHED ──commit─�
   └─────────────┴────────dropped─────┴────────────────────────────────────────────► GONE
 """
 
+from collections import deque
 from typing import Final, final
 
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError
-from penstock.core.frontier import Wait, all_done
-from penstock.core.message import Address
+from penstock.core.frontier import Wait, all_over, any_stranded
+from penstock.core.message import Address, Message
 from penstock.queues.queue import Queue
 from penstock.storage.definition_staging import StagedSetRecord
 
@@ -58,6 +59,33 @@ class StagedSet:
 
 
 @final
+class Slice:
+    """What was poured at once, and other nodes have to say that they have it.
+
+    Its messages are held in their set until then: the set's node may go, and the queue get a master
+    that has heard nothing of them.
+    """
+
+    def __init__(
+        self, at: int, staged: StagedSet, messages: list[Message], waits: list[Wait]
+    ) -> None:
+        self.at = at  # of the set in its batch
+        self.staged = staged
+        self.messages = messages
+        self.waits = waits
+        for wait in waits:
+            wait.resend = True  # nobody is there to be told that a node was lost
+
+    def is_over(self) -> bool:
+        """Nothing more will be said of it."""
+        return all_over(self.waits)
+
+    def is_stranded(self) -> bool:
+        """A queue got another master, and nobody will say what that has of it."""
+        return any_stranded(self.waits)
+
+
+@final
 class Batch:
     """Being poured, from ``sets[at]`` on; ``resumed``: a process before this one began with it."""
 
@@ -73,7 +101,7 @@ class Batch:
         self.poured: int = 0
         self.unroutable: int = 0  # reached no queue, or not all of theirs
         self.position: int = 0  # of the journal, when all was poured
-        self.waits: list[Wait] = []  # for other nodes
+        self.under_way: deque[Slice] = deque()  # to other nodes
         self.full_at_ms: int = 0  # when a queue last had no room
         self.trouble: str = ""  # why it does not go on
         self.duplicate: bool = False
@@ -85,10 +113,21 @@ class Batch:
 
     def is_safe(self, durable_position: int) -> bool:
         """All of it is poured, and where it should be."""
-        return self.is_poured() and self.position <= durable_position and all_done(self.waits)
+        return self.is_poured() and self.position <= durable_position and not self.under_way
 
-    def note_waits(self, waits: list[Wait]) -> None:
-        """Nobody is there to be told that a node was lost, so it is sent again then."""
-        for wait in waits:
-            wait.resend = True
-        self.waits = [one for one in self.waits if not one.done] + waits
+    def why_waiting(self) -> str:
+        if self.under_way and not self.trouble:
+            return "other nodes have not said yet that they have it"
+        return self.trouble
+
+    def is_stranded(self) -> bool:
+        """Some of it must be poured again, before what is behind it."""
+        return any(one.is_stranded() for one in self.under_way)
+
+    def can_settle(self) -> bool:
+        """Would ``Batches.settle`` do something?"""
+        if not self.under_way:
+            return False
+        if self.is_stranded():
+            return all(one.is_over() for one in self.under_way)
+        return self.under_way[0].is_over()

@@ -21,7 +21,9 @@ it is in one turn, so it lies in one block of the journal (only the turn seals b
 in its set or in its queues.  Two more things must hold for that, since journal and segments reach
 the disk at their own times; ``backing.returning`` sees to them (``ack_moved``, ``expect_moved``):
 only after the block's sync does a segment of the set lose a record, or one of a queue get it.
-Contents in the message store are not copied; their count moves within the same block.
+Contents in the message store are not copied; their count moves within the same block.  What other
+nodes have to say that they have it (mirrors, a master elsewhere) stays in its set until they do:
+``batches``.
 
 A consumer that got a message in the instants before that sync may get it again after a crash, as
 redelivered.  Readers of ranges do not see it until then (``BackingQueue.firm_seq_id``): what they
@@ -55,7 +57,7 @@ Invariants (``check``):
   S2  a set has a place exactly while it is in a batch that is being poured
   S3  batches of one producer are poured in the order of their numbers, up to its last one
   S4  what is not decided is of a batch above its producer's last one
-  S5  between turns nothing in a set's room is handed out, but what was poured to other nodes
+  S5  between turns nothing in a set's room is handed out, but what is under way to other nodes
 """
 
 from collections.abc import Callable
@@ -370,6 +372,7 @@ class Staging:
         if self._ending:
             self._finish_sets()
         if self.batches.under_way:
+            self.batches.settle()
             for staged in self.batches.take_poured(DROPPED_AT_ONCE):
                 self._drop(staged)
             for batch in self.batches.take_done():

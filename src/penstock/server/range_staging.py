@@ -338,11 +338,9 @@ class StagingDesk(RangeDesk):
         outcome = frames.DUPLICATE if batch.duplicate else frames.DONE
         if not batch.done:
             outcome = frames.UNDER_WAY
-            if any_lost(batch.waits):
-                batch.trouble = MOVED
         self.session.send(
             frames.encode_committed(
-                frames.Committed(outcome, batch.poured, batch.unroutable, batch.trouble)
+                frames.Committed(outcome, batch.poured, batch.unroutable, batch.why_waiting())
             )
         )
 
