@@ -155,18 +155,22 @@ class DraftWriter:
             file = self._open[values] = _OpenFile(path, self._schema, self._layout)
         self._buffered += file.add(rows)
         if file.buffered >= min(ROW_GROUP_BYTES, self._layout.file_bytes_max):
-            self._buffered -= file.flush()
+            self._flush(file)
         while self._buffered > BUFFER_BYTES_MAX:
-            fullest = max(self._open.values(), key=lambda other: other.buffered)
-            self._buffered -= fullest.flush()
+            self._flush(max(self._open.values(), key=lambda other: other.buffered))
         if file.size >= self._layout.file_bytes_max:
             self._finish(values)
+
+    def _flush(self, file: "_OpenFile") -> None:
+        size = file.flush()
+        self._buffered -= size
+        self._syncing.do(size, _let_go, file.path)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
         file = self._open.pop(values)
         self._buffered -= file.flush()
         size = file.close()
-        self._syncing.do(size, _settle, file.path)
+        self._syncing.do(0, _settle, file.path)
         low, high = file.seq_ids
         directory = directory_of(self._layout.partition_by, values)
         self._done.append(
@@ -294,16 +298,22 @@ def directory_of(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
     return "/".join(steps)
 
 
-def _settle(path: Path) -> None:
-    """On disk, and out of memory: nobody reads it soon, and what is read and written next can use
-    the same memory.
+def _let_go(path: Path) -> None:
+    """Its pages begin to go to the disk, and those that have arrived leave the memory.
+
+    Else the system would begin when the file is synced, and a task wait for all of it at its end.
+    Nobody reads it soon, and what is read and written next can use the same memory.
     """
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(handle)
+
+
+def _settle(path: Path) -> None:
+    _sync(path)
+    _let_go(path)
 
 
 def _sync(path: Path) -> None:
