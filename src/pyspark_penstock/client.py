@@ -341,9 +341,13 @@ class RangeClient(Connection):
             if last:
                 return
 
-    def ack(self, upto: int) -> int:
-        """Everything below ``upto`` is done with; returns how many messages that were."""
-        return int.from_bytes(self.ask(ACK, struct.pack(">q", upto)), "big", signed=True)
+    def ack(self, upto: int, *, later: bool = False) -> int:
+        """Everything below ``upto`` is done with; returns how many messages that were.
+
+        ``later``: the broker says 0 at once, and they go while the next ones are read.
+        """
+        request = struct.pack(">q", upto) + (b"\x01" if later else b"")
+        return int.from_bytes(self.ask(ACK, request), "big", signed=True)
 
     def ack_some(self, seq_ids: Iterable[int]) -> int:
         """These are done with, and no others; returns how many of them were still there."""

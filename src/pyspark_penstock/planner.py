@@ -94,6 +94,7 @@ class Planner:
         self.token = 0
         self.incarnation = ""
         self.last_head: Head | None = None
+        self.leaves_some: bool = False  # what was acknowledged last may still be going
         self._begun: tuple[str, int] | None = None  # what ``start`` was told, until it is behind us
 
     def __getstate__(self) -> dict[str, Any]:
@@ -106,8 +107,9 @@ class Planner:
     def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> Planned:
         return self.call(lambda line: line.plan(start, end, max_messages, max_bytes))
 
-    def ack(self, upto: int) -> int:
-        count = self.call(lambda line: line.ack(upto))
+    def ack(self, upto: int, *, later: bool = False) -> int:
+        count = self.call(lambda line: line.ack(upto, later=later))
+        self.leaves_some = later
         if self._begun is not None and upto > self._begun[1]:
             self._begun = None
         return count

@@ -265,8 +265,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planner = self._planners[queue]
             head = planner.last_head
             if head is not None and place.seq > head.floor:
-                planner.ack(place.seq)
+                planner.ack(place.seq, later=True)
         ends = self._plan(places, limit)
+        if ends == places:
+            for queue, place in places.items():
+                if self._planners[queue].leaves_some:  # now there is time, and this may be the end
+                    self._planners[queue].ack(place.seq)
         if ends == places and self._stop_at is None:
             # Nothing there: a long look here spares Spark eighty short ones a second.
             wait_for_any(list(self._planners.values()), self._settings.poll_timeout_ms)
@@ -317,7 +321,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, place in self._parsed(end).items():
                 planner = self._planners[queue]
                 if place.incarnation == planner.incarnation:
-                    planner.ack(place.seq)
+                    planner.ack(place.seq, later=True)
         except (ConnectionLost, Refused, DataLoss) as error:
             log.warning("acknowledging up to %s is put off: %s", end, error)
 

@@ -324,7 +324,7 @@ def test_a_lease_of_a_queue_whose_master_went_elsewhere_is_not_taken_up(pair: No
     queue = pair.remote("q")
     readers = RangeReaders(broker.definitions)
     readers.put_token("/", "q", queue.incarnation, 77)
-    RangeLeases(60_000).adopt(broker, 1000)
+    RangeLeases(60_000, broker.letting_go).adopt(broker, 1000)
     assert not queue.is_leased
 
 

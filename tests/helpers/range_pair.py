@@ -39,7 +39,9 @@ class StagingEnd(ClientEnd):
     """One connection, logged in unless that is left to OPEN."""
 
     def __init__(self, node: QuietBroker, user: str = "guest", *, login: bool = True) -> None:
-        session = RangeSession(node.broker, RangeLeases(LEASE_GRACE_MS), peer_is_loopback=True)
+        session = RangeSession(
+            node.broker, RangeLeases(LEASE_GRACE_MS, node.broker.letting_go), peer_is_loopback=True
+        )
         session.channels = {}  # type: ignore[attr-defined]
         super().__init__(node, session)  # type: ignore[arg-type]
         node.clients.append(self)

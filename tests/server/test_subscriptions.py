@@ -73,7 +73,7 @@ class Told(Exception):
 class Room:
     def __init__(self, node: QuietBroker) -> None:
         self.node = node
-        self.leases = RangeLeases(LEASE_GRACE_MS)
+        self.leases = RangeLeases(LEASE_GRACE_MS, node.broker.letting_go)
         self.client = node.client()
 
     def subscribe(self, by: int, *names: str, make: bool = True, user: str = "guest") -> list[str]:
@@ -327,7 +327,7 @@ def test_a_lease_nobody_returns_to_ends(tmp_path: Path) -> None:
     newer = Peer(room.node, room.leases)
     assert newer.open("q") > token, "an orphan is anybody's"
     newer.session.lost(room.node.now_ms)
-    later = RangeLeases(LEASE_GRACE_MS)
+    later = RangeLeases(LEASE_GRACE_MS, room.node.broker.letting_go)
     room.node.broker.vhosts["/"].queues["q"].close_range_lease(token + 1)
     later.adopt(room.node.broker, room.node.now_ms)
     assert room.node.broker.vhosts["/"].queues["q"].is_leased

@@ -16,6 +16,7 @@ from typing import Any, Self
 from penstock.broker.access import User
 from penstock.broker.changes import Changes
 from penstock.broker.flow import Flow
+from penstock.broker.letting_go import LettingGo
 from penstock.cluster.peer_client import PeerClient
 from penstock.cluster.remote_queue import RemoteQueue
 from penstock.core.away import Answers
@@ -48,6 +49,7 @@ class QueueHall:
         self.changes = Changes()
         self.waits = Waits()
         self.answers = Answers()
+        self.letting_go = LettingGo()
         self.guest = User("guest", "", [])
         self.guest.vhosts["/"] = (".*", ".*", ".*")
         self.clock_ms = 1_700_000_000_000
@@ -130,7 +132,7 @@ class RangeHost:
 
     def __init__(self) -> None:
         self.hall = QueueHall()
-        self.leases = RangeLeases(LEASE_GRACE_MS)
+        self.leases = RangeLeases(LEASE_GRACE_MS, self.hall.letting_go)
         self.lock = threading.Lock()
         self.accepted = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -181,6 +183,7 @@ class RangeHost:
                         self._accept()
                     elif sock in self._sessions:
                         self._read(sock)
+                self.hall.letting_go.run()
                 for sock, session in list(self._sessions.items()):
                     session.tick(_now_ms())
                     self._write(sock, session)

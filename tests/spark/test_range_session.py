@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
+from penstock.broker import letting_go
 from penstock.core.errors import ResourceLocked
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.server import range_reading, range_session
@@ -32,7 +33,7 @@ class Room:
         self.hall = QueueHall()
         self.queue = self.hall.declare("q")
         self.hall.publish("q", [b"m%d" % n for n in range(10)])
-        self.leases = RangeLeases(LEASE_GRACE_MS)
+        self.leases = RangeLeases(LEASE_GRACE_MS, self.hall.letting_go)
 
     def session(self) -> RangeSession:
         hall: Any = self.hall
@@ -102,6 +103,72 @@ def test_a_reader_acknowledges_below_a_position(room: Room) -> None:
     assert ranges.decode_acked(ask(reader, ranges.encode_ack(4), ranges.ACKED)) == 0
     head = ranges.decode_head(ask(reader, ranges.encode_wait(0, 0), ranges.HEAD))
     assert (head.floor, head.acked, head.ready) == (4, 4, 6)
+
+
+def test_what_is_acknowledged_goes_while_the_reader_reads_on(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letting_go, "POSITIONS_AT_ONCE", 3)
+    reader = room.opened(ranges.READ)
+    asked = ranges.encode_ack(7, later=True)
+    assert ranges.decode_acked(ask(reader, asked, ranges.ACKED)) == 0
+    floors = []
+    for more in (True, True, False):
+        assert room.hall.letting_go.run() is more
+        head = ranges.decode_head(ask(reader, ranges.encode_wait(0, 0), ranges.HEAD))
+        floors.append(head.floor)
+        assert head.acked == 7
+    assert floors == [3, 6, 7]
+    assert room.queue.backing.ready_count() == 3
+    assert not room.hall.letting_go.run()
+    room.queue.check()
+
+
+def test_an_acknowledgement_that_waits_for_its_end_includes_those_before(room: Room) -> None:
+    reader = room.opened(ranges.READ)
+    ask(reader, ranges.encode_ack(7, later=True), ranges.ACKED)
+    assert ranges.decode_acked(ask(reader, ranges.encode_ack(8), ranges.ACKED)) == 8
+    assert not room.hall.letting_go.run()
+    assert room.queue.backing.ready_count() == 2
+
+
+def test_a_reader_that_closes_leaves_nothing_acknowledged_behind(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letting_go, "POSITIONS_AT_ONCE", 5)
+    reader = room.opened(ranges.READ)
+    ask(reader, ranges.encode_ack(9, later=True), ranges.ACKED)
+    reader.receive(ranges.encode_close(), NOW)
+    assert not reader.out
+    assert reader.has_waiters
+    assert room.queue.is_leased
+    room.hall.letting_go.run()
+    room.hall.letting_go.run()
+    reader.tick(NOW)
+    assert reader.closed
+    assert not room.queue.is_leased
+    assert room.queue.backing.ready_count() == 1
+
+
+@pytest.mark.parametrize("how", ["taken over", "time is over"])
+def test_nobody_finds_what_a_lost_reader_has_acknowledged(room: Room, how: str) -> None:
+    reader = room.opened(ranges.READ)
+    ask(reader, ranges.encode_ack(9, later=True), ranges.ACKED)
+    reader.lost(NOW)
+    if how == "taken over":
+        room.opened(ranges.READ)
+    else:
+        room.leases.tick(NOW + LEASE_GRACE_MS)
+    assert room.queue.backing.ready_count() == 1
+    assert not room.hall.letting_go.run()
+
+
+def test_a_deleted_queue_needs_no_letting_go(room: Room) -> None:
+    reader = room.opened(ranges.READ)
+    ask(reader, ranges.encode_ack(9, later=True), ranges.ACKED)
+    room.queue.deleted = True
+    assert not room.hall.letting_go.run()
+    assert room.queue.backing.ready_count() == 10
 
 
 def test_a_reader_acknowledges_some_and_leaves_the_others(room: Room) -> None:

@@ -17,6 +17,7 @@ from penstock.broker.changes import Changes
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
+from penstock.broker.letting_go import LettingGo
 from penstock.broker.mirror_copies import is_copy
 from penstock.broker.mirrors import Mirrors
 from penstock.broker.pipelines import PipelineRegistry
@@ -104,6 +105,7 @@ class Broker:
         self.schedule = Schedule()
         self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries
         self.sweep = Sweep(definitions)
+        self.letting_go = LettingGo()
         self.replies = Replies()
         self.dead_letters = DeadLetters(
             self.vhosts,

@@ -25,6 +25,7 @@ to a place the reader has already passed would be acknowledged without having be
 from typing import Final, final
 
 from penstock.broker.broker import Broker
+from penstock.broker.letting_go import LettingGo
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError, NoMaster, ResourceLocked
 from penstock.queues.queue import Queue
@@ -88,8 +89,9 @@ class _Lease:
 class RangeLeases:
     """Who reads which queue by ranges, and how far it has acknowledged; one per node."""
 
-    def __init__(self, grace_ms: int) -> None:
+    def __init__(self, grace_ms: int, letting_go: LettingGo) -> None:
         self._grace_ms = grace_ms
+        self._letting_go = letting_go
         self._leases: dict[str, _Lease] = {}
         self.budget = BlockBudget()
         self._acked_below: dict[str, int] = {}
@@ -130,6 +132,7 @@ class RangeLeases:
                 f"{named(queue)} has {queue.unacked_count} unacknowledged deliveries: "
                 "settle them before reading it by ranges"
             )
+        self._letting_go.finish(queue)  # a new reader finds what is left
         token = queue.open_range_lease()
         queue.begun_elsewhere = False
         self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner, before)
@@ -215,6 +218,7 @@ class RangeLeases:
         del self._leases[incarnation]
         if queue.deleted or not queue.check_range_lease(lease.token):
             return  # the row went with the queue, or is about a newer token
+        self._letting_go.finish(queue)  # consumers get what was not acknowledged
         queue.close_range_lease(lease.token)
         if queue.name in vhost.queue_ids:
             RangeReaders(vhost.definitions).delete_token(vhost.name, queue.name)

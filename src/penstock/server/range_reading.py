@@ -53,11 +53,12 @@ class ReadingDesk(RangeDesk):
         self._put_off: tuple[int, bytes] | None = None  # what waits for its turn
         self._acking: tuple[int, int] | None = None  # (upto, how many went so far)
         self._choosing: tuple[list[int], int] | None = None  # (what is left, as above)
+        self._closing: bool = False  # when what was acknowledged has gone
 
     @property
     def busy(self) -> bool:
         acking = self._acking is not None or self._choosing is not None
-        return self._wait is not None or self._put_off is not None or acking
+        return self._wait is not None or self._put_off is not None or acking or self._closing
 
     def request(self, kind: int, payload: bytes) -> None:
         if kind == ranges.OPEN:
@@ -88,6 +89,8 @@ class ReadingDesk(RangeDesk):
             self._go_on_acking()
         if self._choosing is not None:
             self._go_on_choosing()
+        if self._closing:
+            self._close()
 
     def failed(self) -> None:
         self._leases.release(self.session)
@@ -174,7 +177,7 @@ class ReadingDesk(RangeDesk):
         self.session.send(block)
 
     def _ack(self, payload: bytes) -> None:
-        upto = ranges.decode_ack(payload)
+        upto, later = ranges.decode_ack(payload)
         queue = self._owned_queue()
         if upto > queue.backing.next_seq_id():
             raise MalformedFrame(f"ACK up to {upto}, which does not exist yet")
@@ -185,6 +188,12 @@ class ReadingDesk(RangeDesk):
                 self.session.send(ranges.encode_acked(0))
                 return
             self._leases.forget_start(vhost, queue)
+        if later:
+            self.broker.letting_go.add(queue, upto)
+            self._leases.acked(queue, upto)
+            queue.wake()  # as above
+            self.session.send(ranges.encode_acked(0))
+            return
         self._acking = (upto, 0)
         self._go_on_acking()
 
@@ -237,6 +246,10 @@ class ReadingDesk(RangeDesk):
         return queue
 
     def _close(self) -> None:
+        """At once; but the next to read or consume must not find what was acknowledged."""
+        self._closing = self._queue is not None and self.broker.letting_go.holds(self._queue)
+        if self._closing:
+            return
         self._leases.release(self.session)
         self.session.send(ranges.encode_closed())
         self.session.closed = True

@@ -58,7 +58,7 @@ class Sessions:
         self._tell_cancelled = tell_cancelled
         self._nsq = nsq
         self.peers: Peers | None = None  # of a node of a cluster
-        self._leases = RangeLeases(settings.range_lease_grace_ms)
+        self._leases = RangeLeases(settings.range_lease_grace_ms, broker.letting_go)
         self._limits = Limits(
             settings.channel_max,
             settings.frame_max,

@@ -111,6 +111,7 @@ class Turn:
         self._broker.staging.work(self.flow, now_ms)
         self._deliver(now_ms)
         swept = self._broker.sweep.run()
+        left = self._broker.letting_go.run()
         self._commit_definitions()
         self._tell_stagers()
         self._commit_definitions()  # of requests that had waited behind that
@@ -118,7 +119,7 @@ class Turn:
         self.collect()
         self._commit_definitions()  # as above
         self._engine.disk_is_short = self._look().alarms.disk
-        self._more_work = self._engine.work(now_ms, idle) or letters or swept or scanned
+        self._more_work = self._engine.work(now_ms, idle) or letters or swept or left or scanned
         self._hand_over()
         if self.part is not None:
             self.part.end(now_ms)

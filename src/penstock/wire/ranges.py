@@ -13,7 +13,7 @@ and their replies here are::
            -> PLANNED  i64 end, count, bytes; u8 more
     RANGE  i64 start, end; u32 max_bytes; u8 with_body
            -> BLOCK    see ``encode_block``
-    ACK    i64 upto
+    ACK    i64 upto; u8 1, if the answer is to come at once, with 0
            -> ACKED    i64 count
     ACK_SOME  i64 seq_id, ascending, 1 to ACK_SOME_MAX of them
            -> ACKED_SOME  i64 count
@@ -23,6 +23,9 @@ and their replies here are::
 will get, ``ready`` how many can be read.  Everything below ``acked`` was acknowledged by a
 range reader since the broker started; ``floor`` may be higher, because messages expire, are
 consumed or purged, and because a restarted broker leaves a gap in the numbers.
+
+An ACK that is answered at once holds all the same, unless the broker is killed in the next seconds:
+then the reader, which comes back with its last position, acknowledges again.
 
 ACK_SOME leaves the messages in between where they are; those that are gone already count for
 nothing, so it may be repeated.
@@ -198,14 +201,16 @@ def decode_range(payload: bytes) -> tuple[int, int, int, bool]:
     return start, end, max_bytes, with_body != 0
 
 
-def encode_ack(upto: int) -> bytes:
-    return frame(ACK, _I64.pack(upto))
+def encode_ack(upto: int, *, later: bool = False) -> bytes:
+    """``later``: the answer comes at once, with 0; the messages go in the next turns."""
+    return frame(ACK, _I64.pack(upto) + (b"\x01" if later else b""))
 
 
-def decode_ack(payload: bytes) -> int:
-    check_size("ACK", payload, 8)
-    upto: int = _I64.unpack(payload)[0]
-    return upto
+def decode_ack(payload: bytes) -> tuple[int, bool]:
+    later = payload[8:] == b"\x01"
+    check_size("ACK", payload, 9 if later else 8)
+    upto: int = _I64.unpack_from(payload)[0]
+    return upto, later
 
 
 def encode_ack_some(seq_ids: list[int]) -> bytes:
