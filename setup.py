@@ -44,6 +44,7 @@ HOT = [
     "src/penstock/wire/nsq/reader.py",
     "src/penstock/wire/nsq/identify.py",
     "src/penstock/wire/peer.py",
+    "src/penstock/wire/ranges.py",
     "src/penstock/storage/failpoints.py",
     "src/penstock/storage/files.py",
     "src/penstock/storage/seq_ranges.py",

@@ -25,6 +25,7 @@ from urllib.parse import quote
 
 from pyspark_penstock.behind import Behind
 from pyspark_penstock.claims import claims_in, holes_in, read_claim
+from pyspark_penstock.direct_file import DirectFile, Outlet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +45,6 @@ ROW_GROUP_BYTES = 32 << 20
 BUFFER_BYTES_MAX = 64 << 20
 READ_AHEAD_BYTES_MAX = 32 << 20
 """Read, while what came before is being written."""
-UNSYNCED_BYTES_MAX = 256 << 20
-"""Of finished files that are on their way to the disk, while the next is written."""
 DICTIONARY = (*FIELDS, "content_encoding", "user_id", "reply_to")
 """Columns with few values; a dictionary of bodies would only cost."""
 STATISTICS = ("seq_id", "enqueued_at")
@@ -125,7 +124,7 @@ class DraftWriter:
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._done: list[Draft] = []
         self._buffered = 0
-        self._syncing = Behind(UNSYNCED_BYTES_MAX)
+        self._outlet = Outlet()
         drafts_dir.mkdir(parents=True, exist_ok=True)
 
     def add(self, messages: "pa.RecordBatch") -> None:
@@ -135,7 +134,7 @@ class DraftWriter:
     def close(self) -> list[Draft]:
         for values in list(self._open):
             self._finish(values)
-        self._syncing.settle()
+        self._outlet.settle()
         _sync(self._drafts_dir)
         return self._done
 
@@ -152,25 +151,20 @@ class DraftWriter:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._finish(max(self._open, key=lambda key: self._open[key].size))
             path = self._drafts_dir / f"{uuid.uuid4().hex}.parquet"
-            file = self._open[values] = _OpenFile(path, self._schema, self._layout)
+            file = self._open[values] = _OpenFile(path, self._schema, self._layout, self._outlet)
         self._buffered += file.add(rows)
         if file.buffered >= min(ROW_GROUP_BYTES, self._layout.file_bytes_max):
-            self._flush(file)
+            self._buffered -= file.flush()
         while self._buffered > BUFFER_BYTES_MAX:
-            self._flush(max(self._open.values(), key=lambda other: other.buffered))
+            fullest = max(self._open.values(), key=lambda other: other.buffered)
+            self._buffered -= fullest.flush()
         if file.size >= self._layout.file_bytes_max:
             self._finish(values)
-
-    def _flush(self, file: "_OpenFile") -> None:
-        size = file.flush()
-        self._buffered -= size
-        self._syncing.do(size, _let_go, file.path)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
         file = self._open.pop(values)
         self._buffered -= file.flush()
         size = file.close()
-        self._syncing.do(0, _settle, file.path)
         low, high = file.seq_ids
         directory = directory_of(self._layout.partition_by, values)
         self._done.append(
@@ -185,6 +179,7 @@ class _OpenFile:
     path: Path
     schema: "pa.Schema"
     layout: Layout
+    outlet: Outlet
     rows: int = 0
     buffered: int = 0
     size: int = 0
@@ -215,23 +210,26 @@ class _OpenFile:
                 self._open()
             self._writer.write_table(pa.Table.from_batches(self._waiting))
             self._waiting = []
-            self.size = self._sink.tell()
+            self._sink.pause()
+            self.size = self._sink.size
         freed, self.buffered = self.buffered, 0
         return freed
 
     def close(self) -> int:
+        """How large it is; it is on disk when the outlet has settled."""
         self._writer.close()
         self._sink.close()
-        return self.path.stat().st_size
+        size: int = self._sink.size
+        return size
 
     def _open(self) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 
         names = set(self.schema.names)
-        self._sink = pa.OSFile(str(self.path), "wb")
+        self._sink = DirectFile(self.path, self.outlet)
         self._writer = parquet.ParquetWriter(
-            self._sink,
+            pa.PythonFile(self._sink, "w"),
             self.schema,
             compression=self.layout.compression,
             use_dictionary=[name for name in DICTIONARY if name in names],
@@ -296,24 +294,6 @@ def directory_of(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
         if len(step) > STEP_BYTES_MAX:
             raise ValueError(f"no directory of a table can be named {step}: it is too long")
     return "/".join(steps)
-
-
-def _let_go(path: Path) -> None:
-    """Its pages begin to go to the disk, and those that have arrived leave the memory.
-
-    Else the system would begin when the file is synced, and a task wait for all of it at its end.
-    Nobody reads it soon, and what is read and written next can use the same memory.
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(handle)
-
-
-def _settle(path: Path) -> None:
-    _sync(path)
-    _let_go(path)
 
 
 def _sync(path: Path) -> None:
