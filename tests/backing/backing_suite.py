@@ -369,9 +369,20 @@ class BackingMachine(RuleBasedStateMachine):
 
     @rule(at=QUEUES, data=st.data())
     def drop_below(self, at: int, data: st.DataObject) -> None:
-        queue = self.queues[at]
+        """At once, or some of it, step by step."""
+        queue, backing = self.queues[at], self.queues[at].backing
         seq_id = data.draw(self.seq_ids(queue, 0))
-        assert queue.backing.drop_below(seq_id) == queue.model.drop_below(seq_id)
+        most = data.draw(st.sampled_from([0, 1, 20]))
+        if not most:
+            assert backing.drop_below(seq_id) == queue.model.drop_below(seq_id)
+            return
+        count, floor = 0, -1
+        for _ in range(data.draw(st.sampled_from([1, 3, 1000]))):
+            if not floor < backing.floor_seq_id() < seq_id:
+                break
+            floor = backing.floor_seq_id()
+            count += backing.drop_step(seq_id, most)
+        assert count == queue.model.drop_below(min(seq_id, backing.floor_seq_id()))
 
     @rule(at=QUEUES, data=st.data())
     def drop_some(self, at: int, data: st.DataObject) -> None:

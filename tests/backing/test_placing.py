@@ -146,7 +146,7 @@ class PlacedQueue(BackingMachine):
         assert queue.backing.places(start, end) == wanted
         below = [one for one in known if one < end]
         last = queue.backing.last_place(end)
-        assert last < end
+        assert last < max(end, 0)
         assert last >= below[-1] if below else last < SEGMENT_ENTRIES + end
         if not wanted:
             return

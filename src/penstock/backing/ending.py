@@ -136,13 +136,38 @@ class EndingMessages(PagedMessages):
         return count
 
     def drop_below(self, seq_id: i64) -> i64:
+        count = self._drop_below(seq_id)
+        self.look_ahead()
+        return count
+
+    def floor_seq_id(self) -> i64:
+        raise NotImplementedError
+
+    def drop_step(self, below: i64, most: i64) -> i64:
+        """Segments go whole, then they need not be read: for that, nothing is loaded meanwhile."""
+        at = self.floor_seq_id()
+        upto = at + most
+        if self.delta_count > 0:
+            if self.q4.count() == 0 and self.q3.count() == 0:
+                upto = (at // self._entries + 1) * self._entries
+            elif at < self.delta_start < upto:
+                upto = self.delta_start
+        if upto >= below:
+            return self.drop_below(below)
+        count = self._drop_below(upto)
+        if self.delta_count == 0:
+            self.look_ahead()
+        else:
+            self._cold = True
+        return count
+
+    def _drop_below(self, seq_id: i64) -> i64:
         count: i64 = 0
         for run in [self.q4, self.q3, self.q2, self.q1]:
             count += self._drop(run.take(run.first_at(seq_id) - run.head))
         # Last, because with the end of delta q2 is joined to q3.
         if self.delta_count > 0 and self.delta_start < seq_id:
             count += self._drop_delta_below(seq_id)
-        self.look_ahead()
         return count
 
     def drop_some(self, seq_ids: list[int]) -> i64:

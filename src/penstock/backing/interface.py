@@ -170,6 +170,15 @@ class BackingQueue:
         """Acknowledge every ready message numbered below ``seq_id``; returns how many."""
         raise NotImplementedError
 
+    def drop_step(self, below: i64, most: i64) -> i64:
+        """A part of ``drop_below``: about ``most`` positions, or what goes without being read.
+
+        Nothing is fetched for consumers meanwhile.  ``floor_seq_id`` says how far it got; no
+        further than before if the disk cannot be read.
+        """
+        upto = self.floor_seq_id() + most
+        return self.drop_below(upto if upto < below else below)
+
     def drop_some(self, seq_ids: list[int]) -> i64:
         """Acknowledge those that are ready of ascending ``seq_ids``; returns how many."""
         raise NotImplementedError

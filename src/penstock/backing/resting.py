@@ -76,7 +76,7 @@ class RestingMessages(RestingQueue):
         self._trimmed_count: i64 = 0  # in q3 and q2, content only on disk
         self._expiring: bool = False  # some message here may have a time to die
         self._deleted: bool = False
-        self._cold: bool = False  # started with messages, and nobody has asked for one
+        self._cold: bool = False  # nobody asked for one since the start, or the last drop
         self._oldest_file: i64 = 0  # of the journal that may be needed; 0 = none
         self._newest_file: i64 = 0
         self.dirty_count: i64 = 0  # journal records since the last flush

@@ -11,8 +11,8 @@ from typing import Final, final
 
 from penstock.queues.queue import Queue
 
-POSITIONS_AT_ONCE: Final = 4096
-"""Of a turn: some milliseconds."""
+POSITIONS_AT_ONCE: Final = 2048
+"""Of a turn: a millisecond or two."""
 
 
 @final
@@ -34,7 +34,7 @@ class LettingGo:
         """All of it, here and now."""
         found = self._below.pop(queue.incarnation, None)
         if found is not None and not found[0].deleted:
-            found[0].backing.drop_below(found[1])
+            found[0].drop_below(found[1])
 
     def run(self) -> bool:
         """One slice of the first queue; True = there is more."""
@@ -46,8 +46,8 @@ class LettingGo:
 
 
 def _let_go(queue: Queue, below: int) -> bool:
-    """True = nothing is left below."""
+    """True = nothing is left below, or it cannot be read."""
     floor = int(queue.backing.floor_seq_id())
     if floor < below:
-        queue.backing.drop_below(min(below, floor + POSITIONS_AT_ONCE))
-    return int(queue.backing.floor_seq_id()) >= below
+        queue.drop_step(below, POSITIONS_AT_ONCE)
+    return not floor < int(queue.backing.floor_seq_id()) < below

@@ -183,6 +183,9 @@ class LimitedMessages(CountedMessages):
     def drop_below(self, seq_id: int) -> int:
         return self._dropped(self.backing.drop_below(seq_id))
 
+    def drop_step(self, below: int, most: int) -> int:
+        return self._dropped(self.backing.drop_step(below, most))
+
     def drop_some(self, seq_ids: list[int]) -> int:
         return self._dropped(self.backing.drop_some(seq_ids))
 

@@ -26,7 +26,7 @@ BLOCK_BYTES_MAX: Final = 1024 * 1024
 ACK_POSITIONS_AT_ONCE: Final = 8192
 CHOSEN_READS_AT_ONCE: Final = 8
 """Chosen messages may lie far apart: so many blocks of segments are read in one turn."""
-PLAN_MESSAGES_MAX: Final = 16_384
+PLAN_MESSAGES_MAX: Final = 65_536
 PLAN_BYTES_MAX: Final = 1 << 40
 
 
@@ -203,9 +203,9 @@ class ReadingDesk(RangeDesk):
         upto, count = self._acking
         self._acking = None
         queue = self._owned_queue()
-        slice_end = min(upto, int(queue.backing.floor_seq_id()) + ACK_POSITIONS_AT_ONCE)
-        count += queue.drop_below(slice_end)
-        if slice_end < upto and queue.backing.floor_seq_id() < upto:
+        before = int(queue.backing.floor_seq_id())
+        count += queue.drop_step(upto, ACK_POSITIONS_AT_ONCE)
+        if before < queue.backing.floor_seq_id() < upto:
             self._acking = (upto, count)
             queue.wake()  # as above
             return

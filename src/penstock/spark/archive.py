@@ -83,7 +83,7 @@ class Summary:
     holes: int = 0
     landed_before: int = 0  # batches found in the table after a crash
     restarts: int = 0
-    spark_start_s: float = 0.0  # until the first query was under way
+    spark_start_s: float = 0.0  # of Java and Python, until the first query was under way
     query_id: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -180,8 +180,6 @@ class _Archive:
     def _start(self) -> "StreamingQuery":
         assert self._run is not None
         job = self._job
-        if not self._summary.spark_start_s:
-            self._summary.spark_start_s = round(time.monotonic() - self._began_s, 1)
         below = self._landing.landed_below(self._publisher)
         stream = (
             self._spark.readStream.format("penstock")
@@ -194,8 +192,13 @@ class _Archive:
             "checkpointLocation", str(self._landing.checkpoint)
         )
         if job.every_s is None:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{int(job.every_s * 1000)} milliseconds").start()
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{int(job.every_s * 1000)} milliseconds")
+        query = writer.start()
+        if not self._summary.spark_start_s:
+            self._summary.spark_start_s = round(time.monotonic() - self._began_s, 1)
+        return query
 
     def _land(self, frame: "DataFrame", batch: int) -> None:
         assert self._run is not None
