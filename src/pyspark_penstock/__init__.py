@@ -13,6 +13,7 @@ library, nothing else of Penstock, so that a cluster gets it as one small archiv
     source      the batch and the stream reader that Spark calls
     claims      a stream whose rows are leave to read ranges, for workers that read themselves
     table_files such workers' part of writing a table
+    direct_file its files, written past the page cache
     behind      work in a thread behind whoever hands it over
     sink_options, sink_encoding, staging_client, sink
                 the same for writing

@@ -14,6 +14,7 @@ something to deliver is on the wakeups list.  Knows no protocol bytes.
                    batch_claims.py: which node of a cluster may
     ha_policy.py   what policies say of mirrors   erlang_terms.py  values as refusals have them
     lookup.py      which node has which NSQ topic  pipelines.py   what pipelines say of themselves
+    letting_go.py  what readers of ranges have acknowledged, some a turn
     mirrors.py     what people ask of mirrored queues, and are told
     definitions_json.py  all of it in RabbitMQ's JSON, in    definitions_export.py  and out
 """
