@@ -299,7 +299,8 @@ def page(report: Result) -> str:
             "",
             (
                 f"The archive's rate is without Spark's start ({ours['spark_start_s']:.1f} s until "
-                f"its query ran; Spark from memory is measured warm, too); with it the rate is {thousands(ours['rate_with_start'])} msg/s. "
+                f"its query ran; Spark from memory is measured warm, too); with it the rate is "
+                f"{thousands(ours['rate_with_start'])} msg/s. "
                 f"It made {ours['files']} files, {ours['file_mb']:.0f} MB. The broker used "
                 f"{ours['broker_cpu_s']:.1f} s of processor time and "
                 f"{ours['broker_rss_mb']:.0f} MB of memory at most."
