@@ -63,7 +63,7 @@ def test_small_frames_keep_every_field(
     assert ranges.decode_wait(only(ranges.encode_wait(a, e))[1]) == (a, e)
     assert ranges.decode_plan(only(ranges.encode_plan(a, b, c, d))[1]) == (a, b, c, d)
     assert ranges.decode_range(only(ranges.encode_range(a, b, e, flag))[1]) == (a, b, e, flag)
-    assert ranges.decode_ack(only(ranges.encode_ack(a))[1]) == a
+    assert ranges.decode_ack(only(ranges.encode_ack(a, later=flag))[1]) == (a, flag)
     assert ranges.decode_acked(only(ranges.encode_acked(a))[1]) == a
     assert ranges.decode_acked_some(only(ranges.encode_acked_some(a))[1]) == a
     assert ranges.decode_ack_some(only(ranges.encode_ack_some([a]))[1]) == [a]

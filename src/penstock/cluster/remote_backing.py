@@ -118,5 +118,8 @@ class RemoteBacking(BackingQueue):
     def drop_below(self, seq_id: i64) -> i64:
         raise self.elsewhere()
 
+    def drop_step(self, below: i64, most: i64) -> i64:
+        raise self.elsewhere()
+
     def drop_some(self, seq_ids: list[int]) -> i64:
         raise self.elsewhere()
