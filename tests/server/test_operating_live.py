@@ -35,6 +35,7 @@ from penstock.wire.amqp.properties import Properties
 from tests.helpers.broker_process import free_port
 from tests.helpers.certificates import MISSING, Authority
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
+from tests.helpers.peer_nodes import wait_for
 
 CONF = """\
 default_user = ann
@@ -369,6 +370,7 @@ def test_a_stop_tells_clients_and_a_second_signal_ends_it(tmp_path: Path) -> Non
         channel.wait_for_confirms()
         deaf = socket.create_connection(("127.0.0.1", broker.amqp_port))
         deaf.sendall(b"AMQP\0\0\x09\x01")
+        wait_for(lambda: "accepting AMQP connection" in broker.output())
         begun = time.monotonic()
         os.kill(broker.pid, signal.SIGTERM)
         with pytest.raises(ConnectionClosed, match="320"):
@@ -379,7 +381,6 @@ def test_a_stop_tells_clients_and_a_second_signal_ends_it(tmp_path: Path) -> Non
         assert time.monotonic() - begun < 2.5
         assert "EXTEND_TIMEOUT_USEC=60000000" in manager.next("STOPPING=1")
         assert "a second signal: the node ends at once" in broker.output()
-        assert "accepting AMQP connection" in broker.output()
         broker.process = None
         deaf.close()
         broker.start()
