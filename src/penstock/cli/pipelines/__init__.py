@@ -11,6 +11,7 @@
     validate  messages sorted by a schema
     init      a project for Declarative Pipelines
     py_files  the archive that a cluster's workers need
+    prepare   Java's classes, noted so that Spark starts sooner
     latency   how long messages took          flow      who blocked whom over time
     listing   what reports to a broker        event_source  what the two before share
 

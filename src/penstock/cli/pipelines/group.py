@@ -47,6 +47,10 @@ PIPELINES: Final[dict[str, Entry]] = {
         "penstock.cli.pipelines.validate:validate",
         "Sort messages by a schema: good ones here, bad there.",
     ),
+    "prepare": Entry(
+        "penstock.cli.pipelines.prepare:prepare",
+        "Make Spark start in half the time on this machine.",
+    ),
     "init": Entry(
         "penstock.cli.pipelines.init:init", "Write a project for Spark's Declarative Pipelines."
     ),

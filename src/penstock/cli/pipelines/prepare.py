@@ -1,0 +1,45 @@
+"""``penstock pipeline prepare``: this machine's Spark starts sooner from now on."""
+
+import os
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.pipelines.common import say_summary
+
+EPILOG = """\b
+Exit codes:
+  0   done
+  1   failed: no Spark or Java, or a Java that writes no such file
+  2   wrong usage
+
+\b
+Example:
+  penstock pipeline prepare      once, for instance where an image is built
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Make Spark start in half the time on this machine.")
+def prepare() -> None:
+    """Make Spark start in half the time on this machine.
+
+    A Spark runs once, and its Java writes the classes it has loaded to a file of some 160 MB in
+    $XDG_CACHE_HOME/penstock (~/.cache/penstock); pipelines find it there. Another Spark or Java
+    wants a file of its own: run it again after an update. The file may be removed at any time.
+    """
+    from penstock.spark.java import JavaMissing
+    from penstock.spark.session import SparkMissing, check_installed
+
+    try:
+        check_installed()
+        from penstock.spark.java_classes import NotPrepared
+        from penstock.spark.java_classes import prepare as run
+    except (SparkMissing, JavaMissing) as error:
+        raise Failure(str(error), error.fix) from error
+    try:
+        done = run(os.environ)
+    except NotPrepared as error:
+        raise Failure(str(error), error.fix) from error
+    except OSError as error:
+        raise Failure(f"cannot write Java's classes: {error}") from error
+    say_summary(done._asdict())
