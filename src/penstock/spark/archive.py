@@ -84,6 +84,7 @@ class Summary:
     landed_before: int = 0  # batches found in the table after a crash
     restarts: int = 0
     spark_start_s: float = 0.0  # of Java and Python, until the first query was under way
+    spark_stop_s: float = 0.0  # when all was landed and acknowledged
     query_id: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -123,6 +124,8 @@ def run_archive(
             with session(name, job.master, job.url, landing.home, short=True) as spark:
                 archive = _Archive(job, landing, publisher, spark, summary, on_landed, began_s)
                 archive.run(stopping, on_failure)
+                ended_s = time.monotonic()
+            summary.spark_stop_s = round(time.monotonic() - ended_s, 1)
         finally:
             for queue in job.queues:
                 give_back(parse_url(job.url), queue)

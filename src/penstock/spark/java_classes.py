@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from penstock.core.errors import PenstockError
 from penstock.spark.java import Java, cache_dir, find_java
+from penstock.spark.table import sync
 
 TIMEOUT_S = 300.0
 TOLD_MAX = 2000
@@ -115,7 +116,9 @@ def _write(target: Path, command: list[str], environment: Mapping[str, str]) -> 
         code, told = _run([word.replace("{}", str(draft)) for word in command], environment)
         if code or not draft.is_file():
             raise NotPrepared(f"Java wrote no file of its classes: {told[-TOLD_MAX:].strip()}")
+        sync(draft)  # half a file would kill each Java that maps it
         draft.replace(target)
+        sync(target.parent)
     finally:
         draft.unlink(missing_ok=True)
 

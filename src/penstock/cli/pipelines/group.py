@@ -49,7 +49,7 @@ PIPELINES: Final[dict[str, Entry]] = {
     ),
     "prepare": Entry(
         "penstock.cli.pipelines.prepare:prepare",
-        "Make Spark start in half the time on this machine.",
+        "Make Spark start nearly twice as fast on this machine.",
     ),
     "init": Entry(
         "penstock.cli.pipelines.init:init", "Write a project for Spark's Declarative Pipelines."

@@ -19,9 +19,9 @@ Example:
 """
 
 
-@click.command(epilog=EPILOG, short_help="Make Spark start in half the time on this machine.")
+@click.command(epilog=EPILOG, short_help="Make Spark start nearly twice as fast on this machine.")
 def prepare() -> None:
-    """Make Spark start in half the time on this machine.
+    """Make Spark start nearly twice as fast on this machine.
 
     A Spark runs once, and its Java writes the classes it has loaded to a file of some 160 MB in
     $XDG_CACHE_HOME/penstock (~/.cache/penstock); pipelines find it there. Another Spark or Java
