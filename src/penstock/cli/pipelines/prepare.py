@@ -23,7 +23,7 @@ Example:
 def prepare() -> None:
     """Make Spark start nearly twice as fast on this machine.
 
-    A Spark runs once, and its Java writes the classes it has loaded to a file of some 160 MB in
+    A Spark runs once, and its Java writes the classes it has loaded to a file of some 200 MB in
     $XDG_CACHE_HOME/penstock (~/.cache/penstock); pipelines find it there. Another Spark or Java
     wants a file of its own: run it again after an update. The file may be removed at any time.
     """
