@@ -93,3 +93,19 @@ def test_what_is_not_prepared_is_not_mentioned(environment: dict[str, str], tmp_
     assert str(files.base) not in sharing_options(java, environment)
     files.base.touch()
     assert f"{files.base}:{files.classes}" in sharing_options(java, environment)
+
+
+def test_who_has_no_cache_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.spark.java import Java, NoCache
+    from penstock.spark.java_classes import files_of, sharing_options
+
+    require_spark()
+
+    def home() -> Path:
+        raise RuntimeError("could not determine home directory")
+
+    monkeypatch.setattr(Path, "home", home)
+    java = Java(Path("/usr/lib/jvm"), 17, "PATH")
+    assert sharing_options(java, {}) == ""
+    with pytest.raises(NoCache, match="no cache directory"):
+        files_of(java, {})

