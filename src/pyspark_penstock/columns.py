@@ -6,6 +6,7 @@ made: a reader of ``seq_id`` alone never looks at a property.  Columns are made 
 what has to be done in Python is done once for all messages of the block that share it.
 """
 
+import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -180,11 +181,9 @@ def _split_alike(block: Block, contents: pa.Array) -> tuple[pa.Array, pa.Array] 
     around = header_end + FRAME_HEAD_BYTES + FRAME_END_BYTES
     if min(block.content_lengths) < around:
         return None
-    expected = array("I", [length - around for length in block.content_lengths])
-    if sys.byteorder == "little":
-        expected.byteswap()
+    expected = [length - around for length in block.content_lengths]
     sizes = compute.binary_slice(contents, header_end + 3, header_end + FRAME_HEAD_BYTES)
-    if not sizes.equals(_cut(expected.tobytes(), 0, [4] * block.count)):
+    if sizes.buffers()[2][: 4 * block.count] != struct.pack(f">{block.count}I", *expected):
         return None
     return raw, compute.binary_slice(contents, header_end + FRAME_HEAD_BYTES, -FRAME_END_BYTES)
 
@@ -215,9 +214,11 @@ def _of_addresses(block: Block) -> dict[str, pa.Array]:
 
 def _cut(payload: bytes | memoryview, at: int, lengths: Sequence[int]) -> pa.Array:
     """So many bytes after another from there on, as one column; nothing is copied."""
-    offsets = pa.py_buffer(array("i", accumulate(lengths, initial=0)))
+    count = len(lengths)
+    # Twice as fast as an array of them, and done for every message.
+    offsets = struct.pack(f"={count + 1}i", *accumulate(lengths, initial=0))
     data = pa.py_buffer(payload).slice(at)
-    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, offsets, data])
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
 
 
 def _all_are(column: pa.Array, number: int) -> bool:
