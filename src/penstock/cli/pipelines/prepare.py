@@ -27,7 +27,7 @@ def prepare() -> None:
     $XDG_CACHE_HOME/penstock (~/.cache/penstock); pipelines find it there. Another Spark or Java
     wants a file of its own: run it again after an update. The file may be removed at any time.
     """
-    from penstock.spark.java import JavaMissing, NoCache
+    from penstock.spark.java import JavaMissing
     from penstock.spark.session import SparkMissing, check_installed
 
     try:
@@ -38,7 +38,7 @@ def prepare() -> None:
         raise Failure(str(error), error.fix) from error
     try:
         done = run(os.environ)
-    except (NoCache, NotPrepared) as error:
+    except (JavaMissing, NotPrepared) as error:
         raise Failure(str(error), error.fix) from error
     except OSError as error:
         raise Failure(f"cannot write Java's classes: {error}") from error
