@@ -6,15 +6,21 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 SETUP  := tools/setup.sh
-HOT    := $(wildcard $(shell sed -n 's/^ *"\(src\/.*\.py\)",$$/\1/p' setup.py))
+PYTEST := $(BIN)/python -m pytest
 CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
+QUIET  := $(addprefix tests/,core wire routing queues backing storage broker)
 
-.PHONY: help setup run test test-exactly-once test-cluster nightly lint types fmt bench clean
+.PHONY: help setup run quick test spark test-exactly-once test-cluster nightly lint types fmt bench
+.PHONY: wheel sdist release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
 
 help:
-	@echo "make setup   everything into .venv, hot path compiled; then .venv/bin/penstock is the program"
+	@echo "make setup   everything into .venv, hot files compiled; then .venv/bin/penstock is the program"
 	@echo "make run     setup, then the broker in the foreground"
-	@echo "make test    setup, then the whole test suite"
+	@echo "make quick   interpreted, the tests of the quiet rooms and the broker: a minute"
+	@echo "make test    setup, then the whole test suite; ARGS=tests/queues: those tests, and only"
+	@echo "             what they need is installed"
+	@echo "make spark   setup, then what pipelines need, with a Java if there is none"
+	@echo "make deps-core deps-lint deps-clients deps-spark deps-ui  what tests of that kind need"
 	@echo "make test-exactly-once setup, then batches and Spark from queue to queue under kills, half an hour"
 	@echo "make test-cluster setup, then clusters of processes under a load and kills and cuts, as root, half an hour"
 	@echo "make nightly setup, then storage, links and mirrors by chance, for half an hour or more"
@@ -22,62 +28,68 @@ help:
 	@echo "make types   mypy, strict"
 	@echo "make fmt     format the code"
 	@echo "make bench   compare with the RabbitMQ that is installed here"
+	@echo "make wheel   dist/*.whl for this Python, compiled, for any Linux of this age or newer"
+	@echo "make sdist   dist/*.tar.gz"
+	@echo "make release-check  wheels, image, chart and Debian package built and tried, as root"
 	@echo "make clean   remove everything the other words made"
 
-# Whoever runs interpreted need not wait for the compiler.
-setup: $(VENV)/.installed $(if $(filter 1,$(PENSTOCK_PURE)),,$(VENV)/.compiled)
-	@:
-
-$(VENV)/.installed: pyproject.toml $(SETUP)
-	@$(SETUP) program
-
-$(VENV)/.compiled: $(VENV)/.installed setup.py mypy.ini $(HOT)
-	@$(SETUP) compile
-
-$(VENV)/.test-extra: $(VENV)/.installed
-	@$(SETUP) test
+# PENSTOCK_PURE=1 runs interpreted, and need not wait for the compiler.
+setup:
+	@$(SETUP)
+	@[ "$$PENSTOCK_PURE" = 1 ] || $(BIN)/python tools/native.py
 
 run: setup
 	@exec $(BIN)/penstock serve $(ARGS)
 
-test: setup $(VENV)/.test-extra
-	@$(BIN)/python -m pytest $(ARGS)
+quick:
+	@$(SETUP) test core
+	@PENSTOCK_PURE=1 $(PYTEST) -q -n 2 --dist loadfile -m 'not slow' $(QUIET) $(ARGS)
 
-test-exactly-once: setup $(VENV)/.test-extra
+test: setup
+	@$(SETUP) pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
+
+spark:
+	@$(SETUP) spark
+
+deps-core deps-lint deps-clients deps-spark deps-ui:
+	@$(SETUP) test $(@:deps-%=%)
+
+test-exactly-once: setup deps-core deps-spark
 	@PENSTOCK_EXACTLY_ONCE_KILLS=$${PENSTOCK_EXACTLY_ONCE_KILLS:-36} \
 		PENSTOCK_SINK_KILLS=$${PENSTOCK_SINK_KILLS:-100} PENSTOCK_STAGING_LIVES=400 \
-		$(BIN)/python -m pytest -rP --timeout=7200 tests/simulation/test_staging_lives.py \
+		$(PYTEST) -rP --timeout=7200 tests/simulation/test_staging_lives.py \
 		tests/spark/test_sink_kill.py tests/spark/test_exactly_once.py $(ARGS)
 
 # PENSTOCK_CLUSTER_... says how much: see tests/cluster/test_cluster_lives.py.  The counts come last.
-test-cluster: setup $(VENV)/.test-extra
-	@$(BIN)/python -m pytest -rP tests/cluster/test_judge.py tests/cluster/test_namespaces.py \
+test-cluster: setup deps-core deps-clients
+	@$(PYTEST) -rP tests/cluster/test_judge.py tests/cluster/test_namespaces.py \
 		tests/cluster/test_live_load.py tests/cluster/test_cluster_lives.py $(ARGS)
 
 # One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
-nightly: setup $(VENV)/.test-extra
+nightly: setup deps-core deps-clients deps-spark
 	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 PENSTOCK_LINK_SEEDS=200 \
 		PENSTOCK_MEMBERSHIP_SEEDS=3000 PENSTOCK_PROMOTION_SEEDS=20000 PENSTOCK_ETCD_CHAOS_S=600 PENSTOCK_RING_SEEDS=20000 \
 		PENSTOCK_LIVES=1000 PENSTOCK_MIRROR_SEEDS=20000 PENSTOCK_METADATA_SEEDS=5000 \
 		PENSTOCK_GROUP_SEEDS=3000 PENSTOCK_NODES_SEEDS=2000 \
-		$(BIN)/python -m pytest --timeout=14400 -rP tests/backing tests/simulation \
+		$(PYTEST) --timeout=14400 -rP tests/backing tests/simulation \
 		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py $(ARGS)
-	@$(BIN)/python -m pytest --timeout=1800 -rP -m long tests/spark $(ARGS)
+	@$(PYTEST) --timeout=1800 -rP -m long tests/spark $(ARGS)
 
-lint: setup $(VENV)/.test-extra
+lint: deps-lint
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/lint-imports --no-logo
 
-types: setup $(VENV)/.test-extra
+types: deps-lint
 	$(BIN)/mypy $(ARGS)
 
-fmt: setup $(VENV)/.test-extra
+fmt: deps-lint
 	$(BIN)/ruff check --fix-only $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
-bench: setup $(VENV)/.test-extra
-	$(BIN)/python benchmarks/compare.py $(ARGS)
+bench: setup
+	@$(BIN)/python benchmarks/compare.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info

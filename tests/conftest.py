@@ -20,6 +20,7 @@ import pytest
 
 from tests.helpers import rabbit
 from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.kinds import lacking
 from tests.helpers.live_broker import broker_for_tests
 from tests.helpers.nsq_broker import real
 
@@ -59,6 +60,10 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    missing = lacking(call.excinfo.value) if report.failed and call.excinfo else None
+    if missing is not None:
+        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {missing}")
+        report.outcome = "skipped"
     if NO_SKIP and report.skipped and not hasattr(report, "wasxfail"):
         report.longrepr = f"skipped, but PENSTOCK_NO_SKIP=1: {_reason(report.longrepr)}"
         report.outcome = "failed"
@@ -74,6 +79,12 @@ def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
+    missing = None
+    if report.failed and report.call.excinfo:  # type: ignore[attr-defined]
+        missing = lacking(report.call.excinfo.value)  # type: ignore[attr-defined]
+    if missing is not None:
+        report.longrepr = (str(collector.path), 0, f"Skipped: {missing}")
+        report.outcome = "skipped"
     if NO_SKIP and report.skipped:
         report.longrepr = f"skipped, but PENSTOCK_NO_SKIP=1: {_reason(report.longrepr)}"
         report.outcome = "failed"

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Makes .venv ready: the program (default), or the program and what its tests need (`test`).
+# Makes .venv ready: the program (default), or kinds of what its tests need.
 #
-# Quick when nothing changed: each step leaves a stamp in .venv that the Makefile compares with
-# the files the step depends on.  Speaks up when something is missing and says how to get it.
+#   tools/setup.sh                   the program, interpreted, and what compiles it
+#   tools/setup.sh spark             what pipelines need, and a Java if this machine has none
+#   tools/setup.sh test core ui      what tests of these kinds need: core lint clients spark ui
+#   tools/setup.sh pytest ARGS       what pytest needs for ARGS: all kinds, or those of its paths
 #
-#   PYTHON=python3.12        the interpreter to use (default: the first that is new enough)
-#   PENSTOCK_NO_COMPILE=1    do not compile the hot path
-#   PENSTOCK_REQUIRE_COMPILED=1  fail when it cannot be compiled
+# Quick when nothing changed: each part leaves a stamp in .venv that is compared with
+# pyproject.toml and constraints.txt.  PYTHON=python3.12 names the interpreter to use (default: the
+# first that is new enough).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -56,85 +58,83 @@ make_venv() {
     quietly "$python" -m venv --clear "$venv"
 }
 
-# What pyproject.toml needs to build is installed beside the program, so that a change of a hot
-# file costs one compilation and no fresh build environment.
+# Bytecode is written when a module is first imported, not for thousands that never are.
+pip_install() { quietly "$venv/bin/python" -m pip install --quiet --no-compile "$@"; }
+
+# Installs the parts of pyproject.toml that are named, in the versions of constraints.txt.
+install_parts() {
+    local lines
+    lines=$("$venv/bin/python" tools/requirements.py "$@")
+    mapfile -t lines <<<"$lines"
+    pip_install --constraint constraints.txt "${lines[@]}"
+}
+
+# Does the part `$1` have to be installed (again)?
+lacks() {
+    local stamp=$venv/.$1
+    [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ]
+}
+
 install_program() {
+    make_venv
+    lacks program || return 0
     say "setup: installing penstock and what it needs"
-    local needs
-    needs=$("$venv/bin/python" -c '
-import tomllib
-print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")')
-    mapfile -t needs <<<"$needs"
-    quietly "$venv/bin/python" -m pip install --quiet "${needs[@]}"
-    PENSTOCK_NO_COMPILE=1 quietly "$venv/bin/python" -m pip install --quiet \
-        --no-build-isolation --editable .
+    install_parts program build
+    PENSTOCK_NO_COMPILE=1 pip_install --no-deps --no-build-isolation --editable .
+    touch "$venv/.program"
 }
 
-install_test_extra() {
-    say "setup: installing what the tests need (PySpark is large; this takes a while once)"
-    PENSTOCK_NO_COMPILE=1 quietly "$venv/bin/python" -m pip install --quiet \
-        --no-build-isolation --editable '.[test]'
+has_java() {
+    local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    "$java" -version 2>&1 | grep -Eq '"(1[7-9]|[2-9][0-9])'
 }
 
-# The old binaries go first: one that is older than its source must never run in its place.
-compile_hot_path() {
-    find src -name '*.so' -delete
-    if [ "${PENSTOCK_NO_COMPILE:-}" = 1 ]; then
-        return
-    fi
-    say "setup: compiling the hot path"
-    "$venv/bin/python" setup.py --quiet build_ext --inplace >"$log" 2>&1 </dev/null || true
-    # What did not change is copied from build/ with its old date; the code in it is new.
-    find src -name '*.so' -exec touch {} +
+install_spark() {
+    lacks spark || return 0
+    local part=spark
+    has_java || part=spark-jre
+    say "setup: installing Spark (PySpark is large; this takes a while once)"
+    install_parts "$part"
+    touch "$venv/.spark"
 }
 
-# Which files of the hot list run interpreted; empty when all are compiled.
-interpreted_files() {
-    local file
-    for file in $(hot_list); do
-        compgen -G "${file%.py}.*.so" >/dev/null || echo "$file"
+install_kinds() {
+    local kind parts=() names=()
+    for kind in "$@"; do
+        case "$kind" in core | lint | clients | spark | ui) ;; *) die "no such kind: $kind" ;; esac
+        if lacks "test-$kind"; then
+            parts+=("test-$kind")
+            names+=("$kind")
+        fi
     done
+    [ "${#parts[@]}" -gt 0 ] || return 0
+    say "setup: installing what tests need: ${names[*]}"
+    install_parts "${parts[@]}"
+    for kind in "${parts[@]}"; do touch "$venv/.$kind"; done
 }
 
-hot_list() { sed -n 's/^ *"\(src\/.*\.py\)",$/\1/p' setup.py; }
-
-report() {
-    local left
-    left=$(interpreted_files)
-    if [ -z "$left" ]; then
-        return
-    fi
-    if [ "${PENSTOCK_REQUIRE_COMPILED:-}" = 1 ]; then
-        cat "$log" >&2
-        die "PENSTOCK_REQUIRE_COMPILED=1, but these are not compiled:" "$left"
-    fi
-    say "" "WARNING: the hot path is not compiled; the broker runs interpreted, several times slower."
-    if [ "${PENSTOCK_NO_COMPILE:-}" = 1 ]; then
-        say "         (PENSTOCK_NO_COMPILE=1 asks for that.)"
-    elif ! command -v cc >/dev/null 2>&1; then
-        say "         No C compiler found. On Debian 12: apt-get install gcc python3-dev" \
-            "         and then: make clean setup"
-    else
-        tail -n 5 "$log" | sed 's/^/         | /'
-        say "         On Debian 12 the headers of Python may be missing: apt-get install python3-dev" \
-            "         and then: make clean setup"
-    fi
+# The kinds of the paths among the arguments of pytest; all kinds when it is given no path.
+kinds_of() {
+    local word kinds=()
+    for word in "$@"; do
+        case "$word" in
+            tests | tests/) kinds+=(all) ;;
+            tests/tidy*) kinds+=(lint) ;;
+            tests/interop*) kinds+=(clients) ;;
+            tests/spark*) kinds+=(spark) ;;
+            tests/ui*) kinds+=(ui) ;;
+            tests/*) kinds+=(core) ;;
+        esac
+    done
+    case " ${kinds[*]:-all} " in *" all "*) kinds=(lint clients spark ui) ;; esac
+    echo "${kinds[@]}"
 }
 
-case "${1:-program}" in
-    program)
-        make_venv
-        install_program
-        touch "$venv/.installed"
-        ;;
-    compile)
-        compile_hot_path
-        report
-        touch "$venv/.compiled"
-        ;;
-    test)
-        install_test_extra
-        touch "$venv/.test-extra"
-        ;;
+install_program
+case "${1:-}" in
+    "") ;;
+    spark) install_spark ;;
+    test) install_kinds "${@:2}" ;;
+    pytest) install_kinds core $(kinds_of "${@:2}") ;;
     *) die "unknown step: $1" ;;
 esac

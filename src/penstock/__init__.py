@@ -6,6 +6,7 @@ hand, as extension modules made from those very files.  ``PENSTOCK_PURE=1`` runs
 compare both); ``PENSTOCK_REQUIRE_COMPILED=1`` refuses to run without the compiled ones.
 """
 
+import importlib
 import os
 import sys
 
@@ -28,5 +29,20 @@ def _prefer_source() -> None:
         del sys.path_importer_cache[cached]
 
 
+def _load_compiled() -> None:
+    """Load the library of the compiled modules, which lie beside their source as shims.
+
+    mypyc derives the ``__file__`` of each module from that of its library, which it expects above
+    the package; here it is inside.
+    """
+    try:
+        library = importlib.import_module("penstock.hot__mypyc")
+    except ModuleNotFoundError:
+        return
+    package_dir, file_name = os.path.split(str(library.__file__))
+    library.__file__ = os.path.join(os.path.dirname(package_dir), file_name)
+
+
 if os.environ.get("PENSTOCK_PURE") == "1":
     _prefer_source()
+_load_compiled()

@@ -10,11 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
-pytest.importorskip("ansq", reason="ansq is not installed: pip install -e '.[test]'")
-
 import ansq
+import pytest
 from ansq.tcp.connection import NSQConnection
 from ansq.tcp.types import NSQMessage
 

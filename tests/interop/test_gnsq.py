@@ -7,12 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-pytest.importorskip("gnsq", reason="gnsq is not installed: pip install -e '.[test]'")
-
 import gevent
 import gnsq
+import pytest
 
 from tests.helpers.certificates import MISSING, Authority
 from tests.helpers.nsq_live import NsqLiveBroker

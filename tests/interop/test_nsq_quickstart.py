@@ -9,12 +9,10 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import pytest
+import nsq  # noqa: F401
 
 from tests.helpers.live_broker import REPOSITORY
 from tests.helpers.nsq_broker import NsqBroker
-
-pytest.importorskip("nsq", reason="pynsq is not installed: pip install -e '.[test]'")
 
 PAGE = (REPOSITORY / "docs" / "nsq.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- quick-start: (\w+) -->\n```\w+\n(.*?)```", re.DOTALL)

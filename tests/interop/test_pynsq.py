@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nsq  # noqa: F401
 import pytest
 
 from tests.helpers.certificates import MISSING, Authority
 from tests.helpers.nsq_live import NsqLiveBroker
-
-pytest.importorskip("nsq", reason="pynsq is not installed: pip install -e '.[test]'")
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 

@@ -42,7 +42,8 @@ class TestFlower:
 
     @pytest.mark.parametrize("vhost", ["/", ""])
     def test_it_sees_queues(self, broker: LiveBroker, channel: Any, vhost: str) -> None:
-        flower = pytest.importorskip("flower.utils.broker", reason="pip install flower")
+        import flower.utils.broker as flower
+
         api = f"http://guest:guest@127.0.0.1:{broker.http_port}/api/"
         asker = flower.RabbitMQ(f"amqp://guest:guest@127.0.0.1/{vhost}", api)
         (row,) = asyncio.run(asker.queues(["jobs", "nobodys"]))
@@ -54,7 +55,8 @@ class TestAmqpStorm:
     @pytest.fixture(scope="class")
     @classmethod
     def api(cls, broker: LiveBroker) -> Iterator[Any]:
-        storm = pytest.importorskip("amqpstorm.management", reason="pip install AMQPStorm")
+        import amqpstorm.management as storm
+
         with storm.ManagementApi(broker.http_url, "guest", "guest") as api:
             yield api
 
@@ -119,7 +121,8 @@ class TestPyRabbit:
 
     @pytest.fixture
     def client(self, broker: LiveBroker) -> Any:
-        api = pytest.importorskip("pyrabbit2.api", reason="pip install pyrabbit2")
+        from pyrabbit2 import api
+
         return api.Client(f"127.0.0.1:{broker.http_port}", "guest", "guest")
 
     def test_a_round(self, client: Any, channel: Any) -> None:

@@ -7,11 +7,8 @@ import time
 from typing import Any
 
 import pika
+import pyspark  # noqa: F401
 import pytest
-
-pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
-
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pyspark_penstock import DefaultSource, client

@@ -8,10 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import click
+import pyspark  # noqa: F401
 import pytest
-
-pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
-
 from pyspark.errors import ParseException
 from pyspark.sql.types import StructType
 

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import Self
 
+import pyspark  # noqa: F401
 import pytest
-
-pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
 
 from penstock.spark import notes, validating
 from pyspark_penstock import sink

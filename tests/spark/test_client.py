@@ -8,20 +8,19 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-
-from penstock.wire import range_frames, ranges  # noqa: E402
-from penstock.wire.amqp import properties as broker_properties  # noqa: E402
-from penstock.wire.amqp.errors import MalformedArguments  # noqa: E402
-from pyspark_penstock import client, properties  # noqa: E402
-from pyspark_penstock.columns import BatchBuilder, arrow_schema  # noqa: E402
-from pyspark_penstock.options import COLUMNS, Endpoint  # noqa: E402
-from tests.helpers.raw_codec import Typed, content_frames, encode_properties  # noqa: E402
-from tests.spark.range_host import RangeHost  # noqa: E402
+from penstock.wire import range_frames, ranges
+from penstock.wire.amqp import properties as broker_properties
+from penstock.wire.amqp.errors import MalformedArguments
+from pyspark_penstock import client, properties
+from pyspark_penstock.columns import BatchBuilder, arrow_schema
+from pyspark_penstock.options import COLUMNS, Endpoint
+from tests.helpers.raw_codec import Typed, content_frames, encode_properties
+from tests.spark.range_host import RangeHost
 
 ALL = {
     "content_type": "text/plain",

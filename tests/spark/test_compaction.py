@@ -7,19 +7,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-
-from pyarrow import parquet  # noqa: E402
-
-from penstock.cli.pipelines.compact import compact as command  # noqa: E402
-from penstock.spark import compaction  # noqa: E402
-from penstock.spark.compaction import NotCompactable, SomebodyElses, compact  # noqa: E402
-from penstock.spark.publishing import ParquetPublisher  # noqa: E402
-from penstock.spark.table import Table  # noqa: E402
-from pyspark_penstock.table_files import Draft  # noqa: E402
+from penstock.cli.pipelines.compact import compact as command
+from penstock.spark import compaction
+from penstock.spark.compaction import NotCompactable, SomebodyElses, compact
+from penstock.spark.publishing import ParquetPublisher
+from penstock.spark.table import Table
+from pyspark_penstock.table_files import Draft
 
 MB = 1 << 20
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"

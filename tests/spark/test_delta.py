@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-deltalake = pytest.importorskip("deltalake", reason="pip install 'penstock[spark]'")
-
-from pyarrow import parquet  # noqa: E402
-
-from penstock.spark.compaction import compact  # noqa: E402
-from penstock.spark.delta import DeltaPublisher  # noqa: E402
-from penstock.spark.table import OtherTable, Table  # noqa: E402
-from pyspark_penstock.table_files import Draft, directory_of  # noqa: E402
+from penstock.spark.compaction import compact
+from penstock.spark.delta import DeltaPublisher
+from penstock.spark.table import OtherTable, Table
+from pyspark_penstock.table_files import Draft, directory_of
 
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
 SCHEMA = pa.schema([("seq_id", pa.int64()), ("ingest_batch", pa.int64())])

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import pyspark  # noqa: F401
 import pytest
-
-pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
-
-import itertools
-
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock.queues.queue import Queue

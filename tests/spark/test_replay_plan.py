@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-
-from pyarrow import parquet  # noqa: E402
-
-from penstock.core.errors import ResourceLocked  # noqa: E402
-from penstock.spark import replay  # noqa: E402
-from penstock.spark.replay import (  # noqa: E402
+from penstock.core.errors import ResourceLocked
+from penstock.spark import replay
+from penstock.spark.replay import (
     CannotReplay,
     Pace,
     Plan,
@@ -23,8 +21,8 @@ from penstock.spark.replay import (  # noqa: E402
     check_replay,
     run_replay,
 )
-from penstock.spark.state import locked  # noqa: E402
-from pyspark_penstock.sink_options import parse_sink_options  # noqa: E402
+from penstock.spark.state import locked
+from pyspark_penstock.sink_options import parse_sink_options
 
 
 @pytest.fixture

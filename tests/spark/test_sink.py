@@ -10,27 +10,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import pika
+import pyarrow as pa
+import pyspark  # noqa: F401
 import pytest
+from pyspark.sql import types as t
 
-from tests.helpers.live_broker import LiveBroker
-from tests.spark.spark_tools import depth
-
-pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
-from pyspark.sql import types as t  # noqa: E402
-
-from pyspark_penstock import DefaultSource  # noqa: E402
-from pyspark_penstock.client import ConnectionLost, Fenced, Refused  # noqa: E402
-from pyspark_penstock.sink import Identity, Staged, _Writing  # noqa: E402
-from pyspark_penstock.sink_options import parse_sink_options  # noqa: E402
-from pyspark_penstock.staging_client import (  # noqa: E402
+from pyspark_penstock import DefaultSource
+from pyspark_penstock.client import ConnectionLost, Fenced, Refused
+from pyspark_penstock.sink import Identity, Staged, _Writing
+from pyspark_penstock.sink_options import parse_sink_options
+from pyspark_penstock.staging_client import (
     DONE,
     DUPLICATE,
     Blocked,
     Stager,
     commit,
 )
+from tests.helpers.live_broker import LiveBroker
+from tests.spark.spark_tools import depth
 
 BODY = t.StructType([t.StructField("body", t.BinaryType())])
 

@@ -5,26 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+import pyspark  # noqa: F401
 import pytest
+from pyspark.sql import types as t
 
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.events import PublishRun
 from penstock.wire.amqp.methods import CHANNEL_OPEN, encode_method
-from tests.helpers import raw_codec as codec
-
-pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
-from pyspark.sql import types as t  # noqa: E402
-
-from pyspark_penstock.sink_encoding import (  # noqa: E402
+from pyspark_penstock.sink_encoding import (
     COLUMNS,
     Encoder,
     WrongRow,
     check_columns,
 )
-from pyspark_penstock.sink_options import SinkSettings, parse_sink_options  # noqa: E402
-from pyspark_penstock.staging_client import blocks  # noqa: E402
+from pyspark_penstock.sink_options import SinkSettings, parse_sink_options
+from pyspark_penstock.staging_client import blocks
+from tests.helpers import raw_codec as codec
 
 
 def settings(**options: str) -> SinkSettings:

@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pika
+import pyarrow as pa
+import pyspark  # noqa: F401
 import pytest
 
+from pyspark_penstock.client import NOT_FOUND, Refused
+from pyspark_penstock.sink import Identity, Staged, _Writing
+from pyspark_penstock.sink_options import parse_sink_options
+from pyspark_penstock.staging_client import DONE, DUPLICATE, commit
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.spark.test_failover import QUEUE, declare, row_of, until
-
-pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
-from pyspark_penstock.client import NOT_FOUND, Refused  # noqa: E402
-from pyspark_penstock.sink import Identity, Staged, _Writing  # noqa: E402
-from pyspark_penstock.sink_options import parse_sink_options  # noqa: E402
-from pyspark_penstock.staging_client import DONE, DUPLICATE, commit  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

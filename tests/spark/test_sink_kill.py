@@ -19,12 +19,10 @@ from collections import Counter
 from pathlib import Path
 
 import pika
+import pyspark  # noqa: F401
 import pytest
 
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
-
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
 
 KILLS = int(os.environ.get("PENSTOCK_SINK_KILLS", "6"))
 SEED = int(os.environ.get("PENSTOCK_SPARK_SEED", "0")) or random.SystemRandom().randrange(2**32)

@@ -8,11 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import pyspark  # noqa: F401
 import pytest
-
-pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-pytest.importorskip("pyspark", reason="needs pyspark: pip install 'penstock[spark]'")
-
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows

@@ -9,17 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import dataset, parquet
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'penstock[spark]'")
-
-from pyarrow import dataset, parquet  # noqa: E402
-
-from penstock.cli.pipelines import archive  # noqa: E402
-from pyspark_penstock import table_files  # noqa: E402
-from pyspark_penstock.claims import Claim, claim_batch, claims_in  # noqa: E402
-from pyspark_penstock.columns import arrow_schema  # noqa: E402
-from pyspark_penstock.table_files import Draft, DraftWriter, Layout, directory_of  # noqa: E402
+from penstock.cli.pipelines import archive
+from pyspark_penstock import table_files
+from pyspark_penstock.claims import Claim, claim_batch, claims_in
+from pyspark_penstock.columns import arrow_schema
+from pyspark_penstock.table_files import Draft, DraftWriter, Layout, directory_of
 
 COLUMNS = ("seq_id", "body", "queue", "routing_key", "enqueued_at")
 EVE = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)

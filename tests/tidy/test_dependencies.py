@@ -22,7 +22,7 @@ def declared() -> set[tuple[str, str]]:
     for line in lines:
         match = REQUIREMENT.fullmatch(line)
         assert match is not None, line
-        if match[1].partition("[")[0] != "penstock":
+        if match[1].partition("[")[0] != project["project"]["name"]:
             found.add((match[1], match[2]))
     return found
 

@@ -7,6 +7,7 @@ and no file may join.
 from __future__ import annotations
 
 import ast
+import filecmp
 import json
 import os
 import re
@@ -20,7 +21,12 @@ import pytest
 import penstock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tools"))
+
+import native  # noqa: E402
+
 SOURCES = sorted((REPOSITORY / "src").rglob("*.py"))
+SOURCES_ROOT = REPOSITORY / "src" / "penstock"
 LINES_MAX = 500
 # path below src -> lines it has today, and why it may.
 LONG_FILES: dict[str, int] = {}
@@ -35,18 +41,6 @@ def below_src(path: Path) -> str:
 
 def line_count(path: Path) -> int:
     return len(path.read_text().splitlines())
-
-
-def hot_list() -> list[str]:
-    """The list ``HOT`` of setup.py, read without running the build."""
-    for node in ast.parse((REPOSITORY / "setup.py").read_text()).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "HOT":
-            return list(ast.literal_eval(node.value))
-    raise AssertionError("setup.py has no list HOT")
-
-
-def module_name(file: str) -> str:
-    return file.removeprefix("src/").removesuffix(".py").replace("/", ".")
 
 
 def test_files_stay_short() -> None:
@@ -82,10 +76,12 @@ def test_every_file_explains_itself() -> None:
     assert not silent
 
 
-def test_the_hot_list_names_existing_files_once() -> None:
-    hot = hot_list()
-    assert [file for file in hot if not (REPOSITORY / file).is_file()] == []
-    assert len(hot) == len(set(hot))
+def test_the_table_of_compiled_rooms_names_existing_files() -> None:
+    for room in native.ROOMS:
+        for pattern in (*room.only.split(), *room.leave.split()):
+            assert list((SOURCES_ROOT / room.folder).glob(pattern + ".py")), (room.folder, pattern)
+    files = [file for room in native.ROOMS for file in room.files()]
+    assert len(files) == len(set(files))
 
 
 def test_quiet_files_written_for_the_compiler_are_compiled() -> None:
@@ -100,12 +96,12 @@ def test_quiet_files_written_for_the_compiler_are_compiled() -> None:
             }
             if imports & COMPILED_WORDS:
                 meant.append(path.relative_to(REPOSITORY).as_posix())
-    assert sorted(set(meant) - set(hot_list())) == []
+    assert sorted(set(meant) - set(native.hot_files())) == []
 
 
 def origins(**environment: str) -> dict[str, str]:
     """Where a fresh interpreter finds each hot module."""
-    modules = [module_name(file) for file in hot_list()]
+    modules = [native.module_name(file) for file in native.hot_files()]
     program = (
         "import importlib, json, sys\n"
         "print(json.dumps({m: importlib.import_module(m).__file__ for m in sys.argv[1:]}))"
@@ -129,14 +125,14 @@ def test_penstock_pure_runs_the_source() -> None:
 
 def test_the_build_under_test_is_the_one_asked_for() -> None:
     """On a machine that guards, every hot file is compiled; anywhere, no binary is outdated."""
-    found = origins()
-    for file in hot_list():
-        origin = Path(found[module_name(file)])
-        if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1":
-            assert origin.suffix == ".so", f"{file} is not compiled"
-        if origin.suffix == ".so":
-            newer = origin.stat().st_mtime >= (REPOSITORY / file).stat().st_mtime
-            assert newer, f"{origin.name} is older than {file}: make setup compiles it again"
+    compiled = {module for module, file in origins().items() if file.endswith(".so")}
+    if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1":
+        assert compiled == set(map(native.module_name, native.hot_files()))
+    if compiled:
+        built = native.Build().outputs()
+        assert built is not None, "a file has changed since it was compiled: make setup"
+        for place, made in built.items():
+            assert filecmp.cmp(SOURCES_ROOT.parent / place, made), f"{place} is outdated"
 
 
 def test_penstock_require_compiled_refuses_the_source() -> None:

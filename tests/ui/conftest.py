@@ -36,8 +36,8 @@ def chromium() -> str:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     program = chromium()
-    reason = "playwright is not installed: pip install 'penstock[test]'"
-    playwright = pytest.importorskip("playwright.sync_api", reason=reason)
+    import playwright.sync_api as playwright
+
     with playwright.sync_playwright() as running:
         opened = running.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield opened

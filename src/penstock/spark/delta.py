@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class DeltaMissing(PenstockError):
     """The package deltalake cannot be imported."""
 
-    fix = "install it: pip install 'penstock[spark]', or land in --format parquet"
+    fix = "install it: pip install 'penstock-broker[spark]', or land in --format parquet"
 
 
 def check_deltalake() -> None:

@@ -53,7 +53,10 @@ rootLogger.appenderRef.file.ref = file
 class SparkMissing(PenstockError):
     """pyspark or pyarrow cannot be imported."""
 
-    fix = "install them: pip install 'penstock[spark]', or 'penstock[spark-jre]' to get Java too"
+    fix = (
+        "install them: `make spark` in a checkout, or"
+        " pip install 'penstock-broker[spark]', or 'penstock-broker[spark-jre]' to get Java too"
+    )
 
 
 def check_installed() -> None:

@@ -64,7 +64,7 @@ Reads the queue `{queue}` into the table `messages`, counts it in `messages_by_k
 answer for each message to the queue `{answers}`. Both queues must exist; the first must have no
 consumers while this runs.
 
-    pip install 'penstock[spark]' 'pyspark[pipelines]'
+    pip install 'penstock-broker[spark]' 'pyspark[pipelines]'
     export PENSTOCK_URL=amqp://user:password@host:5672/%2f
     spark-pipelines dry-run
     spark-pipelines run --conf spark.sql.catalogImplementation=hive

@@ -67,7 +67,7 @@ def _compacted(
     try:
         from penstock.spark.compaction import compact as run
     except ImportError as error:
-        fix = "install it: pip install 'penstock[spark]'"
+        fix = "install it: pip install 'penstock-broker[spark]'"
         raise Failure(f"{error.name} is not installed here", fix) from error
 
     def on_partition(name: str, before: int, after: int) -> None:

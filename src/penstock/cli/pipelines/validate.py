@@ -143,7 +143,7 @@ def _schema(text: str) -> Any:
     from penstock.spark.checking import BadSchema, load_schema
 
     if find_spec("jsonschema") is None:
-        fix = "install it: pip install 'penstock[spark]'"
+        fix = "install it: pip install 'penstock-broker[spark]'"
         raise Failure("jsonschema is not installed here", fix)
     path = Path(text).expanduser()
     if path.is_file():
