@@ -42,7 +42,7 @@ run: setup
 	@exec $(BIN)/penstock serve $(ARGS)
 
 quick:
-	@$(SETUP) test core
+	@$(SETUP) extras test-core
 	@PENSTOCK_PURE=1 $(PYTEST) -q -n 2 --dist loadfile -m 'not slow' $(QUIET) $(ARGS)
 
 test: setup
@@ -53,7 +53,7 @@ spark:
 	@$(SETUP) spark
 
 deps-core deps-lint deps-clients deps-spark deps-ui:
-	@$(SETUP) test $(@:deps-%=%)
+	@$(SETUP) extras $(@:deps-%=test-%)
 
 test-exactly-once: setup deps-core deps-spark
 	@PENSTOCK_EXACTLY_ONCE_KILLS=$${PENSTOCK_EXACTLY_ONCE_KILLS:-36} \
@@ -90,6 +90,19 @@ fmt: deps-lint
 
 bench: setup
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
+
+# setuptools would pack what an earlier build left in build/lib.
+wheel: setup
+	@$(SETUP) extras release
+	@rm -rf build/lib* build/bdist* build/wheel
+	@PENSTOCK_REQUIRE_COMPILED=1 $(BIN)/python -m build -q --wheel --no-isolation --outdir build/wheel
+	@PATH=$(CURDIR)/$(BIN):$$PATH auditwheel repair --wheel-dir dist build/wheel/*.whl
+	@ls dist/*.whl
+
+sdist:
+	@$(SETUP) extras release
+	@PENSTOCK_NO_COMPILE=1 $(BIN)/python -m build -q --sdist --no-isolation
+	@ls dist/*.tar.gz
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info

