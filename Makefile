@@ -11,7 +11,7 @@ CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
 QUIET  := $(addprefix tests/,core wire routing queues backing storage broker)
 
 .PHONY: help setup run quick test spark test-exactly-once test-cluster nightly lint types fmt bench
-.PHONY: wheel sdist release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
+.PHONY: wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
 
 help:
 	@echo "make setup   everything into .venv, hot files compiled; then .venv/bin/penstock is the program"
@@ -29,7 +29,7 @@ help:
 	@echo "make fmt     format the code"
 	@echo "make bench   compare with the RabbitMQ that is installed here"
 	@echo "make wheel   dist/*.whl for this Python, compiled, for any Linux of this age or newer"
-	@echo "make sdist   dist/*.tar.gz"
+	@echo "make sdist   dist/*.tar.gz;  make sbom  the list of all packages of an installation"
 	@echo "make release-check  wheels, image, chart and Debian package built and tried, as root"
 	@echo "make clean   remove everything the other words made"
 
@@ -43,7 +43,7 @@ run: setup
 
 quick:
 	@$(SETUP) extras test-core
-	@PENSTOCK_PURE=1 $(PYTEST) -q -n 2 --dist loadfile -m 'not slow' $(QUIET) $(ARGS)
+	@PENSTOCK_PURE=1 HYPOTHESIS_PROFILE=quick $(PYTEST) -q -n 2 --dist load -m 'not slow' $(QUIET) $(ARGS)
 
 test: setup
 	@$(SETUP) pytest $(ARGS)
@@ -103,6 +103,14 @@ sdist:
 	@$(SETUP) extras release
 	@PENSTOCK_NO_COMPILE=1 $(BIN)/python -m build -q --sdist --no-isolation
 	@ls dist/*.tar.gz
+
+# What an installation with pipelines consists of, with versions and licences (CycloneDX).
+sbom: wheel
+	@rm -rf build/sbom && $(BIN)/python -m venv build/sbom
+	@build/sbom/bin/pip install -q --no-compile -c constraints.txt "$$(ls -t dist/*.whl | head -1)[spark-jre]"
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --of JSON \
+		-o dist/penstock_broker.cdx.json build/sbom
+	@ls dist/*.cdx.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info
