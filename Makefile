@@ -47,7 +47,7 @@ quick:
 
 test: setup
 	@$(SETUP) pytest $(ARGS)
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) $(or $(ARGS),-n auto --dist loadfile)
 
 spark:
 	@$(SETUP) spark
