@@ -28,6 +28,8 @@ prepare() {
     install_packages "$root" "${named[@]}"
     # Debian's own certificates, just installed, do not know a proxy of this machine.
     [ ! -e "$CERTIFICATES" ] || cp -L "$CERTIFICATES" "$root$CERTIFICATES"
+    # An installed Debian knows its own name; a root made by debootstrap has no such file.
+    printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(uname -n)" >"$root/etc/hosts"
     git clone -q --no-hardlinks . "$root/root/penstock"
 }
 

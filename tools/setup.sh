@@ -58,15 +58,14 @@ make_venv() {
     quietly "$python" -m venv --clear "$venv"
 }
 
-# Bytecode is written when a module is first imported, not for thousands that never are.
-pip_install() { quietly "$venv/bin/python" -m pip install --quiet --no-compile "$@"; }
+pip_install() { quietly "$venv/bin/python" -m pip install --quiet "$@"; }
 
 # Installs the parts of pyproject.toml that are named, in the versions of constraints.txt.
 install_parts() {
     local lines
     lines=$("$venv/bin/python" tools/requirements.py "$@")
     mapfile -t lines <<<"$lines"
-    pip_install --constraint constraints.txt "${lines[@]}"
+    pip_install "${options[@]}" --constraint constraints.txt "${lines[@]}"
 }
 
 # Does the part `$1` have to be installed (again)?
@@ -79,6 +78,8 @@ install_program() {
     make_venv
     lacks program || return 0
     say "setup: installing penstock and what it needs"
+    # Bytecode is written when a module is first imported, not for thousands that never are.
+    local options=(--no-compile)
     install_parts program build
     PENSTOCK_NO_COMPILE=1 pip_install --no-deps --no-build-isolation --editable .
     touch "$venv/.program"
@@ -97,6 +98,8 @@ install_extras() {
     done
     [ "${#lacking[@]}" -gt 0 ] || return 0
     say "setup: installing ${lacking[*]}"
+    # With bytecode: the compiler's warnings about other projects' files would fail our tests.
+    local options=(--compile)
     install_parts "${lacking[@]}"
     for extra in "${lacking[@]}"; do touch "$venv/.$extra"; done
 }
