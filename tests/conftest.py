@@ -1,7 +1,7 @@
 """Fixtures and habits of the whole suite.
 
 ``PENSTOCK_TEST_URL``  run the client tests against another broker (see helpers/live_broker)
-``HYPOTHESIS_PROFILE`` how many examples: quick (10), dev (50, the default), ci (120), nightly (10,000)
+``HYPOTHESIS_PROFILE`` examples tried: quick (10), dev (50, the default), ci (120), nightly (10,000)
 ``PENSTOCK_NO_SKIP=1`` a skipped test is a failure: for machines that must have everything
 ``PENSTOCK_NSQ_BIN``    directory with nsqd, nsqlookupd and nsqadmin 1.3.0: no registry has them, so
                        tests that ask them (marked ``nsqd``) are left out without, not skipped
