@@ -1,0 +1,109 @@
+"""The broker of a golden directory as a process, and one line of its range protocol.
+
+``GoldenBroker`` is a ``LiveBroker`` of any checkout: that which stands here opens directories, that
+of a release makes them.  ``RangeLine`` says what Spark's side says (``wire/ranges.py``,
+``wire/staging.py``) where no Spark is.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from penstock.client.amqp import Connection
+from penstock.client.endpoint import Endpoint
+from penstock.wire import range_frames as rf
+from tests.helpers.nsq_live import NsqLiveBroker
+
+GUEST = "Basic " + b64encode(b"guest:guest").decode()
+
+
+class GoldenBroker(NsqLiveBroker):
+    """``checkout``: whose sources and interpreter run it, if not these."""
+
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str], checkout: Path | None = None
+    ) -> None:
+        super().__init__(directory, None, **settings)
+        self.ready_timeout_s = 60.0
+        self._checkout = checkout
+
+    def command(self) -> list[str]:
+        _, *words = super().command()
+        if self._checkout is None:
+            return [sys.executable, *words]
+        return [str(self._checkout / ".venv/bin/python"), *words]
+
+    def environment(self) -> dict[str, str]:
+        given = super().environment()
+        if self._checkout is not None:
+            given.pop("PENSTOCK_PURE", None)  # a release is run as it was built
+            given["PYTHONPATH"] = f"{self._checkout}/src"
+        return given
+
+    def manage(self, method: str, path: str, body: object = None) -> Any:
+        """A request to the management API as guest."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": GUEST, "Content-Type": "application/json"}
+        request = Request(self.http_url + path, data, headers, method=method)
+        with urlopen(request, timeout=10) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    def amqp(self, vhost: str = "/") -> Connection:
+        return Connection(Endpoint("127.0.0.1", self.amqp_port, "guest", "guest", vhost))
+
+    def children(self) -> list[int]:
+        found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in found.split()]
+
+
+class Refused(Exception):
+    """The broker said ERROR."""
+
+
+class RangeLine:
+    """One connection of the range protocol; a context."""
+
+    def __init__(self, broker: GoldenBroker, *, login: bool = False) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", broker.amqp_port), 10)
+        self._frames = rf.FrameSplitter(rf.REPLY_MAX_BYTES)
+        self._socket.sendall(rf.MAGIC)
+        if login:
+            self.ask(rf.encode_login("guest", "guest", "/"))
+
+    def ask(self, request: bytes) -> bytes:
+        """The payload of the reply."""
+        self._socket.sendall(request)
+        while not (replies := self._frames.feed(self._socket.recv(1 << 20) or _gone())):
+            pass
+        ((kind, payload),) = replies
+        if kind == rf.ERROR:
+            raise Refused(*rf.decode_error(payload))
+        assert kind == request[4] + rf.REPLY
+        return payload
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def _gone() -> bytes:
+    raise ConnectionError("the broker has hung up")
+
+
+def spelt(name: str) -> str:
+    """A name in a path of the management API."""
+    return quote(name.encode(errors="surrogateescape"), safe="")
