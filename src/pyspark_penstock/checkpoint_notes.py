@@ -9,16 +9,23 @@ N known elsewhere (a table, the broker) therefore first brings its note to the d
 """
 
 import os
+import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+
+_CHECKPOINT = re.compile(r"(?:([^/:]*):)?(?://([^/]*))?(.*)", re.DOTALL)
 
 
 def local_checkpoint(text: str) -> Path | None:
-    """The directory that option ``checkpointLocation`` names; None where it is no plain one."""
-    parts = urlsplit(text)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path)).absolute()
-    return None if parts.scheme or not text else Path(text).absolute()
+    """The directory that option ``checkpointLocation`` names; None where it is no plain one.
+
+    It is read as Spark does, which knows no URL here but a path: nothing in it is escaped, and
+    ``%20``, ``?`` and ``#`` are part of a name.
+    """
+    parts = _CHECKPOINT.fullmatch(text)
+    assert parts is not None  # everything matches
+    scheme, host, path = parts.groups()
+    is_local = (scheme or "file").lower() == "file" and not host
+    return Path(path).absolute() if is_local and path else None
 
 
 def sync_note(checkpoint: Path, batch: int) -> None:

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from ipaddress import IPv6Address
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
@@ -229,37 +230,61 @@ def parse_url(url: str, options: Mapping[str, str] | None = None) -> Endpoint:
     """``amqp[s]://user:password@host:port/vhost?cacertfile=…``, of which ``options`` (names in
     small letters) may replace user, password and what concerns TLS.
 
-    ``host:port,host:port`` are nodes of one cluster.  An empty vhost is ``/``, as clients do it.
+    ``host:port,host:port`` are nodes of one cluster, which makes it no URL as Python's ``urlsplit``
+    knows them.  An empty vhost is ``/``, as clients do it.
     """
     given = options or {}
-    parts = urlsplit(url)
-    (host, port), *others = _hosts(parts.scheme, parts.netloc.rpartition("@")[2])
-    vhost = unquote(parts.path[1:]) or "/"
-    user = unquote(parts.username) if parts.username is not None else "guest"
-    password = unquote(parts.password) if parts.password is not None else "guest"
-    tls = _tls(parts.scheme, parts.query, given)
+    parts = _URL.fullmatch(url.strip())
+    if parts is None:
+        raise ValueError(_SHAPE)
+    scheme = parts["scheme"].lower()
+    (host, port), *others = _hosts(scheme, parts["hosts"])
+    vhost = unquote(parts["vhost"] or "") or "/"
+    user, colon, password = ("guest" if parts["who"] is None else parts["who"]).partition(":")
+    user, password = unquote(user), unquote(password) if colon else "guest"
+    tls = _tls(scheme, parts["query"] or "", given)
     user, password = given.get("user", user), given.get("password", password)
     return Endpoint(host, port, vhost, user, password, tls, tuple(others))
 
 
+_URL = re.compile(
+    r"(?P<scheme>amqps?)://(?:(?P<who>[^/?#]*)@)?(?P<hosts>[^/?#]*)"
+    r"(?:/(?P<vhost>[^?#]*))?(?:\?(?P<query>[^#]*))?",
+    re.IGNORECASE,
+)
+_NODE = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[\w.-]+))(?::(?P<port>[^\[\]]*))?")
+_ESCAPES = "in names and passwords / is written %2F, ? %3F, # %23 and @ %40"
+_SHAPE = (
+    "penstock: 'url' must look like amqp://user:password@host:5672/vhost, or amqps:// for TLS (a "
+    "virtual host named / is written %2f); several nodes of a cluster are host:5672,host:5672, an "
+    f"IPv6 address is [::1]; {_ESCAPES}"
+)
+
+
 def _hosts(scheme: str, text: str) -> list[tuple[str, int]]:
     """At least one, each once."""
-    found: list[tuple[str, int]] = []
-    for one in text.split(","):
-        parts = urlsplit(f"//{one.strip()}")
-        if scheme not in DEFAULT_PORTS or not parts.hostname:
-            raise ValueError(
-                "penstock: 'url' must look like amqp://user:password@host:5672/vhost, or amqps:// "
-                "for TLS (a virtual host named / is written %2f); several nodes of a cluster are "
-                "host:5672,host:5672"
-            )
-        try:
-            found.append((parts.hostname, parts.port or DEFAULT_PORTS[scheme]))
-        except ValueError as error:
-            raise ValueError(f"penstock: 'url' has a bad port: {error}") from None
+    found = [_host(one.strip(), DEFAULT_PORTS[scheme]) for one in text.split(",")]
     if len(set(found)) != len(found):
         raise ValueError("penstock: 'url' names a node twice")
     return found
+
+
+def _host(text: str, default_port: int) -> tuple[str, int]:
+    """What is wrong is not repeated: it may be the end of a password."""
+    parts = _NODE.fullmatch(text)
+    if parts is None:
+        raise ValueError(_SHAPE)
+    host, percent, zone = (parts["address"] or parts["name"]).partition("%")
+    host = host.lower() + percent + zone
+    try:
+        if parts["address"]:
+            IPv6Address(host)
+    except ValueError:
+        raise ValueError(_SHAPE) from None
+    port = parts["port"] or str(default_port)
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+        raise ValueError(f"penstock: 'url' has a bad port: it must be 1 to 65535; {_ESCAPES}")
+    return host, int(port)
 
 
 def endpoint(options: Mapping[str, str]) -> Endpoint:

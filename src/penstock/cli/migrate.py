@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import click
 
@@ -278,11 +278,15 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _management(url: str) -> Management:
     """User and password stand in the URL; guest without."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port or HTTP_PORT
+    except ValueError as error:
+        raise click.UsageError(f"{url.rpartition('@')[2]!r}: {error}") from error
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
-    bare = f"{parts.scheme}://{host}:{parts.port or HTTP_PORT}{parts.path.rstrip('/')}"
-    return Management(bare, parts.username or "guest", parts.password or "guest")
+    user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
+    return Management(f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}", user, password)
 
 
 def _beside(endpoint: Endpoint) -> Management:

@@ -77,13 +77,13 @@ class ManagementClient:
 
     def __init__(self, url: str, who: Credentials) -> None:
         """Raises BadAddress."""
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadAddress(f"{url!r} is no address like {DEFAULT_URL}")
         try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
             port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError as error:
             raise BadAddress(f"{url!r}: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadAddress(f"{url!r} is no address like {DEFAULT_URL}")
         if parts.username is not None:
             who = Credentials(unquote(parts.username), unquote(parts.password or ""))
             url = url.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)

@@ -12,6 +12,7 @@ setting (``http_host_names``).
 """
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 READING: Final = ("GET", "HEAD", "OPTIONS")
 ELSEWHERE: Final = ("cross-site", "same-site")
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+HOST: Final = re.compile(r"(?:\[[^][@]*\]|[^][@:]*)(?::[0-9]*)?")
 
 
 def refusal(
@@ -58,7 +60,8 @@ def _is_same(origin: str, host: str) -> bool:
 
 def _place(url: str, default_port: int) -> tuple[str, int]:
     parts = urlsplit(url)
-    if not parts.hostname or parts.username is not None:
+    # Older Pythons look for an address in brackets, and not at what is around it.
+    if not parts.hostname or not HOST.fullmatch(parts.netloc):
         raise ValueError(url)
     return parts.hostname, default_port if parts.port is None else parts.port
 
@@ -70,7 +73,7 @@ def names_in(hosts: Iterable[str]) -> frozenset[str]:
 
 def _name(host: str) -> str:
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return _place(f"//{host}", 0)[0]
     except ValueError:
         return ""
 

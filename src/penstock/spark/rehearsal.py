@@ -3,7 +3,7 @@
     python -m penstock.spark.rehearsal BASE DRAFT
 
 Its Java writes the classes it has loaded to DRAFT when it ends (``java_classes``); BASE is the
-file of Java's own classes, if there is one.  What is missing here is loaded the slow way later.
+file of Java's own classes.  What is missing here is loaded the slow way later.
 """
 
 import sys

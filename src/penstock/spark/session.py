@@ -129,12 +129,14 @@ def driver_host(master: str) -> str:
     """The address of this machine that the workers of ``master`` reach."""
     if is_embedded(master):
         return LOOPBACK
-    target = urlsplit(master.removeprefix("k8s://"))
-    address = (target.hostname or SOMEWHERE, target.port or 1)
+    # Several masters are one URL to Spark, and to nobody else; the first is reached as the others.
+    hosts = master.rpartition("://")[2] if "://" in master else ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(address)  # sends nothing; the kernel chooses the way
-        except OSError as error:
+            first = urlsplit("//" + hosts.partition(",")[0])
+            # Sends nothing; the kernel chooses the way.
+            probe.connect((first.hostname or SOMEWHERE, first.port or 1))
+        except (OSError, ValueError) as error:
             raise PenstockError(f"cannot find the Spark master {master}: {error}") from error
         host: str = probe.getsockname()[0]
     return host

@@ -10,7 +10,7 @@ from penstock.cli.pipelines.common import say_summary
 EPILOG = """\b
 Exit codes:
   0   done
-  1   failed: no Spark or Java, or a Java that writes no such file
+  1   failed: no Spark or Java, or a Java (such as 21) that takes no such files
   2   wrong usage
 
 \b
@@ -23,9 +23,9 @@ Example:
 def prepare() -> None:
     """Make Spark start nearly twice as fast on this machine.
 
-    A Spark runs once, and its Java writes the classes it has loaded to a file of some 200 MB in
-    $XDG_CACHE_HOME/penstock (~/.cache/penstock); pipelines find it there. Another Spark or Java
-    wants a file of its own: run it again after an update. The file may be removed at any time.
+    A Spark runs once, and its Java writes the classes it has loaded to files of some 200 MB in
+    $XDG_CACHE_HOME/penstock (~/.cache/penstock); pipelines find them there. Another Spark or Java
+    wants files of its own: run it again after an update. They may be removed at any time.
     """
     from penstock.spark.java import JavaMissing
     from penstock.spark.session import SparkMissing, check_installed
