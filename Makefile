@@ -104,6 +104,15 @@ sdist:
 	@PENSTOCK_NO_COMPILE=1 $(BIN)/python -m build -q --sdist --no-isolation
 	@ls dist/*.tar.gz
 
+release-check: wheel sdist
+	packaging/check_chart.sh
+	packaging/check_compose.sh
+	packaging/check_wheel.sh
+	packaging/check_deb.sh
+	packaging/check_image.sh
+	packaging/run_chart.sh
+	packaging/check_debian.sh
+
 # What an installation with pipelines consists of, with versions and licences (CycloneDX).
 sbom: wheel
 	@rm -rf build/sbom && $(BIN)/python -m venv build/sbom

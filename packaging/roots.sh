@@ -90,6 +90,7 @@ attach() {
     mount --bind "$ROOTS/packages" "$root/var/cache/apt/archives"
     mount --bind "$ROOTS/pip" "$root/root/.cache/pip"
     cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    printf '127.0.0.1 localhost %s\n' "$(uname -n)" >"$root/etc/hosts"
     [ ! -e "$CERTIFICATES" ] || install -m 0644 "$CERTIFICATES" "$root$CERTIFICATES_INSIDE"
     apt-config dump --no-empty Acquire | grep -iE '^Acquire::(https?|retries|check-)' \
         >"$root/etc/apt/apt.conf.d/99machine" || true

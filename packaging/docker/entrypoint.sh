@@ -1,7 +1,8 @@
 #!/bin/sh
 # Begins `penstock` in a container.  PENSTOCK_* and RABBITMQ_* variables are read by the broker
 # itself; only the address is decided here: inside a container everything must be reachable from
-# outside, or publishing a port would do nothing.  `guest` still logs in from inside only.
+# outside, or publishing a port would do nothing.  `guest` still logs in from inside only, and NSQ's
+# ports, which ask for no password, are closed by variables of the image.
 set -eu
 
 [ $# -gt 0 ] || set -- serve

@@ -1,6 +1,6 @@
 """What packages Penstock: every path, port and name it mentions is there, and its programs run.
 
-No container is built here: a fault that only a build would find is not found.
+No container is built here, and no chart rendered: packaging/check_image.sh and check_chart.sh do.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKER = REPOSITORY / "packaging" / "docker"
 UNIT = REPOSITORY / "packaging" / "systemd" / "penstock.service"
 ENTRYPOINT = DOCKER / "entrypoint.sh"
+COMPOSE = REPOSITORY / "packaging" / "compose"
+CHART = REPOSITORY / "packaging" / "helm" / "penstock"
+NSQ_PORTS = {
+    setting.environment_name
+    for key, setting in DECLARED.items()
+    if key.startswith("nsq") and key.endswith("_port")
+}
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -35,14 +43,31 @@ def of(word: str) -> list[str]:
     return [rest for found, rest in instructions() if found == word]
 
 
-def test_what_the_dockerfile_copies_is_there() -> None:
+def copied() -> tuple[list[str], list[str]]:
+    """From the repository, and from earlier stages."""
+    here: list[str] = []
+    earlier: list[str] = []
     for rest in of("COPY"):
         *sources, _target = [part for part in rest.split() if not part.startswith("--")]
-        if "--from=" in rest:
-            assert sources == ["/opt/penstock"]
-            continue
-        for source in sources:
-            assert (REPOSITORY / source).exists(), source
+        (earlier if "--from=" in rest else here).extend(sources)
+    return here, earlier
+
+
+def test_what_the_dockerfile_copies_is_there() -> None:
+    here, earlier = copied()
+    assert [source for source in here if not (REPOSITORY / source).exists()] == []
+    assert earlier == ["/wheels", "/opt/penstock"], "no source and no compiler in what runs"
+
+
+def test_only_what_is_copied_goes_to_the_builder() -> None:
+    """The image is built from the source: no compiled file of this machine is in the way."""
+    lines = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    let_in = {rule[1:] for rule in rules if rule.startswith("!")}
+    here, _ = copied()
+    assert {place for place in let_in if f"{place}/*" not in rules} == set(here)
+    assert {"**/*.so", "**/__pycache__"} <= set(rules)
 
 
 def test_the_image_is_what_the_guide_promises() -> None:
@@ -55,8 +80,10 @@ def test_the_image_is_what_the_guide_promises() -> None:
     keys = re.findall(r"(PENSTOCK_\w+)=", environment)
     assert set(keys) <= {s.environment_name for s in DECLARED.values()} | set(OTHER_VARIABLES)
     ports = {int(port) for port in of("EXPOSE")[0].split()}
-    names = ["amqp_port", "ssl_port", "http_port", "prometheus_port", "nsq_port", "nsq_http_port"]
+    names = ["amqp_port", "ssl_port", "http_port", "prometheus_port"]
     assert ports == {DECLARED[name].default for name in names}
+    closed = set(re.findall(r"(PENSTOCK_\w+)=0\b", environment))
+    assert closed == NSQ_PORTS, "NSQ has no password: no port of it is open unless it is asked for"
     (health,) = of("HEALTHCHECK")
     program, command = re.findall(r'"([^"]+)"', health)
     assert program == "penstock"
@@ -64,6 +91,37 @@ def test_the_image_is_what_the_guide_promises() -> None:
     (entry,) = of("ENTRYPOINT")
     assert entry.strip('[]"') in of("COPY")[-1]
     assert re.findall(r'"([^"]+)"', of("CMD")[0])[0] in COMMANDS
+
+
+def test_compose_and_chart_know_the_ports_and_paths() -> None:
+    scraped = re.findall(r"targets: \[\"broker:(\d+)\"\]", (COMPOSE / "prometheus.yml").read_text())
+    assert scraped == [str(DECLARED["prometheus_port"].default)]
+    text = (CHART / "templates" / "statefulset.yaml").read_text()
+    named = {f"PENSTOCK_{name}_PORT" for name in re.findall(r'"(NSQ\w+)"', text)}
+    assert named | {"PENSTOCK_NSQ_PORT"} == NSQ_PORTS
+    ports = dict(re.findall(r"\{name: (\w+), containerPort: (\d+)\}", text))
+    keys = {"amqp": "amqp", "amqps": "ssl", "http": "http", "metrics": "prometheus", "nsq": "nsq"}
+    keys["cluster"] = "cluster"
+    assert ports == {name: str(DECLARED[f"{key}_port"].default) for name, key in keys.items()}
+
+
+def test_image_chart_and_distribution_have_one_version() -> None:
+    pyproject = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    version = pyproject["project"]["version"]
+    chart = (CHART / "Chart.yaml").read_text()
+    assert f"\nversion: {version}\n" in chart
+    assert f'\nappVersion: "{version}"\n' in chart
+    assert f"image: penstock-broker:{version}\n" in (COMPOSE / "compose.yaml").read_text()
+
+
+SCRIPTS = ["check_image.sh", "check_compose.sh", "check_chart.sh", "run_chart.sh"]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_scripts_can_be_read_by_bash(name: str) -> None:
+    script = REPOSITORY / "packaging" / name
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", str(script)], check=True, timeout=20)
 
 
 @pytest.fixture
@@ -125,7 +183,7 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
         pytest.skip("systemd-analyze is not installed (Debian: apt-get install systemd)")
     # Its program is not installed on this machine, and nothing else may be wrong.
     copy = tmp_path / UNIT.name
-    copy.write_text(UNIT.read_text().replace("/opt/penstock/bin/penstock", "/bin/true"))
+    copy.write_text(UNIT.read_text().replace("/usr/bin/penstock", "/bin/true"))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)],
         capture_output=True,
