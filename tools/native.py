@@ -365,6 +365,8 @@ class Compiler:
             *(f"-I{path}" for path in (BUILD / "c", runtime, sysconfig.get_path("include"))),
         ]
         linker = shlex.split(os.environ.get("LDSHARED") or str(config["LDSHARED"]))
+        # A Python in a folder of its own would have that folder searched for libraries.
+        linker = [word for word in linker if not word.startswith("-Wl,-rpath")]
         self._link = [*linker, *shlex.split(os.environ.get("LDFLAGS", ""))]
         self._version = run([self._compile[0], "--version"]) + version("mypy") + sys.version
 
