@@ -34,7 +34,7 @@ def require_spark() -> None:
         pytest.skip(missing)
 
 
-JAVAS = ("of the system", "from pip")
+JAVAS = (pytest.param("of the system", marks=pytest.mark.long), "from pip")
 """Users have the one or the other, in versions far apart: what concerns Java is tried with both."""
 
 
