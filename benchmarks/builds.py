@@ -13,6 +13,7 @@ which other load on the machine disturbs less.
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -23,9 +24,9 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from benchmarks.compare import PinnedPenstock, describe, favour, measure  # noqa: E402
+from benchmarks.compare import PinnedPenstock, favour, measure  # noqa: E402
 from benchmarks.scenarios import LATENCY, Scenario, chosen  # noqa: E402
-from benchmarks.tables import Result  # noqa: E402
+from benchmarks.tables import Result, machine  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -56,8 +57,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--broker-core", type=int, default=0)
     parser.add_argument("--generator-cores", default="1")
     parser.add_argument("--favoured", action="store_true", help="take precedence (needs root)")
-    parser.add_argument("--no-self-test", action="store_true", default=True, help=argparse.SUPPRESS)
-    parser.add_argument("--pure", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--write", default="", help="name of the result in benchmarks/results")
     given = parser.parse_args()
     given.old, given.new = given.old.resolve(), given.new.resolve()
@@ -109,14 +108,15 @@ def commit(root: Path) -> str:
 
 
 def write(rows: list[Result], given: argparse.Namespace) -> None:
-    about = describe(given)
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    about = {"date": today, "machine": machine(), "rounds": given.rounds}
     words = f"--old {commit(given.old)} --rounds {given.rounds} --seconds {given.seconds:g}"
-    machine = about["machine"]
+    where = about["machine"]
     lines = [
         f"# Two builds in turn: {commit(given.new)} over {commit(given.old)}, {about['date']}",
         "",
-        f"`benchmarks/builds.py {words}` on {machine['cores']} cores, {machine['cpu']},",
-        f"{machine['python']}. Medians of {given.rounds} rounds, [lowest..highest]; above 1 the",
+        f"`benchmarks/builds.py {words}` on {where['cores']} cores, {where['cpu']},",
+        f"{where['python']}. Medians of {given.rounds} rounds, [lowest..highest]; above 1 the",
         "new build is faster. For latency, the rate is old p50 over new p50.",
         "",
         "| row | rate, new / old | messages per processor second, new / old |",

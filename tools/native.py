@@ -50,10 +50,12 @@ SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX"))
 GROUP: Final = "penstock.hot"
 LIBRARY: Final = GROUP + "__mypyc"
 STATICS: Final = "__native_hot.c"
-# Half of the compiler's time for a tenth of the speed: FAST where the processor time is spent, per
-# file of a profile; SMALL elsewhere.  benchmarks/results/2026-11-23-build.md has the pairs.
+# FAST takes the C compiler twice the time of SMALL, and that the double of COLD.  The codec of AMQP
+# alone has half of the time that a profile of the benchmarks finds in compiled code.
+# benchmarks/results/2026-11-23-build.md has the pairs.
 FAST: Final = "-O2"
 SMALL: Final = "-O1"
+COLD: Final = "-Og"
 
 
 class Room(NamedTuple):
@@ -77,15 +79,15 @@ class Room(NamedTuple):
 ROOMS: Final = [
     Room(
         "core",
-        FAST,
+        SMALL,
         leave="*settings* *_kinds rabbitmq_* capacity control errors io_counts patterns",
     ),
-    Room("wire", FAST, only="peer peer_queues ranges"),
+    Room("wire", SMALL, only="peer peer_queues ranges"),
     Room("wire/amqp", FAST),
-    Room("wire/nsq", FAST),
+    Room("wire/nsq", SMALL),
     Room("routing", SMALL),
     Room("queues", SMALL),
-    Room("backing", SMALL, leave="description"),
+    Room("backing", FAST, leave="description"),
     Room("storage", SMALL, leave="audit* coordination definition* range_readers sqlite_errors"),
     Room(
         "broker",
@@ -95,7 +97,7 @@ ROOMS: Final = [
     ),
     Room(
         "cluster",
-        SMALL,
+        COLD,
         only="group_codec link_session mirror_group mirror_safety mirror_sync mirrored_backing"
         " operations peer_client queue_places remote_* replica ring* served serving sync* views",
     ),
@@ -106,7 +108,7 @@ ROOMS: Final = [
         " nsq_shared output_budget peer_queues publish_credit session turn",
         leave="amqp_watch",
     ),
-    Room("client", SMALL, only="histogram load"),
+    Room("client", COLD, only="histogram load"),
 ]
 
 
@@ -438,7 +440,7 @@ class Build:
         hot = {module_name(path): level for path, level in self._levels.items()}
         levels = {f"__native_{exported(module)}": level for module, level in hot.items()}
         objects = [compiler.object(file, levels.get(file.stem, FAST)) for file in compiler.sources]
-        do("compiling", objects, lambda: compiler.read_headers({FAST, SMALL}))
+        do("compiling", objects, lambda: compiler.read_headers({FAST, SMALL, COLD}))
         products = {module: compiler.shim(module) for module in hot}
         products[LIBRARY] = compiler.library(objects)
         do("linking", products.values())
