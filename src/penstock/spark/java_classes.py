@@ -34,7 +34,7 @@ from penstock.spark.table import sync
 TIMEOUT_S = 300.0
 TOLD_MAX = 2000
 FAULTS_ONLY = "-Xlog:cds*=error"
-"""Nobody asked which classes are left out."""
+"""Java reports errors of class data sharing only, not the classes that it leaves out."""
 FAULT = "[error]"
 AOT_VERSION = 25
 """Of Java: from there on it says of such files under ``aot``, too, which older ones do not know."""

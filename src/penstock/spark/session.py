@@ -129,7 +129,7 @@ def driver_host(master: str) -> str:
     """The address of this machine that the workers of ``master`` reach."""
     if is_embedded(master):
         return LOOPBACK
-    # Several masters are one URL to Spark, and to nobody else; the first is reached as the others.
+    # Spark accepts several masters in one URL, urlsplit does not: the first one is probed.
     hosts = master.rpartition("://")[2] if "://" in master else ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
