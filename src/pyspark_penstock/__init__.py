@@ -14,6 +14,7 @@ library, nothing else of Penstock, so that a cluster gets it as one small archiv
     claims      a stream whose rows are leave to read ranges, for workers that read themselves
     table_files such workers' part of writing a table
     direct_file its files, written past the page cache
+    durable     files and their names on the disk, before anything is acknowledged
     behind      work in a thread behind whoever hands it over
     sink_options, sink_encoding, staging_client, sink
                 the same for writing
@@ -101,6 +102,11 @@ class DefaultSource(DataSource):
     def _reading(self) -> "Settings":
         from pyspark_penstock.options import parse_options
 
+        if any(name.lower().startswith("option.") for name in self._given):  # only of a table
+            raise ValueError(
+                "penstock: a queue cannot be a table of SQL: Spark gives this source no option of a"
+                " table when it is read; use CREATE TEMPORARY VIEW ... USING penstock OPTIONS (...)"
+            )
         return parse_options(self._given)
 
     def _check_schema(self, schema: "StructType") -> None:

@@ -8,9 +8,10 @@ N known elsewhere (a table, the broker) therefore first brings its note to the d
     checkpoint/offsets/N       what was planned; ``.N.crc`` beside it
 """
 
-import os
 import re
 from pathlib import Path
+
+from pyspark_penstock.durable import sync
 
 _CHECKPOINT = re.compile(r"(?:([^/:]*):)?(?://([^/]*))?(.*)", re.DOTALL)
 
@@ -30,19 +31,6 @@ def local_checkpoint(text: str) -> Path | None:
 
 def sync_note(checkpoint: Path, batch: int) -> None:
     """Spark's note of the batch survives a power failure; one that is not here is not ours."""
-    notes = checkpoint / "offsets"
-    for directory, name in ((notes, str(batch)), (checkpoint, "metadata")):
-        if not (directory / name).exists():
-            continue
-        for file in (directory / name, directory / f".{name}.crc"):
-            if file.exists():
-                _sync(file)
-        _sync(directory)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    notes = (checkpoint / "offsets" / str(batch), checkpoint / "metadata")
+    files = [file for note in notes for file in (note, note.with_name(f".{note.name}.crc"))]
+    sync(*(file for file in files if file.exists()))

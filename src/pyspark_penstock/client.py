@@ -25,7 +25,6 @@ import socket
 import ssl
 import struct
 import sys
-import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
@@ -403,26 +402,6 @@ def subscribe(endpoint: Endpoint, by: int, names: Sequence[str], *, make: bool) 
         queue, at = take_string(payload, at)
         queues.append(queue)
     return queues
-
-
-def give_back(endpoint: Endpoint, queue: str, patience_s: float = 3.0) -> bool:
-    """Free a queue whose reader has just ended, instead of letting its lease run out.
-
-    Spark kills its planner process when a query stops, so the reader itself cannot say
-    goodbye.  Taking the lease it left behind and closing it does.  False: somebody else has
-    the queue, or the broker cannot be asked.
-    """
-    deadline_s = time.monotonic() + patience_s
-    while True:
-        try:
-            with RangeClient(endpoint, queue, READ):
-                return True
-        except Locked:
-            if time.monotonic() >= deadline_s:
-                return False
-            time.sleep(0.1)  # the broker has not seen the end of the dead one's line yet
-        except (ConnectionLost, Refused):
-            return False  # also when its master is away: then its lease is, too
 
 
 def _connected(endpoint: Endpoint) -> socket.socket:

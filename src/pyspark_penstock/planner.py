@@ -22,7 +22,7 @@ from pyspark_penstock.client import (
     RangeClient,
     Refused,
 )
-from pyspark_penstock.options import Position, Settings
+from pyspark_penstock.options import Endpoint, Position, Settings
 
 LOCK_PATIENCE_S = 15.0
 """A killed pipeline's connections take a moment to be noticed as gone."""
@@ -179,6 +179,31 @@ class Planner:
         if self._client is not None:
             self._client.abandon()
             self._client = None
+
+
+def give_back(
+    endpoint: Endpoint, queue: str, done: tuple[str, int] = ("", 0), patience_s: float = 3.0
+) -> bool:
+    """Free a queue whose reader has just ended, instead of letting its lease run out.
+
+    Spark kills its planner process when a query stops, so the reader itself can neither acknowledge
+    the last batch nor say goodbye.  Taking the lease it left behind does both: in the incarnation
+    ``done[0]`` everything below ``done[1]`` is acknowledged first.  False: another reader leases
+    the queue, or the broker cannot be asked.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            with RangeClient(endpoint, queue, client.READ) as reader:
+                if reader.opened.incarnation == done[0]:
+                    reader.ack(done[1])
+                return True
+        except client.Locked:
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(0.1)  # the broker has not seen the end of the dead one's line yet
+        except (ConnectionLost, Refused):
+            return False  # also when its master is away: then its lease is, too
 
 
 def resolved(line: RangeClient, position: Position, head: Head) -> int:

@@ -327,7 +327,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Called when the JVM dies.  A query that is stopped kills this process instead: see
-        ``client.give_back``, without which the leases run out by themselves.
+        ``planner.give_back``, without which the leases run out by themselves.
         """
         for planner in self._planners.values():
             planner.close()

@@ -15,7 +15,6 @@ partitions.
 """
 
 import json
-import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from urllib.parse import quote
 from pyspark_penstock.behind import Behind
 from pyspark_penstock.claims import claims_in, holes_in, read_claim
 from pyspark_penstock.direct_file import DirectFile, Outlet
+from pyspark_penstock.durable import sync
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +136,7 @@ class DraftWriter:
         for values in list(self._open):
             self._finish(values)
         self._outlet.settle()
-        _sync(self._drafts_dir)
+        sync(self._drafts_dir)
         return self._done
 
     def _file_rows(self, rows: "pa.RecordBatch") -> "pa.RecordBatch":
@@ -295,12 +295,3 @@ def directory_of(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
         if len(step) > STEP_BYTES_MAX:
             raise ValueError(f"no directory of a table can be named {step}: it is too long")
     return "/".join(steps)
-
-
-def _sync(path: Path) -> None:
-    """On disk, whoever wrote it."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -13,15 +13,19 @@ import threading
 import time
 from typing import Any, Self
 
-from penstock.broker.access import User
+from penstock.broker.access import User, hash_password
 from penstock.broker.changes import Changes
 from penstock.broker.flow import Flow
+from penstock.broker.idleness import Idleness
 from penstock.broker.letting_go import LettingGo
+from penstock.broker.log_ins import LogIns
+from penstock.clocks import mono_ms
 from penstock.cluster.peer_client import PeerClient
 from penstock.cluster.remote_queue import RemoteQueue
 from penstock.core.away import Answers
+from penstock.core.clock_types import MonoMs
 from penstock.core.credit import CreditSpec
-from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.errors import NotFound
 from penstock.core.event_book import EventBook
 from penstock.core.frontier import Waits
 from penstock.core.message import Message
@@ -50,8 +54,11 @@ class QueueHall:
         self.waits = Waits()
         self.answers = Answers()
         self.letting_go = LettingGo()
-        self.guest = User("guest", "", [])
-        self.guest.vhosts["/"] = (".*", ".*", ".*")
+        self.idleness = Idleness()
+        guest = User("guest", hash_password("guest", b"salt"), [])
+        guest.vhosts["/"] = (".*", ".*", ".*")
+        self.users = LogIns(self.events, [])
+        self.users.users["guest"] = guest
         self.clock_ms = 1_700_000_000_000
         self._made = 0
 
@@ -86,11 +93,6 @@ class QueueHall:
 
     # -- what a session calls --------------------------------------------------------------
 
-    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
-        if (name, password) != ("guest", "guest"):
-            raise AccessRefused("Login was refused")
-        return self.guest
-
     def enter(self, user: User, vhost: str) -> QueueHall:
         if vhost != "/":
             raise NotFound(f"vhost {vhost} not found")
@@ -101,8 +103,8 @@ class QueueHall:
             raise NotFound(f"no queue '{name}' in vhost '/'")
         return self.queues[name]
 
-    def touch(self, queue: Queue, now_ms: int) -> None:
-        queue.last_used_ms = now_ms
+    def touch(self, queue: Queue) -> None:
+        self.idleness.touch(queue)
 
 
 def move_master(name: str, term: int, old: QueueHall, new: QueueHall, node: str) -> Queue:
@@ -132,7 +134,7 @@ class RangeHost:
 
     def __init__(self) -> None:
         self.hall = QueueHall()
-        self.leases = RangeLeases(LEASE_GRACE_MS, self.hall.letting_go)
+        self.leases = RangeLeases(LEASE_GRACE_MS, self.hall.letting_go, self.hall.idleness)
         self.lock = threading.Lock()
         self.accepted = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -158,7 +160,8 @@ class RangeHost:
         """As if the broker had been restarted, with the messages still there."""
         self.drop_connections()
         with self.lock:
-            self.leases.tick(_now_ms() + 3_600_000)
+            self.hall.idleness.set_now(MonoMs(mono_ms() + 3_600_000))
+            self.leases.tick()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -187,13 +190,14 @@ class RangeHost:
                 for sock, session in list(self._sessions.items()):
                     session.tick(_now_ms())
                     self._write(sock, session)
-                self.leases.tick(_now_ms())
+                self.hall.idleness.set_now(mono_ms())
+                self.leases.tick()
 
     def _accept(self) -> None:
         sock, _ = self._listener.accept()
         self.accepted += 1
         hall: Any = self.hall
-        self._sessions[sock] = RangeSession(hall, self.leases, True)
+        self._sessions[sock] = RangeSession(hall, self.leases, ("127.0.0.1", True))
 
     def _read(self, sock: socket.socket) -> None:
         data = b""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
-from pyspark_penstock import client
+from pyspark_penstock import planner
 from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import depth, publish
@@ -145,7 +145,7 @@ def test_a_running_stream_takes_what_comes_and_consumers_wait_outside(
         assert bodies == [b"first", b"second", b"third"]
     finally:
         query.stop()
-    assert client.give_back(parse_url(broker.url), "live")
+    assert planner.give_back(parse_url(broker.url), "live")
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     connection.channel().basic_consume("live", lambda *_: None)
     connection.close()

@@ -434,7 +434,7 @@ def test_a_lease_that_ended_at_the_next_master_is_not_opened_by_a_task(pair: Pai
     start = reader.initialOffset()
     [partition] = reader.partitions(start, reader.latestOffset(start, ReadMaxRows(5)))
     pair.fail_over()
-    assert client.give_back(pair.endpoint, "q")
+    assert planner.give_back(pair.endpoint, "q")
     with pytest.raises(client.LeaseGone):
         list(reader.read(partition))
 

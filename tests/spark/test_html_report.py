@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import pytest
 
-from penstock.spark.html_report import Bars, Lines, Page, Section, Table, number, page, shown
+from penstock.spark.html_report import (
+    MARGIN_LEFT,
+    WIDTH,
+    Bars,
+    Lines,
+    Page,
+    Section,
+    Span,
+    Table,
+    number,
+    page,
+    shown,
+)
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -20,7 +33,7 @@ HOSTILE = [
 ALLOWED = (
     *("html", "head", "meta", "title", "style", "body", "main", "section", "div", "figure"),
     *("h1", "h2", "h3", "p", "dl", "dt", "dd", "pre"),
-    *("svg", "g", "rect", "text", "line", "polyline"),
+    *("svg", "g", "rect", "text", "line", "polyline", "circle"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td"),
 )
 
@@ -114,6 +127,32 @@ def test_every_chart_has_its_numbers_beside_it() -> None:
             or f'<th scope="col"{cell}' in source
         )
     assert "prefers-color-scheme:dark" in source
+
+
+def chart(points: list[str], values: list[float | None], span: Span | None = None) -> str:
+    lines = Lines("waits", points, [("p50", values)], span=span)
+    return page(Page("r", [], [Section("l", parts=[lines])]))
+
+
+def test_the_axis_of_a_chart_is_time() -> None:
+    minute = 60_000
+    span = Span([0, 4 * minute, 5 * minute], minute, 0, 10 * minute)
+    source = chart(["00:00", "00:04", "00:05"], [8, 2, 1], span)
+    (line,) = re.findall(r'<polyline points="([^"]*)"', source)
+    (dot,) = re.findall(r'<circle cx="([^"]*)"', source)
+    middles = [MARGIN_LEFT + share * (WIDTH - MARGIN_LEFT) for share in (0.05, 0.45, 0.55)]
+    assert float(dot) == pytest.approx(middles[0], abs=0.1), "three windows are left out after it"
+    found = [float(point.partition(",")[0]) for point in line.split()]
+    assert found == pytest.approx(middles[1:], abs=0.1)
+    for at in ("00:00:00", "00:05:00", "00:10:00"):
+        assert f">1970-01-01 {at} UTC<" in source
+
+
+@pytest.mark.parametrize("span", [None, Span([0], 1000, 0, 1000)])
+def test_a_single_point_is_a_dot_in_the_middle(span: Span | None) -> None:
+    source = chart(["now"], [3], span)
+    assert f'<circle cx="{(MARGIN_LEFT + WIDTH) / 2:.1f}"' in source
+    assert "<polyline" not in source
 
 
 def test_text_is_cut_and_made_visible() -> None:

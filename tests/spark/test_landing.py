@@ -15,7 +15,10 @@ from penstock.spark.java import JavaMissing, find_java, version_of, wrapped
 from penstock.spark.landing import Landing, NotLocal, file_name_of, local_path
 from penstock.spark.publishing import ParquetPublisher
 from penstock.spark.table import Table
-from pyspark_penstock import checkpoint_notes
+from pyspark_penstock import durable
+from pyspark_penstock.client import READ, RangeClient
+from pyspark_penstock.planner import give_back
+from tests.spark.range_host import RangeHost
 
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
@@ -77,9 +80,42 @@ def test_several_half_written_commits_are_taken_away(
     (commits / ".11.tmp").write_text("")
     landing.mend_checkpoint()
     left = {path.name for path in commits.iterdir()}
-    assert left == {str(batch) for batch in range(9)} | {".11.tmp"}
+    assert left == {str(batch) for batch in range(9)}
     assert landing.last_planned() == 11
     assert landing.landed_below(publisher) == {"q": 12}
+
+
+def test_what_has_landed_is_acknowledged_before_a_queue_is_given_back(
+    landing: Landing, publisher: ParquetPublisher
+) -> None:
+    """At a stop Spark has not had the time to acknowledge its last batch."""
+    with RangeHost() as host:
+        host.hall.declare("q")
+        host.hall.publish("q", [b"a", b"b", b"c"])
+        with RangeClient(host.endpoint, "q", READ) as reader:
+            incarnation = reader.opened.incarnation
+        assert landing.landed_places(publisher) == {}
+        for batch, end in ((0, 1), (1, 2)):
+            planned(landing, batch, end)
+        publisher.publish(QUERY, 0, [])
+        assert landing.landed_places(publisher) == {"q": ("i", 1)}, "batch 1 has not landed"
+        publisher.publish(QUERY, 1, [])
+        assert landing.landed_places(publisher) == {"q": ("i", 2)}
+        assert give_back(host.endpoint, "q", ("another", 2))
+        assert give_back(host.endpoint, "q", (incarnation, 2))
+        with RangeClient(host.endpoint, "q", READ) as reader:
+            assert reader.opened.head.floor == 2
+
+
+def test_the_draft_of_sparks_first_note_is_taken_away(landing: Landing) -> None:
+    """A kill leaves it, and Spark refuses a checkpoint that has one and no note."""
+    for kind in ("offsets", "commits"):
+        (landing.checkpoint / kind).mkdir(parents=True)
+        (landing.checkpoint / kind / ".0.cd21d08d-99cb.tmp").write_text("v1")
+        (landing.checkpoint / kind / "..0.cd21d08d-99cb.tmp.crc").write_bytes(b"crc")
+    landing.mend_checkpoint()
+    for kind in ("offsets", "commits"):
+        assert not list((landing.checkpoint / kind).iterdir())
 
 
 def test_sparks_note_of_a_batch_is_synced(
@@ -87,9 +123,9 @@ def test_sparks_note_of_a_batch_is_synced(
 ) -> None:
     planned(landing, 0, 2)
     done: list[str] = []
-    monkeypatch.setattr(checkpoint_notes, "_sync", lambda path: done.append(path.name))
+    monkeypatch.setattr(durable, "sync_one", lambda path: done.append(path.name))
     landing.sync_note(0)
-    assert done == ["0", "offsets", "metadata", "checkpoint"]
+    assert done[:5] == ["0", "metadata", "offsets", "checkpoint", "q"], "and the directories above"
 
 
 def test_one_pipeline_at_a_time_and_a_dead_one_lets_go(

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+import click
 import pyspark  # noqa: F401
 import pytest
+from click.testing import CliRunner
 
 from penstock.cli.failure import Failure
-from penstock.cli.pipelines.common import failing_well, say_failure
+from penstock.cli.pipelines import common
+from penstock.cli.pipelines.common import Teller, failing_well, say_failure, say_summary
 from penstock.spark import pipeline, validating
 from penstock.spark.archive import ArchiveJob
 from penstock.spark.pipeline import (
     BrokerUnreachable,
+    DataLost,
     PipelineFailed,
     QueryRun,
     failure_of,
@@ -49,9 +56,9 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
             False,
         ),
         (
-            "pyspark_penstock.source.DataLoss: queue 'q' has lost data",
-            PipelineFailed,
-            "queue 'q' has lost data",
+            "pyspark_penstock.source.DataLoss: queue 'q' is gone.  Start with a new checkpoint",
+            DataLost,
+            "queue 'q' is gone.",
             True,
         ),
         (
@@ -122,6 +129,25 @@ def test_an_error_is_one_line_a_terminal_can_show(
     assert capsys.readouterr().err == f"failed, starting again in 30 s: {clean}\n"
 
 
+def test_lost_data_names_the_option_and_the_checkpoint(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with pytest.raises(Failure) as caught, failing_well(tmp_path / "log", checkpoint):
+        raise DataLost("queue 'q' has lost data.")
+    assert "--accept-data-loss" in caught.value.fix
+    assert str(checkpoint) in caught.value.fix
+
+
+def test_a_summary_is_json_for_programs_and_lines_for_people(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = {"queue": "q\x1b[2J", "left_in_queue": 3, "windows": [1, 2], "to": None}
+    say_summary(summary)
+    assert json.loads(capsys.readouterr().out) == summary
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    say_summary(summary)
+    assert capsys.readouterr().out == "queue          q\\u{1b}[2J\nleft in queue  3\n"
+
+
 def test_only_the_first_start_of_a_run_takes_a_queue_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -155,3 +181,46 @@ def test_only_the_first_start_of_a_run_takes_a_queue_over(
         None, 1, 1, None, "local", take_over=True,
     )  # fmt: skip
     assert [archive.source_options(n)["takeOver"] for n in (0, 1)] == ["true", "false"]
+
+
+def test_the_bar_counts_from_the_first_batch_and_says_how_long_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(common, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    teller = Teller("text", 1000)
+    now_s[0] = 15.0  # Spark has started
+    teller.batch("", 100)
+    now_s[0] = 16.0
+    teller.batch("", 200)
+    drawn = capsys.readouterr().err.split("\r")[1:]
+    assert "/s" not in drawn[0]
+    assert "300 of 1000  200/s  4 s left" in drawn[1]  # 3.5 s
+
+
+def test_a_terminal_is_told_that_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pipeline, "local_session", lambda *_, **__: MagicMock())
+    for on_terminal, words in ((True, "starting Spark on local[3]"), (False, "")):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda it=on_terminal: it, raising=False)
+        with pipeline.session("n", "local[3]", "amqp://x", tmp_path):
+            pass
+        said = capsys.readouterr().err
+        assert said.startswith(words)
+        assert bool(said) == on_terminal
+
+
+@pytest.mark.parametrize("cores, master", [(1, "local[2]"), (6, "local[6]"), (64, "local[8]")])
+def test_spark_has_the_cores_of_the_machine_within_bounds(
+    cores: int, master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @click.command()
+    @common.common_options()
+    def show(told: common.Common) -> None:
+        click.echo(told.master)
+
+    monkeypatch.setattr(common.os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert CliRunner().invoke(show).output.strip() == master
+    assert CliRunner().invoke(show, ["--master", "local[1]"]).output.strip() == "local[1]"

@@ -363,7 +363,7 @@ def test_a_queue_with_consumers_is_not_taken(host: RangeHost) -> None:
 
 
 def test_what_a_user_may_not_read_is_said(host: RangeHost) -> None:
-    host.hall.guest.vhosts["/"] = (".*", ".*", "^b$")
+    host.hall.users.users["guest"].vhosts["/"] = (".*", ".*", "^b$")
     with pytest.raises(client.Refused, match=r"'a'.* refused for user 'guest'; have an admin"):
         streaming(host, queue="a").initialOffset()
     with pytest.raises(client.Refused, match=r"'a'.* refused for user 'guest'; have an admin"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from pyarrow import dataset, parquet
 
 from penstock.spark import publishing
-from penstock.spark.publishing import NotShared, ParquetPublisher
+from penstock.spark.publishing import FileGone, NotShared, ParquetPublisher
 from penstock.spark.table import OtherTable, Table
-from pyspark_penstock.table_files import Draft
+from pyspark_penstock.options import COLUMNS
+from pyspark_penstock.table_files import Draft, Layout, directory_of, table_schema
 
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
@@ -34,7 +36,7 @@ def publisher_of(table: Table) -> ParquetPublisher:
 
 def drafts_of(table: Table, *files: list[int], directory: str = "") -> list[Draft]:
     """As workers leave them; each call makes new ones."""
-    place = table.home / "q" / "staging"
+    place = table.home / "q" / "staging" / "run"
     place.mkdir(parents=True, exist_ok=True)
     drafts = [Draft("", "", "[]", 0, 0, 0, 0, 1)]
     for seq_ids in files:
@@ -98,7 +100,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "before the note is linked": (os, "link"),
     "before the first rename": (Path, "rename"),
     "before the second rename": (Path, "rename"),
-    "before the directories are synced": (publishing, "_sync_up"),
+    "before the directories are synced": (publishing, "sync"),
+    "before all are noted as placed": (publishing, "write_synced"),
     "before old notes are forgotten": (ParquetPublisher, "_forget"),
 }
 UNDECIDED = {"before the note is written", "before the note is linked"}
@@ -144,17 +147,64 @@ def _crash(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object]
             act()
 
 
-def test_everything_is_on_disk_before_the_step_that_needs_it(
-    table: Table, monkeypatch: pytest.MonkeyPatch
+def _killed_between_renames(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    drafts = drafts_of(table, [1, 2], [3], directory="day=x")
+    _crash(
+        monkeypatch,
+        "before the second rename",
+        lambda: publisher_of(table).publish(QUERY, 0, drafts),
+    )
+
+
+def test_a_table_that_was_moved_is_completed(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[str] = []
-    real_link, real_rename = os.link, Path.rename
-    monkeypatch.setattr(publishing, "sync", lambda path: done.append(f"sync {path.name}"))
-    monkeypatch.setattr(os, "link", lambda *a: (done.append("link"), real_link(*a))[1])
-    monkeypatch.setattr(Path, "rename", lambda *a: (done.append("rename"), real_rename(*a))[1])
+    """A kill came between two renames, and the directory has another path at the next start."""
+    _killed_between_renames(table, monkeypatch)
+    moved = Table(table.directory.rename(tmp_path / "moved"))
+    publisher = publisher_of(moved)
+    publisher.recover()
+    assert rows(moved) == [1, 2, 3]
+    assert publisher.landed(QUERY, 0) is not None
+
+
+def test_a_table_of_release_0_1_0_that_was_moved_is_completed(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its notes have absolute paths and no sizes."""
+    _killed_between_renames(table, monkeypatch)
+    (note,) = (table.home / "q" / "landed").glob("*.json")
+    decided = json.loads(note.read_text())
+    decided["files"] = [[str(table.directory / draft), name] for draft, name, _ in decided["files"]]
+    note.write_text(json.dumps(decided))
+    moved = Table(table.directory.rename(tmp_path / "moved"))
+    publisher_of(moved).recover()
+    assert rows(moved) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("lost", ["draft", "final"])
+def test_a_file_that_is_gone_without_its_draft_is_an_error(
+    table: Table, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Gone is no proof of renamed: the messages would be acknowledged and lost."""
+    _killed_between_renames(table, monkeypatch)
+    where = table.home.glob("q/staging/*/*") if lost == "draft" else table.directory.glob("day=x/*")
+    for path in where:
+        path.unlink()
+    with pytest.raises(FileGone, match=r"which .*json names as landed"):
+        publisher_of(table).recover()
+    with pytest.raises(FileGone):
+        publisher_of(table).landed(QUERY, 0)
+
+
+def test_a_batch_that_was_placed_is_not_looked_for_again(table: Table) -> None:
+    """Its files may have been compacted, or taken away with an old partition."""
     publisher_of(table).publish(QUERY, 0, drafts_of(table, [1], directory="day=x"))
-    draft = f"sync {QUERY}-00000000.{os.getpid()}.draft"
-    assert done == [draft, "link", "sync landed", "rename", "sync day=x", "sync t"]
+    for path in table.directory.glob("day=x/*"):
+        path.unlink()
+    publisher = publisher_of(table)
+    publisher.recover()
+    assert publisher.landed(QUERY, 0) is not None
 
 
 def test_notes_do_not_pile_up(table: Table) -> None:
@@ -181,6 +231,23 @@ def test_a_new_table_is_described_and_then_held_to_it(tmp_path: Path) -> None:
         table.check(SCHEMA.append(pa.field("type", pa.string())))
     with pytest.raises(OtherTable, match="of another type seq_id"):
         table.check(SCHEMA.set(0, pa.field("seq_id", pa.int32())))
+
+
+@pytest.mark.parametrize("partition_by", [(), ("day", "routing_key")])
+def test_a_table_without_its_notes_is_known_by_a_file_of_its_own(
+    tmp_path: Path, partition_by: tuple[str, ...]
+) -> None:
+    """Parquet gives other names back to the parts of a map."""
+    schema = table_schema(Layout(COLUMNS, partition_by))
+    place = tmp_path / directory_of(partition_by, ("x",) * len(partition_by))
+    place.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(schema.empty_table(), place / "q-0.parquet")
+    Table(tmp_path, "parquet", partition_by).check(schema)
+    other = schema.set(
+        schema.names.index("headers"), pa.field("headers", pa.map_("string", "int8"))
+    )
+    with pytest.raises(OtherTable, match="of another type headers"):
+        Table(tmp_path, "parquet", partition_by).check(other)
 
 
 def test_a_delta_table_may_have_files_before_its_first_transaction(tmp_path: Path) -> None:

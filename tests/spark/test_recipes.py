@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from pyspark_penstock import client
+from pyspark_penstock import planner
 from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import REPOSITORY
@@ -82,7 +82,7 @@ def test_the_window(spark: SparkSession, here: BrokerProcess) -> None:
         ("10:00", "b"): (1, 3.0),
     }
     assert depth(here.url, "orders") == 0
-    client.give_back(parse_url(here.url), "orders")
+    planner.give_back(parse_url(here.url), "orders")
 
 
 def test_the_join(spark: SparkSession, here: BrokerProcess) -> None:

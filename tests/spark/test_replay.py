@@ -85,7 +85,13 @@ def taken(url: str, queue: str) -> list[tuple[Any, Any, bytes]]:
 def test_a_table_goes_to_a_queue_once_and_in_order(broker: BrokerProcess, lake: Path) -> None:
     words = ("--from", str(lake), "--to-queue", "again", "--rate", "12/s", "--name", "first")
     planned = told(run(pipeline_command("replay", broker.url, *words, "--dry-run")))
-    assert (planned["dry_run"], planned["messages_in_time"]) == (True, COUNT)
+    counts = planned["messages_in_time"], planned["messages"]
+    assert (planned["dry_run"], counts) == (True, (COUNT, COUNT))
+    dry = ("--dry-run", "--where", "seq_id < 10")
+    some = run(pipeline_command("replay", broker.url, *words, *dry))
+    assert (told(some)["messages_in_time"], told(some)["messages"]) == (COUNT, 10)
+    assert "to: queue again\n" in some.stdout
+    assert "messages: 10\n" in some.stdout
     done = told(run(pipeline_command("replay", broker.url, *words)))
     assert (done["messages"], done["slices"], done["left"]) == (COUNT, 3, 0)
     assert done["seconds"] > 2 * 24 / 12, "the third slice had to wait"

@@ -98,6 +98,13 @@ def seq_ids(reader: StreamReader | BatchReader, partitions: list[Any]) -> list[i
     return found
 
 
+def test_a_table_of_sql_is_refused_with_what_works_instead() -> None:
+    """As Spark 4.3 hands it over for CREATE TABLE; a read of the table gets no options at all."""
+    given = {"provider": "penstock", "owner": "me", "option.queue": "q", "queue": "q"}
+    with pytest.raises(ValueError, match="use CREATE TEMPORARY VIEW"):
+        DefaultSource(given).schema()
+
+
 # -- options ---------------------------------------------------------------------------------
 
 

@@ -170,6 +170,22 @@ def test_wrong_usage_is_told_before_spark_starts(
     assert complaint in " ".join(done.stderr.split())
 
 
+def test_a_typing_error_names_its_place_and_leaves_nothing_behind(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(broker.url, "typed", [b"1"])
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for query, place in (
+        ("select body form queue('typed') where", "line 1, pos "),
+        ("select bodi from queue('typed')", "line 1 pos 7"),
+    ):
+        done = command(broker.url, query)
+        assert done.returncode == 1, done.stderr
+        assert place in done.stderr
+        assert "fix: correct the SQL" in done.stderr
+    assert not list(tmp_path.glob("penstock-*"))
+
+
 def test_a_dry_run_only_looks(broker: BrokerProcess, tmp_path: Path) -> None:
     publish(broker.url, "look", [b"x"] * 3)
     done = command(broker.url, "select body from queue('look')", "--dry-run")

@@ -12,8 +12,8 @@ import pika
 import pytest
 
 from penstock.spark.validating import Target, ValidateJob, start
-from pyspark_penstock.client import give_back
 from pyspark_penstock.options import parse_url
+from pyspark_penstock.planner import give_back
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import archive_environment, depth, publish, require_spark
 
@@ -120,6 +120,30 @@ def test_a_lost_commit_log_neither_loses_nor_doubles(
     assert [body for _, _, body in bad] == [b"{}", b"no"]
     assert [one.headers["x-error-path"] for _, one, _ in bad] == ["", ""]
     assert depth(broker.url, "sorted") == 0
+
+
+def test_a_queue_that_was_declared_anew_is_gone_on_with_when_that_is_asked_for(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    arguments = (
+        *("--queue", "anew", "--schema", "id long", "--good-to", "queue:anew.good"),
+        *("--bad-to", "queue:anew.good"),
+    )
+    publish(broker.url, "anew.good", [])
+    publish(broker.url, "anew", [b'{"id": 1}', b'{"id": 2}'])
+    assert command(broker.url, tmp_path, *arguments).returncode == 0
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        connection.channel().queue_delete("anew")
+    publish(broker.url, "anew", [b'{"id": 3}'])
+    refused = command(broker.url, tmp_path, *arguments)
+    assert refused.returncode == 1
+    assert "deleted and declared again" in refused.stderr
+    assert "fix: --accept-data-loss goes on" in refused.stderr
+    assert "failOnDataLoss" not in refused.stderr
+    done = command(broker.url, tmp_path, *arguments, "--accept-data-loss")
+    assert done.returncode == 0, done.stderr
+    good = [json.loads(body)["id"] for _, _, body in take_all(broker.url, "anew.good")]
+    assert good == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

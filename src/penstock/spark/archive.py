@@ -22,8 +22,8 @@ from penstock.spark.landing import Landing, Publisher
 from penstock.spark.pipeline import OnFailure, PipelineFailed, QueryRun, session, unheard
 from penstock.spark.publishing import Landed, ParquetPublisher
 from penstock.spark.table import DELTA, Table
-from pyspark_penstock.client import give_back
 from pyspark_penstock.options import Settings, parse_options, parse_url
+from pyspark_penstock.planner import give_back
 from pyspark_penstock.report_client import Reporter
 from pyspark_penstock.table_files import Draft, Layout, table_schema, writing
 
@@ -127,8 +127,9 @@ def run_archive(
                 ended_s = time.monotonic()
             summary.spark_stop_s = round(time.monotonic() - ended_s, 1)
         finally:
+            places = landing.landed_places(publisher)
             for queue in job.queues:
-                give_back(parse_url(job.url), queue)
+                give_back(parse_url(job.url), queue, places.get(queue, ("", 0)))
     return summary
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.spark.pipeline import WrongQuery
 from pyspark_penstock.client import BROWSE, RangeClient
 from pyspark_penstock.options import parse_url
 
@@ -62,7 +63,15 @@ def browse(
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for the session's log; it stays when the job fails, to be looked into."""
+    """A directory for the session's log; it stays when the job fails, to be looked into.
+
+    The log says nothing about a query that Spark could not read: then it goes, too.
+    """
     home = Path(tempfile.mkdtemp(prefix="penstock-"))
-    yield home
+    try:
+        yield home
+    except Exception as error:
+        if isinstance(error.__cause__, WrongQuery):
+            shutil.rmtree(home, ignore_errors=True)
+        raise
     shutil.rmtree(home, ignore_errors=True)

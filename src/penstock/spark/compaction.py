@@ -4,7 +4,8 @@ A pipeline that lands a batch every few seconds leaves thousands of files, and r
 each.  Compaction copies them together, in the order of their names, which is the queue's.
 
 **Delta** has a log: the copies replace the originals in one transaction of it, readers of the
-old version go on with the old files, and ``vacuum`` removes those a week later.
+old version go on with the old files, and ``vacuum`` removes those a week later.  Copies and log
+are synced before it runs, with all that the table names: a killed run may have synced nothing.
 
 **Plain Parquet** has none.  A rename moves one name, so "these ten go, this one comes" cannot be
 done by renames without a moment in which a reader who lists the directory sees messages twice
@@ -12,8 +13,9 @@ or not at all.  What Linux can do at one stroke is to exchange two *directories*
 (``renameat2`` with RENAME_EXCHANGE).  So a partition is compacted as a whole:
 
     1  under ``_penstock/compacting/<random>`` write the large files, sync them      rubbish
-    2  alone (``publish.lock``): link every file that came since, or is large enough, beside
-       them, sync, exchange the two directories                *the partition is compacted*
+    2  alone (``publish.lock``): finish what killed pipelines had decided, link every file that
+       came since, or is large enough, beside them, sync, exchange the two directories
+                                                               *the partition is compacted*
     3  remove what is now the old directory                                          rubbish
 
 Rubbish is all a crash leaves; the next compaction sweeps it.  Adding a file takes the same
@@ -44,8 +46,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.errors import PenstockError, ResourceLocked
-from penstock.spark.publishing import publish_lock
-from penstock.spark.table import DELTA_LOG, NOTE, Table, any_file, sync
+from penstock.spark.publishing import place_decided, publish_lock
+from penstock.spark.table import DELTA_LOG, NOTE, Table, any_file, data_files
+from pyspark_penstock.durable import sync, sync_one
 from pyspark_penstock.table_files import DICTIONARY
 
 AT_FDCWD = -100
@@ -104,14 +107,15 @@ def compact(
     done = Compacted()
     with _alone(table) as scratch:
         for place in _leaves(directory):
+            if place == directory:
+                raise NotCompactable(
+                    f"{directory} has no partitions: its files are beside its notes, and cannot be "
+                    "exchanged at one stroke; a table that 'penstock pipeline archive' began with "
+                    "--partition-by or --format delta can be compacted"
+                )
             small = _small_files(place, file_bytes)
             if len(small) < FILES_MIN:
                 continue
-            if place == directory:
-                raise NotCompactable(
-                    f"{directory} has its files beside its notes: such a table cannot be "
-                    "exchanged at one stroke"
-                )
             name = str(place.relative_to(directory))
             if only_plan:
                 _count(done, [path.stat().st_size for path in small], [])
@@ -164,12 +168,12 @@ def _compact_partition(
     if rows != sum(_rows_of(path) for path in small):
         raise AssertionError(f"{place} holds other messages than its files said")
     with publish_lock(table, alone=True):
+        for notes in table.home.glob("*/landed"):
+            place_decided(table, notes)  # a note must not look for files that are merged here
         _link_the_others(place, draft, {path.name for path in small})
         sync(draft)
-        sync(scratch)
         exchange(draft, place)
-        sync(place.parent)
-        sync(scratch)
+        sync(place, scratch)
     _count(done, sizes, [(place / path.name).stat().st_size for path in made])
     done.messages += rows
     shutil.rmtree(draft)  # the old one, now
@@ -274,7 +278,7 @@ class _Merger:
         if self._writer is not None:
             self._writer.close()
             self._sink.close()
-            sync(self._made[-1])
+            sync_one(self._made[-1])
         self._writer = None
 
 
@@ -299,7 +303,7 @@ def exchange(one: Path, other: Path) -> None:
 def _compact_delta(
     directory: Path, file_bytes: int, vacuum_hours: float | None, *, only_plan: bool
 ) -> Compacted:
-    from penstock.spark.delta import check_deltalake
+    from penstock.spark.delta import check_deltalake, sync_log
 
     check_deltalake()
     from deltalake import DeltaTable
@@ -309,9 +313,12 @@ def _compact_delta(
         files = len(table.file_uris())
         return Compacted(files_before=files, files_after=files)
     told = table.optimize.compact(target_size=file_bytes)
+    sync(*data_files(directory))  # deltalake syncs nothing, and what the copies replace may go next
+    sync_log(directory)
     removed = []
     if vacuum_hours is not None:
         removed = table.vacuum(retention_hours=int(vacuum_hours), dry_run=False)
+        sync_log(directory)
     return Compacted(
         partitions=told["partitionsOptimized"],
         files_before=told["numFilesRemoved"],

@@ -6,12 +6,18 @@ that land the same batch one fails.  Needs the package ``deltalake``; no Spark j
 
 Landing batch n, and what a crash leaves:
 
-    1  the table's version of the query >= n?  done     a crash came between 5 and Spark's log
+    1  the table's version of the query >= n?  go on    a crash came between 5 and Spark's log
+       at 6, done
     2  workers write drafts and sync them               rubbish, swept at the next start
     3  sync Spark's own note of n
     4  rename drafts to their final names, sync         not in the table: no log names them; the
                                                         next try uses the same names
-    5  commit                                           *n has landed*
+    5  commit                                           found by 1, which does 6
+    6  sync the log                                     *n has landed*
+
+``deltalake`` syncs nothing.  The log is synced from its last checkpoint on, with the entries of
+other writers: a table that lacks one of them cannot be read beyond it.  An entry that a power cut
+between 5 and 6 left half written is taken away at the next start.
 
 Files that 4 left and no later try took over are removed by Delta's own VACUUM, like those of
 any writer that failed.
@@ -25,8 +31,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
 from penstock.spark.publishing import Landed, check_drafts
-from penstock.spark.table import DELTA_LOG, Table, sync
+from penstock.spark.table import DELTA_LOG, Table
+from pyspark_penstock.durable import sync
 from pyspark_penstock.table_files import Draft
+
+LAST_CHECKPOINT = "_last_checkpoint"
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +55,52 @@ def check_deltalake() -> None:
         raise DeltaMissing("Delta tables need the package deltalake, which is not installed here")
 
 
+def sync_log(directory: Path, synced: int = -1) -> int:
+    """Bring a table's log to the disk as far as readers need it; returns its newest version.
+
+    ``synced`` is a version up to which the caller has done so.
+    """
+    log = directory / DELTA_LOG
+    last = log / LAST_CHECKPOINT
+    oldest = json.loads(last.read_text())["version"] if last.exists() else 0
+    found = {path: _version(path) for path in log.iterdir()}
+    new = [path for path, version in found.items() if version >= max(oldest, synced + 1)]
+    sync(log, *new, *([last] if last.exists() else []))
+    return max(found.values(), default=-1)
+
+
+def mend_log(directory: Path) -> None:
+    """Take away the newest entries that are not whole: a power cut came before their fsync.
+
+    Nothing was acknowledged for them.  An entry gets its name when it is written, so one that
+    another writer is at is not seen here.
+    """
+    log = directory / DELTA_LOG
+    for kind in ("*.json", "*.checkpoint*.parquet", LAST_CHECKPOINT):
+        for file in sorted(log.glob(kind), key=_version, reverse=True):
+            if _is_whole(file):
+                break
+            file.unlink()
+            # It may name what is gone now; without it readers look for a checkpoint by its name.
+            (log / LAST_CHECKPOINT).unlink(missing_ok=True)
+
+
+def _version(path: Path) -> int:
+    """That an entry or a checkpoint begins its name with; -1 = the file is something else."""
+    number = path.name.partition(".")[0]
+    return int(number) if number.isdigit() and path.suffix in (".json", ".parquet") else -1
+
+
+def _is_whole(file: Path) -> bool:
+    content = file.read_bytes()
+    if file.suffix == ".parquet":
+        return content.endswith(b"PAR1")
+    try:
+        return bool([json.loads(line) for line in content.splitlines()])
+    except ValueError:
+        return False
+
+
 class DeltaPublisher:
     """Transactions of one pipeline in a Delta table."""
 
@@ -54,19 +109,21 @@ class DeltaPublisher:
         self._table = table
         self._schema = schema  # of a file
         self._name = name
+        self._synced = -1  # so far this instance has synced the log
 
     def recover(self) -> None:
-        """Nothing is ever half decided."""
+        mend_log(self._table.directory)
 
     def landed(self, query_id: str, batch: int) -> Landed | None:
         table = self._opened()
         version = table.transaction_version(query_id) if table is not None else None
         if version is None or version < batch:
             return None
+        self._sync_log()
         return Landed(batch, 0, 0, 0, before=True)
 
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
-        """Steps 4 and 5."""
+        """Steps 4 to 6."""
         check_drafts(drafts)
         files = [draft for draft in drafts if draft.path]
         files.sort(key=lambda draft: (draft.directory, draft.seq_id_min))
@@ -77,6 +134,7 @@ class DeltaPublisher:
         ]
         self._place(files, names)
         self._commit(query_id, batch, files, names)
+        self._sync_log()
         return Landed(
             batch,
             sum(draft.messages for draft in files),
@@ -89,19 +147,16 @@ class DeltaPublisher:
     def _opened(self) -> "DeltaTable | None":
         from deltalake import DeltaTable
 
-        if not (self._table.directory / DELTA_LOG).is_dir():
-            return None
+        if not any((self._table.directory / DELTA_LOG).glob("*.json")):
+            return None  # or a power cut came before the first commit was synced
         return DeltaTable(self._table.directory)
 
     def _place(self, files: list[Draft], names: list[str]) -> None:
-        places = {self._table.directory}
         for draft, name in zip(files, names, strict=True):
             final = self._table.directory / name
             final.parent.mkdir(parents=True, exist_ok=True)
             Path(draft.path).rename(final)
-            places.add(final.parent)
-        for place in sorted(places):
-            sync(place)
+        sync(*{(self._table.directory / name).parent for name in names})
 
     def _commit(self, query_id: str, batch: int, files: list[Draft], names: list[str]) -> None:
         from deltalake import CommitProperties, Transaction
@@ -124,6 +179,9 @@ class DeltaPublisher:
             table.create_write_transaction(
                 actions, "append", table.schema(), columns, commit_properties=properties
             )
+
+    def _sync_log(self) -> None:
+        self._synced = sync_log(self._table.directory, self._synced)
 
     def _delta_schema(self) -> Any:
         """Of the table: that of a file and the columns in its path."""

@@ -53,7 +53,7 @@ def flow_report(spark: "SparkSession", job: FlowJob) -> Report:
     for window in windows:
         _judge(window, _alarm_in(alarms, window["start_ms"], window["start_ms"] + window_ms))
     covered_s = sum(window["covered_s"] for window in windows)
-    whole = _whole(windows, alarms, covered_s)
+    whole = in_words(_whole(windows, alarms, covered_s), windows)
     edges = _edges(events, covered_s)
     return {
         "from_ms": covered.from_ms,
@@ -134,6 +134,19 @@ def _whole(windows: list[Report], alarms: list[Report], covered_s: int) -> Verdi
     worst = max(windows, key=lambda window: window["shares"]["channel"])
     resource, alarm_ms = _alarm_in(alarms, 0, 1 << 62)
     return _verdict(shares, worst["because"], resource, alarm_ms / (1000 * covered_s))
+
+
+def in_words(whole: Verdict, windows: list[Report]) -> Verdict:
+    """The average can be nothing where single windows had a bottleneck: those are counted."""
+    waited = [window for window in windows if window["bottleneck"] != NOTHING]
+    if whole.stage != NOTHING or not waited:
+        return whole
+    worst = max(waited, key=lambda window: window["shares"]["connection"])
+    sentence = (
+        f"Publishers waited in {len(waited)} of {len(windows)} windows;"
+        f" on the average of all the time nothing made them wait for long."
+    )
+    return Verdict(NOTHING, sentence, worst["advice"])
 
 
 def _average(windows: list[Report], stage: str, covered_s: int) -> float:

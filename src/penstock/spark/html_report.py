@@ -12,9 +12,11 @@ that ever fail.
 
 import html
 import math
+import time
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 TEXT_MAX = 2000
 LABEL_MAX = 60
@@ -39,14 +41,30 @@ class Bars:
 
 
 @dataclass(frozen=True)
+class Span:
+    """When each point of a chart was: windows of ``width_ms`` that begin at ``starts_ms``,
+    within the time of the report.  Windows in which nothing was measured are left out.
+    """
+
+    starts_ms: Sequence[int]
+    width_ms: float
+    from_ms: float
+    until_ms: float
+
+
+@dataclass(frozen=True)
 class Lines:
-    """Several numbers per point of an axis; None = nothing was measured there."""
+    """Several numbers per point of an axis; None = nothing was measured there.
+
+    Without a ``span`` the points are at equal distances, and none is left out.
+    """
 
     title: str
     points: Sequence[str]
     series: Sequence[tuple[str, Sequence[float | None]]]
     label: str = "time"
     unit: str = ""
+    span: Span | None = None
 
 
 @dataclass(frozen=True)
@@ -233,12 +251,11 @@ def _lines(chart: Lines) -> str:
     known = [v for _, values in chart.series for v in values if v is not None]
     most = max(known, default=0) or 1
     drawn = _axes(chart, most)
+    places = _places(chart)
     for at, (name, values) in enumerate(chart.series[:LINES_MAX]):
-        drawn += [
-            f'<polyline points="{stretch}" fill="none" stroke="var(--l{at})" stroke-width="2" '
-            f'stroke-linecap="round"/>'
-            for stretch in _stretches(values, most)
-        ]
+        for stretch in _stretches(chart, places, values):
+            points = [(x, 8 + PLOT_HEIGHT * (1 - max(value, 0) / most)) for x, value in stretch]
+            drawn.append(_line(points, f"var(--l{at})"))
         y = PLOT_HEIGHT + 44 + at * 16
         drawn.append(
             f'<rect x="{MARGIN_LEFT}" y="{y - 9}" width="10" height="10" fill="var(--l{at})"/>'
@@ -257,28 +274,74 @@ def _axes(chart: Lines, most: float) -> list[str]:
     ]
     if chart.unit:
         drawn.append(f'<text class="soft" x="{MARGIN_LEFT + 4}" y="14">{shown(chart.unit)}</text>')
-    if chart.points:
+    for share, anchor, text in _ticks(chart):
+        x = MARGIN_LEFT + share * (WIDTH - MARGIN_LEFT)
         drawn.append(
-            f'<text class="soft" x="{MARGIN_LEFT}" y="{floor + 16}">'
-            f"{shown(chart.points[0], 30)}</text>"
-            f'<text class="soft" x="{WIDTH}" y="{floor + 16}" text-anchor="end">'
-            f"{shown(chart.points[-1], 30)}</text>"
+            f'<line class="axis" x1="{x:.1f}" y1="{floor}" x2="{x:.1f}" y2="{floor + 4}"/>'
+            f'<text class="soft" x="{x:.1f}" y="{floor + 16}" text-anchor="{anchor}">'
+            f"{shown(text, 30)}</text>"
         )
     return drawn
 
 
-def _stretches(values: Sequence[float | None], most: float) -> list[str]:
-    """Points of the lines between the gaps; a lonely point becomes a dot."""
-    step = (WIDTH - MARGIN_LEFT) / max(len(values) - 1, 1)
-    stretches: list[list[str]] = [[]]
+def _ticks(chart: Lines) -> list[tuple[float, str, str]]:
+    """Places along the axis from 0 to 1, with what stands below them: first, middle, last."""
+    anchors = ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
+    span = chart.span
+    if span is not None:
+        length_ms = span.until_ms - span.from_ms
+        return [(at, anchor, _moment(span.from_ms + at * length_ms)) for at, anchor in anchors]
+    points = chart.points
+    if len(points) == 1:
+        return [(0.5, "middle", points[0])]
+    odd = len(points) % 2 == 1
+    ends = [(at, anchor) for at, anchor in anchors if points and (odd or at != 0.5)]
+    return [(at, anchor, points[int(at * (len(points) - 1))]) for at, anchor in ends]
+
+
+def _moment(at_ms: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))
+
+
+def _places(chart: Lines) -> list[float]:
+    """The horizontal place of each point; that of a window is its middle."""
+    room = WIDTH - MARGIN_LEFT
+    span, count = chart.span, len(chart.points)
+    if span is None:
+        shares = [at / (count - 1) if count > 1 else 0.5 for at in range(count)]
+    else:
+        length_ms = max(span.until_ms - span.from_ms, 1)
+        middles = [start + span.width_ms / 2 - span.from_ms for start in span.starts_ms]
+        shares = [min(max(middle / length_ms, 0), 1) for middle in middles]
+    return [MARGIN_LEFT + share * room for share in shares]
+
+
+def _stretches(
+    chart: Lines, places: Sequence[float], values: Sequence[float | None]
+) -> list[list[tuple[float, float]]]:
+    """Places and values between the gaps: where nothing was measured, or a window is left out."""
+    stretches: list[list[tuple[float, float]]] = [[]]
+    span = chart.span
+    starts_ms = [] if span is None else list(span.starts_ms)
+    steps_ms = [0, *(later - start for start, later in pairwise(starts_ms))]
     for at, value in enumerate(values):
-        if value is None:
+        if value is None or (span is not None and steps_ms[at] > 1.5 * span.width_ms):
             stretches.append([])
-            continue
-        x = MARGIN_LEFT + at * step
-        y = 8 + PLOT_HEIGHT * (1 - max(value, 0) / most)
-        stretches[-1].append(f"{x:.1f},{y:.1f}")
-    return [" ".join(s * 2 if len(s) == 1 else s) for s in stretches if s]
+        if value is not None:
+            stretches[-1].append((places[at], value))
+    return [stretch for stretch in stretches if stretch]
+
+
+def _line(points: Sequence[tuple[float, float]], colour: str) -> str:
+    """A single point becomes a dot."""
+    if len(points) == 1:
+        ((x, y),) = points
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'
+    drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return (
+        f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2" '
+        f'stroke-linecap="round"/>'
+    )
 
 
 def _svg(title: str, height: int, drawn: list[str]) -> str:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from penstock.core.errors import PenstockError
 from penstock.spark.java import Java, NoCache, cache_dir, find_java
-from penstock.spark.table import sync
+from pyspark_penstock.durable import sync, sync_one
 
 TIMEOUT_S = 300.0
 TOLD_MAX = 2000
@@ -136,7 +136,7 @@ def _write(target: Path, command: list[str], environment: Mapping[str, str]) -> 
         code, told = _run([word.replace("{}", str(draft)) for word in command], environment)
         if code or not draft.is_file():
             raise NotPrepared(f"Java wrote no file of its classes: {told[-TOLD_MAX:].strip()}")
-        sync(draft)  # half a file would kill each Java that maps it
+        sync_one(draft)  # half a file would kill each Java that maps it
         draft.replace(target)
         sync(target.parent)
     finally:

@@ -136,6 +136,14 @@ class Landing:
             return {}
         return self.planned_ends(last)
 
+    def landed_places(self, publisher: Publisher) -> dict[str, tuple[str, int]]:
+        """Per queue its incarnation and where the last batch that has landed ends."""
+        last = self.last_planned()
+        for batch in () if last is None else (last, last - 1):
+            if batch >= 0 and publisher.landed(self.query_id(), batch) is not None:
+                return notes.planned_places(self.checkpoint, batch)
+        return {}
+
     def mend_checkpoint(self) -> None:
         notes.mend(self.checkpoint)
 

@@ -23,12 +23,17 @@ def query_id(checkpoint: Path) -> str:
 
 def planned_ends(checkpoint: Path, batch: int) -> dict[str, int]:
     """Per queue the sequence id behind the last message of a planned batch."""
+    return {queue: seq for queue, (_, seq) in planned_places(checkpoint, batch).items()}
+
+
+def planned_places(checkpoint: Path, batch: int) -> dict[str, tuple[str, int]]:
+    """Per queue its incarnation, and the sequence id behind the last message of a planned batch."""
     try:
         lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
     except FileNotFoundError:
         return {}
     positions: dict[str, Any] = json.loads(lines[OFFSET_LINE])["q"]
-    return {queue: int(place["seq"]) for queue, place in positions.items()}
+    return {queue: (place["inc"], int(place["seq"])) for queue, place in positions.items()}
 
 
 def last_planned(checkpoint: Path) -> int | None:
@@ -47,19 +52,20 @@ def unsettled(checkpoint: Path) -> int | None:
 
 
 def mend(checkpoint: Path) -> None:
-    """Take away what a power cut may have left half written.
+    """Take away what a kill or a power cut may have left half written.
 
     A half-written plan was not synced, so its batch was not published: Spark plans it anew.
     Half-written commits make Spark call again with the last plan, and whoever publishes answers;
     they may be several, since nobody syncs them and a file system may write contents half a
     minute after names.  Hadoop's checksum files may be half written as well, and are not
-    needed.
+    needed.  A kill leaves drafts of notes (``.0.<uuid>.tmp``), which Spark never finishes; it
+    refuses a checkpoint that has one before batch 0.  The caller alone uses the checkpoint.
     """
     for kept in (checkpoint / "offsets", checkpoint / "commits"):
         if not kept.is_dir():
             continue
-        for checksum in kept.glob(".*.crc"):
-            checksum.unlink()
+        for rubbish in (*kept.glob(".*.crc"), *kept.glob(".*.tmp")):
+            rubbish.unlink()
         for note in sorted(kept.iterdir(), key=_number, reverse=True):
             if _number(note) < 0 or _is_whole(note):
                 break

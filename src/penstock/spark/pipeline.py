@@ -13,6 +13,7 @@ pages into our own error.
 
 import contextlib
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+DATA_LOSS = "pyspark_penstock.source.DataLoss"
 HOPELESS = (
-    "pyspark_penstock.source.DataLoss",
+    DATA_LOSS,
     "pyspark_penstock.client.Refused",
     "pyspark_penstock.client.Fenced",
     "pyspark_penstock.client.Locked",
     "penstock.spark.publishing.NotShared",
+    "penstock.spark.publishing.FileGone",
 )
 """Names that stand in Spark's error text when starting again changes nothing."""
 UNREACHABLE = "pyspark_penstock.client.ConnectionLost"
@@ -61,9 +64,14 @@ class BrokerUnreachable(PipelineFailed):
 def session(
     name: str, master: str, url: str, home: Path, *, short: bool = False
 ) -> "Iterator[SparkSession]":
-    """A Spark for one pipeline; ``home`` gets its log.  The JVM's death is a PipelineFailed."""
+    """A Spark for one pipeline; ``home`` gets its log.  The JVM's death is a PipelineFailed.
+
+    On a terminal a line on standard error says that it starts.
+    """
     from pyspark_penstock.client import ConnectionLost
 
+    if sys.stderr.isatty():
+        sys.stderr.write(f"starting Spark on {master}, which takes some seconds\n")
     spark = local_session(name, master, url, home, short=short)
     try:
         yield spark
@@ -86,6 +94,16 @@ def _java_died() -> tuple[type[Exception], ...]:
     from py4j.protocol import Py4JNetworkError
 
     return (Py4JNetworkError, ConnectionError)
+
+
+class DataLost(PipelineFailed):
+    """Messages that the checkpoint expects are gone; only an operator can decide to go on."""
+
+
+class WrongQuery(PipelineFailed):
+    """Spark cannot read or resolve the SQL; the text names the place."""
+
+    fix = "correct the SQL, then run the command again"
 
 
 OnFailure = Callable[[PipelineFailed, float], None]
@@ -169,10 +187,12 @@ class QueryRun:
 @contextmanager
 def explained() -> Iterator[None]:
     """Around a batch job: Spark's error becomes ours."""
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     try:
         yield
+    except (AnalysisException, ParseException) as error:
+        raise WrongQuery(failure_of(error).args[0]) from error
     except PySparkException as error:
         raise failure_of(error) from error
 
@@ -184,11 +204,13 @@ def is_hopeless(error: Exception) -> bool:
 
 def failure_of(error: Exception) -> PipelineFailed:
     """The line of our own error out of Spark's pages, when there is one."""
-    text = str(error)
+    text = str(error).strip()  # that of a syntax error begins with an empty line
     for line in text.splitlines():
         for name in (*HOPELESS, UNREACHABLE):
             if line.strip().startswith(name):
                 cause = line.strip().removeprefix(name).lstrip(": ")
+                if name == DATA_LOSS:  # its advice is about an option of the data source
+                    return DataLost(cause.partition("  Start with a new checkpoint")[0])
                 kind = BrokerUnreachable if name == UNREACHABLE else PipelineFailed
                 return kind(cause)
     # What our own code, or Python, raised in a worker or between two batches.

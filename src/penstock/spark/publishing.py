@@ -16,11 +16,15 @@ Landing batch n, and what a crash leaves:
     4  write the note as a draft, sync it      rubbish
     5  link it to its name, sync               *n has landed*; the name exists once, so of two
                                                drivers (one believed dead) one decides
-    6  rename each draft to its final name     a draft that is gone was renamed before
-    7  sync the directories                    the names outlive a power failure
+    6  rename each draft to its final name     a draft that is gone was renamed before if its
+                                               file is there, of the noted size
+    7  sync the files' directories             the names outlive a power failure
+    8  write into the note that all are placed  6 is never done again: files may be compacted
 
-Whoever dies behind 5 leaves files that are not all in place; the next start does 6 and 7
-again before it does anything else (``recover``), and so does a second call with the same batch.
+A run that dies behind 5 leaves files that are not all in place; the next start does 6 to 8
+before it does anything else (``recover``), and so do a second call with the same batch and a
+compaction.  A draft that is gone without its file stops the pipeline: the messages are still in the
+queue.  Names in a note are relative to the table, which may be moved.
 
 A reader of the directory sees each file whole or not at all, each message once; the files of
 one batch appear one after the other, within milliseconds of each other.  ``compaction`` must
@@ -33,19 +37,27 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.core.errors import PenstockError
-from penstock.spark.table import Table, sync
+from penstock.spark.table import Table
+from pyspark_penstock.durable import sync, sync_one, write_synced
 from pyspark_penstock.table_files import Draft
 
 NOTES_KEPT = 2
+DRAFT_STEPS = 5
 
 
 class NotShared(PenstockError):
     """Workers have written where this machine does not see it."""
+
+
+class FileGone(PenstockError):
+    """A batch was decided, and one of its files is neither in its place nor a draft."""
+
+    fix = "bring the file back; if the table is to do without it, delete the note"
 
 
 class Landed(NamedTuple):
@@ -78,30 +90,24 @@ class ParquetPublisher:
 
     def recover(self) -> None:
         """Before anything is swept: finish what was decided."""
-        for note in sorted(self._notes.glob("*.json")):
-            self._roll_forward(json.loads(note.read_text()))
+        with publish_lock(self._table, alone=False):
+            place_decided(self._table, self._notes)
 
     def landed(self, query_id: str, batch: int) -> Landed | None:
         """Step 1."""
         note = self._note_of(query_id, batch)
         if not note.exists():
             return None
-        decided = json.loads(note.read_text())
-        self._roll_forward(decided)
-        return _as_landed(decided, before=True)
+        return _as_landed(self._placed(note), before=True)
 
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
-        """Steps 4 to 7."""
+        """Steps 4 to 8."""
         check_drafts(drafts)
-        decided = self._decision(query_id, batch, drafts)
-        mine = self._decide(query_id, batch, decided)
-        if not mine:
-            again = self.landed(query_id, batch)
-            assert again is not None
-            return again
-        self._roll_forward(decided)
-        self._forget(query_id, batch)
-        return _as_landed(decided, before=False)
+        mine = self._decide(query_id, batch, self._decision(query_id, batch, drafts))
+        decided = self._placed(self._note_of(query_id, batch))
+        if mine:
+            self._forget(query_id, batch)
+        return _as_landed(decided, before=not mine)
 
     def _decision(self, query_id: str, batch: int, drafts: list[Draft]) -> dict[str, Any]:
         files = [draft for draft in drafts if draft.path]
@@ -113,7 +119,11 @@ class ParquetPublisher:
             "file_bytes": sum(draft.file_bytes for draft in files),
             "holes": sum(draft.holes for draft in drafts),
             "files": [
-                [draft.path, os.path.join(draft.directory, f"{stem}-{place:03d}.parquet")]
+                [
+                    os.path.relpath(draft.path, self._table.directory),
+                    os.path.join(draft.directory, f"{stem}-{place:03d}.parquet"),
+                    Path(draft.path).stat().st_size,
+                ]
                 for place, draft in enumerate(files)
             ],
         }
@@ -124,7 +134,7 @@ class ParquetPublisher:
         note = self._note_of(query_id, batch)
         draft = note.with_suffix(f".{os.getpid()}.draft")
         draft.write_text(json.dumps(decided))
-        sync(draft)
+        sync_one(draft)
         try:
             os.link(draft, note)
         except FileExistsError:
@@ -134,27 +144,59 @@ class ParquetPublisher:
         sync(self._notes)
         return True
 
-    def _roll_forward(self, decided: dict[str, Any]) -> None:
-        """Steps 6 and 7; may be done any number of times."""
+    def _placed(self, note: Path) -> dict[str, Any]:
         with publish_lock(self._table, alone=False):
-            places = set()
-            for draft, name in decided["files"]:
-                final = self._table.directory / name
-                final.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileNotFoundError):  # renamed before
-                    Path(draft).rename(final)
-                    places.add(final.parent)
-            for place in sorted(places):
-                _sync_up(place, self._table.directory)
+            return _place(self._table, note)
 
     def _forget(self, query_id: str, batch: int) -> None:
         kept = {self._note_of(query_id, batch - age).name for age in range(NOTES_KEPT)}
-        for note in self._notes.iterdir():
-            if note.name not in kept:
-                note.unlink()
+        with publish_lock(self._table, alone=False):  # a compaction reads all of them
+            for note in self._notes.iterdir():
+                if note.name not in kept:
+                    note.unlink()
 
     def _note_of(self, query_id: str, batch: int) -> Path:
         return self._notes / f"{query_id}-{batch:08d}.json"
+
+
+def place_decided(table: Table, notes: Path) -> None:
+    """Steps 6 to 8 of all batches with a note; needs ``publish_lock``.  Raises FileGone."""
+    for note in sorted(notes.glob("*.json")):
+        _place(table, note)
+
+
+def _place(table: Table, note: Path) -> dict[str, Any]:
+    """Steps 6 to 8 of one batch, any number of times; returns the note."""
+    decided: dict[str, Any] = json.loads(note.read_text())
+    if decided.get("placed"):
+        return decided
+    finals = [_rename(table, note, *entry) for entry in decided["files"]]
+    sync(*{final.parent for final in finals})
+    decided["placed"] = True
+    write_synced(note, json.dumps(decided))
+    return decided
+
+
+def _rename(table: Table, note: Path, noted: str, name: str, size: int | None = None) -> Path:
+    """Step 6 of one file; returns its place."""
+    if os.path.isabs(noted):  # so in release 0.1.0, which noted no size: _penstock/q/staging/x/y
+        noted = os.path.join(*Path(noted).parts[-DRAFT_STEPS:])
+    draft, final = table.directory / noted, table.directory / name
+    if draft.exists():
+        final.parent.mkdir(parents=True, exist_ok=True)
+        draft.rename(final)
+    elif not _is_there(final, size):
+        raise FileGone(
+            f"{table.directory} lacks {name}, which {note} names as landed, and its draft is gone;"
+            " nothing more is acknowledged"
+        )
+    return final
+
+
+def _is_there(final: Path, size: int | None) -> bool:
+    if size is None:
+        return final.exists() or any(final.parent.glob("*-compact-*.parquet"))
+    return final.exists() and final.stat().st_size == size
 
 
 def check_drafts(drafts: list[Draft]) -> None:
@@ -177,11 +219,3 @@ def _as_landed(decided: dict[str, Any], *, before: bool) -> Landed:
         before,
         len(decided["files"]),
     )
-
-
-def _sync_up(place: Path, table: Path) -> None:
-    """The directory and those above it, which may be new."""
-    sync(place)
-    while place != table:
-        place = place.parent
-        sync(place)

@@ -5,7 +5,8 @@ and cut into *slices* of at most some thousand messages; each slice is one write
 a name of its own (``txnId``), so it is published whole or not at all, and once, however often it
 is tried.  The slices are written down before the first is sent::
 
-    _penstock/replays/<name>/plan.json     the choice, the slices' first messages, how many are done
+    _penstock/replays/<name>/plan.json     the choice, the slices' first messages and sizes, each
+                                           queue's end, how many slices are done
 
 Sending slice k, and what a crash leaves:
 
@@ -19,8 +20,10 @@ One run at a time works on a plan (``lock`` beside it): two that began together 
 of their own, and send everything twice.
 
 A slice is known by its first message and that of the next one, so it does not matter when files
-are compacted in between.  Messages that land in the table while it is replayed are sent when they
-belong to a slice that is still to come.
+are compacted in between.  Messages that land in the table after the plan was made are not sent:
+they may be those that this very replay has sent.  A queue lands in its order, so the plan knows
+them by the last number and time that the queue had.  A slice is counted before it is sent; one that
+is not as large as planned (a file is gone, a clock went back) ends the replay.
 
 Properties come from the table's columns: header values are texts there.  A table with
 ``properties_raw`` gives every bit back.  ``user_id`` is left out, since a broker accepts only the
@@ -37,11 +40,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from penstock.core.errors import PenstockError
 from penstock.spark.pipeline import PAUSE_MIN_S, explained, is_hopeless, session
 from penstock.spark.state import locked
-from penstock.spark.table import DELTA_LOG, any_file, data_files, write_synced
+from penstock.spark.table import DELTA_LOG, any_file, data_files
+from pyspark_penstock.durable import write_synced
 from pyspark_penstock.options import parse_url
 from pyspark_penstock.report_client import Reporter
 
@@ -117,12 +122,14 @@ class Replayed:
 
 @dataclass
 class Plan:
-    """The slices: first key, number of messages, time of the first message."""
+    """The slices: first key, number of messages, time of the first message; and the ends."""
 
     txn: str
     choice: dict[str, Any]
     slices: list[dict[str, Any]] = field(default_factory=list)
     done: int = 0
+    ends: list[list[Any]] = field(default_factory=list)
+    """Per queue: name, last seq_id, last time (us).  Plans of release 0.1.0 have none."""
 
     @classmethod
     def read(cls, path: Path) -> "Plan | None":
@@ -132,7 +139,6 @@ class Plan:
             return None
 
     def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_synced(path, json.dumps(vars(self)))
 
 
@@ -160,6 +166,13 @@ def check_replay(job: ReplayJob) -> Plan | None:
     return plan
 
 
+def count_chosen(job: ReplayJob) -> int:
+    """How many messages a replay would send; starts Spark, which judges the condition."""
+    name = f"penstock replay {job.name}"
+    with session(name, job.master, job.url, job.home) as spark, explained():
+        return chosen(spark, job).count()
+
+
 def run_replay(
     job: ReplayJob, on_slice: Callable[[int, int, int], None], stopping: threading.Event
 ) -> Replayed:
@@ -169,7 +182,7 @@ def run_replay(
         plan = check_replay(job)
         with session(name, job.master, job.url, job.home) as spark, explained():
             if plan is None:
-                plan = Plan(uuid.uuid4().hex, job.choice(), _slices(chosen(spark, job), job))
+                plan = planned(chosen(spark, job), job)
                 plan.write(job.home / "plan.json")
             return _Replay(job, plan, spark, on_slice).run(stopping)
 
@@ -180,9 +193,11 @@ def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
 
     # A queue called 007 must not become a number.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    listed = list(data_files(job.lake))
     delta = (job.lake / DELTA_LOG).is_dir()
-    files = [str(path) for path in data_files(job.lake)] if delta else [str(job.lake)]
+    files = [str(path) for path in listed] if delta else [str(job.lake)]
     frame = spark.read.option("basePath", str(job.lake)).parquet(*files)
+    frame = _with_values_of(frame, {step for path in listed for step in path.parent.parts})
     for moment, compare in ((job.since, "__ge__"), (job.until, "__lt__")):
         if moment is None:
             continue
@@ -193,6 +208,21 @@ def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
     return _where(frame, job.where) if job.where else frame
 
 
+def _with_values_of(frame: "DataFrame", steps: set[str]) -> "DataFrame":
+    """Values as ``routing_key=%C3%BC`` names them, of which Spark makes a character per byte."""
+    from pyspark.sql import functions as f
+
+    split = [step.partition("=") for step in sorted(steps)]
+    for column in frame.columns:
+        found = [text for name, _, text in split if name == column]
+        pairs = [(unquote(text, "latin-1"), unquote(text)) for text in found]
+        wrong = [f.lit(text) for pair in pairs if pair[0] != pair[1] for text in pair]
+        if wrong:
+            value = f.coalesce(f.create_map(*wrong)[f.col(column)], f.col(column))
+            frame = frame.withColumn(column, value)
+    return frame
+
+
 def _where(frame: "DataFrame", condition: str) -> "DataFrame":
     from pyspark.errors import AnalysisException, ParseException
 
@@ -200,6 +230,15 @@ def _where(frame: "DataFrame", condition: str) -> "DataFrame":
         return frame.where(condition)
     except (AnalysisException, ParseException) as error:
         raise CannotReplay(str(error).strip().splitlines()[0], "correct --where") from error
+
+
+def planned(frame: "DataFrame", job: ReplayJob) -> Plan:
+    """Of what is in the table now: the frame has its list of files."""
+    from pyspark.sql import functions as f
+
+    last = (f.max("seq_id"), f.max(f.unix_micros("enqueued_at")))
+    ends = [list(row) for row in frame.groupBy("queue").agg(*last).collect()]
+    return Plan(uuid.uuid4().hex, job.choice(), _slices(frame, job), ends=ends)
 
 
 def _slices(frame: "DataFrame", job: ReplayJob) -> list[dict[str, Any]]:
@@ -301,7 +340,8 @@ class _Replay:
     def _slice(self, number: int) -> "DataFrame":
         """Its messages in order; one task, so that the order is that of one staged set.
 
-        The directory is listed anew, since its files may have been compacted.
+        The directory is listed anew, since its files may have been compacted.  Raises CannotReplay
+        when it has not the planned number of messages.
         """
         from pyspark.sql import functions as f
 
@@ -309,7 +349,9 @@ class _Replay:
         key = f.struct(*_key_columns(keys))
         slices = self._plan.slices
         bounds = [slices[number]["first"]]
-        found = chosen(self._spark, self._job).where(key >= _struct(keys, bounds[0]))
+        found = self._without_later(chosen(self._spark, self._job)).where(
+            key >= _struct(keys, bounds[0])
+        )
         if number + 1 < len(slices):
             bounds.append(slices[number + 1]["first"])
             found = found.where(key < _struct(keys, bounds[1]))
@@ -318,7 +360,28 @@ class _Replay:
             found = found.where(f.col("enqueued_at") >= times[0])
             if len(times) > 1:
                 found = found.where(f.col("enqueued_at") <= times[1])
+        rows, there = slices[number]["rows"], found.count()
+        if there != rows:
+            raise CannotReplay(
+                f"slice {number + 1} of replay '{self._job.name}' had {rows} messages when it was"
+                f" planned, and has {there} in the table now",
+                "bring back what was taken from the table, or begin another replay with --since",
+            )
         return found.coalesce(1).sortWithinPartitions(*keys)
+
+    def _without_later(self, frame: "DataFrame") -> "DataFrame":
+        """What was in the table when the plan was made."""
+        from pyspark.sql import functions as f
+
+        if not self._plan.ends:
+            return frame
+        ends = self._spark.createDataFrame(
+            [tuple(end) for end in self._plan.ends], "queue string, _seq bigint, _at_us bigint"
+        )
+        before = (f.col("seq_id") <= f.col("_seq")) & (
+            f.unix_micros("enqueued_at") <= f.col("_at_us")
+        )
+        return frame.join(ends.hint("broadcast"), "queue").where(before).drop("_seq", "_at_us")
 
 
 class Pace:

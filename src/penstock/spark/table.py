@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.errors import PenstockError
+from pyspark_penstock.durable import write_synced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,6 @@ class Table:
     def describe(self, schema: "pa.Schema") -> None:
         """Write the note, once."""
         if self._noted() is None:
-            self.home.mkdir(parents=True, exist_ok=True)
             write_synced(self.home / NOTE, json.dumps(self._description(schema), indent=1))
 
     def _check_format(self, *, begun: bool) -> None:
@@ -86,7 +86,7 @@ class Table:
         return {
             "format": self.format,
             "partition_by": list(self.partition_by),
-            "columns": {field.name: str(field.type) for field in schema},
+            "columns": {field.name: _kind(field.type) for field in schema},
         }
 
     def _compare(self, noted: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -145,6 +145,15 @@ def any_file(directory: Path) -> Path | None:
     return next(data_files(directory), None)
 
 
+def _kind(kind: "pa.DataType") -> str:
+    """A type as text, without the names that Parquet gives to the parts of a map."""
+    import pyarrow as pa
+
+    if pa.types.is_map(kind):
+        return f"map<{_kind(kind.key_type)}, {_kind(kind.item_type)}>"
+    return str(kind)
+
+
 def _difference(there: Any, asked: Any) -> str:
     if not isinstance(there, dict) or not isinstance(asked, dict):
         return ""
@@ -161,21 +170,3 @@ def _difference(there: Any, asked: Any) -> str:
 
 def _shown(value: Any) -> str:
     return ", ".join(value) or "none" if isinstance(value, (list, dict)) else str(value)
-
-
-def write_synced(path: Path, text: str) -> None:
-    """A whole file or none, whatever happens."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    sync(draft)
-    draft.replace(path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """On disk, whoever wrote it."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -24,8 +24,9 @@ from penstock.spark.checking import BadSchema, checker, schema_of_type
 from penstock.spark.pipeline import OnFailure, QueryRun, session, unheard
 from penstock.spark.progress import report_progress
 from penstock.spark.state import locked
-from pyspark_penstock.client import ConnectionLost, Refused, give_back
+from pyspark_penstock.client import ConnectionLost, Refused
 from pyspark_penstock.options import parse_url
+from pyspark_penstock.planner import give_back
 from pyspark_penstock.sink_options import parse_sink_options
 from pyspark_penstock.staging_client import Stager
 
@@ -61,6 +62,7 @@ class ValidateJob:
     master: str
     take_over: bool = False
     short: bool = False
+    fail_on_data_loss: bool = True
 
 
 class Judged(NamedTuple):
@@ -95,7 +97,8 @@ def run_validate(
             with session(name, job.master, job.url, job.home, short=job.short) as spark:
                 _run(spark, job, done, on_batch, stopping, on_failure)
         finally:
-            give_back(parse_url(job.url), job.queue)
+            places = published_places(job.home / "checkpoint", job.url)
+            give_back(parse_url(job.url), job.queue, places.get(job.queue, ("", 0)))
     return done
 
 
@@ -156,6 +159,7 @@ def start(
         .option("queue", job.queue)
         .option("columns", ",".join(COLUMNS))
         .option("maxMessagesPerTrigger", job.batch_messages)
+        .option("failOnDataLoss", str(job.fail_on_data_loss).lower())
         .option("takeOver", str(job.take_over).lower())
         .option("processedBelow", json.dumps(below) if below else "")
         .option("minPartitions", spark.sparkContext.defaultParallelism)
@@ -170,6 +174,15 @@ def start(
     if job.every_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{int(job.every_s * 1000)} milliseconds").start()
+
+
+def published_places(checkpoint: Path, url: str) -> dict[str, tuple[str, int]]:
+    """Per queue its incarnation and where the last batch ends, if that is published."""
+    last = notes.last_planned(checkpoint)
+    if last is None:
+        return {}
+    known = notes.unsettled(checkpoint) is None or published_below(checkpoint, url)
+    return notes.planned_places(checkpoint, last) if known else {}
 
 
 def published_below(checkpoint: Path, url: str) -> dict[str, int]:

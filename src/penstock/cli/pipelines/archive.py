@@ -9,6 +9,7 @@ from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
     Teller,
+    accept_data_loss_option,
     check_spark,
     common_options,
     failing_well,
@@ -107,11 +108,7 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     show_default=True,
     help="About the largest size of one batch.",
 )
-@click.option(
-    "--accept-data-loss",
-    is_flag=True,
-    help="Go on with what is there when the queue was replaced or read by others.",
-)
+@accept_data_loss_option
 @click.option("--take-over", is_flag=True, help="Take the queue from another pipeline.")
 @common_options()
 def archive(
@@ -210,7 +207,8 @@ def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
         line = f"batch {landed.batch}: {landed.messages} messages{again}"
         teller.batch(line, 0 if landed.before else landed.messages)
 
-    with failing_well(job.landing().home / LOG_NAME), stop_on_signals() as stopping:
+    landing = job.landing()
+    with failing_well(landing.home / LOG_NAME, landing.checkpoint), stop_on_signals() as stopping:
         summary = run_archive(job, on_landed, stopping, say_failure)
     teller.end()
     say_summary(

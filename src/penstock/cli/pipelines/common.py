@@ -3,7 +3,7 @@
 ``common_options`` gives a command the flags all pipelines have and hands them over as one
 ``Common``.  A pipeline's body then reads: ``check_spark(common)``, look at the broker, show a plan
 when ``dry_run``, else run inside ``stop_on_signals()`` and ``failing_well(...)``, and end with
-``say_summary``: the last line on standard output is JSON.
+``say_summary``: the last line on standard output is JSON, unless it is a terminal.
 
     0   done, or stopped by a signal
     1   failed: no Spark or Java, refused by the broker, data lost, disk full
@@ -33,6 +33,8 @@ from penstock.core.errors import PenstockError
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
 MASTER = re.compile(r"local(\[[^]]+\])?|spark://.+|k8s://.+|yarn")
 BAR_WIDTH = 30
+CORES_MAX = 8
+"""Of one machine, without ``--master``: the broker and others need some, too."""
 
 EXIT_CODES = """\b
 Exit codes:
@@ -74,9 +76,7 @@ def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Comm
         click.option("--url", help=f"Broker; default $PENSTOCK_URL, else {DEFAULT_URL}"),
         click.option(
             "--master",
-            default="local[2]",
-            show_default=True,
-            help="Spark master.",
+            help=f"Spark master; default local[N], N the processors, from 2 to {CORES_MAX}.",
             callback=_master,
         ),
         click.option("--dry-run", is_flag=True, help="Say what would be done; starts no Spark."),
@@ -118,6 +118,13 @@ def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Comm
     return decorate
 
 
+accept_data_loss_option = click.option(
+    "--accept-data-loss",
+    is_flag=True,
+    help="Go on with what is there when the queue was replaced or read by others.",
+)
+
+
 def _common(given: dict[str, Any]) -> Common:
     """Takes the shared ones out of ``given``."""
     once, every_s = given.pop("once", False), given.pop("every_s", None)
@@ -149,7 +156,9 @@ def parse_seconds(ctx: click.Context, param: click.Parameter, value: str | None)
     return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2] or "s"]
 
 
-def _master(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _master(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    if value is None:
+        return f"local[{min(max(len(os.sched_getaffinity(0)), 2), CORES_MAX)}]"
     if not MASTER.fullmatch(value):
         raise click.BadParameter(
             f"{value!r} is none of local[N], spark://host:port, yarn, k8s://…", ctx, param
@@ -210,15 +219,21 @@ def asking_broker() -> Iterator[None]:
 
 
 @contextmanager
-def failing_well(log: Path) -> Iterator[None]:
-    """A pipeline's errors; ``log`` is where Spark has written the rest."""
-    from penstock.spark.pipeline import BrokerUnreachable
+def failing_well(log: Path, checkpoint: Path | None = None) -> Iterator[None]:
+    """A pipeline's errors; ``log`` is where Spark has written the rest.
+
+    ``checkpoint``: of a pipeline that has ``--accept-data-loss``.
+    """
+    from penstock.spark.pipeline import BrokerUnreachable, DataLost
 
     try:
         yield
     except BrokerUnreachable as error:
         fix = "start the broker, then run the same command again"
         raise Unavailable(one_line(str(error)), fix) from error
+    except DataLost as error:
+        fix = f"--accept-data-loss goes on with what is there; the checkpoint is {checkpoint}"
+        raise Failure(one_line(str(error)), fix) from error
     except PenstockError as error:
         fix = getattr(error, "fix", "")
         fix = fix or f"see {log}; when it is mended, run the same command again"
@@ -250,8 +265,26 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 
 def say_summary(summary: dict[str, Any], *, err: bool = False) -> None:
-    """The last line; ``err`` for a pipeline whose standard output is its result."""
-    click.echo(json.dumps(summary, default=str), err=err)
+    """The last line, JSON; for people in front of a terminal a line for each number instead.
+
+    ``err`` for a pipeline whose standard output is its result.
+    """
+    context = click.get_current_context(silent=True)
+    wants_json = context is not None and context.params.get("output") == "json"
+    stream = sys.stderr if err else sys.stdout
+    for_people = stream.isatty() and not wants_json
+    click.echo(summary_text(summary) if for_people else json.dumps(summary, default=str), err=err)
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """What is no single value is left out: ``-o json`` has it."""
+    plain = {
+        name.replace("_", " "): value
+        for name, value in summary.items()
+        if value is not None and not isinstance(value, dict | list)
+    }
+    width = max(map(len, plain), default=0)
+    return "\n".join(f"{name:{width}}  {one_line(str(value))}" for name, value in plain.items())
 
 
 def say_failure(failure: Exception, pause_s: float) -> None:
@@ -262,7 +295,8 @@ def say_failure(failure: Exception, pause_s: float) -> None:
 class Teller:
     """Says how a pipeline goes: a line per batch, or a bar where somebody is watching.
 
-    The bar is on standard error and only on a terminal; with ``-o json`` there is neither.
+    The bar is on standard error and only on a terminal; with ``-o json`` there is neither.  Its
+    rate is that since the first batch, which waited for Spark's start.
     """
 
     def __init__(self, output: str, total: int | None) -> None:
@@ -270,13 +304,14 @@ class Teller:
         self._total = total
         self._bar = self._lines and bool(total) and sys.stderr.isatty()
         self._done = 0
-        self._started_s = time.monotonic()
+        self._first: tuple[int, float] | None = None  # what was done with the first batch, and when
 
     def batch(self, line: str, messages: int) -> None:
         """``messages`` more are done."""
         self._done += messages
         if self._bar:
-            self._draw()
+            self._first = self._first or (self._done, time.monotonic())
+            self._draw(*self._first)
         elif self._lines:
             click.echo(line)
 
@@ -284,10 +319,13 @@ class Teller:
         if self._bar:
             click.echo("", err=True)
 
-    def _draw(self) -> None:
+    def _draw(self, first: int, since_s: float) -> None:
         assert self._total
         share = min(self._done / self._total, 1.0)
         bar = ("#" * round(share * BAR_WIDTH)).ljust(BAR_WIDTH, "-")
-        rate = self._done / max(time.monotonic() - self._started_s, 0.001)
-        text = f"\r[{bar}] {share:4.0%}  {self._done} of {self._total}  {rate:.0f}/s "
-        click.echo(text, nl=False, err=True)
+        text = f"\r[{bar}] {share:4.0%}  {self._done} of {self._total}"
+        rate = (self._done - first) / max(time.monotonic() - since_s, 0.001)
+        if rate > 0:
+            left_s = max(self._total - self._done, 0) / rate
+            text += f"  {rate:.0f}/s  {left_s:.0f} s left"
+        click.echo(f"{text} \x1b[K", nl=False, err=True)

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ from penstock.cli.pipelines.common import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.spark.html_report import Span
 
     Make = Callable[[SparkSession, Path], dict[str, Any]]
 
@@ -192,6 +194,17 @@ def _show_plan(job: EventJob, common: Common, directory: Path) -> None:
 
 def moment(at_ms: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))
+
+
+def span_of(report: dict[str, Any], windows: Sequence[dict[str, Any]]) -> "Span":
+    """When the windows of a chart were, within the time that the report covers."""
+    from penstock.spark.html_report import Span
+
+    width_ms = 1000 * report["window_s"]
+    starts_ms = [window["start_ms"] for window in windows]
+    first_ms = min([report["from_ms"], *starts_ms])
+    last_ms = max([report["until_ms"], *(start_ms + width_ms for start_ms in starts_ms)])
+    return Span(starts_ms, width_ms, first_ms, last_ms)
 
 
 def facts_of(report: dict[str, Any]) -> list[tuple[str, str | int | float | None]]:

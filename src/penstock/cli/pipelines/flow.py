@@ -14,6 +14,7 @@ from penstock.cli.pipelines.event_source import (
     facts_of,
     moment,
     run_event_job,
+    span_of,
 )
 from penstock.cli.tables import table
 
@@ -144,8 +145,9 @@ def _shares(report: dict[str, Any]) -> "Section":
         (moment(one["from_ms"]), moment(one["until_ms"]), one["bottleneck"], one["sentence"])
         for one in report["periods"]
     ]
+    span = span_of(report, windows)
     parts: list[Bars | Lines | Table] = [
-        Lines("Share of each window in flow", points, series, unit="%"),
+        Lines("Share of each window in flow", points, series, unit="%", span=span),
         Table("All of the time", ("stage", "in flow", "blocked, all together, s"), stages),
         Table("When it was", ("from", "until", "bottleneck", "in words"), periods),
     ]

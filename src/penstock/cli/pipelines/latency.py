@@ -14,6 +14,7 @@ from penstock.cli.pipelines.event_source import (
     facts_of,
     moment,
     run_event_job,
+    span_of,
 )
 from penstock.cli.tables import table
 
@@ -130,14 +131,15 @@ def latency_html(report: dict[str, Any]) -> str:
         [Table("How long messages took", columns, steps), Table("Rates", ("vhost", *RATES), rates)],
     )
     busiest = sorted(report["queues"], key=lambda queue: -queue["delivered"])[:CHARTS_MAX]
-    sections = [whole, *(_queue_section(queue) for queue in busiest)]
+    sections = [whole, *(_queue_section(report, queue) for queue in busiest)]
     return page(Page("Latency of queues", facts_of(report), sections))
 
 
-def _queue_section(queue: dict[str, Any]) -> "Section":
+def _queue_section(report: dict[str, Any], queue: dict[str, Any]) -> "Section":
     from penstock.spark.html_report import Lines, Section
 
     windows = queue["windows"]
+    span = span_of(report, windows)
     points = [moment(window["start_ms"]) for window in windows]
     parts = []
     for step, words in STEP_NAMES.items():
@@ -146,8 +148,8 @@ def _queue_section(queue: dict[str, Any]) -> "Section":
                 (key, [window["steps"].get(step, {}).get(key) for window in windows])
                 for key in QUANTILES
             ]
-            parts.append(Lines(words, points, series, unit="ms"))
+            parts.append(Lines(words, points, series, unit="ms", span=span))
     counts = ("published", "delivered", "acked", "redelivered")
     rates = [(name, [window[f"{name}_per_s"] for window in windows]) for name in counts]
-    parts.append(Lines("Messages a second", points, rates, unit="1/s"))
+    parts.append(Lines("Messages a second", points, rates, unit="1/s", span=span))
     return Section(f"Queue '{queue['queue']}' in virtual host '{queue['vhost']}'", parts=parts)

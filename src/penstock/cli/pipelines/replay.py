@@ -27,6 +27,7 @@ from penstock.core.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.spark.replay import Plan, ReplayJob
 
+_KINDS = {"queue": "queue", "exchange": "exchange", "routingKey": "routing key"}
 EPILOG = f"""{EXIT_CODES}
 \b
 Stopped or failed, it goes on with --resume: no message is sent twice, none is left out.
@@ -168,22 +169,28 @@ def _named(job: "ReplayJob") -> "ReplayJob":
 
 
 def _show_plan(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
+    from penstock.spark.replay import count_chosen
+    from penstock.spark.session import LOG_NAME
+
     told: dict[str, Any] = {"name": job.name, "from": str(job.lake), "to": job.target}
     if plan is not None:
         left = sum(piece["rows"] for piece in plan.slices[plan.done :])
         told |= {"slices_done": plan.done, "slices": len(plan.slices), "messages_left": left}
     else:
         told["messages_in_time"] = _count(job.lake, job.since, job.until)
-    if common.as_text:
-        for label, value in told.items():
-            click.echo(f"{label.replace('_', ' ')}: {value}")
+        told["messages"] = told["messages_in_time"]
         if job.where:
-            click.echo(f"of these, those where {job.where}")
+            with failing_well(job.home / LOG_NAME):
+                told["messages"] = count_chosen(job)
+    if common.as_text:
+        target = ", ".join(f"{_KINDS[kind]} {name}" for kind, name in job.target.items())
+        for label, value in (told | {"to": target}).items():
+            click.echo(f"{label.replace('_', ' ')}: {value}")
     say_summary({"dry_run": True} | told)
 
 
 def _count(lake: Path, since: datetime | None, until: datetime | None) -> int:
-    """Messages between the times; the condition is Spark's to judge."""
+    """Messages between the times."""
     from pyarrow import compute, dataset
 
     from penstock.spark.table import data_files

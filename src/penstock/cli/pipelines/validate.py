@@ -13,6 +13,7 @@ from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
     Teller,
+    accept_data_loss_option,
     asking_broker,
     check_spark,
     common_options,
@@ -63,6 +64,7 @@ Examples:
     show_default=True,
     help="Largest number of messages in one batch, which is one transaction.",
 )
+@accept_data_loss_option
 @click.option("--take-over", is_flag=True, help="Take the queue from another pipeline.")
 @common_options(group=False)
 def validate(
@@ -72,6 +74,7 @@ def validate(
     good_to: str,
     bad_to: str,
     max_messages: int,
+    accept_data_loss: bool,
     take_over: bool,
 ) -> None:
     """Sort messages by a schema: good ones to one place, bad ones to another.
@@ -103,6 +106,7 @@ def validate(
         every_s=common.every_s,
         master=common.master,
         take_over=take_over,
+        fail_on_data_loss=not accept_data_loss,
         short=common.every_s is None and extent.ready <= SHORT_MESSAGES_MAX,
     )
     if common.dry_run:
@@ -186,7 +190,8 @@ def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
         line = f"batch {one.batch}: {one.messages} messages, {one.bad} of them bad"
         teller.batch(line, one.messages)
 
-    with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping:
+    checkpoint = job.home / "checkpoint"
+    with failing_well(job.home / LOG_NAME, checkpoint), stop_on_signals() as stopping:
         try:
             done = run_validate(job, on_batch, stopping, say_failure)
         except BadSchema as error:

@@ -1,0 +1,54 @@
+"""Durable means that this program has synced it, whichever library wrote it.
+
+Spark, pyarrow and delta-rs write files and sync none of them.  What is acknowledged to the broker
+is gone there, so a pipeline first syncs each file that the acknowledgement relies on: the file,
+its directory and the directories above, whose names may be new as well.  Which of them are new
+is not asked: a killed run may have made them and synced nothing.
+
+A directory counts as far up as this process may have put a name into it: up to the mount point,
+or below the first directory that it may not write.  An object store has no fsync: there its own
+promise holds.
+"""
+
+import os
+from pathlib import Path
+
+
+def sync(*paths: Path) -> None:
+    """The files or directories, then every directory above them; raises OSError."""
+    for path in paths:
+        sync_one(path)
+    above = {parent for path in paths for parent in _changeable(path)}
+    for directory in sorted(above - set(paths), key=lambda one: -len(one.parts)):
+        sync_one(directory)
+
+
+def sync_one(path: Path) -> None:
+    """A file or a directory without its name; raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_synced(path: Path, text: str) -> None:
+    """A whole file or none, whatever happens; its directories are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    sync_one(draft)
+    draft.replace(path)
+    sync(path.parent)
+
+
+def _changeable(path: Path) -> list[Path]:
+    """The directories above in which this process may have made a name."""
+    found = []
+    place = path.absolute()
+    while place != place.parent and not os.path.ismount(place):
+        place = place.parent
+        if not os.access(place, os.R_OK | os.W_OK):
+            break
+        found.append(place)
+    return found
