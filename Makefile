@@ -71,9 +71,10 @@ nightly: setup deps-core deps-clients deps-spark
 	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 PENSTOCK_LINK_SEEDS=200 \
 		PENSTOCK_MEMBERSHIP_SEEDS=3000 PENSTOCK_PROMOTION_SEEDS=20000 PENSTOCK_ETCD_CHAOS_S=600 PENSTOCK_RING_SEEDS=20000 \
 		PENSTOCK_LIVES=1000 PENSTOCK_MIRROR_SEEDS=20000 PENSTOCK_METADATA_SEEDS=5000 \
-		PENSTOCK_GROUP_SEEDS=3000 PENSTOCK_NODES_SEEDS=2000 \
+		PENSTOCK_GROUP_SEEDS=3000 PENSTOCK_NODES_SEEDS=2000 PENSTOCK_LOOP_TIME_S=1200 \
 		$(PYTEST) --timeout=14400 -rP tests/backing tests/simulation \
-		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py $(ARGS)
+		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py \
+		tests/fuzz/test_loop_time.py $(ARGS)
 	@$(PYTEST) --timeout=1800 -rP -m long tests/spark $(ARGS)
 
 lint: deps-lint
@@ -81,7 +82,7 @@ lint: deps-lint
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/lint-imports --no-logo
 
-types: deps-lint
+types: deps-lint deps-core deps-clients deps-spark deps-ui
 	$(BIN)/mypy $(ARGS)
 
 fmt: deps-lint

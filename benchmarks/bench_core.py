@@ -86,7 +86,7 @@ class Bench:
         """As the loop does, but for the sockets."""
         flow = self.broker.flow
         now_ms = time.time_ns() // 1_000_000
-        self.turn.begin(now_ms)
+        self.turn.begin(now_ms, now_ms)  # one clock will do: no queue expires here
         for stage in flow.book.take_freed():
             cast(AmqpSession, stage.owner).resume(now_ms)
         self.turn.run(now_ms, True)
@@ -116,7 +116,7 @@ class Bench:
             lambda prefix: prefix + "x",
             self.turn.cancelled,
             print,
-            True,
+            ("127.0.0.1", True),
             NOW_MS,
         )
 

@@ -170,7 +170,7 @@ class Node:
             self.group.receive(sender, speaker, data)
         clock.spent("applied")
         self.talkative.clear()
-        ready = self.group.take(NOW_MS)
+        ready = self.group.take(NOW_MS, NOW_MS)
         clock.spent("told")
         self.wanted = ready.view or NO_VIEW
         self.complete = ready.complete

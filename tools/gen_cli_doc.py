@@ -89,9 +89,11 @@ So run it as the user of the broker (`sudo -u penstock penstockctl status`), or 
 
 ## What differs
 
-- **A single node.** `join_cluster`, `reset` and their like are refused as RabbitMQ refuses them
-  on a running node, `sync_queue` says `not_mirrored`, `cancel_sync_queue` `not_syncing`;
-  `await_online_nodes 2` fails at once.
+- **Clusters.** The setting `cluster_etcd_endpoints` makes a node part of one, not a command:
+  `join_cluster`, `reset` and their like are refused as RabbitMQ refuses them on a running node.
+  `await_online_nodes 2` fails at once on a node that is in no cluster. `sync_queue` of a queue
+  without mirrors says `not_mirrored`, `cancel_sync_queue` of one that fetches nothing says
+  `not_syncing`.
 - **No Erlang.** `eval` answers `application:get_env(rabbit, NAME).` and
   `application:get_all_env(rabbit).` with our settings under RabbitMQ's names, and refuses the
   rest; `exec`, `encode`, `force_gc`, `stop_app` and their like say why not and exit with 70.

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from penstock.core import rabbitmq_variables as variables
-from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
+from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED, TERMS_ONLY, UNSAFE
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "guide" / "rabbitmq-conf.md"
 
@@ -30,10 +30,21 @@ penstock serve --config /etc/rabbitmq/rabbitmq.conf
 need not exist) and `RABBITMQ_CONFIG_FILES` (a directory of such files, read in the order of their
 names). What is stronger wins: flags, then `PENSTOCK_*`, then `RABBITMQ_*`, then files.
 
+A file named `*.config` has Erlang terms, as RabbitMQ's older `rabbitmq.config` and as
+`advanced.config`, which `RABBITMQ_ADVANCED_CONFIG_FILE` names. Settings of the applications
+`rabbit`, `rabbitmq_management` and `rabbitmq_prometheus` mean what the keys below mean. As with
+RabbitMQ an advanced file comes after the others, and neither it nor the directory is read beside a
+main file of Erlang terms, which also wins over a `.conf` of the same name.
+
 Nothing is ignored in silence. A key that RabbitMQ knows and Penstock does not obey is named once,
-with file, line and reason; a key that nobody knows stops the start, with the nearest one that
-exists; so does a value RabbitMQ would not take. `penstock config explain KEY` says what a key
-means here.
+with file, line and reason; an unknown key stops the start, with the nearest one that exists (in
+Erlang terms it is a warning, since RabbitMQ does not check those); so does a value RabbitMQ would
+not take. `penstock config explain KEY` says what a key means here.
+
+A line that asks for security which Penstock does not have stops the start as well: the rows marked
+**stops the start** below, a list of `auth_mechanisms` without PLAIN and AMQPLAIN, and a list of
+`ssl_options.versions` without TLS 1.2. With `accept_missing_security`
+(`PENSTOCK_ACCEPT_MISSING_SECURITY=true`) the node starts, and each such line is a warning.
 
 Three things differ from RabbitMQ:
 
@@ -50,6 +61,14 @@ next start on is named in the log. A file with a fault changes nothing.
 ## Keys that are obeyed
 
 | key | value | setting |
+|---|---|---|
+"""
+
+TERMS_HEAD = """
+Erlang terms have four numbers more, `{credit_flow_default_credit, {Initial, MoreAfter}}` and
+`{msg_store_credit_disc_bound, {Initial, MoreAfter}}`:
+
+| part | value | setting |
 |---|---|---|
 """
 
@@ -83,6 +102,7 @@ An empty variable counts as not set.
 VARIABLES = {
     "RABBITMQ_CONFIG_FILE": "the file, see above",
     "RABBITMQ_CONFIG_FILES": "a directory of files, see above",
+    "RABBITMQ_ADVANCED_CONFIG_FILE": "a file of Erlang terms, see above",
     "RABBITMQ_LOG": "`log_level`, `log_connection_level`, … as in `debug,connection=warning`",
     "RABBITMQ_LOGS": "`log_file` instead of the console; `-` is the console",
     "RABBITMQ_MNESIA_BASE": "`data_dir`: `penstock` below it",
@@ -94,6 +114,10 @@ VARIABLES = {
 
 def cells(*texts: str) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |\n"
+
+
+def marked(key: str, why: str) -> str:
+    return f"{why}; **stops the start**" if key in UNSAFE else why
 
 
 def page() -> str:
@@ -110,11 +134,17 @@ def page() -> str:
     for key in ("loopback_users.$user", "default_user_tags.$tag", "proxy_protocol"):
         obeyed[key] = ("true, false", obeyed[key][1])
     text = HEAD + "".join(cells(f"`{key}`", *obeyed[key]) for key in sorted(obeyed))
+    text += TERMS_HEAD
+    text += "".join(
+        cells(f"`{key}`", kind.allowed, f"`{ours}`") for key, (ours, kind) in TERMS_ONLY.items()
+    )
     text += FIXED_HEAD
     text += "".join(
-        cells(f"`{key}`", f"`{value}`", why) for key, (value, why) in sorted(FIXED.items())
+        cells(f"`{key}`", f"`{value}`", marked(key, why))
+        for key, (value, why) in sorted(FIXED.items())
     )
-    text += IGNORED_HEAD + "".join(cells(f"`{key}`", why) for key, why in sorted(IGNORED.items()))
+    text += IGNORED_HEAD
+    text += "".join(cells(f"`{key}`", marked(key, why)) for key, why in sorted(IGNORED.items()))
     names = {name: f"`{key}`" for name, key in variables.SIMPLE.items()} | VARIABLES
     text += VARIABLES_HEAD + "".join(cells(f"`{name}`", names[name]) for name in sorted(names))
     text += "\nThese have no effect, and each that is set earns a warning:\n\n"

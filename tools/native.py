@@ -3,7 +3,7 @@
 mypyc turns the typed Python files of ``ROOMS`` into C, one C file per module.  Each C file becomes
 an object of its own, on all cores, and the objects are linked to ``penstock/hot__mypyc.*.so``.
 Beside each Python file lies a small shim (``message.*.so`` beside ``message.py``) through which
-Python's import system finds the compiled module in that library.
+Python's import system finds the compiled module in that library; those of a folder are equal.
 
 What makes the next build short:
 
@@ -40,6 +40,7 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -80,7 +81,8 @@ ROOMS: Final = [
     Room(
         "core",
         SMALL,
-        leave="*settings* *_kinds rabbitmq_* capacity control errors io_counts patterns",
+        leave="*settings* *_kinds rabbitmq_* capacity clock_types control doors erlang_* errors"
+        " io_counts patterns",
     ),
     Room("wire", SMALL, only="peer peer_queues ranges"),
     Room("wire/amqp", FAST),
@@ -88,7 +90,7 @@ ROOMS: Final = [
     Room("routing", SMALL),
     Room("queues", SMALL),
     Room("backing", FAST, leave="description"),
-    Room("storage", SMALL, leave="audit* coordination definition* range_readers sqlite_errors"),
+    Room("storage", SMALL, leave="audit* coordination definition* range_readers sqlite_*"),
     Room(
         "broker",
         SMALL,
@@ -301,10 +303,11 @@ class Declarations:
 # Python looks for PyInit_message in message.*.so; that of mypyc is in the library, in a capsule.
 SHIM: Final = """\
 extern void *PyCapsule_Import(const char *name, int no_block);
-__attribute__((visibility("default"))) void *PyInit_{last}(void) {{
-    void *(*init)(void) = PyCapsule_Import("{library}.init_{full}", 0);
-    return init ? init() : 0;
-}}
+#define SHIM(last, capsule) \\
+    __attribute__((visibility("default"))) void *PyInit_##last(void) { \\
+        void *(*init)(void) = PyCapsule_Import(capsule, 0); \\
+        return init ? init() : 0; \\
+    }
 """
 
 
@@ -387,13 +390,21 @@ class Compiler:
             header.write_text('#include "common.h"\n')
             run([*self._compile, level, "-x", "c-header", str(header), "-o", f"{header}.gch"])
 
-    def shim(self, module: str) -> Step:
-        source = BUILD / f"shim_{exported(module)}.c"
-        last = module.rpartition(".")[2]
-        text = SHIM.format(last=last, library=LIBRARY, full=exported(module))
-        source.write_text(text)
-        command = [*self._link, "-fPIC", "-O1", str(source)]
-        return Step.of(f"{module}.so", command, self._version, text)
+    def shims(self, modules: Iterable[str]) -> dict[str, Step]:
+        """Module -> its shim; the modules of one package have copies of one file."""
+        made: dict[str, Step] = {}
+        for package, group in groupby(sorted(modules), lambda module: module.rpartition(".")[0]):
+            members = list(group)
+            lines = (
+                f'SHIM({module.rpartition(".")[2]}, "{LIBRARY}.init_{exported(module)}")'
+                for module in members
+            )
+            text = SHIM + "\n".join(lines) + "\n"
+            source = BUILD / f"shim_{exported(package)}.c"
+            source.write_text(text)
+            command = [*self._link, "-fPIC", "-O1", str(source)]
+            made |= dict.fromkeys(members, Step.of(f"{package}.so", command, self._version, text))
+        return made
 
     def library(self, objects: list[Step]) -> Step:
         return Step.of("hot.so", [*self._link, *sorted(str(step.out) for step in objects)])
@@ -441,8 +452,7 @@ class Build:
         levels = {f"__native_{exported(module)}": level for module, level in hot.items()}
         objects = [compiler.object(file, levels.get(file.stem, FAST)) for file in compiler.sources]
         do("compiling", objects, lambda: compiler.read_headers({FAST, SMALL, COLD}))
-        products = {module: compiler.shim(module) for module in hot}
-        products[LIBRARY] = compiler.library(objects)
+        products = compiler.shims(hot) | {LIBRARY: compiler.library(objects)}
         do("linking", products.values())
         for old in {*BUILD.glob("made/*")} - {step.out for step in (*objects, *products.values())}:
             old.unlink()
@@ -454,8 +464,8 @@ class Build:
 
 def do(verb: str, steps: Iterable[Step], first: Callable[[], None] | None = None) -> None:
     """Do the steps whose files are missing, the longest first, on all cores."""
-    missing = [step for step in steps if not step.out.exists()]
-    missing.sort(key=lambda step: -step.size)
+    lacking = {step.out: step for step in steps if not step.out.exists()}
+    missing = sorted(lacking.values(), key=lambda step: -step.size)
     if missing and first:
         first()
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
