@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.backing.interface import BackingQueue, Measured
 from penstock.broker.routes import share_contents
 from penstock.core.message import Message
+from penstock.storage.seq_ranges import ranges_of
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.backing.judged_queue import EMBED_BELOW_BYTES, EVERYTHING, Judged
 from tests.backing.mortal_files import Died, MortalFileSystem
@@ -92,6 +93,8 @@ class BackingMachine(RuleBasedStateMachine):
             limits(embed=EMBED_BELOW_BYTES, paging=self.paging, journal=9000, entries=40),
             journal_file_bytes=JOURNAL_FILE_BYTES,
             store_file_bytes=self.store_file_bytes,
+            # All others that ever were: the definitions record deletions before the journal does.
+            deleted=ranges_of(list(range(7, max(queue.queue_id for queue in self.queues)))),
         )
         for queue in self.queues:
             found = self.opened.queues.get(queue.queue_id)

@@ -16,6 +16,7 @@ from penstock.storage.files import FileSystem
 from penstock.storage.journal_codec import JournalGroup
 from penstock.storage.recovery import Opening, close_engine
 from penstock.storage.resting_queue import RestingQueue
+from penstock.storage.seq_ranges import SeqRanges
 from penstock.storage.store_groups import StoreWriter
 
 DIRECTORY = "data"
@@ -56,15 +57,18 @@ class OpenEngine:
         *,
         journal_file_bytes: int = 1 << 24,
         store_file_bytes: int = 1 << 24,
+        deleted: SeqRanges | None = None,
+        directory: str = DIRECTORY,
     ) -> None:
         self.files = files
         self.opening = Opening(
             files,
-            DIRECTORY,
+            directory,
             limits_ or limits(),
             queues,
             journal_file_bytes,
             store_file_bytes,
+            deleted,
         )
         self.opening.run(run_serially(files), lambda _text: None)
         self.engine = self.opening.engine
@@ -77,9 +81,9 @@ class OpenEngine:
             self.queues[queue_id] = queue
         self.committer = Committer(
             files,
-            f"{DIRECTORY}/journal",
+            f"{directory}/journal",
             journal_file_bytes,
-            StoreWriter(files, f"{DIRECTORY}/store/persistent"),
+            StoreWriter(files, f"{directory}/store/persistent"),
             lambda: None,
         )
 

@@ -209,9 +209,26 @@ def test_two_runs_over_the_budget_stay_unknown() -> None:
 @pytest.mark.parametrize("budget", [99, 100])
 def test_a_budget_is_kept_to_the_message(budget: int) -> None:
     counted = Counted(durable=True, lazy=False)
-    counted.publish([50] * 100, persistent=True)
+    counted.publish([50], persistent=False)
+    counted.publish([50] * 99, persistent=True)
     said = describe_queue(counted.queue, budget)
-    assert said["persistent_messages"] == (100 if budget == 100 else None)
+    assert said["persistent_messages"] == 99
+    assert said["persistent_bytes"] == (4950 if budget == 100 else None)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_of_one_kind_all_are_known_however_long_the_queue_is(persistent: bool) -> None:
+    counted = Counted(durable=True, lazy=False)
+    counted.publish([50] * 300, persistent=not persistent)
+    counted.fetch(300)
+    counted.ack(300)
+    assert describe_queue(counted.queue, 0)["messages"] == 0
+    counted.publish([50] * 300, persistent=persistent)
+    counted.page(10_000)
+    counted.fetch(20)
+    said = describe_queue(counted.queue, 0)
+    assert said["persistent_messages"] == (300 if persistent else 0)
+    assert said["persistent_bytes"] == (15_000 if persistent else 0)
 
 
 def test_targets() -> None:
@@ -254,8 +271,8 @@ def test_a_line_of_a_list_is_made_of_counters(
 ) -> None:
     """Nothing is counted message by message, and thousands of segments are not added up."""
     counted = Counted(durable=True, lazy=True)
-    for _ in range(segments):
-        counted.publish([1] * ENTRIES, persistent=True)
+    for number in range(segments):
+        counted.publish([1] * ENTRIES, persistent=number > 0)
     counted.page(0)
     looked_at: list[int] = []
 
@@ -270,5 +287,23 @@ def test_a_line_of_a_list_is_made_of_counters(
     assert time.thread_time() - begun < 0.01
     assert sum(looked_at) == 0
     assert said["messages"] == segments * ENTRIES
-    few = segments <= description.SEGMENTS_ALWAYS
-    assert (said["delta"]["transient_messages"] is not None) == few
+    assert said["delta"]["transient_messages"] == ENTRIES
+    assert said["persistent_messages"] == (segments - 1) * ENTRIES
+
+
+def test_journal_entries_are_the_messages_that_only_the_journal_has() -> None:
+    counted = Counted(durable=True, lazy=False)
+    counted.publish([50] * 20, persistent=False)
+    counted.publish([50] * 3 * ENTRIES, persistent=True)
+    counted.fetch(50)
+    counted.ack(50)
+    living = 3 * ENTRIES - 30
+    assert describe_index(counted.queue)["journal_entries"] == living
+    counted.page(10_000)
+    said = describe_index(counted.queue)
+    resting = sum(1 for one in counted.queue.q3.live() if one.flags & INDEXED)
+    assert counted.queue.delta_count > 0
+    assert said["journal_entries"] == living - counted.queue.delta_count - resting
+    while not counted.queue.flush_file(1 << 30, 64):
+        pass
+    assert describe_index(counted.queue)["journal_entries"] == 0

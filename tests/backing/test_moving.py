@@ -81,7 +81,7 @@ class MovingLife:
         self.there.expect_moved()
         self.there.publish(copies, self.now_ms)
         self.there.moved_in()
-        self.here.ack_moved(messages)
+        self.here.ack_behind(messages)
         self.moves += len(messages)
 
     def consume(self) -> None:
@@ -164,7 +164,7 @@ def test_a_content_in_the_store_is_not_copied() -> None:
     there.expect_moved()
     there.publish(copies, 2)
     there.moved_in()
-    here.ack_moved(messages)
+    here.ack_behind(messages)
     opened.commit()
     assert copies[0].flags & STORED
     assert copies[0].msg_id == messages[0].msg_id

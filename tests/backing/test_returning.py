@@ -136,6 +136,60 @@ def test_what_is_due_may_go_to_the_tail(size: int, rests: bool, ending: str) -> 
     assert queue.next_due_ms() == 0
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("rests", [False, True], ids=["in the journal", "in a segment"])
+@pytest.mark.parametrize("committed", [False, True], ids=["lost", "synced"])
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power cut"])
+def test_a_crash_right_after_the_release_to_the_tail_finds_each_once(
+    size: int, rests: bool, committed: bool, power: bool
+) -> None:
+    """At the old place with its time, or behind all others (D7 of the review)."""
+    files = SimFileSystem()
+    one = opened(files)
+    queue = one.queues[QUEUE_ID]
+    fill(queue, 3, size)
+    queue.publish_delayed([message(b"%d:" % i + b"x" * size) for i in (8, 9)], 500, 1)
+    one.commit()
+    if rests:
+        one.close_cleanly()
+        one = opened(files)
+        queue = one.queues[QUEUE_ID]
+    assert queue.release_to_tail(500, EVERYTHING) == 2
+    assert queue.count_delayed() == 0
+    queue.check()
+    if committed:
+        one.commit()
+    if power:
+        files.power_cut(random.Random(3))
+    else:
+        files.kill()
+    one = opened(files)
+    queue = one.queues[QUEUE_ID]
+    queue.check()
+    if committed:
+        assert queue.count_delayed() == 0
+        assert bodies(queue) == [b"0", b"1", b"2", b"8", b"9"]
+        return
+    assert [due_ms for due_ms, _, _ in queue.list_delayed(0, -1, 9)] == [500, 500]
+    assert bodies(queue) == [b"0", b"1", b"2"]
+    assert queue.release_to_tail(500, EVERYTHING) == 2
+    one.commit()
+    files.kill()
+    one = opened(files)
+    assert bodies(one.queues[QUEUE_ID]) == [b"0", b"1", b"2", b"8", b"9"]
+
+
+def test_what_was_never_handed_out_is_not_marked_at_the_tail() -> None:
+    one = opened(SimFileSystem())
+    queue = one.queues[QUEUE_ID]
+    queue.publish_delayed([message(b"0:x")], 500, 1)
+    fill(queue, 1)
+    queue.delay(queue.fetch(1, 1), 500)
+    assert queue.release_to_tail(500, EVERYTHING) == 2
+    assert [bool(one.flags & REDELIVERED) for one in queue.fetch(2, EVERYTHING)] == [False, True]
+    queue.check()
+
+
 def test_a_purge_goes_around_what_is_delayed() -> None:
     files = SimFileSystem()
     one = opened(files)

@@ -170,7 +170,7 @@ def some(count: int, *, first: int = 0, persistent: bool = True) -> list[Message
 
 
 def declare(node: Node, name: str, arguments: dict[str, object]) -> Queue:
-    return node.vhost.make_queue(name, LIFE, True, None, False, arguments, node.now_ms)
+    return node.vhost.make_queue(name, LIFE, True, None, False, arguments)
 
 
 def all_of(backing: Any, now_ms: int) -> list[Set]:

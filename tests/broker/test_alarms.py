@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.admission import Admission
-from penstock.broker.alarms import NO_PAGING, UNKNOWN, Alarms
+from penstock.broker.alarms import FAR_PART, NO_PAGING, UNKNOWN, Alarms
 from penstock.broker.forecast import FAR_S, NEVER, Forecast
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.storage.ram import RamAccount
@@ -236,6 +236,22 @@ def test_a_disk_that_fills_is_foreseen() -> None:
     assert round(forecast.shrinks_by) == 100_000
 
 
+def test_a_trend_is_believed_forty_times_as_far_as_it_has_lasted() -> None:
+    """Twenty seconds of another program's writing foretell no full disk in hours."""
+    forecast = Forecast()
+    for second in range(21):
+        forecast.note(1000 * second, 100_000_000_000 - 10_000_000 * second)
+    assert round(forecast.shrinks_by) == 10_000_000
+    assert forecast.seconds_to(0) == NEVER
+    for second in range(21, 300):
+        forecast.note(1000 * second, 100_000_000_000 - 10_000_000 * second)
+    assert forecast.seconds_to(0) == 9701
+    for second in range(300, 900):
+        forecast.note(1000 * second, 97_010_000_000)
+    forecast.note(901_000, 97_000_000_000)
+    assert forecast.seconds_to(0) == NEVER, "another trend begins anew"
+
+
 def test_a_disk_that_is_left_alone_lasts() -> None:
     forecast = Forecast()
     for second in range(300):
@@ -283,3 +299,17 @@ def test_paging_begins_sooner_while_the_process_is_near_its_limit() -> None:
         alarms.look_at_resident(500)
     assert ram.paging_bytes > 490
     alarms.check()
+
+
+def test_far_over_the_limit_the_resident_size_is_an_alarm_without_messages() -> None:
+    """What clients send and declare is in no other count."""
+    alarms = Alarms(RamAccount(1 << 30, 1 << 29, WriteAccount()))
+    alarms.set_memory_limit(MemoryLimit(0.0, 1 << 30))
+    far = (1 << 30) + (1 << 30) // FAR_PART
+    alarms.look_at_resident(far)
+    assert not alarms.memory
+    alarms.look_at_resident(far + 1)
+    assert alarms.memory
+    alarms.check()
+    alarms.look_at_resident(1 << 30)
+    assert not alarms.memory

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.broker.arguments import EXPIRES_MAX_MS, check_queue_arguments
 from penstock.core.errors import PreconditionFailed
+from penstock.routing.headers import float_term
 
 TEN_YEARS_MS = 315_360_000_000
 
@@ -72,3 +73,26 @@ def test_a_locator_that_nobody_knows(value: object, why: str) -> None:
 
 def test_the_limit_is_the_one_messages_have() -> None:
     assert EXPIRES_MAX_MS == TEN_YEARS_MS
+
+
+def test_refusals_name_types_by_values_and_not_by_widths() -> None:
+    """What RabbitMQ calls byte, unsignedshort or float."""
+    for value, shown in ((7, "signedint"), (1 << 40, "long"), (1.5, "double")):
+        with pytest.raises(PreconditionFailed, match=f"{{unacceptable_type,{shown}}}"):
+            check_queue_arguments({"x-queue-mode": value}, "queue 'q' in vhost '/'")
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [
+        *((0.0, "0.0"), (-0.0, "-0.0"), (10.0, "10.0"), (100.0, "100.0"), (1000.0, "1.0e3")),
+        *((1200.0, "1.2e3"), (123000.0, "1.23e5"), (12300000.0, "1.23e7"), (100000.5, "100000.5")),
+        *((0.05, "0.05"), (0.012, "0.012"), (0.00123, "0.00123"), (0.000123, "1.23e-4")),
+        *((0.0001, "0.0001"), (1e-7, "1.0e-7"), (1e20, "1.0e20"), (-1.5e300, "-1.5e300")),
+        *((9007199254740991.0, "9007199254740991.0"), (2.0**53, "9.007199254740992e15")),
+        (float("inf"), "inf"),
+    ],
+)
+def test_floats_are_written_as_erlang_writes_them(value: float, shown: str) -> None:
+    """``io:format("~p", [Value])``."""
+    assert float_term(value) == shown

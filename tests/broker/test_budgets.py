@@ -34,7 +34,7 @@ class House:
         self.one, self.two = self.broker.vhosts["one"], self.broker.vhosts["two"]
         for vhost in (self.one, self.two):
             for name, durable in (("lasting", True), ("passing", False)):
-                vhost.declare_queue(name, durable, None, False, {}, self.node.now_ms)
+                vhost.declare_queue(name, durable, None, False, {})
         self.set(**limits)
 
     def set(self, **limits: int) -> None:
@@ -183,7 +183,7 @@ def test_a_clock_that_goes_back_holds_nobody_for_long() -> None:
 def test_very_many_queues_are_looked_at_more_rarely() -> None:
     house = House(max_memory_bytes=1000)
     for number in range(800):
-        house.one.declare_queue(f"q{number}", False, None, False, {}, house.node.now_ms)
+        house.one.declare_queue(f"q{number}", False, None, False, {})
     assert house.tick(1) == ""
     house.publish(house.one, 10)
     assert house.tick(1) == ""

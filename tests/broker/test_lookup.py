@@ -56,7 +56,7 @@ def test_who_leaves_is_forgotten_everywhere() -> None:
         lookup.register(each, "t", "c")
     lookup.forget(one)
     assert lookup.producers("t", NOW_MS) == [two]
-    assert [facts["hostname"] for facts in lookup.nodes(NOW_MS)] == [""]
+    assert lookup.nodes(NOW_MS) == [two]
     lookup.check()
 
 
@@ -89,10 +89,23 @@ def test_a_tombstone_hides_one_producer_of_one_topic_for_a_while() -> None:
     lookup.tombstone("t", "host1:4151", NOW_MS)
     assert lookup.producers("t", NOW_MS) == [two]
     assert lookup.producers("u", NOW_MS) == [one, two]
-    facts = lookup.nodes(NOW_MS)[0]
+    facts = lookup.node_facts(one, NOW_MS)
     assert facts["topics"] == ["t", "u"]
     assert facts["tombstones"] == [True, False]
     assert lookup.producers("t", NOW_MS + TOMBSTONE_MS) == [one, two]
+
+
+def test_both_times_can_be_set() -> None:
+    lookup = Lookup(silent_after_ms=2000, tombstone_ms=1000)
+    one = known(lookup)
+    lookup.register(one, "t", "")
+    lookup.tombstone("t", "host1:4151", NOW_MS)
+    assert lookup.producers("t", NOW_MS + 999) == []
+    assert lookup.node_facts(one, NOW_MS + 999)["tombstones"] == [True]
+    assert lookup.producers("t", NOW_MS + 1000) == [one]
+    assert lookup.producers("t", NOW_MS + 2000) == [one]
+    assert lookup.producers("t", NOW_MS + 2001) == []
+    assert lookup.nodes(NOW_MS + 2001) == []
 
 
 def test_people_make_and_delete_keys() -> None:
@@ -124,17 +137,17 @@ def test_a_node_keeps_what_it_says_and_nothing_else() -> None:
 
 def test_all_keys_are_shown() -> None:
     lookup = Lookup()
-    assert lookup.all_keys() == {}
+    assert lookup.some_keys(100) == {}
     one = known(lookup)
     lookup.register(one, "t", "c")
-    assert list(lookup.all_keys()) == ["client::", "topic:t:", "channel:t:c"]
+    assert list(lookup.some_keys(100)) == ["client::", "topic:t:", "channel:t:c"]
 
 
 def test_keys_beyond_the_limits_are_refused_but_for_what_this_node_has() -> None:
     lookup = Lookup(topics_max=2, channels_max=2)
     one, here = known(lookup, 1), known(lookup, 9)
     lookup.register(one, "t", "c")
-    lookup.create_channel("u", "d")
+    lookup.register(one, "u", "d")
     for topic, channel in (("v", ""), ("t", "x"), ("v", "c")):
         with pytest.raises(PreconditionFailed):
             lookup.register(one, topic, channel)
@@ -149,13 +162,56 @@ def test_keys_beyond_the_limits_are_refused_but_for_what_this_node_has() -> None
     lookup.check()
 
 
+def test_keys_without_a_producer_make_room_the_oldest_first() -> None:
+    lookup = Lookup(topics_max=3, channels_max=3)
+    one, two = known(lookup, 1), known(lookup, 2)
+    lookup.create_channel("made", "c")
+    lookup.register(two, "left", "d")
+    lookup.register(one, "used", "e")
+    lookup.forget(two)
+    lookup.register(one, "new", "f")
+    assert lookup.topics() == ["left", "new", "used"]
+    lookup.create_channel("newer", "g")
+    assert lookup.topics() == ["new", "newer", "used"]
+    assert lookup.channels("left") == []
+    lookup.register(one, "newer", "g")
+    with pytest.raises(PreconditionFailed):
+        lookup.create_topic("newest")
+    lookup.check()
+
+
+def test_one_node_and_all_nodes_register_so_many_keys_at_most() -> None:
+    lookup = Lookup(node_keys_max=3, registrations_max=4)
+    one, two = known(lookup, 1), known(lookup, 2)
+    lookup.register(one, "t", "c")
+    lookup.register(one, "t", "d")
+    lookup.register(one, "t", "d")
+    with pytest.raises(PreconditionFailed, match="a node registers at most 3 keys"):
+        lookup.register(one, "t", "e")
+    lookup.register(two, "t", "")
+    with pytest.raises(PreconditionFailed, match="all nodes register at most 4 keys"):
+        lookup.register(two, "t", "c")
+    lookup.forget(one)
+    lookup.register(two, "t", "c")
+    lookup.check()
+
+
+def test_the_debug_answer_ends_with_so_many_producers() -> None:
+    lookup = Lookup()
+    one = known(lookup)
+    for number in range(100):
+        lookup.register(one, f"t{number}", "c")
+    assert len(lookup.some_keys(50)) <= 50
+    assert len(lookup.some_keys(150)) > 50
+
+
 def test_channels_of_an_ephemeral_topic_go_with_it() -> None:
     lookup = Lookup()
     one = known(lookup)
     lookup.register(one, "e#ephemeral", "c")
     lookup.unregister(one, "e#ephemeral", "")
     assert lookup.channels("e#ephemeral") == []
-    assert lookup.all_keys().keys() == {"client::"}
+    assert lookup.some_keys(100).keys() == {"client::"}
 
 
 topics = st.sampled_from(["a", "b", "e#ephemeral"])

@@ -198,7 +198,7 @@ class Life:
         for node in self.nodes:
             admin = Administration(node.quiet.broker, SEGMENT_ENTRIES)
             policy = Policy("p", "q", "queues", 0, {"queue-mode": mode})
-            admin.put_policy("/", policy, node.now_ms)
+            admin.put_policy("/", policy)
 
     # -- what becomes of nodes ---------------------------------------------------------------
 

@@ -156,10 +156,68 @@ def test_what_leads_back_to_its_own_queue_stays(
 def test_a_retry_that_leads_back_to_its_own_queue_leaves_it(
     node: QuietBroker, client: ClientEnd
 ) -> None:
-    declare(client, "a", x_max_length=1)
-    client.publish("", "a", headers={"x-death": [{"exchange": "", "routing-keys": ["a"]}]})
+    declare(client, "a", x_dead_letter_exchange="")
+    client.publish("", "a", headers=dead("a", "", "a"))
     tally = act(node, RETRY, "a", [0], None)
     assert (tally.done, tally.same_queue) == (0, 1)
+
+
+# -- an x-death that a publisher wrote -----------------------------------------------------------
+
+
+def dead(queue: object, exchange: object, key: object) -> dict[str, Any]:
+    return {"x-death": [{"queue": queue, "exchange": exchange, "routing-keys": [key]}]}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x_dead_letter_exchange": "other"}], ids=str)
+def test_a_death_in_a_queue_that_sends_its_dead_letters_elsewhere_is_not_believed(
+    node: QuietBroker, client: ClientEnd, arguments: dict[str, Any]
+) -> None:
+    client.call("exchange.declare", exchange="in", type="fanout")
+    declare(client, "inbox")
+    declare(client, "payments", **arguments)
+    client.call("queue.bind", queue="inbox", exchange="in", routing_key="")
+    client.publish("in", "payments", headers=dead("payments", "", "payments"))
+    tally = act(node, RETRY, "inbox", [0], None)
+    assert (tally.done, tally.without_death) == (0, 1)
+    assert (count(node, "inbox"), count(node, "payments")) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-death": "a"},
+        {"x-death": ["a"]},
+        dead("nosuch", "", "a"),
+        dead("a", "", 1),
+        dead("a", 1, "a"),
+        dead(1, "", "a"),
+        dead("a", "", "other"),
+    ],
+    ids=str,
+)
+def test_a_death_that_cannot_have_been_is_not_believed(
+    node: QuietBroker, client: ClientEnd, headers: dict[str, Any]
+) -> None:
+    declare(client, "a", x_dead_letter_exchange="")
+    declare(client, "letters")
+    client.publish("", "letters", headers=headers)
+    tally = act(node, RETRY, "letters", [0], None)
+    assert (tally.done, tally.without_death) == (0, 1)
+
+
+def test_a_retry_goes_only_where_the_queue_of_the_death_is_reached(
+    node: QuietBroker, client: ClientEnd
+) -> None:
+    declare(client, "a", x_dead_letter_exchange="", x_dead_letter_routing_key="letters")
+    declare(client, "payments")
+    declare(client, "letters")
+    client.publish("", "letters", headers=dead("a", "", "payments"))
+    client.publish("", "letters", headers=dead("a", "", "a"))
+    tally = act(node, RETRY, "letters", [0, 1], None)
+    assert (tally.done, tally.unroutable) == (1, 1)
+    assert [count(node, name) for name in ("letters", "payments", "a")] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("action", [MOVE, COPY])

@@ -150,6 +150,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"overflow": "x"}, '<<"x">> is not a valid overflow value'),
     ({"overflow": 1}, "1 is not a valid overflow value"),
     ({"queue-mode": "x"}, '<<"x">> is not a valid queue-mode value'),
+    ({"queue-version": 3}, "3 is not a valid queue-version value"),
+    ({"queue-version": "2"}, '<<"2">> is not a valid queue-version value'),
+    ({"queue-version": 2.0}, "2.0 is not a valid queue-version value"),
+    ({"queue-version": True}, "true is not a valid queue-version value"),
     ({"dead-letter-exchange": 1}, "1 is not a valid dead letter exchange name"),
     ({"dead-letter-routing-key": 1}, "1 is not a valid dead letter routing key"),
     ({"alternate-exchange": 1}, "1 is not a valid alternate exchange name"),
@@ -183,7 +187,7 @@ def test_a_wrong_definition_is_refused(definition: dict[str, Any], text: str) ->
     assert str(caught.value) == text
 
 
-@pytest.mark.parametrize("key", ["queue-leader-locator", "max-age", "queue-version"])
+@pytest.mark.parametrize("key", ["queue-leader-locator", "max-age"])
 def test_what_only_rabbitmq_has_is_refused_by_name(key: str) -> None:
     with pytest.raises(NotImplementedYet, match=f"policy setting '{key}'"):
         check_policy(Policy("p", "^q", "all", 0, {"message-ttl": 1, key: "x"}), False)
@@ -207,7 +211,7 @@ GOOD_VALUES = dict.fromkeys(NUMBERS, 1) | {key: text[2][1] for key, text in TEXT
 
 
 def test_every_key_is_taken() -> None:
-    values: dict[str, Any] = GOOD_VALUES | {"alternate-exchange": "x"}
+    values: dict[str, Any] = GOOD_VALUES | {"alternate-exchange": "x", "queue-version": 2}
     check_policy(Policy("p", "^q", "all", 0, values), False)
 
 
@@ -247,7 +251,7 @@ def test_a_pattern_that_could_take_for_ever_is_refused() -> None:
     node = QuietBroker()
     admin = Administration(node.broker, 64)
     with pytest.raises(PreconditionFailed, match="is invalid: could take too long"):
-        admin.put_policy("/", Policy("p", SLOW, "all", 0, {"expires": 9}), node.now_ms)
+        admin.put_policy("/", Policy("p", SLOW, "all", 0, {"expires": 9}))
     with pytest.raises(PreconditionFailed, match="invalid_regexp"):
         admin.put_permission("guest", "/", SLOW, "", "")
     with pytest.raises(PreconditionFailed, match="invalid_regexp"):
@@ -284,10 +288,8 @@ def test_queues_follow_policies_as_they_come_and_go() -> None:
     client.call("queue.declare", queue="other")
     vhost = node.broker.vhosts["/"]
     queue = vhost.queues["q"]
-    admin.put_policy("/", Policy("p", "^q", "queues", 0, {"message-ttl": 50}), node.now_ms)
-    admin.put_policy(
-        "/", Policy("o", "", "all", 0, {"expires": 100, "message-ttl": 70}), node.now_ms, True
-    )
+    admin.put_policy("/", Policy("p", "^q", "queues", 0, {"message-ttl": 50}))
+    admin.put_policy("/", Policy("o", "", "all", 0, {"expires": 100, "message-ttl": 70}), True)
     assert (queue.message_ttl_ms, queue.expires_ms) == (50, 100)
     client.call("queue.declare", queue="q2")  # made later: it is born with them
     assert (vhost.queues["q2"].message_ttl_ms, vhost.queues["q2"].expires_ms) == (50, 100)
@@ -296,12 +298,12 @@ def test_queues_follow_policies_as_they_come_and_go() -> None:
     assert queue.backing.ready_count() == 1
     node.tick(60)
     assert queue.backing.ready_count() == 0
-    admin.delete_policy("/", "o", node.now_ms, True)
+    admin.delete_policy("/", "o", True)
     assert (queue.message_ttl_ms, queue.expires_ms) == (50, 500)
-    admin.delete_policy("/", "p", node.now_ms)
+    admin.delete_policy("/", "p")
     assert (queue.message_ttl_ms, queue.expires_ms) == (-1, 500)
     with pytest.raises(NotFound):
-        admin.delete_policy("/", "p", node.now_ms)
+        admin.delete_policy("/", "p")
     node.check()
 
 
@@ -312,17 +314,17 @@ def test_a_queue_expires_by_policy_counted_from_its_coming() -> None:
     client.call("queue.declare", queue="q")
     vhost = node.broker.vhosts["/"]
     node.tick(1000)
-    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 100}), node.now_ms)
+    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 100}))
     node.tick(99)
     assert "q" in vhost.queues
     node.tick(2)
     assert "q" not in vhost.queues
     client.call("queue.declare", queue="q")
-    admin.delete_policy("/", "p", node.now_ms)
+    admin.delete_policy("/", "p")
     node.tick(200)
     assert "q" in vhost.queues
-    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 9000}), node.now_ms)
-    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 100}), node.now_ms)
+    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 9000}))
+    admin.put_policy("/", Policy("p", "^q$", "queues", 0, {"expires": 100}))
     node.tick(101)
     assert "q" not in vhost.queues
     node.check()
@@ -335,9 +337,9 @@ def test_a_queue_becomes_lazy_by_policy() -> None:
     client.publish("", "q", delivery_mode=2)
     admin = Administration(node.broker, 64)
     backing: Any = node.broker.vhosts["/"].queues["q"].backing
-    admin.put_policy("/", Policy("p", "^q", "queues", 0, {"queue-mode": "lazy"}), node.now_ms)
+    admin.put_policy("/", Policy("p", "^q", "queues", 0, {"queue-mode": "lazy"}))
     assert backing.lazy
-    admin.delete_policy("/", "p", node.now_ms)
+    admin.delete_policy("/", "p")
     assert not backing.lazy
     node.run()
     node.check()
@@ -352,8 +354,8 @@ def test_policies_users_and_limits_survive_a_restart() -> None:
     admin.put_topic_permission("u", "v", "t", "^{username}", "e")
     admin.set_user_limits("u", {"max-channels": 3})
     admin.set_vhost_limits("v", {"max-queues": 4, "max-connections": -5})
-    admin.put_policy("v", Policy("p", "^q", "queues", 2, {"message-ttl": 5}), 1)
-    admin.put_policy("v", Policy("o", "^q", "all", 1, {"message-ttl": 4}), 1, True)
+    admin.put_policy("v", Policy("p", "^q", "queues", 2, {"message-ttl": 5}))
+    admin.put_policy("v", Policy("o", "^q", "all", 1, {"message-ttl": 4}), True)
     node.definitions.commit()
     broker = node.broker
     again = type(broker)(
@@ -407,11 +409,11 @@ def test_limits_and_dead_letters_come_by_policy() -> None:
         client.publish("", "q")
     vhost = node.broker.vhosts["/"]
     definition = {"max-length": 2, "dead-letter-exchange": "", "dead-letter-routing-key": "dead"}
-    admin.put_policy("/", Policy("p", "^q$", "queues", 0, dict(definition)), node.now_ms)
+    admin.put_policy("/", Policy("p", "^q$", "queues", 0, dict(definition)))
     node.run()
     assert vhost.queues["q"].backing.ready_count() == 2
     assert vhost.queues["dead"].backing.ready_count() == 3
-    admin.put_policy("/", Policy("o", "^q$", "queues", 0, {"max-length": 1}), node.now_ms, True)
+    admin.put_policy("/", Policy("o", "^q$", "queues", 0, {"max-length": 1}), True)
     node.run()
     assert vhost.queues["q"].backing.ready_count() == 1
     node.check()
@@ -463,26 +465,26 @@ def test_who_remembers_what_holds_hears_of_every_change() -> None:
         definition: dict[str, object] = {"ha-mode": mode} if mode else {"expires": 500}
         if mode == "nodes":
             definition["ha-params"] = ["a@h"]
-        admin.put_policy("/", Policy("p", "^q", "queues", 0, definition), node.now_ms, operator)
+        admin.put_policy("/", Policy("p", "^q", "queues", 0, definition), operator)
         seen.add((policies.epoch, node.broker.policy_epoch))
         if mode:
             assert policies.ha_policy_of(vhost.queues["q"]).mode == mode
-    admin.delete_policy("/", "p", node.now_ms)
+    admin.delete_policy("/", "p")
     seen.add((policies.epoch, node.broker.policy_epoch))
     assert policies.ha_policy_of(vhost.queues["q"]) is NO_MIRRORS
     assert len(seen) == 5
     assert len({one[0] for one in seen}) == len({one[1] for one in seen}) == 5
     admin.put_vhost("v", "", [])
-    admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}), node.now_ms)
+    admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}))
     assert node.broker.policy_epoch == 5
     assert policies.epoch == 4, "of another virtual host"
-    admin.delete_policy("v", "p", node.now_ms)
+    admin.delete_policy("v", "p")
     former = node.broker.vhosts["v"].policies.epoch
     del node.broker.vhosts["v"]
     admin.put_vhost("v", "", [])
     assert node.broker.vhosts["v"].policies.epoch == 0
     for _ in range(3):
-        admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}), node.now_ms)
+        admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}))
         assert node.broker.vhosts["v"].policies.epoch > former, "made anew: a number of its own"
 
 

@@ -24,21 +24,21 @@ def test_a_prepared_topic_holds_until_its_channels_are_there() -> None:
         return True
 
     topics.on_new = ask
-    topic = topics.topic("t", NOW_MS)
-    early = topics.channel(topic, "early", NOW_MS)
+    topic = topics.topic("t")
+    early = topics.channel(topic, "early")
     topics.publish(topic, [message()], 1, NOW_MS)
     node.turn.run(NOW_MS, True)
     topics.check()
     assert asked == ["t"]
     assert topic.depth() == 1, "somebody else may have a channel"
-    topics.prepared("t", ["early", "known"], NOW_MS)
+    topics.prepared("t", ["early", "known"])
     node.turn.run(NOW_MS, True)
     topics.check()
     assert topic.depth() == 0
     for channel in (early, topic.channels["known"]):
         assert channel.queue.backing.ready_count() == 1
-    topics.prepared("t", ["late"], NOW_MS)
-    topics.prepared("nobody", ["c"], NOW_MS)
+    topics.prepared("t", ["late"])
+    topics.prepared("nobody", ["c"])
     assert sorted(topic.channels) == ["early", "known"], "it is prepared once"
 
 
@@ -46,8 +46,8 @@ def test_nobody_is_asked_of_what_nobody_knows() -> None:
     node = QuietBroker()
     topics = node.broker.vhosts["/"].topics
     topics.on_new = lambda _name: False
-    topic = topics.topic("t", NOW_MS)
-    topics.channel(topic, "c", NOW_MS)
+    topic = topics.topic("t")
+    topics.channel(topic, "c")
     assert not topic.preparing
     assert not topic.exchange.holds
 
@@ -63,9 +63,9 @@ def test_each_change_of_names_is_told() -> None:
         )
 
     topics.on_change = look
-    topic = topics.topic("t", NOW_MS)
+    topic = topics.topic("t")
     assert seen[-1] == ("t", [])
-    channel = topics.channel(topic, "c", NOW_MS)
+    channel = topics.channel(topic, "c")
     assert seen[-1] == ("t", ["c"])
     topics.delete_channel(channel)
     assert seen[-1] == ("t", [])
@@ -76,11 +76,11 @@ def test_each_change_of_names_is_told() -> None:
 def test_channels_are_measured_when_quantiles_are_asked_for() -> None:
     node = QuietBroker()
     topics = node.broker.vhosts["/"].topics
-    unmeasured = topics.channel(topics.topic("u", NOW_MS), "c", NOW_MS)
+    unmeasured = topics.channel(topics.topic("u"), "c")
     assert unmeasured.queue.latency is None
     topics.latency_targets, topics.latency_window_ms = [1.0], 60_000
-    topic = topics.topic("t", NOW_MS)
-    queue = topics.channel(topic, "c", NOW_MS).queue
+    topic = topics.topic("t")
+    queue = topics.channel(topic, "c").queue
     consumer = Consumer("c", "c", Outlet(), SharedWindow(), False, 0, False, {})
     queue.add_consumer(consumer)
     topics.publish(topic, [message()], 1, NOW_MS)

@@ -130,7 +130,7 @@ def test_limits_of_virtual_host_and_user() -> None:
     user.max_connections = -1
     assert broker.enter(user, "/") is vhost
     vhost.max_queues = 1
-    vhost.declare_queue("a", True, None, False, {}, 1)
-    vhost.declare_queue("a", True, None, False, {}, 1)
+    vhost.declare_queue("a", True, None, False, {})
+    vhost.declare_queue("a", True, None, False, {})
     with pytest.raises(PreconditionFailed, match=r"queue limit in vhost '/' \(1\) is reached"):
-        vhost.declare_queue("b", True, None, False, {}, 1)
+        vhost.declare_queue("b", True, None, False, {})

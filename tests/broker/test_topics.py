@@ -66,7 +66,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.published = 0
         self.vhost.declare_exchange("fan", "fanout", True, False, False, {})
         for name, arguments in {**PLAIN, BEHIND: {}}.items():
-            self.vhost.declare_queue(name, True, None, False, arguments, self.node.now_ms)
+            self.vhost.declare_queue(name, True, None, False, arguments)
         self.vhost.bind_queue(self.vhost.queues[BEHIND], "fan", "", {})
         for sink in sorted(bound):
             if sink in CHANNELS:
@@ -79,7 +79,7 @@ class TopicMachine(RuleBasedStateMachine):
         return self.node.broker.vhosts["/"]
 
     def topic(self, name: str) -> Topic:
-        topic = self.vhost.topics.topic(name, self.node.now_ms)
+        topic = self.vhost.topics.topic(name)
         self.model.setdefault(name, ModelTopic(is_ephemeral(name)))
         return topic  # type: ignore[no-any-return]
 
@@ -93,7 +93,7 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(name=TOPIC, channel=CHANNEL)
     def make_channel(self, name: str, channel: str) -> None:
         topic = self.topic(name)
-        found = self.vhost.topics.channel(topic, channel, self.node.now_ms)
+        found = self.vhost.topics.channel(topic, channel)
         assert isinstance(found, Channel)
         self.model[name].sinks.setdefault(channel, Sink())
 
@@ -319,7 +319,7 @@ TestTopics = TopicMachine.TestCase
 def test_a_topic_that_leads_nowhere_takes_messages_all_the_same() -> None:
     node = QuietBroker()
     vhost = node.broker.vhosts["/"]
-    topic = vhost.topics.topic("t", node.now_ms)
+    topic = vhost.topics.topic("t")
     vhost.declare_exchange("fan", "fanout", True, False, False, {})
     vhost.bind_exchange("fan", exchange_name("t"), "", {})
     assert vhost.topics.publish(topic, [nsq_message(b"name")], 4, node.now_ms) == 0
@@ -331,9 +331,9 @@ def test_a_queue_that_is_no_channel_any_more_keeps_its_deadlines() -> None:
     node = QuietBroker()
     vhost = node.broker.vhosts["/"]
     vhost.topics._scanned = lambda: True
-    topic = vhost.topics.topic("t", node.now_ms)
-    queue = vhost.topics.channel(topic, "a", node.now_ms).queue
-    other = vhost.topics.channel(topic, "b", node.now_ms).queue
+    topic = vhost.topics.topic("t")
+    queue = vhost.topics.channel(topic, "a").queue
+    other = vhost.topics.channel(topic, "b").queue
     vhost.topics.publish_deferred(topic, [nsq_message(b"name")], 4, node.now_ms + 9, node.now_ms)
     assert queue.next_due_ms() == other.next_due_ms() == 0
     vhost.unbind_queue(queue, exchange_name("t"), "", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.broker.administration import Administration
-from penstock.broker.broker import DUE_AT_ONCE
 from penstock.broker.declaring import check_deletable
 from penstock.broker.policies import Policy
 from penstock.core.errors import (
@@ -27,6 +27,7 @@ from penstock.core.message import Address, Message
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.storage.definitions import Definitions
 from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.sources import AFAR, HERE
 
 EXCHANGES = ("x0", "x1", "x2", "x3")
 QUEUES = ("q0", "q1", "q2", "q3")
@@ -178,7 +179,7 @@ class VhostMachine(RuleBasedStateMachine):
         owner = (self.owner if mine else object()) if exclusive else None
 
         def declare() -> Any:
-            return self.vhost.declare_queue(name, durable, owner, auto_delete, {}, NOW_MS)
+            return self.vhost.declare_queue(name, durable, owner, auto_delete, {})
 
         known = self.model.queues.get(name)
         if known is None:
@@ -341,7 +342,7 @@ def node() -> QuietBroker:
 def test_bindings_of_an_exclusive_queue_are_not_kept(node: QuietBroker) -> None:
     """It may call itself durable, but the next start would look for it in vain."""
     vhost = node.broker.vhosts["/"]
-    queue = vhost.declare_queue("q", True, object(), False, {}, NOW_MS)
+    queue = vhost.declare_queue("q", True, object(), False, {})
     vhost.bind_queue(queue, "amq.direct", "k", {})
     assert node.definitions.load().bindings == []
 
@@ -350,7 +351,7 @@ def test_a_remembered_route_is_forgotten_with_the_topology(node: QuietBroker) ->
     vhost = node.broker.vhosts["/"]
     address = Address("", "q", b"", False)
     assert vhost.route(address).queues == []
-    queue = vhost.declare_queue("q", False, None, False, {}, NOW_MS)
+    queue = vhost.declare_queue("q", False, None, False, {})
     assert vhost.route(address).queues == [queue]
     assert vhost.route(address) is vhost.route(address)
     vhost.delete_queue(queue)
@@ -361,7 +362,7 @@ def test_a_cycle_of_exchanges_delivers_once(node: QuietBroker) -> None:
     vhost = node.broker.vhosts["/"]
     for name in ("a", "b"):
         vhost.declare_exchange(name, "fanout", False, False, False, {})
-    queue = vhost.declare_queue("q", False, None, False, {}, NOW_MS)
+    queue = vhost.declare_queue("q", False, None, False, {})
     vhost.bind_exchange("b", "a", "", {})
     vhost.bind_exchange("a", "b", "", {})
     vhost.bind_queue(queue, "a", "", {})
@@ -371,7 +372,7 @@ def test_a_cycle_of_exchanges_delivers_once(node: QuietBroker) -> None:
 
 def test_a_fan_out_shares_the_bytes_but_not_the_message(node: QuietBroker) -> None:
     vhost = node.broker.vhosts["/"]
-    queues = [vhost.declare_queue(f"q{n}", n > 0, None, False, {}, NOW_MS) for n in range(3)]
+    queues = [vhost.declare_queue(f"q{n}", n > 0, None, False, {}) for n in range(3)]
     content = b"content"
     position = vhost.publish(queues, [Message(content, b"", 1, NOW_MS + 5)], NOW_MS)
     assert position == node.engine.journal.position > 0
@@ -383,7 +384,7 @@ def test_a_fan_out_shares_the_bytes_but_not_the_message(node: QuietBroker) -> No
 
 def test_transient_messages_need_no_disk(node: QuietBroker) -> None:
     vhost = node.broker.vhosts["/"]
-    queue = vhost.declare_queue("q", True, None, False, {}, NOW_MS)
+    queue = vhost.declare_queue("q", True, None, False, {})
     vhost.publish([queue], [Message(b"", b"", 1, 0)], NOW_MS)  # sets numbers aside
     assert vhost.publish([queue], [Message(b"", b"", 0, 0)], NOW_MS) == 0
 
@@ -396,7 +397,7 @@ def refusal(act: Any, *arguments: Any) -> str:
 
 def test_reserved_names_and_the_default_exchange(node: QuietBroker) -> None:
     vhost = node.broker.vhosts["/"]
-    queue = vhost.declare_queue("q", False, None, False, {}, NOW_MS)
+    queue = vhost.declare_queue("q", False, None, False, {})
     default = "AccessRefused: operation not permitted on the default exchange"
     assert refusal(vhost.bind_queue, queue, "", "k", {}) == default
     assert refusal(vhost.delete_exchange, "", False) == default
@@ -412,67 +413,15 @@ def test_reserved_names_and_the_default_exchange(node: QuietBroker) -> None:
         vhost.declare_exchange("x", "x-random", True, False, False, {})
 
 
-def test_x_expires_starts_again_with_each_use(node: QuietBroker) -> None:
-    vhost, broker = node.broker.vhosts["/"], node.broker
-    queue = vhost.declare_queue("q", False, None, False, {"x-expires": 1000}, NOW_MS)
-    vhost.touch(queue, NOW_MS + 900)
-    broker.take_due(NOW_MS + 1000)
-    assert "q" in vhost.queues
-    broker.take_due(NOW_MS + 1899)
-    assert "q" in vhost.queues
-    broker.take_due(NOW_MS + 1900)
-    assert "q" not in vhost.queues
-
-
-def test_a_queue_in_use_does_not_expire(node: QuietBroker) -> None:
-    vhost, broker = node.broker.vhosts["/"], node.broker
-    queue = vhost.declare_queue("q", False, None, False, {"x-expires": 1000}, NOW_MS)
-    taker = Consumer("c", 1, Outlet(), SharedWindow(), True, 0, False, {})
-    queue.add_consumer(taker)
-    broker.take_due(NOW_MS + 5000)
-    assert "q" in vhost.queues
-    queue.remove_consumer(taker)
-    vhost.touch(queue, NOW_MS + 6000)
-    broker.take_due(NOW_MS + 6999)
-    assert "q" in vhost.queues
-    broker.take_due(NOW_MS + 7000)
-    assert "q" not in vhost.queues
-
-
-def test_of_many_queues_that_are_due_the_first_go_first(node: QuietBroker) -> None:
-    """So that what they let out is not kept until the last one has been looked at."""
-    vhost, broker = node.broker.vhosts["/"], node.broker
-    for number in range(DUE_AT_ONCE + 3):
-        due_ms = 1000 + number
-        vhost.declare_queue(f"q{number}", False, None, False, {"x-expires": due_ms}, NOW_MS)
-    broker.take_due(NOW_MS + 5000)
-    assert set(vhost.queues) == {f"q{DUE_AT_ONCE + number}" for number in range(3)}
-    assert 0 < broker.next_due_ms() <= NOW_MS + 5000
-    broker.take_due(NOW_MS + 5000)
-    assert not vhost.queues
-
-
 def test_a_queue_that_is_due_again_at_once_has_one_slice_a_turn(node: QuietBroker) -> None:
     vhost, broker = node.broker.vhosts["/"], node.broker
-    queue = vhost.declare_queue("q", False, None, False, {}, NOW_MS)
+    queue = vhost.declare_queue("q", False, None, False, {})
     messages = [Message(b"x", b"", 0, 0) for _ in range(3 * RELEASED_AT_ONCE)]
     vhost.publish_deferred([queue], messages, NOW_MS + 10, NOW_MS)
     broker.expire_messages(queue, NOW_MS)
     for slices in (1, 2, 3):
-        broker.take_due(NOW_MS + 10)
+        broker.visit_due(NOW_MS + 10)
         assert queue.backing.ready_count() == slices * RELEASED_AT_ONCE
-
-
-def test_a_polled_queue_with_x_expires_does_not_fill_the_schedule(node: QuietBroker) -> None:
-    """Each use moves the same date; it must not leave an entry for every one of them."""
-    vhost, broker = node.broker.vhosts["/"], node.broker
-    queue = vhost.declare_queue("q", False, None, False, {"x-expires": 3_600_000}, NOW_MS)
-    for use in range(1000):
-        vhost.touch(queue, NOW_MS + use)
-    entries = 0
-    while broker.schedule.next_ms():
-        entries += len(broker.schedule.take_due(broker.schedule.next_ms(), 1000))
-    assert entries <= 2
 
 
 @pytest.mark.parametrize(
@@ -497,7 +446,7 @@ def test_a_queue_is_not_made_with_arguments_nobody_keeps(
     node: QuietBroker, arguments: dict[str, object], error: str
 ) -> None:
     vhost = node.broker.vhosts["/"]
-    assert refusal(vhost.declare_queue, "q", True, None, False, arguments, NOW_MS).startswith(error)
+    assert refusal(vhost.declare_queue, "q", True, None, False, arguments).startswith(error)
     assert "q" not in vhost.queues
     assert node.definitions.load().queues == []
 
@@ -505,12 +454,19 @@ def test_a_queue_is_not_made_with_arguments_nobody_keeps(
 def test_unknown_arguments_are_kept_and_shown(node: QuietBroker) -> None:
     vhost = node.broker.vhosts["/"]
     arguments: dict[str, object] = {"x-of-somebody": 7, "x-message-ttl": 0}
-    vhost.declare_queue("q", True, None, False, arguments, NOW_MS)
+    vhost.declare_queue("q", True, None, False, arguments)
     assert node.definitions.load().queues[0].arguments == arguments
     # Compared are only those that mean something here.
-    vhost.declare_queue("q", True, None, False, {"x-message-ttl": 0}, NOW_MS)
+    vhost.declare_queue("q", True, None, False, {"x-message-ttl": 0})
     with pytest.raises(PreconditionFailed, match="x-message-ttl"):
-        vhost.declare_queue("q", True, None, False, {}, NOW_MS)
+        vhost.declare_queue("q", True, None, False, {})
+
+
+def test_a_decimal_is_no_integer(node: QuietBroker) -> None:
+    vhost = node.broker.vhosts["/"]
+    vhost.declare_queue("q", True, None, False, {"x-message-ttl": 10})
+    with pytest.raises(PreconditionFailed, match=r"received '\{1,100\}' but current is '10'"):
+        vhost.declare_queue("q", True, None, False, {"x-message-ttl": Decimal("10.0")})
 
 
 def reached(vhost: Any, exchange: str, key: str = "k") -> list[str]:
@@ -525,14 +481,14 @@ def test_alternate_exchanges_by_policy(tmp_path: Path) -> None:
     vhost.declare_exchange("early", "direct", True, False, False, {})
     vhost.declare_exchange("own", "direct", True, False, False, {"alternate-exchange": "none"})
     vhost.declare_exchange("spare", "fanout", True, False, False, {})
-    queue = vhost.declare_queue("q", True, None, False, {}, NOW_MS)
+    queue = vhost.declare_queue("q", True, None, False, {})
     vhost.bind_queue(queue, "spare", "", {})
     assert reached(vhost, "early") == []
     address = Address("early", "k", b"", True)
     assert vhost.route(address).queues == []
     policy = Policy("p", "^(early|late|own|amq.direct)$", "exchanges", 0,
                     {"alternate-exchange": "spare"})  # fmt: skip
-    admin.put_policy("/", policy, NOW_MS)
+    admin.put_policy("/", policy)
     vhost.declare_exchange("late", "topic", True, False, False, {})
     assert vhost.route(address).queues == [queue]
     node.definitions.commit()
@@ -541,7 +497,7 @@ def test_alternate_exchanges_by_policy(tmp_path: Path) -> None:
         here = broker.vhosts["/"]
         assert [reached(here, name) for name in ("early", "late", "amq.direct")] == [["q"]] * 3
         assert reached(here, "own") == []
-    admin.delete_policy("/", "p", NOW_MS)
+    admin.delete_policy("/", "p")
     assert reached(vhost, "early") == reached(vhost, "amq.direct") == []
 
 
@@ -555,8 +511,8 @@ def test_what_has_very_many_bindings_is_deleted_at_once(kind: str, tmp_path: Pat
     vhost.declare_exchange("last", "fanout", True, True, False, {})
     vhost.declare_exchange("spare", "fanout", True, False, False, {})
     vhost.bind_exchange("x", "spare", "k", {})
-    big = vhost.declare_queue("big", True, None, False, {}, NOW_MS)
-    small = vhost.declare_queue("small", True, None, False, {}, NOW_MS)
+    big = vhost.declare_queue("big", True, None, False, {})
+    small = vhost.declare_queue("small", True, None, False, {})
     for number in range(1200):
         vhost.bind_queue(big, "x", str(number), {"n": number})
         vhost.bind_queue(big, "last", str(number), {})
@@ -588,12 +544,16 @@ def test_what_has_very_many_bindings_is_deleted_at_once(kind: str, tmp_path: Pat
 
 def test_who_may_enter(node: QuietBroker) -> None:
     broker = node.broker
-    user = broker.authenticate("guest", "guest", True)
+    user = broker.users.authenticate("guest", "guest", HERE)
     assert broker.enter(user, "/").name == "/"
     with pytest.raises(NotFound, match="vhost nowhere not found"):
         broker.enter(user, "nowhere")
     with pytest.raises(AccessRefused, match="access to vhost 'closed' refused for user 'guest'"):
         broker.enter(user, "closed")
-    for name, password, near in (("guest", "no", True), ("x", "", True), ("guest", "guest", False)):
+    for name, password, source in (
+        ("guest", "no", HERE),
+        ("x", "", HERE),
+        ("guest", "guest", AFAR),
+    ):
         with pytest.raises(AccessRefused):
-            broker.authenticate(name, password, near)
+            broker.users.authenticate(name, password, source)

@@ -108,6 +108,19 @@ def test_a_second_broker_on_the_same_data_or_port_is_refused(
         taken = penstock(live, "serve", "--data-dir", directory, *ports, flag, str(port))
         assert taken.returncode == 1
         assert str(port) in taken.stderr
-        assert f"fix: stop the other listener or give {ports[0]}" in taken.stderr
+        assert f"fix: stop the other listener or give {flag}" in taken.stderr
         assert "Traceback" not in taken.stderr
+    taken = penstock(
+        live,
+        "serve",
+        "--data-dir",
+        str(tmp_path / "nsq"),
+        *ports,
+        "--nsq-port",
+        str(live.amqp_port),
+    )
+    assert "fix: stop the other listener or give --nsq-port (0: off)" in taken.stderr
+    (tmp_path / "file").touch()
+    file = penstock(live, "serve", "--data-dir", str(tmp_path / "file"), *ports)
+    assert "fix: give --data-dir a directory" in file.stderr
     assert penstock(live, "ping").returncode == 0

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.cli.main import cli
 from penstock.storage.definition_records import QueueRecord, VhostRecord
 from penstock.storage.definitions import Definitions
 from penstock.storage.files import RealFileSystem
+from penstock.storage.seq_ranges import SeqRanges, ranges_of
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import LiveBroker
@@ -204,7 +206,7 @@ def test_definitions_that_cannot_be_read_are_damage(
     code, found = report("data")
     assert code == 1
     assert found["damages"][0]["file"] == "definitions.db"
-    assert any("queues/1 belongs to no queue" in note for note in found["notes"])
+    assert any("names nothing of queue 1" in row["what"] for row in found["damages"])
 
 
 def test_definitions_that_were_not_checkpointed_are_read(engine: OpenEngine) -> None:
@@ -228,6 +230,43 @@ def test_definitions_that_were_not_checkpointed_are_read(engine: OpenEngine) -> 
 def _environment() -> dict[str, str]:
     source = Path(__file__).resolve().parents[2] / "src"
     return {**os.environ, "PYTHONPATH": str(source)}
+
+
+# -- queues that the definitions lost -------------------------------------------------------
+
+
+def lose_a_queue() -> None:
+    definitions = sqlite3.connect("data/definitions.db")
+    definitions.execute("DELETE FROM queues WHERE queue_id = 2")
+    definitions.commit()
+    definitions.close()
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_lost_queues_are_listed_and_given_up(engine: OpenEngine, *, clean: bool) -> None:
+    """D3 of the review."""
+    engine.close_cleanly() if clean else killed(engine)
+    lose_a_queue()
+    code, found = report("data")
+    assert (code, len(found["damages"])) == (1, 1)
+    assert "names nothing of queue 2 (4 messages" in found["damages"][0]["what"]
+    repair = CliRunner().invoke(cli, ["repair", "data"])
+    assert (repair.exit_code, repair.output[:27]) == (1, "unknown: queue 2 (4 message")
+    assert report("data")[0] == 1
+    repair = CliRunner().invoke(cli, ["repair", "data", "--delete-unknown-queues"])
+    assert (repair.exit_code, repair.output[:27]) == (0, "deleted: queue 2 (4 message")
+    assert report("data")[0] == 0
+    repair = CliRunner().invoke(cli, ["repair", "data"])
+    assert (repair.exit_code, repair.output[:11]) == (0, "every queue")
+
+
+def test_a_directory_in_use_is_not_repaired(engine: OpenEngine) -> None:
+    killed(engine)
+    with Path("data/lock").open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_SH)
+        repair = CliRunner().invoke(cli, ["repair", "data"])
+        assert repair.exit_code == 2
+        assert "is in use by process 4711" in repair.stderr
 
 
 # -- one file -------------------------------------------------------------------------------
@@ -301,11 +340,11 @@ def test_no_broker_starts_while_it_looks(
     killed(engine)
     seen = []
 
-    def look(directory: str, _damages: object) -> list[object]:
+    def look(directory: str, _damages: object) -> tuple[list[object], SeqRanges]:
         with Path(directory, "lock").open("rb") as other, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         seen.append(directory)
-        return []
+        return [], ranges_of([1, 2])
 
     monkeypatch.setattr(command, "read_definitions", look)
     assert run("data").exit_code == 0

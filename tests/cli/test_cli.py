@@ -10,12 +10,14 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
 from penstock import __version__
+from penstock.cli import lists
 from penstock.cli.main import ALIASES, COMMANDS, LazyGroup, cli
 from penstock.cli.pipelines.group import PIPELINES, Pipelines
 from penstock.cli.tables import table
@@ -31,6 +33,12 @@ HEAVY = (
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> Result:
     return CliRunner().invoke(cli, list(arguments), env=environment)
+
+
+def test_the_module_of_the_command_line_runs_it() -> None:
+    code = "import runpy; runpy.run_module('penstock.cli.main', run_name='__main__')"
+    done = python(f"import sys; sys.argv = ['penstock', '--version']; {code}")
+    assert (done.returncode, __version__ in done.stdout) == (0, True)
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -69,6 +77,10 @@ def test_help_lists_every_command_and_the_exit_codes() -> None:
         assert entry.help in result.output
     for code in (0, 1, 2, 69):
         assert re.search(rf"^ +{code} +\w", result.output, re.MULTILINE)
+
+
+def test_commands_are_spelt_with_dashes() -> None:
+    assert [name for name in COMMANDS if "_" in name] == []
 
 
 @pytest.mark.parametrize("alias, name", ALIASES.items())
@@ -154,15 +166,42 @@ def test_queues_as_a_table(api: str) -> None:
         "ready",
         "unacked",
         "consumers",
+        "in/s",
+        "out/s",
         "bytes",
         "in",
         "memory",
     ]
-    assert lines[1].split() == ["/", "orders", "yes", "12", "3", "0", "4096", "10"]
+    assert lines[1].split() == ["/", "orders", "yes", "12", "3", "0", "-", "-", "4096", "10"]
     assert "\x1b" not in result.output
     assert "nasty\\x1b[2J\\nname" in lines[2]
     assert len(lines) == 3
     assert Answers.asked[0][0].startswith("/api/queues?columns=vhost%2Cname%2C")
+
+
+def test_queues_are_watched_until_ctrl_c(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Answers.body = json.dumps([QUEUE]).encode()
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(lists, "time", SimpleNamespace(sleep=sleep))
+    result = run("queues", "--url", api, "--watch")
+    assert (result.exit_code, result.output.count("orders")) == (0, 2)
+    assert waits == [2.0, 2.0]
+    del waits[1:]
+    assert run("queues", "--url", api, "--watch", "0.5").exit_code == 0
+    assert waits == [2.0, 0.5]
+    assert run("queues", "--url", api, "--watch", "-o", "json").exit_code == 2
+
+
+def test_numbers_are_grouped_for_people() -> None:
+    rows = [("a", 1_234_567), ("b", None), ("c", 12.5)]
+    cells = [line.split()[1] for line in table(("name", "n"), rows, grouped=True).splitlines()]
+    assert cells == ["n", "1,234,567", "-", "12.5"]
 
 
 def test_queues_as_json_are_what_the_server_said(api: str) -> None:
@@ -218,6 +257,13 @@ def test_overview_shows_numbers(api: str) -> None:
     }
 
 
+def test_one_long_name_does_not_widen_the_other_rows() -> None:
+    text = table(("name", "ready"), [("short", 1), ("x" * 200, 22), ("y" * 50, 3)])
+    head, short, long, _ = text.splitlines()
+    assert len(short) == 50 + 2 + len("ready") == len(head)
+    assert long == "x" * 200 + "     22"
+
+
 def test_ping(api: str) -> None:
     Answers.body = b'{"status":"ok"}'
     assert run("ping", "--url", api).output.startswith("alive, answered in ")
@@ -230,7 +276,7 @@ def test_ping(api: str) -> None:
     [
         (401, b'{"error":"x","reason":"Login failed"}', 1, ["'guest'", "Login failed", "--user"]),
         (503, b'{"error":"x","reason":"starting"}', 69, ["starting", "fix: try again"]),
-        (404, b"<html>", 1, ["answers 404"]),
+        (404, b"<html>", 1, ["no reason given (404 of", "fix: check the names"]),
         (200, b"<html>", 1, ["not with JSON", "is that a management API?"]),
     ],
 )

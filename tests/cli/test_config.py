@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from penstock.cli.config import warnings_of
 from penstock.cli.config_files import read_files, settings_from
 from penstock.cli.failure import WrongSetting
 from penstock.cli.main import cli
+from penstock.core.settings import load_settings
 
 
 def run(*arguments: str, **environment: str) -> Result:
@@ -75,7 +77,54 @@ def test_which_file_counts(conf: Path, tmp_path: Path) -> None:
     )
     none = read_files(None, {"RABBITMQ_CONFIG_FILE": str(tmp_path / "none")})
     assert none.conf == []
-    assert "none.conf, which does not exist" in none.warnings[0]
+    assert none.warnings[0].endswith("none, which does not exist")
+
+
+def test_erlang_terms_are_read_where_rabbitmq_reads_them(conf: Path, tmp_path: Path) -> None:
+    classic, more = tmp_path / "rabbitmq.config", tmp_path / "more.config"
+    classic.write_text("[{rabbit, [{heartbeat, 7}]}].")
+    more.write_text("[{rabbit, [{credit_flow_default_credit, {800, 400}}, {heartbeat, 8}]}].")
+    variables = {"RABBITMQ_CONFIG_FILE": str(conf.with_suffix(""))}
+    advanced = {"RABBITMQ_ADVANCED_CONFIG_FILE": str(more.with_suffix(""))}
+    assert settings_from(str(classic), {}, {}).heartbeat_s == 7
+    both = settings_from(None, variables | advanced, {})
+    assert both.heartbeat_s == 7, "the older form wins, and no advanced.config is read beside it"
+    assert [text for text in both.warnings if "is not read" in text] == [
+        f"file {conf} is not read, since there is {classic}",
+        f"environment: RABBITMQ_ADVANCED_CONFIG_FILE is not read, since {classic} has Erlang terms",
+    ]
+    classic.unlink()
+    later = settings_from(None, variables | advanced, {})
+    assert (later.heartbeat_s, later.credit_flow_initial) == (8, 800)
+
+
+def test_missing_security_stops_the_start_unless_it_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "rabbitmq.conf"
+    file.write_text("auth_backends.1 = ldap\nmanagement.ssl.port = 15671\nheartbeat = 5")
+    refused = run("check", "--config", str(file))
+    assert refused.exit_code == 2
+    for part in ("auth_backends.1 = ldap", "management.ssl.port", "ACCEPT_MISSING_SECURITY=true"):
+        assert part in refused.stderr
+    accepted = run("check", "--config", str(file), PENSTOCK_ACCEPT_MISSING_SECURITY="true")
+    assert accepted.exit_code == 0
+    assert accepted.stderr.count("warning: file ") == 2
+
+
+@pytest.mark.parametrize(
+    "lines, words",
+    [
+        ('["10.0.0.9:2379"]', "without a user (cluster_etcd_user) and TLS (cluster_etcd_tls)"),
+        (
+            '["127.0.0.1:2379", "10.0.0.9:2379"]\ncluster_etcd_tls = true',
+            "10.0.0.9:2379 is used with",
+        ),
+        ('["localhost:2379", "[::1]:2379"]', ""),
+        ('["10.0.0.9:2379"]\ncluster_etcd_tls = true\ncluster_etcd_user = "penstock"', ""),
+    ],
+)
+def test_an_etcd_that_others_may_write_is_named(lines: str, words: str) -> None:
+    warnings = warnings_of(load_settings("cluster_etcd_endpoints = " + lines, {}, {}))
+    assert [one for one in warnings if words in one] if words else warnings == []
 
 
 def test_a_directory_of_files(tmp_path: Path) -> None:

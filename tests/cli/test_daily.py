@@ -70,6 +70,52 @@ def test_entities(say: Say) -> None:
     say("vhost", "delete", "shop", "--yes", code=1)
 
 
+def test_queues_are_filtered_sorted_and_summed(say: Say) -> None:
+    for name, count in (("list.a", 1), ("list.b", 3), ("other", 2)):
+        say("queue", "declare", name)
+        for _ in range(count):
+            say("publish", "x", "--key", name)
+    lines = say("queues", "--filter", "list.", "--sort", "ready", "--total").stdout.splitlines()
+    assert [line.split()[1] for line in lines[1:-1]] == ["list.b", "list.a"]
+    assert lines[-1].split()[1:5] == ["total", "of", "2", "-"]
+    assert lines[-1].split()[5] == "4"
+    assert "in/s" in lines[0]
+    assert [row["name"] for row in rows(say, "queues", "--filter", "other")] == ["other"]
+    by_name = say("queues", "--sort", "name").stdout.splitlines()[1:]
+    assert [line.split()[1] for line in by_name] == ["list.a", "list.b", "other"]
+    for name in ("list.a", "list.b", "other"):
+        say("queue", "delete", name)
+
+
+def test_an_argument_without_effect_is_warned_of(say: Say) -> None:
+    said = say("queue", "declare", "slip", "--argument", "x-max-lenght=5", "--argument", "mine=1")
+    assert said.stderr.count("warning:") == 1
+    assert "x-max-lenght has no effect here; did you mean x-max-length?" in said.stderr
+    assert say("queue", "declare", "right", "--argument", "x-max-length=5").stderr == ""
+    for name in ("slip", "right"):
+        say("queue", "delete", name)
+
+
+@pytest.mark.parametrize(
+    "words, cause",
+    [
+        (["queue", "declare", "n", "--argument", "x-max-length=-5"], "-5 is negative"),
+        (["queue", "declare", "n", "--argument", "x-message-ttl=abc"], "an integer, not text"),
+        (["user", "allow", "nosuch"], "there is no such user or virtual host"),
+        (["bind", "no", "q"], "404 of"),
+        (["get", "no"], "404 of"),
+        (["close-connection", "no"], "404 of"),
+        (["exchange", "declare", "e", "--type", "no"], "refuses it"),
+    ],
+)
+def test_a_refusal_has_a_cure_and_no_erlang_terms(say: Say, words: list[str], cause: str) -> None:
+    said = say(*words, code=1).stderr
+    assert cause in said
+    assert "  fix: " in said
+    assert "{" not in said
+    assert "<<" not in said
+
+
 def test_people(say: Say) -> None:
     say("user", "add", "anna", "--tag", "management", given="secret\n")
     say("user", "add", "anna", given="secret\n", code=1)

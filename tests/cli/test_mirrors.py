@@ -80,7 +80,22 @@ def test_copies_of_a_queue(say: Say, mirrors: FakeMirrors) -> None:
         f"{C} is no member now and has everything there was"
         in say("queue", "mirrors", "gone").stdout
     )
-    assert "there is no mirrored queue" in say("queue", "mirrors", "plain", code=1).stderr
+    assert "has no mirrors" in say("queue", "mirrors", "plain", code=1).stderr
+
+
+def test_the_reason_for_no_mirrors_is_the_queues_own(
+    say: Say, cluster: Served, mirrors: FakeMirrors
+) -> None:
+    cluster.request("PUT", "/api/queues/%2F/passing", b'{"durable":false}')
+    cluster.request("PUT", "/api/queues/%2F/alone", b'{"durable":true}')
+    for name, reason, fix in (
+        ("passing", "is not durable", "with --durable"),
+        ("alone", "has no mirrors", "a policy with ha-mode"),
+        ("nosuch", "there is no queue 'nosuch'", "`penstock queues`"),
+    ):
+        output = " ".join(say("queue", "mirrors", name, code=1).output.split())
+        assert reason in output
+        assert fix in output
 
 
 def test_a_queue_is_synchronised_and_handed_over(say: Say, mirrors: FakeMirrors) -> None:
@@ -92,7 +107,7 @@ def test_a_queue_is_synchronised_and_handed_over(say: Say, mirrors: FakeMirrors)
         ("cancel_sync", "orders"),
         ("hand_over", "orders", B),
     ]
-    assert "there is no mirrored queue" in say("queue", "sync", "plain", code=1).stderr
+    assert "has no mirrors" in say("queue", "sync", "plain", code=1).stderr
 
 
 def test_waiting_for_a_synchronisation_has_an_end(say: Say, mirrors: FakeMirrors) -> None:

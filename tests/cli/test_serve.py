@@ -17,7 +17,7 @@ from penstock.cli.main import cli
 from penstock.cli.serve import choose_data_dir, serve
 from penstock.core.errors import Corrupt, DataDirLocked
 from penstock.core.setting_kinds import Integer
-from penstock.core.settings import DECLARED, Settings
+from penstock.core.settings import DECLARED, SECTIONS, Settings
 
 
 class Node(types.ModuleType):
@@ -64,10 +64,20 @@ def test_every_setting_is_a_flag_with_its_default_in_the_help() -> None:
             assert f"[default: {setting.default}]" in result.output
 
 
+def test_the_help_lists_the_settings_by_section() -> None:
+    lines = CliRunner().invoke(serve, ["--help"], terminal_width=300).output.splitlines()
+    places = [lines.index(f"{title}:") for title in ("Options", *SECTIONS)]
+    assert places == sorted(places)
+    port = next(at for at, line in enumerate(lines) if "--nsq-port " in line)
+    assert lines.index("NSQ:") < port < lines.index("Event log:")
+
+
 def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
     values = {
         "data_dir": str(tmp_path),
         "bind": "::1",
+        "port_offset": "7",
+        "nsq": "true",
         "default_user": "ann",
         "default_pass": "pw",
         "default_vhost": "v",
@@ -99,6 +109,8 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "amqp_listener": "false",
         "ssl_bind": "::",
         "http_bind": "127.0.0.2",
+        "nsqlookupd_bind": "127.0.0.3",
+        "prometheus_objects_open": "true",
         "http_host_names": "broker.example,b.example",
         "default_user_tags": "monitoring",
         "default_permissions_configure": "a",
@@ -110,6 +122,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "ssl_verify": "verify_peer",
         "ssl_fail_if_no_peer_cert": "true",
         "ssl_cert_login_from": "common_name",
+        "accept_missing_security": "true",
         "proxy_protocol": "amqp,amqp/ssl",
         "unix_socket": "here.sock",
         "unix_socket_mode": "0600",
@@ -237,7 +250,7 @@ def raising(error: Exception) -> Callable[[], int]:
     [
         (DataDirLocked("d is in use by process 7"), ["process 7", "--data-dir"]),
         (Corrupt("file x, offset 12"), ["file x, offset 12", "backup"]),
-        (OSError(errno.EADDRINUSE, "taken"), ["taken", "--amqp-port"]),
+        (OSError(errno.EADDRINUSE, "taken"), ["taken", "--amqp-port", "--port-offset"]),
         (OSError(errno.EADDRNOTAVAIL, "none"), ["--bind 127.0.0.1"]),
         (PermissionError(errno.EACCES, "denied"), ["denied", "must be able to write"]),
         (OSError(errno.ENOSPC, "full"), ["full", "make room"]),

@@ -184,7 +184,7 @@ def test_a_queue_from_its_head_to_its_tail(api: str) -> None:
     assert words(result, "0.idx") == ["0.idx", "2048", "55", "9", "12.5", "%"]
     assert words(result, "8.jif") == ["8.jif", "2048", "finished"]
     assert words(result, "4.rdq") == ["4.rdq", "5120", "7", "50.0", "%"]
-    assert "12 records in the journal" in result.output
+    assert "12 messages in the journal only" in result.output
 
 
 def test_targets_and_a_stopped_queue_are_told(api: str) -> None:
@@ -276,7 +276,7 @@ def test_status(api: str) -> None:
         "segments": "2 files, 4.0 KiB, 25.0 % garbage, 3 rewritten since the start",
         "persistent store": "1 file, 5.0 KiB, 7 contents, 50.0 % garbage",
         "transient store": "0 files, 0 B, 7 contents, 0.0 % garbage",
-        "last start": "40 messages in 3 durable queues, after a crash or in a new directory:"
+        "last start": "40 messages in 3 durable queues, after a crash:"
         " 6.0 KiB read, 17 bytes of unfinished writes cut, 1 unconfirmed message dropped",
     }
 
@@ -293,6 +293,7 @@ def test_status(api: str) -> None:
         ("disk", "publishers_wait", True, "publishers        wait: the disk is behind"),
         ("journal", "behind", True, "behind: publishers wait"),
         ("recovery", "clean", True, "40 messages in 3 durable queues, after a clean stop"),
+        ("recovery", "new", True, "in a new data directory"),
     ],
 )
 def test_status_says_what_is_wrong(

@@ -61,7 +61,7 @@ class Member:
 
     def take(self) -> bool:
         self.talkative.clear()
-        ready = self.group.take(self.world.now_ms)
+        ready = self.group.take(self.world.now_ms, self.world.now_ms)
         self.group.check()
         for receiver, data in ready.messages:
             link = self.world.links.setdefault((self.name, receiver), deque())

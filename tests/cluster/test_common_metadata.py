@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[QuietCluster]:
 
 def test_the_first_node_founds_the_cluster_with_what_it_has(cluster: QuietCluster) -> None:
     assert all(common.is_ready for common in cluster.common.values())
-    assert cluster.store.model.keys["cluster/founded"].value == '{"v":1}'
+    assert cluster.store.model.keys["cluster/founded"].value == '{"v":1,"id":"a/1"}'
     assert "vhosts/closed" in cluster.store.model.keys
     assert "permissions/%2F/guest" in cluster.store.model.keys
 
@@ -245,7 +245,7 @@ def test_a_node_that_was_away_loses_what_was_declared_anew(cluster: QuietCluster
 def test_a_node_that_was_away_keeps_copies_of_queues_that_are_the_same(
     cluster: QuietCluster,
 ) -> None:
-    def elsewhere(vhost: Vhost, meta: QueueMeta, _owner: object, _now_ms: int) -> Queue:
+    def elsewhere(vhost: Vhost, meta: QueueMeta, _owner: object) -> Queue:
         broker = cluster.quiet["b"].broker
         vhost.enter_queue(remote_queue(broker, meta.name, meta.incarnation, meta.arguments))
         return vhost.queues[meta.name]
@@ -367,7 +367,7 @@ def test_definitions_are_imported_by_all(cluster: QuietCluster) -> None:
         lambda: b"salt",
     )
     for _ in range(1000):
-        if work.run(cluster.now_ms, 50):
+        if work.run(50):
             break
         cluster.run(1)
     assert work.left_out == []
@@ -393,14 +393,14 @@ def test_topics_and_channels_are_everywhere(cluster: QuietCluster) -> None:
 def test_data_of_another_cluster_is_not_deleted(cluster: QuietCluster, tmp_path: Path) -> None:
     quiet = QuietBroker(SimFileSystem(), str(tmp_path / "other.db"))
     vhost = quiet.broker.vhosts["/"]
-    vhost.declare_queue("precious", True, None, False, {}, quiet.now_ms)
+    vhost.declare_queue("precious", True, None, False, {})
     quiet.broker.global_parameters[CLUSTER_ID] = "another"
     joining = CommonMetadata(
         quiet.broker, cluster.store.join("c/1"), "c", "c/1", 64, lambda *_: False
     )
     cluster.run()
     with pytest.raises(ForeignData, match="another cluster"):
-        joining.turn(cluster.now_ms, joining.changes.coordinator.take_events())
+        joining.turn(cluster.mono_ms, joining.changes.coordinator.take_events())
     assert "precious" in vhost.queues
 
 

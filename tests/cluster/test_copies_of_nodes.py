@@ -2,117 +2,53 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from penstock.broker.administration import Administration
-from penstock.broker.policies import Policy
-from penstock.core.away import Away
-from tests.simulation.cluster_nodes import Machine, SimWorld
+from tests.cluster.sim_cluster import SimCluster, started
+from tests.simulation.cluster_nodes import Machine
 
 NAMES = ("a@h", "b@h", "c@h")
-PATIENCE_MS = 120_000
-
-
-class Cluster:
-    def __init__(self, directory: Path) -> None:
-        self.world = SimWorld(random.Random(1), directory, NAMES)
-        self.a, self.b, self.c = self.world.machines
-
-    def until(self, is_true: Callable[[], bool]) -> None:
-        end_ms = self.world.now_ms + PATIENCE_MS
-        while not is_true():
-            assert self.world.now_ms < end_ms
-            self.world.pass_time(20)
-
-    def set_policy(self, definition: dict[str, object]) -> None:
-        broker = self.a.quiet.broker
-        ask = broker.changes.ask()
-        policy = Policy("ha", "^q", "queues", 0, definition)
-        admin = Administration(broker, 64)
-
-        def is_done() -> bool:
-            try:
-                ask.run(lambda: admin.put_policy("/", policy, self.world.now_ms, False))
-            except Away:
-                return False
-            return True
-
-        self.until(is_done)
-
-    def declare(self) -> None:
-        client = self.a.client()
-        client.method(1, "queue.declare", queue="q", durable=True)
-        self.until(lambda: all(one.queue("q") is not None for one in self.world.machines))
-        client.drop()
-
-    def publish(self, machine: Machine, count: int) -> None:
-        client = machine.client()
-        client.call("confirm.select")
-        for number in range(count):
-            client.publish("", "q", b"%d" % number, delivery_mode=2, run=False)
-        confirmed: list[tuple[str, dict[str, Any]]] = []
-
-        def are_confirmed() -> bool:
-            confirmed.extend(client.methods())
-            return confirmed[-1:] != [] and confirmed[-1][1].get("delivery_tag") == count
-
-        self.until(are_confirmed)
-        assert {name for name, _ in confirmed} == {"basic.ack"}
-        client.drop()
-
-    def synced(self) -> list[str]:
-        """As the present master has it."""
-        for machine in self.world.ready():
-            queue = machine.queue("q")
-            if queue is not None and not queue.remote:
-                known = machine.cluster.mirrors.mirroring.queues["/", "q"]
-                assert known.view is not None
-                return sorted(member.partition("/")[0] for member in known.view.synced)
-        return []
-
-    def records(self, machine: Machine) -> list[str]:
-        return [one.name for one in machine.quiet.definitions.load().queues]
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path)
-    with cluster.world.inside():
-        for machine in cluster.world.machines:
-            assert machine.start()
+def cluster(tmp_path: Path) -> Iterator[SimCluster]:
+    """Queue ``q`` has its master on the first node and copies on the others."""
+    with started(tmp_path, NAMES) as cluster:
+        a = cluster.machines[0]
+        cluster.put_policy(a, "^q", {"ha-mode": "all", "ha-sync-mode": "automatic"})
+        cluster.declare(a, "q")
+        cluster.publish(a, "q", 50)
+        cluster.until(lambda: cluster.synced("q") == list(NAMES))
         yield cluster
 
 
-def test_who_is_not_to_have_a_copy_any_more_drops_it(cluster: Cluster) -> None:
-    cluster.set_policy({"ha-mode": "all", "ha-sync-mode": "automatic"})
-    cluster.declare()
-    cluster.publish(cluster.a, 30)
-    cluster.until(lambda: cluster.synced() == list(NAMES))
-    assert cluster.records(cluster.b) == cluster.records(cluster.c) == ["amq.mirror.q"]
-    cluster.set_policy({"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic"})
-    cluster.until(lambda: len(cluster.synced()) == 2)
-    cluster.world.pass_time(1000)
-    (kept,) = [one for one in (cluster.b, cluster.c) if cluster.records(one)]
-    assert cluster.synced() == [cluster.a.name, kept.name]
+def records(machine: Machine) -> list[str]:
+    return [one.name for one in machine.quiet.definitions.load().queues]
 
 
-def test_a_former_master_keeps_its_messages_and_fetches_what_differs(cluster: Cluster) -> None:
-    cluster.set_policy({"ha-mode": "all", "ha-sync-mode": "automatic"})
-    cluster.declare()
-    cluster.publish(cluster.a, 50)
-    cluster.until(lambda: cluster.synced() == list(NAMES))
-    cluster.a.kill()
-    cluster.until(lambda: cluster.synced() in (["b@h", "c@h"], ["b@h"], ["c@h"]))
-    cluster.publish(cluster.b, 10)
-    assert cluster.a.start()
-    (record,) = cluster.a.quiet.definitions.load().queues
-    cluster.until(lambda: cluster.synced() == list(NAMES))
-    copy = cluster.a.quiet.broker.vhosts["/"].copies.copies["q"]
+def test_who_is_not_to_have_a_copy_any_more_drops_it(cluster: SimCluster) -> None:
+    a, b, c = cluster.machines
+    assert records(b) == records(c) == ["amq.mirror.q"]
+    fewer = {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic"}
+    cluster.put_policy(a, "^q", fewer)
+    cluster.until(lambda: len(cluster.synced("q")) == 2)
+    cluster.pass_ms(1000)
+    (kept,) = [one for one in (b, c) if records(one)]
+    assert cluster.synced("q") == [a.name, kept.name]
+
+
+def test_a_former_master_keeps_its_messages_and_fetches_what_differs(cluster: SimCluster) -> None:
+    a, b, _ = cluster.machines
+    a.kill()
+    cluster.until(lambda: cluster.synced("q") in (["b@h", "c@h"], ["b@h"], ["c@h"]))
+    cluster.publish(b, "q", 10)
+    assert a.start()
+    (record,) = a.quiet.definitions.load().queues
+    cluster.until(lambda: cluster.synced("q") == list(NAMES))
+    copy = a.quiet.broker.vhosts["/"].copies.copies["q"]
     assert copy.queue_id == record.queue_id, "it did not begin with a new, empty one"
     (part,) = copy.backing.parts()
     assert part.ready_count() == 60

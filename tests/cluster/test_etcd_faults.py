@@ -25,14 +25,14 @@ from penstock.cluster.coordinator import (
     Change,
     Condition,
 )
-from penstock.server import etcd_proposals
+from penstock.server import etcd_http, etcd_proposals
 from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable, why_wrong
 from penstock.server.etcd_http import EtcdOptions
 from penstock.server.etcd_lease import boot_ms
 from penstock.server.etcd_names import from_base64, to_base64
 from tests.cluster.coordinator_worlds import Copy, EtcdWorld
 from tests.helpers import certificates
-from tests.helpers.bad_line import GOOD, LOSES_ANSWERS, SILENT, BadLine
+from tests.helpers.bad_line import CUT, GOOD, LOSES_ANSWERS, SILENT, BadLine
 from tests.helpers.broker_process import free_port
 from tests.helpers.etcd import EtcdServer, EtcdTrio, missing_reason
 
@@ -46,22 +46,6 @@ SEED = 20_261_121
 
 def put(key: str, value: str = "1", *, leased: bool = False) -> Change:
     return Change(key, value, leased=leased)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[EtcdServer]:
-    made = EtcdServer(tmp_path / "etcd")
-    try:
-        yield made.start()
-    finally:
-        made.kill()
-
-
-@pytest.fixture
-def world(server: EtcdServer) -> Iterator[EtcdWorld]:
-    made = EtcdWorld((server.endpoint,), lease_ttl_s=2)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -187,6 +171,29 @@ def test_paused_for_longer_than_the_lease(world: EtcdWorld, server: EtcdServer) 
         assert ("k" in copy.keys) == (lost.state == ACCEPTED)
     present = world.done(one, [Condition("mine", ABSENT)], []).state == REFUSED
     assert ("mine" in copy.keys) == present
+
+
+@pytest.mark.parametrize("cut_ms", [1200, 4000], ids=["within the lease", "the lease ends"])
+def test_a_stream_that_was_cut_begins_again_when_etcd_answers(
+    far: EtcdWorld, line: BadLine, server: EtcdServer, cut_ms: int
+) -> None:
+    """Its connection outlives the cut, and nothing comes on it (CL10 of the review)."""
+    one = far.join("a/1")
+    copy = Copy(one)
+    far.done(one, [], [put("mine", leased=True)])
+    line.state = CUT
+    far.spend(cut_ms)
+    key, value = to_base64("/penstock/penstock/keys/theirs"), to_base64("1")
+    server.ask("kv/put", {"key": key, "value": value})
+    line.state = GOOD
+
+    def heard() -> bool:
+        if one.lease_has_ended():
+            one.new_lease()
+        copy.take()
+        return "theirs" in copy.keys and (cut_ms < far.ttl_ms or "mine" not in copy.keys)
+
+    far.wait(heard, 5000)
 
 
 def test_a_lease_that_somebody_else_ended(world: EtcdWorld, server: EtcdServer) -> None:
@@ -473,6 +480,35 @@ def test_another_server_listens() -> None:
         thread.join()
         other.server_close()
     assert "it does not answer like etcd's v3 gateway" in said
+
+
+def test_a_redirect_is_not_followed_and_an_answer_has_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(307)
+            self.send_header("Location", "http://127.0.0.1:1/v3/kv/txn")
+            self.send_header("Content-Length", "6")
+            self.end_headers()
+            self.wfile.write(b"moved!")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    options = EtcdOptions((f"127.0.0.1:{other.server_port}",))
+    try:
+        assert "it says 'moved!'" in join(options)
+        monkeypatch.setattr(etcd_http, "ANSWER_MAX_BYTES", 5)
+        assert "its answer has more than 5 bytes" in join(options)
+    finally:
+        other.shutdown()
+        thread.join()
+        other.server_close()
 
 
 def test_another_release_uses_the_prefix(server: EtcdServer) -> None:

@@ -42,7 +42,7 @@ class Place:
 
     def policy(self, definition: dict[str, Any]) -> None:
         policy = Policy("p", "^q", "queues", 0, definition)
-        Administration(self.node.broker, 64).put_policy("/", policy, self.node.now_ms)
+        Administration(self.node.broker, 64).put_policy("/", policy)
 
     def home(
         self, locator: str = "", *, name: str = "q", durable: bool = True, owner: object = None

@@ -147,6 +147,32 @@ def test_what_was_killed_is_down_since_then_and_known(hall: Hall) -> None:
     assert b.membership.eldest() == "b"
 
 
+class Deaf(SimCoordinator):
+    """Its stream is dead, and does not say so."""
+
+    deaf = False
+
+    def take_events(self) -> list[Event]:
+        return [] if self.deaf else super().take_events()
+
+
+def test_a_node_waits_for_news_of_its_own_former_life_as_long_as_it_takes(hall: Hall) -> None:
+    """It ended, and said that another process had its name (CL10 of the review)."""
+    node = hall.joined("a")
+    node.handle.__class__ = Deaf
+    assert isinstance(node.handle, Deaf)
+    node.handle.cut_off = True
+    hall.spend(2 * TTL_MS)
+    node.handle.deaf = True
+    node.handle.cut_off = False
+    hall.wait(lambda: node.membership.state == OVER)
+    node.membership.rejoin(f"{next(hall.lives):x}")
+    hall.spend(10 * TTL_MS)
+    assert node.membership.state == JOINING
+    node.handle.deaf = False
+    hall.wait(lambda: node.membership.state == JOINED, 3000)
+
+
 def test_a_node_that_comes_back_at_once_waits_for_its_former_life(hall: Hall) -> None:
     a, b = hall.joined("a"), hall.joined("b")
     joined_ms = b.membership.nodes["a"].joined_ms

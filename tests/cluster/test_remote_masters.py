@@ -328,7 +328,7 @@ def test_a_queue_that_is_not_there_leaves_its_requests_waiting(pair: NodePair) -
     client = confirming(pair)
     client.publish("", "q", b"one")
     assert queue.way is None
-    pair.there.broker.vhosts["/"].declare_queue("q", True, None, False, {}, pair.there.now_ms)
+    pair.there.broker.vhosts["/"].declare_queue("q", True, None, False, {})
     queue.follow(pair.ends[0].queues.client)
     pair.run()
     assert names(client) == ["basic.ack"], "nobody had taken it"
@@ -381,7 +381,7 @@ def test_the_master_goes_there(pair: NodePair) -> None:
     assert client.bodies() == [b"old"]
     old = pair.here.broker.vhosts["/"].queues["q"]
     there = pair.there.broker.vhosts["/"]
-    there.declare_queue("q", True, None, False, {}, pair.there.now_ms)
+    there.declare_queue("q", True, None, False, {})
     remote = pair.made_here("q", True, {})
     consumers = take_place(pair.here.broker, old, remote, pair.here.now_ms)
     pair.here.turn.moved(consumers, remote)

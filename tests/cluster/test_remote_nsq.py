@@ -28,7 +28,7 @@ def remote_channel(pair: NodePair) -> Any:
     """Channel c of topic t, with its master there; returns the topic here."""
     for node in (pair.here, pair.there):
         topics = node.broker.vhosts["/"].topics
-        topics.channel(topics.topic("t", node.now_ms), "c", node.now_ms)
+        topics.channel(topics.topic("t"), "c")
     vhost = pair.here.broker.vhosts["/"]
     topic = vhost.topics.topics["t"]
     old = topic.channels["c"].queue
@@ -150,7 +150,7 @@ def local_channel(pair: NodePair) -> Any:
     """Channel c of topic t on both nodes, each with its own master; returns the topic here."""
     for node in (pair.here, pair.there):
         topics = node.broker.vhosts["/"].topics
-        topics.channel(topics.topic("t", node.now_ms), "c", node.now_ms)
+        topics.channel(topics.topic("t"), "c")
     return pair.here.broker.vhosts["/"].topics.topics["t"]
 
 

@@ -124,7 +124,7 @@ class Leaving:
         """To a node that has heard nothing of what was under way."""
         pair = self.pair
         vhost = pair.there.broker.vhosts["/"]
-        vhost.declare_queue("q", True, None, False, {}, pair.there.now_ms)
+        vhost.declare_queue("q", True, None, False, {})
         self.line.begin()
         self.queue.mirrors = None
         remote = pair.made_here("q", True, {})
@@ -324,7 +324,7 @@ def test_a_lease_of_a_queue_whose_master_went_elsewhere_is_not_taken_up(pair: No
     queue = pair.remote("q")
     readers = RangeReaders(broker.definitions)
     readers.put_token("/", "q", queue.incarnation, 77)
-    RangeLeases(60_000, broker.letting_go).adopt(broker, 1000)
+    RangeLeases(60_000, broker.letting_go, broker.idleness).adopt(broker)
     assert not queue.is_leased
 
 
@@ -333,7 +333,7 @@ def test_an_http_publish_is_answered_when_it_is_safe_there(pair: NodePair) -> No
     node = pair.here
     inner = AmqpSession(
         *(node.broker, node.limits, {}, node.new_name, node.turn.cancelled),
-        *(node.reports.append, True, node.now_ms, "guest"),
+        *(node.reports.append, ("", True), node.now_ms, "guest"),
     )
     agent = Insider(inner, node.turn, "/", node.now_ms)
     pair.slow = True

@@ -86,7 +86,7 @@ def test_metrics_are_those_of_the_masters_node(pair: NodePair) -> None:
     async def on_loop(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
-    gathering = Gathering(view(pair), on_loop, *cast(Any, [None] * 4))
+    gathering = Gathering(view(pair), on_loop, *cast(Any, [None] * 3))
     table = asyncio.run(gathering.queues(["/"]))
     assert len(table) == 1
     assert 'queue="local"' in table.labels[0]

@@ -26,6 +26,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "publish": ([], 0),
     "publish_delayed": ([], 0, 0),
     "ack": ([],),
+    "ack_behind": ([],),
     "requeue": ([],),
     "unfetch": ([],),
     "purge": (),

@@ -600,3 +600,21 @@ def consumer_priorities_of_wrong_types(w: World) -> None:
     for value in (1.5, True, None, -5):
         arguments = {"x-priority": value}
         w.attempt(a, "basic.consume", queue=q, consumer_tag="t", arguments=arguments)
+
+
+@case
+def a_consumer_that_waits_and_a_client_that_polls(w: World) -> None:
+    """A waiting consumer has the message before a client that polls; that gets what is over."""
+    a, b = w.client(), w.client("B")
+    q = w.queue(a)
+    a.call(1, "basic.qos", prefetch_count=1)
+    a.call(1, "basic.consume", queue=q, consumer_tag="t")
+    for number in range(3):
+        b.publish(1, "", q, b"%d" % number)
+    b.call(1, "basic.get", queue=q, no_ack=True)
+    a.receive()
+    w.say("the consumer has room again, and is served before the next poll")
+    a.send(1, "basic.ack", delivery_tag=1)
+    a.receive()
+    b.call(1, "basic.get", queue=q, no_ack=True)
+    w.purge(q)

@@ -511,3 +511,17 @@ def alternate_exchange_argument(w: World) -> None:
               arguments={"alternate-exchange": other})  # fmt: skip
     w.attempt(a, "exchange.delete", exchange=x)
     w.attempt(a, "exchange.delete", exchange=other)
+
+
+@case
+def bindings_between_what_is_missing(w: World) -> None:
+    """Of two missing ends the source is named."""
+    a = w.client()
+    x, source, target = w.exchange(a, auto_delete=True), w.name("source"), w.name("target")
+    for method in ("exchange.bind", "exchange.unbind"):
+        w.attempt(a, method, destination=target, source=source)
+        w.attempt(a, method, destination=target, source=x)
+        w.attempt(a, method, destination=x, source=source)
+        for ends in (("", source), (target, ""), ("", "")):
+            w.attempt(a, method, destination=ends[0], source=ends[1])
+    w.attempt(a, "exchange.delete", exchange=x)

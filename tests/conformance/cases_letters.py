@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.conformance.case import World, case
 from tests.helpers.raw_amqp import RawClient
+from tests.helpers.raw_codec import Typed
 
 
 def _with_morgue(w: World, client: RawClient, **arguments: Any) -> tuple[str, str]:
@@ -221,3 +222,34 @@ def exchange_and_key_of_wrong_types(w: World) -> None:
         for value in (1, True, None, [1]):
             arguments = {"x-dead-letter-exchange": "amq.direct", key: value}
             w.attempt(a, "queue.declare", queue=w.name("q"), exclusive=True, arguments=arguments)
+
+
+@case
+def deaths_without_a_count(w: World) -> None:
+    """As releases before 3.6 wrote them: one entry for each death."""
+    a = w.client()
+    q, morgue = _with_morgue(w, a)
+
+    def death(reason: str, queue: str, **more: Any) -> dict[str, Any]:
+        return {"reason": reason, "queue": queue, "exchange": "", "routing-keys": [queue], **more}
+
+    def died(*entries: dict[str, Any]) -> None:
+        w.put(q, b"m", headers={"x-death": list(entries)})
+        tag = w.attempt(a, "basic.get", queue=q).args["delivery_tag"]
+        a.send(1, "basic.reject", delivery_tag=tag, requeue=False)
+        _await(w, a, morgue)
+
+    here, wait = death("rejected", q), death("expired", "wait")
+    other = death("rejected", "other")
+    died(here)
+    died(wait)
+    died(here, wait, here, wait)
+    died(wait, here, other, here, wait, here)
+    w.say("some with a count")
+    died({**here, "count": 2}, here, wait)
+    died(here, {**here, "count": 2}, {**here, "count": 5})
+    died({**here, "count": -3}, {**wait, "count": 0}, {**wait, "count": -3}, wait)
+    died({**here, "count": -3})
+    died({**wait, "count": 7}, {**wait, "count": 7}, {**here, "count": 0})
+    w.say("entries that differ beside queue and reason; entries without a queue or a reason")
+    died(here, death("rejected", q, time=Typed("T", 5), mine=1), {"reason": "expired"}, {}, {})

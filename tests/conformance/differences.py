@@ -56,7 +56,8 @@ NOT_YET = (
         "queue.argument_queue_type_quorum_exclusive",
         'A < channel.close ch=1 code=406 text="PRECONDITION_FAILED - invalid property '
         "'exclusive-owner' for queue '<q>' in vhost '/'\" " + _DECLARE,
-        "x-queue-type 'quorum' for queue '<q>' in vhost '/'",
+        "quorum queues are not implemented (x-queue-type 'quorum' for queue '<q>' in vhost '/'):"
+        " omit the argument; a policy with ha-mode mirrors queues",
         _DECLARE,
     ),
 )

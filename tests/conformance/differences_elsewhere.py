@@ -29,6 +29,24 @@ ELSEWHERE: Final = (
         "broker/test_vhost.py::test_a_queue_is_not_made_with_arguments_nobody_keeps",
     ),
     Elsewhere(
+        "Names of number types in refusals",
+        "As the client wrote the number: `byte`, `unsignedshort`, `float` ...",
+        "As its value is: `signedint` or `long`, and `double`.",
+        "broker/test_arguments.py::test_refusals_name_types_by_values_and_not_by_widths",
+    ),
+    Elsewhere(
+        "Decimals beside integers",
+        "A queue that has an integer, declared again with a decimal: 541.",
+        "406, the argument is inequivalent.",
+        "broker/test_vhost.py::test_a_decimal_is_no_integer",
+    ),
+    Elsewhere(
+        "`x-queue-version`, and the policy key `queue-version`",
+        "How messages rest on disk.",
+        "1 and 2 are taken and compared; both mean the same.",
+        "broker/test_policies.py::test_every_key_is_taken",
+    ),
+    Elsewhere(
         "Mirrored queues that have no synchronised mirror",
         "`ha-promote-on-failure` is `always` where nothing is said: when the master fails, a "
         "mirror that lacks messages takes its place, and they are lost.",
@@ -129,6 +147,19 @@ ELSEWHERE: Final = (
         "conformance/test_restricted.py::test_is_refused_as_by_rabbitmq",
     ),
     Elsewhere(
+        "Long arguments",
+        "A method may fill a frame.",
+        "A method with all its arguments has at most 20 KiB, else the channel is closed with 406: "
+        "arguments are kept as long as what they declare.",
+        "wire/test_decoder.py::test_a_method_with_long_arguments_is_refused",
+    ),
+    Elsewhere(
+        "Permissions that are taken",
+        "A consumer goes on until its channel ends.",
+        "A consumer of a queue that its user may not read any more is cancelled within a second.",
+        "server/test_rights_taken.py::test_amqp_consumers_are_cancelled",
+    ),
+    Elsewhere(
         "Consistent-hash exchanges",
         "The plug-in counts buckets: a queue that leaves moves most keys.",
         "A queue that comes or goes moves only its own share. Which queue a key leads to is not "
@@ -180,7 +211,8 @@ ELSEWHERE: Final = (
         "Definitions",
         "What a node has no plug-in for ends the import.",
         "What can be honoured is taken, the rest is left out and named, a line each: queue types, "
-        "parameters of plug-ins, keys of policies that only RabbitMQ has.",
+        "parameters of plug-ins, keys of policies that only RabbitMQ has. The answer is 400 all "
+        "the same, unless the request says `?partial=true`.",
         "management/test_definitions.py::test_what_is_left_out_is_said",
     ),
     Elsewhere(
@@ -211,11 +243,31 @@ ELSEWHERE: Final = (
         "management/test_tracing.py::test_what_is_not_named_stays",
     ),
     Elsewhere(
+        "A second `channel.close` or `connection.close` right behind the first",
+        "Both are answered when they come in one packet; a millisecond later a second "
+        "`channel.close` ends the connection with 504.",
+        "It ends the connection with 504, or is not answered, whenever it comes.",
+    ),
+    Elsewhere(
+        "`exchange.declare` of an unknown type",
+        "`invalid exchange type` for names that happen to be atoms of Erlang (`Direct`, `queue`), "
+        "`unknown exchange type` for others.",
+        "Always `unknown exchange type`, but for the empty one.",
+    ),
+    Elsewhere(
         "Queues that are down",
         "A queue whose process or node is down answers 404 with a text of its own.",
-        "No queue is down while the broker answers. One whose next message is damaged on disk "
-        "answers 404 to `basic.get` and `basic.consume`, with the file; it still takes messages "
-        "and can be declared, purged and deleted.",
+        "On one node no queue is down while the broker answers; in a cluster one whose home is "
+        "down answers 404 as there. One whose next message is damaged on disk answers 404 to "
+        "`basic.get` and `basic.consume`, with the file; it still takes messages and can be "
+        "declared, purged and deleted.",
         "server/test_heads.py::test_what_a_queue_that_is_stopped_says_to_each_method",
+    ),
+    Elsewhere(
+        "Paging in batches",
+        "Betas go to delta only when 64 or more (`IO_BATCH_SIZE`) are above the target.",
+        "There is no such minimum: what is above the target goes, and the end of delta is "
+        "collected to 128 KiB before it is written.",
+        "storage/test_engine_order.py::test_nothing_goes_to_segments_before_the_tail_that_is_older",
     ),
 )

@@ -31,7 +31,7 @@ def test_every_kind_survives(kind: str) -> None:
 
 
 def test_what_has_no_value_is_left_out() -> None:
-    line = line_of(1, "connection_opened", ("c", None, "/", "p"))
+    line = line_of(1, "connection_opened", ("c", None, "/", "p", None))
     assert "user" not in json.loads(line)
 
 

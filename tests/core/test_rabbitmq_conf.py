@@ -114,6 +114,18 @@ def test_a_listener_with_an_address_is_two_settings() -> None:
     ]
 
 
+NEWER = (
+    *("amqp10_client.ssl_options.verify", "anonymous_login_user", "channel_max_per_node"),
+    *("cluster_queue_limit", "default_limits.vhosts.1.max_queues", "default_queue_type"),
+    *("default_policies.operator.a.max_length", "default_users.ann.password", "vhost_max"),
+    *("deprecated_features.permit.transient_nonexcl_queues", "http_dispatch.auth_backends.1"),
+    *("log.user.level", "management.oauth_enabled", "max_connections", "tracing.dir"),
+    *("management.restrictions.operator_policy_changes.disabled", "node_tags.zone"),
+    *("message_interceptors.incoming.x.y", "queue_types.quorum.enabled"),
+    *("runtime_parameters.limits.policy", "shovel.topology.predeclared"),
+)
+"""Some of those that RabbitMQ 4.3 has and 3.10 has not."""
+
 TLS = "ssl_options.certfile = c\nssl_options.keyfile = k\nssl_options.verify = verify_peer\n"
 
 
@@ -138,12 +150,18 @@ def test_tls_is_for_those_who_list_a_listener() -> None:
     [
         (
             "hartbeat = 30",
-            "file x.conf, line 1: RabbitMQ has no key 'hartbeat'; did you mean 'heart",
+            "line 1: Penstock does not know the key 'hartbeat' of rabbitmq.conf; did you mean",
         ),
         ("\n\nheartbeat = soon", "line 3: heartbeat = soon; allowed: a whole number"),
         ("heartbeat = 70000", "line 1: heartbeat_s = 70000; allowed: a whole number from 0"),
         ("heartbeat 30", "line 1: 'heartbeat 30' is no 'key = value'"),
+        (
+            "vm_memory_high_watermark.relative = 3",
+            "vm_memory_high_watermark.relative = 3; allowed: a number from 0 to 1",
+        ),
         ("log.console = yes", "log.console = yes; allowed: true, false"),
+        ("vm_memory_high_watermark.relative = 3", "allowed: a number from 0 to 1 such as 0.4"),
+        ("vm_memory_high_watermark.absolute = 3", "or bytes without one, at least 1000000"),
         ("listeners.tcp.default = 70000", "allowed: a port, or an IP address, a colon and a port"),
         ("listeners.tcp = 5672", "listeners.tcp = 5672; allowed: none"),
         ("ssl_cert_login_from = common_nam", "allowed: nothing, distinguished_name"),
@@ -202,6 +220,179 @@ def test_which_of_two_counts(text: str, found: dict[str, object]) -> None:
     assert translated.warnings[0].endswith(" counts")
 
 
+# -- security that is asked for ----------------------------------------------------------------
+
+LISTENER = "listeners.ssl.1 = 5671\nssl_options.certfile = c\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "auth_backends.1 = ldap",
+        "auth_backends.2.authn = rabbit_auth_backend_http",
+        "auth_mechanisms.1 = EXTERNAL",
+        "credential_validator.validation_backend = rabbit_credential_validator_min_password_length",
+        "management.ssl.port = 15671",
+        "management.listener.ssl = true",
+        "management.disable_basic_auth = true",
+        "prometheus.ssl.port = 15691",
+        LISTENER + "ssl_options.versions.1 = tlsv1.3",
+        LISTENER + "ssl_options.ciphers.1 = ECDHE-RSA-AES256-GCM-SHA384",
+        LISTENER + "ssl_options.crl_check = true",
+        "trust_store.directory = /certs",
+    ],
+)
+def test_security_that_would_not_be_in_force_is_told_apart(line: str) -> None:
+    (unsafe,) = load(line).unsafe
+    assert line.splitlines()[-1] in unsafe
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "auth_backends.1 = internal\nauth_backends.2 = rabbit_auth_backend_internal",
+        "auth_backends.1.authn = internal",
+        "auth_mechanisms.1 = PLAIN\nauth_mechanisms.2 = EXTERNAL",
+        "management.listener.ssl = false\nmanagement.disable_basic_auth = false",
+        LISTENER + "ssl_options.versions.1 = tlsv1.2\nssl_options.versions.2 = tlsv1.1",
+        "ssl_options.ciphers.1 = ECDHE-RSA-AES256-GCM-SHA384",  # no TLS listener, as with RabbitMQ
+        "auth_ldap.servers.1 = ldap.example.com",  # without effect with RabbitMQ, too
+    ],
+)
+def test_what_lowers_no_security_is_not(text: str) -> None:
+    assert load(text).unsafe == ()
+
+
+# -- Erlang terms ----------------------------------------------------------------------------
+
+CLASSIC = """\
+%% A file as of RabbitMQ 3.6.
+[{rabbit, [
+   {tcp_listeners, [{"127.0.0.1", 5673}]},
+   {ssl_listeners, [5671]},
+   {ssl_options, [{cacertfile, "/ca.pem"}, {certfile, "/c.pem"}, {keyfile, "/k.pem"},
+                  {verify, verify_peer}, {fail_if_no_peer_cert, true}, {depth, 2}]},
+   {vm_memory_high_watermark, 0.6},
+   {vm_memory_high_watermark_paging_ratio, 0.75},
+   {disk_free_limit, {mem_relative, 1.0}},
+   {heartbeat, 30}, {frame_max, 131072}, {channel_max, 128},
+   {default_user, <<"ann">>}, {default_pass, <<"s3cret">>}, {default_vhost, <<"/shop">>},
+   {default_user_tags, [administrator, monitoring]},
+   {default_permissions, [<<"a.*">>, <<"b.*">>, <<".*">>]},
+   {loopback_users, []},
+   {tcp_listen_options, [binary, {backlog, 4096}, {nodelay, true}]},
+   {credit_flow_default_credit, {800, 400}},
+   {msg_store_credit_disc_bound, {2000, 500}},
+   {auth_backends, [rabbit_auth_backend_internal]},
+   {auth_mechanisms, ['PLAIN', 'AMQPLAIN']},
+   {log, [{console, [{enabled, true}, {level, debug}]},
+          {categories, [{connection, [{level, warning}]}]}]},
+   {queue_index_embed_msgs_below, 2048},
+   {hipe_compile, false},
+   {no_such_key, 1}
+ ]},
+ {kernel, [{inet_dist_listen_min, 44001}]},
+ {rabbitmq_management, [{listener, [{port, 15673}, {ip, "127.0.0.1"}]}, {rates_mode, none}]},
+ {rabbitmq_prometheus, [{tcp_config, [{port, 15693}]}]}
+].
+"""
+
+
+def terms(text: str) -> Settings:
+    return load_settings(None, {}, {}, "", [("x.config", text)])
+
+
+def test_erlang_terms_are_settings() -> None:
+    settings = terms(CLASSIC)
+    found = {
+        key: settings.value_of(key) for key in DECLARED if settings.source_of(key) != "default"
+    }
+    assert found == {
+        "bind": "127.0.0.1",
+        "amqp_port": 5673,
+        "ssl_port": 5671,
+        "ssl_cacertfile": "/ca.pem",
+        "ssl_certfile": "/c.pem",
+        "ssl_keyfile": "/k.pem",
+        "ssl_verify": "verify_peer",
+        "ssl_fail_if_no_peer_cert": True,
+        "vm_memory_high_watermark": "0.6",
+        "vm_memory_high_watermark_paging_ratio": 0.75,
+        "disk_free_limit": "mem_relative 1.0",
+        "heartbeat_s": 30,
+        "frame_max": 131_072,
+        "channel_max": 128,
+        "default_user": "ann",
+        "default_pass": "s3cret",
+        "default_vhost": "/shop",
+        "default_user_tags": ("administrator", "monitoring"),
+        "default_permissions_configure": "a.*",
+        "default_permissions_write": "b.*",
+        "default_permissions_read": ".*",
+        "loopback_users": (),
+        "listen_backlog": 4096,
+        "credit_flow_initial": 800,
+        "credit_flow_more_after": 400,
+        "msg_store_credit_initial": 2000,
+        "msg_store_credit_more_after": 500,
+        "log_console": True,
+        "log_console_level": "debug",
+        "log_connection_level": "warning",
+        "queue_index_embed_msgs_below_bytes": 2048,
+        "http_port": 15_673,
+        "http_bind": "127.0.0.1",
+        "rates_mode": "none",
+        "prometheus_port": 15_693,
+    }
+    assert settings.source_of("heartbeat_s") == "file x.config, line 10"
+    assert settings.unsafe == ()
+    said = "\n".join(settings.warnings)
+    for name in ("ssl_options.depth", "hipe_compile", "no_such_key", "kernel", "auth_mechanisms.1"):
+        assert name in said
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ("0.4", "0.4"),
+        ("{absolute, 1073741824}", "1073741824"),
+        ('{absolute, "1024M"}', "1024M"),
+        ("0", "0"),
+        ("3", "1.0"),  # RabbitMQ 3.10.8 warns and takes 1.0
+    ],
+)
+def test_a_watermark_in_terms(value: str, text: str) -> None:
+    settings = terms("[{rabbit,[{vm_memory_high_watermark," + value + "}]}].")
+    assert settings.value_of("vm_memory_high_watermark") == text
+    assert len(settings.warnings) == (value == "3")
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("[{rabbit, [}].", "file x.config, line 1: syntax error before '}'"),
+        ("{rabbit, []}.", "it is not one list"),
+        ("[{rabbit,\n [{heartbeat, soon}]}].", "line 2: heartbeat = soon; allowed: a whole number"),
+        ("[{rabbit, [{vm_memory_high_watermark, {relative, 1}}]}].", "cannot be {relative,1}"),
+        ("[{rabbit, [{tcp_listeners, 5672}]}].", "tcp_listeners cannot be 5672"),
+        ("[{rabbit, [{default_permissions, [<<>>]}]}].", 'default_permissions cannot be [""]'),
+        ("[{rabbit, [1]}].", "1 is no {name, value}"),
+        ("[{rabbit, 1}].", "rabbit has no list of settings"),
+    ],
+)
+def test_wrong_terms_name_their_line(text: str, words: str) -> None:
+    with pytest.raises(SettingInvalid, match=re.escape(words)):
+        terms(text)
+
+
+def test_security_of_terms_is_told_apart_likewise() -> None:
+    text = "[{rabbit,[{auth_backends,[{rabbit_auth_backend_ldap,rabbit_auth_backend_internal}]}]}]."
+    (unsafe,) = terms(text).unsafe
+    assert "auth_backends.1.authn = rabbit_auth_backend_ldap" in unsafe
+    (unsafe,) = terms("[{rabbitmq_management,[{listener,[{port,1},{ssl,true}]}]}].").unsafe
+    assert "management.listener.ssl = true" in unsafe
+
+
 def test_the_last_line_and_the_last_file_count() -> None:
     files = [("1.conf", "heartbeat = 1\nheartbeat = 2\nlog.dir = a"), ("2.conf", "heartbeat = 3")]
     found = translate(files)
@@ -229,6 +420,11 @@ def test_every_key_of_rabbitmq_is_known_here() -> None:
     ]
     assert len(keys) > 500
     assert [key for key in keys if not row_of(key)] == []
+
+
+def test_keys_of_newer_versions_are_known_too() -> None:
+    for key in NEWER:
+        assert row_of(key), key
 
 
 def test_the_page_says_what_the_tables_say() -> None:

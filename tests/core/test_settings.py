@@ -87,13 +87,41 @@ def test_later_source_wins_for_every_key(given_values: dict[str, dict[str, Value
         },
         {key: as_text(value) for key, value in given_values["flag"].items()},
     )
+    derives = settings.value_of("port_offset") != 0 or settings.value_of("nsq") is False
     for key, setting in DECLARED.items():
+        if derives and key.endswith("_port"):
+            continue  # see below
         expected, source = setting.default, "default"
         for name in SOURCES:
             if key in given_values[name]:
                 expected, source = given_values[name][key], name
         assert settings.value_of(key) == expected
         assert settings.source_of(key) == source
+
+
+def test_an_offset_moves_the_ports_that_no_source_names() -> None:
+    settings = load_settings("amqp_port = 6000", {"PENSTOCK_PORT_OFFSET": "100"}, {})
+    ports = {key: settings.value_of(key) for key in DECLARED if key.endswith("_port")}
+    assert ports.pop("amqp_port") == 6000
+    assert settings.source_of("http_port") == "default, moved by port_offset"
+    for key, port in ports.items():
+        default = DECLARED[key].default
+        assert port == (default and default + 100), key  # type: ignore[operator]
+
+
+def test_the_largest_offset_is_that_of_all_ports() -> None:
+    most = str(DECLARED["port_offset"].maximum)  # type: ignore[attr-defined]
+    settings = load_settings(None, {}, {"port_offset": most})
+    for key, setting in DECLARED.items():
+        assert setting.within_bounds(settings.value_of(key)), key
+
+
+def test_one_word_closes_the_ports_of_nsq() -> None:
+    settings = load_settings("nsq = false\nnsq_port = 4151\nport_offset = 1", {}, {})
+    for key in DECLARED:
+        if key.startswith("nsq") and key.endswith("_port"):
+            assert (settings.value_of(key), settings.source_of(key)) == (0, "nsq is false")
+    assert settings.value_of("amqp_port") == 5673
 
 
 def test_defaults_obey_their_own_bounds() -> None:
@@ -228,11 +256,12 @@ def test_the_reference_page_is_fresh_and_its_example_loads() -> None:
 def test_every_setting_is_used_by_the_program(key: str) -> None:
     """A setting that is read by nobody but the start screen would be a lie."""
     read = re.compile(rf"settings\.{key}\b")
+    named = re.compile(rf'"{key}"')  # in the table of listeners
     users = [
         path
         for path in (ROOT / "src" / "penstock").rglob("*.py")
         if path.name not in ("settings.py", "start_screen.py")
-        and read.search(path.read_text(encoding="utf-8"))
+        and (named if path.name == "doors.py" else read).search(path.read_text(encoding="utf-8"))
     ]
     assert users
 

@@ -24,7 +24,7 @@ OWN: tuple[tuple[str, str], ...] = (
 ERLANG = {
     *("active_plugins", "crypto_lib_version", "enabled_plugin_file", "erlang_version"),
     *("net_ticktime", "processes", "raft_data_directory", "release_series_support_status"),
-    *("run_queue", "vm_memory_high_watermark_setting"),
+    "run_queue",
 }
 """Keys of ``status`` in JSON that have no meaning here."""
 LISTS = re.compile(r"^(-p \S+ |--formatter \S+ |-\S+ )*list_")

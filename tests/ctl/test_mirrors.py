@@ -81,7 +81,7 @@ def test_columns_of_mirrors(cluster: Served, mirrors: FakeMirrors) -> None:
     said = ctl(cluster, "list_queues", "-s", *columns)
     assert sorted(said.out.splitlines()) == [
         f"behind\t{A}\t[{B}]\t[]\t[{B}]",
-        f"gone\t{A}\t[]\t[]\t[]",
+        f"gone\t{C}\t[]\t[]\t[]",
         f"orders\t{A}\t[{B}]\t[{B}]\t[{B}]",
         f"plain\t{A}\t\t\t",
     ]

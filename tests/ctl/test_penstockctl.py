@@ -250,6 +250,47 @@ def test_what_does_not_exist_here_fails_and_says_so(line: str, live: LiveBroker)
     assert said.err.startswith("Error:")
 
 
+@pytest.mark.parametrize(
+    "line, instead",
+    [
+        ("join_cluster rabbit@there", "cluster_etcd_endpoints and cluster_secret_file"),
+        ("update_cluster_nodes rabbit@there", "cluster_etcd_endpoints and cluster_secret_file"),
+        ("change_cluster_node_type ram", "there are no RAM nodes"),
+        ("reset", "empty data directory"),
+        ("force_reset", "empty data directory"),
+        ("force_boot", "starts without waiting"),
+    ],
+)
+def test_a_refusal_of_a_cluster_verb_advises_no_verb_that_is_refused(
+    line: str, instead: str, live: LiveBroker
+) -> None:
+    said = penstockctl(live.data_dir, *line.split())
+    assert said.code == 64
+    assert instead in said.err
+    assert "stop_app" not in said.err
+
+
+def test_status_shows_the_memory_limit_as_it_was_set(live: LiveBroker) -> None:
+    line = "Memory high watermark setting: "
+    try:
+        for words, shown in (
+            (["0.3"], "0.3 of available memory, "),
+            (["absolute", "2GB"], "2.0 gb, "),
+        ):
+            assert penstockctl(live.data_dir, "set_vm_memory_high_watermark", *words).code == 0
+            assert line + shown in penstockctl(live.data_dir, "status").out
+    finally:
+        penstockctl(live.data_dir, "set_vm_memory_high_watermark", "0.4")
+
+
+def test_budgets_are_set_as_other_limits_are(live: LiveBroker) -> None:
+    budgets = {"max-disk-bytes": 5, "max-memory-bytes": 6, "max-publish-rate": 7}
+    assert penstockctl(live.data_dir, "set_vhost_limits", json.dumps(budgets)).code == 0
+    listed = penstockctl(live.data_dir, "list_vhost_limits", "-q").out
+    assert json.loads(listed) == budgets
+    assert penstockctl(live.data_dir, "clear_vhost_limits").code == 0
+
+
 def test_only_settings_can_be_evaluated(live: LiveBroker) -> None:
     for expression in ("1 + 1.", "rabbit:stop().", "application:set_env(rabbit, a, 1)."):
         said = penstockctl(live.data_dir, "eval", expression)
@@ -353,6 +394,10 @@ def test_stop_ends_the_process_and_takes_the_file_away(tmp_path: Path) -> None:
     assert (said.code, said.err) == (0, "")
     assert process.wait(10) == 0
     live.process = None
+    lines = live.output().splitlines()
+    assert lines[-1].endswith("<node> stopped")
+    assert any("<node> stopping: " in line for line in lines)
+    assert not any("recovery:" in line for line in lines), "there was nothing to recover"
     assert not (live.data_dir / CONTROL_FILE).exists()
     assert penstockctl(live.data_dir, "--url", live.http_url, "stop", "--idempotent").code == 0
     assert penstockctl(live.data_dir, "--url", live.http_url, "stop").code == 69

@@ -22,7 +22,7 @@ if __name__ == "__main__":  # started as a file: the repository's root is not on
     root = Path(__file__).resolve().parents[2]
     sys.path[:0] = [str(root), str(root / "src")]
 
-from tests.fuzz import targets
+from tests.fuzz import loop_time, targets
 from tests.fuzz.engine import Engine
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -55,7 +55,7 @@ def load_corpus() -> list[bytes]:
 
 
 def _pool(engine: Engine) -> dict[str, targets.Target]:
-    return {**targets.TARGETS, "engine": engine.run, "replies": engine.replies}
+    return {**targets.TARGETS, **loop_time.TARGETS, "engine": engine.run, "replies": engine.replies}
 
 
 def rss_bytes() -> int:
@@ -70,17 +70,15 @@ def run(
     report = Report(seed)
     with Engine() as engine:
         pool = _pool(engine)
-        chosen = {name: pool[name] for name in names or list(pool)}
+        others = [name for name in pool if name not in loop_time.TARGETS]
+        chosen = {name: pool[name] for name in names or others}
         report.counts = dict.fromkeys(chosen, 0)
         end = time.monotonic() + seconds
         baseline = 0
         while time.monotonic() < end and chosen:
             for name, target in list(chosen.items()):
-                turn_end = min(end, time.monotonic() + round_s)
-                while time.monotonic() < turn_end:
-                    if not one(report, name, target, report.counts[name], corpus):
-                        del chosen[name]  # one failure tells enough; the others go on
-                        break
+                if not _some(report, name, target, corpus, min(end, time.monotonic() + round_s)):
+                    del chosen[name]  # one failure tells enough; the others go on
             baseline = baseline or rss_bytes()
             report.rss_growth_bytes = rss_bytes() - baseline
             if report.rss_growth_bytes > RSS_GROWTH_MAX_BYTES:
@@ -89,23 +87,37 @@ def run(
     return report
 
 
+def _some(
+    report: Report, name: str, target: targets.Target, corpus: list[bytes], turn_end: float
+) -> bool:
+    """Inputs until then; False when one failed.  A hang ends the process with every stack printed.
+
+    The watch is a thread: to set it for each input costs more than the input.
+    """
+    faulthandler.dump_traceback_later(turn_end - time.monotonic() + HANG_S, exit=True)
+    try:
+        while time.monotonic() < turn_end:
+            if not one(report, name, target, report.counts[name], corpus):
+                return False
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return True
+
+
 def one(
     report: Report, name: str, target: targets.Target, number: int, corpus: list[bytes]
 ) -> bool:
-    """One input; False when it failed.  A hang ends the process with every stack printed."""
+    """One input; False when it failed."""
     before = len(report.failures)
     rng = random.Random(f"{report.seed}/{name}/{number}")
-    faulthandler.dump_traceback_later(HANG_S, exit=True)
     started = time.monotonic()
     try:
         target(rng, corpus)
     except Exception as error:
         report.failures.append(_describe(report.seed, name, number, error))
-    finally:
-        faulthandler.cancel_dump_traceback_later()
     took = time.monotonic() - started
     report.slowest_s = max(report.slowest_s, took)
-    if took > SLOW_S:
+    if took > SLOW_S and name not in loop_time.TARGETS:  # which are lives of many steps
         slow = targets.Broken(f"took {took:.1f} s")
         report.failures.append(_describe(report.seed, name, number, slow))
     report.counts[name] += 1

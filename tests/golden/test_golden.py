@@ -61,7 +61,10 @@ def test_it_is_opened_read_and_upgraded(archive: str, tmp_path: Path) -> None:
     several = "nodes" in expected["settings"]
     broker = GoldenBroker(tmp_path, expected["settings"])
     with tarfile.open(HERE / archive) as tar:
-        tar.extractall(tmp_path, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(tmp_path, filter="data")
+        else:  # Debian 12's Python
+            tar.extractall(tmp_path)
     must_be_sound(broker.data_dir)
 
     with broker:

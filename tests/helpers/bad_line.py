@@ -8,7 +8,7 @@ import threading
 import warnings
 from contextlib import suppress
 
-GOOD, LOSES_ANSWERS, SILENT = range(3)
+GOOD, LOSES_ANSWERS, SILENT, CUT = range(4)
 
 
 class BadLine:
@@ -26,6 +26,7 @@ class BadLine:
         self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._closed = False
         self._silenced: list[socket.socket] = []
+        self._deaf: list[socket.socket] = []
         self._all: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -37,6 +38,8 @@ class BadLine:
     @state.setter
     def state(self, state: int) -> None:
         self._state = state
+        if state == CUT:
+            self._deaf += self._all
         if state == GOOD:
             silenced, self._silenced = self._silenced, []
             for sock in silenced:
@@ -78,7 +81,9 @@ class BadLine:
     def _pump(self, one: socket.socket, other: socket.socket, answers: bool) -> None:
         with suppress(OSError):
             while data := one.recv(1 << 16):
-                if self._state == SILENT:
+                if self._state == CUT or one in self._deaf:
+                    self._deaf += [one, other]
+                elif self._state == SILENT:
                     self._silenced += [one, other]
                 elif answers and self._state == LOSES_ANSWERS:
                     break

@@ -20,6 +20,7 @@ class Authority:
         self.key = directory / f"{name}.key"
         _openssl(
             *("req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN=Test {name}"),
+            *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
             *("-keyout", str(self.key), "-out", str(self.certificate)),
         )
 
@@ -33,7 +34,8 @@ class Authority:
             *("-keyout", str(key), "-out", str(request)),
         )
         extensions = self.directory / f"{name}.ext"
-        extensions.write_text(f"subjectAltName={names}\n" if names else "")
+        known = "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        extensions.write_text(known + (f"subjectAltName={names}\n" if names else ""))
         _openssl(
             *("x509", "-req", "-in", str(request), "-out", str(certificate), "-days", "2"),
             *("-extfile", str(extensions)),

@@ -1,8 +1,8 @@
 """Two ends of AMQP connections without a socket, around a whole broker without a process.
 
 ``QuietBroker`` is everything of a node but its noise: the broker, its engine on a disk in memory,
-the committer (which may be told to wait), disk jobs done when they are asked for, the turn, and a
-clock that a test moves.
+the committer (which may be told to wait), disk jobs done when they are asked for, the turn, and two
+clocks that a test moves: ``now_ms`` of the wall, and ``mono_ms``, by which queues are unused.
 ``ClientEnd`` is the peer of one session: it speaks with the tests' own codec, so nothing of
 the product judges itself.
 """
@@ -116,10 +116,12 @@ class QuietBroker:
         drop_order: str = "lowest",
         limits: EngineLimits | None = None,
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
+        mono_ms: int = 5_000_000,
     ) -> None:
         self.files = files or SimFileSystem()
         self.definitions = Definitions(definitions)
         self.now_ms = 1_700_000_000_000
+        self.mono_ms = mono_ms
         self.reports: list[str] = []
         self.clients: list[ClientEnd] = []
         self.limits = Limits(2047, 131_072, 60, 10_000, 1 << 27)
@@ -139,9 +141,11 @@ class QuietBroker:
                 for queue_id in record.queue_ids()
             },
             journal_file_bytes,
+            deleted=self.definitions.deleted_queues(),
         )
         self.engine = self.opening.engine
         self.opening.run(self._run_jobs, lambda _text: None)
+        self.definitions.forget_deleted_queues()
         self.make_backing = BackingMaker(self.engine, drop_order, AmqpHeaderReader()).make
         self.broker = Broker(
             self.definitions,
@@ -152,7 +156,7 @@ class QuietBroker:
             AmqpLetterWriter(),
             AmqpHeaderReader(),
         )
-        self.broker.open(topology, 1, self.now_ms)
+        self.broker.open(topology, 1, self.mono_ms)
         self.broker.adopt(topology, self.opening.queues)
         self.committer = HeldCommitter(self.files, journal_file_bytes)
         self.worker = PromptWorker(self.files, self.engine.board.finish)
@@ -184,7 +188,7 @@ class QuietBroker:
             self.new_name,
             self.turn.cancelled,
             self.reports.append,
-            loopback,
+            ("127.0.0.1" if loopback else "10.0.0.7", loopback),
             self.now_ms,
         )
         client = ClientEnd(self, session)
@@ -201,7 +205,7 @@ class QuietBroker:
     def run(self, *, idle: bool = True) -> None:
         """Turns until there is nothing to do, with what the loop does after each."""
         for _ in range(1000):
-            self.turn.begin(self.now_ms)
+            self.turn.begin(self.now_ms, self.mono_ms)
             for stage in self.turn.flow.book.take_freed():
                 stage.owner.resume(self.now_ms)
                 self.turn.fed(stage.owner)
@@ -228,6 +232,8 @@ class QuietBroker:
 
     def tick(self, ms: int) -> None:
         self.now_ms += ms
+        self.mono_ms += ms
+        self.turn.begin(self.now_ms, self.mono_ms)
         for client in self.clients:
             client.session.tick(self.now_ms)
             self.turn.touch(client.session)

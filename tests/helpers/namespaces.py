@@ -53,6 +53,7 @@ class PrivateNetwork:
         assert 0 < hosts <= HOSTS_MAX
         self.hosts = hosts
         self._number = -1
+        self._own = 0  # addresses of this process besides the first
         self._cuts: set[tuple[int, int]] = set()
 
     @property
@@ -64,6 +65,13 @@ class PrivateNetwork:
 
     def address(self, host: int) -> str:
         return f"10.213.{self._number}.{host + 1}"
+
+    def another_address(self) -> str:
+        """One more of this process, which the hosts reach."""
+        self._own += 1
+        address = f"10.213.{self._number}.{HOSTS_MAX + self._own}"
+        _ip("addr", "add", f"{address}/32", "dev", self._bridge)
+        return address
 
     def __enter__(self) -> Self:
         self._take_number()

@@ -103,6 +103,7 @@ class NodePair:
     def tick(self, ms: int = 1001) -> None:
         for node in (self.here, self.there):
             node.now_ms += ms
+            node.mono_ms += ms
         self.run()
 
     def lose_link(self) -> None:
@@ -118,7 +119,7 @@ class NodePair:
     def remote(self, name: str, *, durable: bool = True, **arguments: Any) -> RemoteQueue:
         """A queue with its master there, and how it is known here."""
         vhost = self.there.broker.vhosts["/"]
-        vhost.declare_queue(name, durable, None, False, arguments, self.there.now_ms)
+        vhost.declare_queue(name, durable, None, False, arguments)
         queue = self.known_here(name, durable, arguments)
         queue.follow(self.ends[0].queues.client)
         self.run()
@@ -134,7 +135,7 @@ class NodePair:
     def remote_there(self, name: str) -> RemoteQueue:
         """The other way round: its master is here."""
         vhost = self.here.broker.vhosts["/"]
-        vhost.declare_queue(name, True, None, False, {}, self.here.now_ms)
+        vhost.declare_queue(name, True, None, False, {})
         queue = self.made(self.there, name, True, {})
         vhost = self.there.broker.vhosts["/"]
         vhost.queues[name] = queue

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import time
+from base64 import b64encode
 from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -29,10 +30,11 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-def ask(port: int, method: str, path: str, body: bytes | None = None) -> Answer:
+def ask(port: int, method: str, path: str, body: bytes | None = None, login: str = "") -> Answer:
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    headers = {"Authorization": f"Basic {b64encode(login.encode()).decode()}"} if login else {}
     try:
-        connection.request(method, path, body)
+        connection.request(method, path, body, headers)
         response = connection.getresponse()
         text = response.read().decode()
         return Answer(response.status, text, {k.lower(): v for k, v in response.getheaders()})
@@ -65,10 +67,12 @@ class NsqBroker(LiveBroker):
             "PENSTOCK_NSQ_BROADCAST_ADDRESS": "127.0.0.1",
         }
         ours = {key: str(value) for key, value in ports.items()}
+        wants_login = (environment or {}).get("PENSTOCK_NSQ_AUTH_REQUIRED") == "true"
+        self.login = "guest:guest" if wants_login else ""
         super().__init__(directory, environment=ours | (environment or {}))
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
-        return ask(self.api_port, method, path, body)
+        return ask(self.api_port, method, path, body, self.login)
 
     def post(self, path: str, body: bytes = b"") -> Answer:
         return self.ask("POST", path, body)

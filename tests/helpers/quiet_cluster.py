@@ -26,6 +26,7 @@ class QuietCluster:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.now_ms = 1_700_000_000_000
+        self.mono_ms = 5_000_000
         self.store = SimStore(random.Random(1), delay_ms=(1, 9))
         self.store.advance(self.now_ms)
         self.files = {name: SimFileSystem() for name in "ab"}
@@ -39,7 +40,7 @@ class QuietCluster:
     def start(self, name: str) -> None:
         self.lives += 1
         path = str(self.directory / f"{name}.db")
-        quiet = NsqBroker(files=self.files[name], definitions=path)
+        quiet = NsqBroker(files=self.files[name], definitions=path, mono_ms=self.mono_ms)
         quiet._names = self.lives * 1000  # incarnations are random in a node
         self.coordinator = self.store.join(f"{name}/{self.lives}")
         self.quiet[name] = quiet
@@ -65,12 +66,13 @@ class QuietCluster:
     def run(self, turns: int = 40) -> None:
         for _ in range(turns):
             self.now_ms += 10
+            self.mono_ms += 10
             for name, common in self.common.items():
-                self.quiet[name].now_ms = self.now_ms
+                self.quiet[name].now_ms, self.quiet[name].mono_ms = self.now_ms, self.mono_ms
                 common.changes.coordinator.tick(self.now_ms)
                 events = common.changes.coordinator.take_events()
                 self.heard(name, events)
-                common.turn(self.now_ms, events)
+                common.turn(self.mono_ms, events)
                 self.quiet[name].turn.cancelled(common.take_lost())
                 self.quiet[name].run()
 

@@ -40,7 +40,9 @@ class StagingEnd(ClientEnd):
 
     def __init__(self, node: QuietBroker, user: str = "guest", *, login: bool = True) -> None:
         session = RangeSession(
-            node.broker, RangeLeases(LEASE_GRACE_MS, node.broker.letting_go), peer_is_loopback=True
+            node.broker,
+            RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness),
+            ("127.0.0.1", True),
         )
         session.channels = {}  # type: ignore[attr-defined]
         super().__init__(node, session)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from penstock.wire.amqp.refusals import METHOD_BYTES_MAX
 from tests.helpers import raw_codec as codec
 from tests.helpers.raw_codec import Typed
 
@@ -379,6 +380,8 @@ TAGS_MAX: Final = 1 << 20
 PREDECLARED: Final = ("", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match")
 HEADER_DUE = -1
 FRAME_MAX_BYTES: Final = 131_072
+FRAME_BYTES: Final = 8
+"""Of a frame beside its payload."""
 
 
 class Model:
@@ -448,6 +451,8 @@ class Model:
         name = act.name
         if act.channel in self.due:
             return _only(505)
+        if name != "basic.publish" and len(act.data) - FRAME_BYTES > METHOD_BYTES_MAX:
+            return _only(406)
         if name not in CODES:
             return _only(503)
         if name == "channel.close":

@@ -76,7 +76,6 @@ _STEPS: Final = [
         put(_POLICY, {**RULE, "definition": "x"}),
         _invalid('definition should be an object, actually was <<"x">>'),
     ),
-    (get("/api/extensions"), Otherwise("our pages are of one piece", 200, [])),
     (
         put("/api/feature-flags/quorum_queue/enable", {"name": "quorum_queue"}),
         _bad("unsupported", NOT_HERE),

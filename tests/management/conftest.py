@@ -96,7 +96,7 @@ class Served:
         def declare() -> None:
             for name in names:
                 self.node.broker.vhosts[vhost].declare_queue(
-                    name, True, None, False, arguments or {}, 0
+                    name, True, None, False, arguments or {}
                 )
 
         self.on_loop(declare)

@@ -88,8 +88,8 @@ DIFFERENCES: Final = (
         "Who declared an exchange is not kept.",
     ),
     DifferentShape(
-        ("extensions", "*.config_files"),
-        "entries of `extensions`, and of `config_files` of a node without a file",
-        "Both lists are empty: the web UI is of one piece, and a node needs no file.",
+        ("*.config_files",),
+        "entries of `config_files` of a node without a file",
+        "The list is empty: a node needs no file.",
     ),
 )

@@ -76,10 +76,15 @@ def test_our_own_page_and_tools_go_on(host: str, headers: dict[str, str]) -> Non
     ],
 )
 def test_on_this_machine_a_browser_names_this_machine(host: str, is_us: bool) -> None:
-    browser = {"Host": host, "Sec-Fetch-Site": "same-origin"}
-    assert (refusal("GET", browser, True) == "") is is_us
-    assert refusal("GET", browser, False) == ""
-    assert refusal("PUT", {"Host": host}, True) == ""
+    """With a GET of a page whose name was made to mean this machine it sends nothing but Host."""
+    for more in ({"Sec-Fetch-Site": "same-origin"}, {}):
+        assert (refusal("GET", {"Host": host, **more}, True) == "") is is_us
+        assert refusal("GET", {"Host": host, **more}, False) == ""
+
+
+def test_a_tool_that_names_no_host_is_no_browser() -> None:
+    assert refusal("GET", {}, True) == ""
+    assert refusal("DELETE", {}, True) == ""
 
 
 @pytest.mark.parametrize("host", ["broker.example", "BROKER.example:443", "other.example"])

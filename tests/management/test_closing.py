@@ -109,4 +109,4 @@ def test_the_command(served: Served, client: pika.BlockingConnection) -> None:
     assert end_of(client) == (320, "CONNECTION_FORCED - we are moving — soon")
     result = CliRunner().invoke(close_connection, [name, "--url", url])
     assert result.exit_code == 1
-    assert "answers 404: Not Found" in result.output
+    assert "Not Found (404 of " in result.output

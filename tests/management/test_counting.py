@@ -233,7 +233,7 @@ def test_ten_thousand_queues_never_hold_up_the_data_loop(sampled: Sampled) -> No
     def declare() -> None:
         vhost = sampled.node.broker.vhosts["/"]
         for number in range(MANY):
-            queue = vhost.declare_queue(f"many{number}", False, None, False, {}, 0)
+            queue = vhost.declare_queue(f"many{number}", False, None, False, {})
             queue.published_count = 1 + number
             queue.delivered_count = number
 
@@ -251,7 +251,7 @@ def test_ten_thousand_queues_never_hold_up_the_data_loop(sampled: Sampled) -> No
             answer = sampled.request("GET", path)
             assert answer.status == 200
         assert answer.body.count(b"\nrabbitmq_queue_messages_ready{") >= MANY
-        assert len(sampled.took_ms) > calls + 2 * MANY / 100
+        assert len(sampled.took_ms) > calls + MANY / 100
     finally:
         gc.enable()
     # A call that takes long does so in both walks; one alone was the machine, which also bills a

@@ -94,17 +94,27 @@ def test_limits_of_a_user_hold_at_once(served: Served) -> None:
 @pytest.mark.parametrize(
     "path, body, status, reason",
     [
-        (f"{VHOST}/max-nonsense", '{"value":7}', 400, "Unrecognised terms"),
-        (f"{VHOST}/max-queues", '{"value":"x"}', 400, "max-queues should be a number"),
+        (
+            *(f"{VHOST}/max-nonsense", '{"value":7}', 400),
+            'Validation failed\n\nUnrecognised terms [{<<"max-nonsense">>,7}] in limits\n',
+        ),
+        (
+            *(f"{VHOST}/max-queues", '{"value":"x"}', 400),
+            'Validation failed\n\nmax-queues should be a number, actually was <<"x">>\n',
+        ),
+        (f"{VHOST}/max-queues", '{"value":null}', 400, "actually was null"),
         (f"{VHOST}/max-queues", '{"value":1.5}', 400, "max-queues should be a number"),
         (f"{VHOST}/max-queues", '{"value":true}', 400, "max-queues should be a number"),
         (f"{VHOST}/max-queues", "{}", 400, "[{key_missing,value}]"),
         (f"{VHOST}/max-queues", "x", 400, "not_json"),
         (f"{VHOST}/max-queues", "[]", 400, "not_json"),
         (f"{VHOST}/max-queues", "[" * 100_000, 400, "not_json"),
-        ("/api/vhost-limits/nowhere/max-queues", '{"value":1}', 404, "Not Found"),
+        ("/api/vhost-limits/nowhere/max-queues", '{"value":1}', 404, "vhost_not_found"),
         ("/api/user-limits/nobody/max-channels", '{"value":1}', 404, "Not Found"),
-        ("/api/user-limits/guest/max-queues", '{"value":1}', 400, "Unrecognised terms"),
+        (
+            *("/api/user-limits/guest/max-queues", '{"value":"x"}', 400),
+            'Unrecognised terms [{<<"max-queues">>,<<"x">>}] in user-limits',
+        ),
     ],
 )
 def test_nonsense_is_refused(

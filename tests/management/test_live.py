@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -189,6 +191,12 @@ def test_connections_channels_and_consumers(
     refused = served.ask("/api/queues/%2F/watched/contents", method="DELETE")
     assert refused.status == 400
     assert "locked queue 'watched'" in refused.body
+    channel.queue_bind("watched", "amq.direct", "k")
+    binding = "/api/bindings/%2F/e/amq.direct/q/watched/k"
+    refused = served.ask(binding, method="DELETE")
+    assert refused.status == 400
+    assert "locked queue 'watched'" in refused.body
+    assert served.get(binding)["routing_key"] == "k"
 
     totals = served.get("/api/overview")["object_totals"]
     assert (totals["connections"], totals["channels"], totals["consumers"]) == (1, 1, 1)
@@ -270,3 +278,54 @@ def test_the_node_tells_real_numbers(served: Served) -> None:
     assert node["disk_free"] > 0
     assert served.get("/api/nodes/rabbit@test")["name"] == "penstock@test"
     assert served.ask("/api/nodes/other@test").status == 404
+
+
+def test_the_default_exchange_is_found_by_its_empty_name(served: Served) -> None:
+    served.declare("by-empty-name")
+    publish = json.dumps(
+        {
+            "routing_key": "by-empty-name",
+            "payload": "m",
+            "payload_encoding": "string",
+            "properties": {},
+        }
+    )
+    answer = served.request("POST", "/api/exchanges/%2F//publish", publish.encode())
+    assert (answer.status, json.loads(answer.body)) == (200, {"routed": True})
+    (binding,) = served.get("/api/bindings/%2F/e//q/by-empty-name")
+    assert (binding["source"], binding["destination"]) == ("", "by-empty-name")
+    assert binding in served.get("/api/exchanges/%2F//bindings/source")
+    assert served.get("/api/exchanges/%2F//bindings/destination") == []
+    assert served.ask("/api/queues/%2F/by-empty-name", method="DELETE").status == 204
+
+
+def test_no_path_with_an_empty_name_is_a_fault_of_the_server(served: Served) -> None:
+    for route in served.management._context.routes:
+        for variable in re.findall(r"\{\w+\}", route.path):
+            path = re.sub(r"\{\w+\}", "x", route.path.replace(variable, ""))
+            for method in route.endpoints:
+                if "{" in route.path and "stream" not in path:
+                    assert served.ask(path, method=method).status < 500, (method, path)
+
+
+@pytest.mark.parametrize(
+    "method, path",
+    [
+        ("PUT", "queues/nowhere/q"),
+        ("PUT", "exchanges/nowhere/e"),
+        ("POST", "bindings/nowhere/e/amq.direct/q/q"),
+        ("PUT", "vhost-limits/nowhere/max-queues"),
+        ("POST", "definitions/nowhere"),
+    ],
+)
+def test_an_addition_to_a_missing_virtual_host_is_refused_by_that_name(
+    served: Served, method: str, path: str
+) -> None:
+    answer = served.request(method, f"/api/{path}", b'{"value": 1}')
+    told = {"error": "not_found", "reason": "vhost_not_found"}
+    assert (answer.status, json.loads(answer.body)) == (404, told)
+
+
+def test_a_wish_for_samples_that_names_no_time_is_passed_over(served: Served) -> None:
+    for wish in ("60&lengths_incr=x", "x&lengths_incr=5", "60&lengths_incr=0", "60"):
+        assert "samples" not in json.dumps(served.get(f"/api/overview?lengths_age={wish}"))

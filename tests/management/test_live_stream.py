@@ -22,7 +22,7 @@ from tests.management.conftest import Served
 LOGIN = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
 WAIT_S = 5.0
 REQUEST = (
-    b"GET /api/penstock/live?path=/api/whoami HTTP/1.1\r\nHost: a\r\n"
+    b"GET /api/penstock/live?path=/api/whoami HTTP/1.1\r\nHost: localhost\r\n"
     b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n"
 )
 

@@ -177,8 +177,29 @@ def test_details_are_those_asked_for(scraped: Scraped) -> None:
     assert "rabbitmq_detailed_queue_messages_ram" not in found
     elsewhere = samples(scraped.page("/metrics/detailed?family=queue_coarse_metrics&vhost=other"))
     assert "rabbitmq_detailed_queue_messages_ready" not in elsewhere
-    status, body = scraped.get("/metrics/detailed?family=nonsense")
-    assert (status, "nonsense" in body) == (400, True)
+
+
+def test_families_that_are_not_here_are_passed_over(scraped: Scraped) -> None:
+    more = "".join(f"&family={name}" for name in ("nonsense", "ra_metrics", "", "global_counters"))
+    assert samples(scraped.page(DETAILS + more)).keys() == samples(scraped.page(DETAILS)).keys()
+    assert scraped.get("/metrics/detailed?family=")[0] == 200
+
+
+def test_what_rabbitmq_tells_of_the_cluster_among_the_details(scraped: Scraped) -> None:
+    names = ("vhost_status", "exchange_names", "exchange_bindings", "auth_attempt_metrics")
+    page = "/metrics/detailed?" + "&".join(f"family={name}" for name in names)
+    found = samples(scraped.page(page))
+    assert found["rabbitmq_cluster_vhost_status"]['vhost="/"'] == 1
+    fanout = 'vhost="/",exchange="amq.fanout",type="fanout"'
+    assert found["rabbitmq_cluster_exchange_name"][fanout] == 1
+    assert found["rabbitmq_cluster_exchange_bindings"][fanout] == 0
+    names = found["rabbitmq_cluster_exchange_name"]
+    assert not [name for name in names if 'exchange=""' in name or "amq.rabbitmq" in name]
+    attempts = found["rabbitmq_detailed_auth_attempts_total"]
+    assert attempts['protocol="amqp091"'] >= 1
+    assert found["rabbitmq_detailed_auth_attempts_failed_total"].keys() == attempts.keys()
+    elsewhere = samples(scraped.page(page + "&vhost=nowhere"))
+    assert "rabbitmq_cluster_exchange_name" not in elsewhere
 
 
 def test_the_management_port_asks_who_it_is(scraped: Scraped) -> None:

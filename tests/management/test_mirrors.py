@@ -78,6 +78,9 @@ def test_a_queue_without_a_master_is_down(
     row = cluster.get(Q + "gone")
     assert row["state"] == "down"
     assert (row["slave_nodes"], row["recoverable_slaves"]) == ([], [C])
+    assert row["node"] == C, "it waits for that node, not for the one it was declared on"
+    found.recoverable = {B: "partial", C: "partial"}
+    assert cluster.get(Q + "gone")["node"] == ""
 
 
 def test_all_that_is_known_of_mirrors(cluster: Served, mirrors: FakeMirrors) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.doors import is_loopback
 from penstock.core.settings import load_settings
 from penstock.management import listing
-from penstock.management.access import credentials, is_loopback
+from penstock.management.access import credentials
+from penstock.management.desk import to_json
 from penstock.management.listing import BadQuery, ListQuery, sort_key, sorted_in_chunks
 from penstock.management.rows import jsonable, properties_key
 from penstock.management.start_screen import start_screen
@@ -145,7 +148,7 @@ def test_any_authorization_header_is_read_or_refused(header: str) -> None:
     assert given_credentials is None or len(given_credentials) == 2
 
 
-def screen(text: str = "", ready_ms: float = 123.4) -> str:
+def screen(text: str = "", ready_ms: float = 123.4, *, log_in: bool = True) -> str:
     settings = load_settings(text, {}, {}).with_data_dir("/data", "default, writable")
     return start_screen(
         settings,
@@ -161,6 +164,7 @@ def screen(text: str = "", ready_ms: float = 123.4) -> str:
         ],
         http_port=15673,
         recovery="2 durable queues, 3 messages",
+        log_in=log_in,
         ready_ms=ready_ms,
     )
 
@@ -182,6 +186,12 @@ def test_the_start_screen_has_what_a_user_needs() -> None:
         assert word in text
     assert text.splitlines()[-1] == "ready in 123 ms"
     assert "warning" not in text
+
+
+def test_the_start_screen_shows_no_credentials_that_do_not_hold() -> None:
+    text = screen('bind = "0.0.0.0"\nloopback_users = []', log_in=False)
+    assert "log in as   a user of the data directory" in text
+    assert "guest" not in text
 
 
 def test_the_start_screen_hides_a_password_of_ones_own() -> None:
@@ -209,3 +219,8 @@ def test_the_start_screen_warns_about_open_doors(text: str, warning: str) -> Non
 
 def test_an_ipv6_address_makes_a_valid_url() -> None:
     assert "amqp://[::1]:5673" in screen('bind = "::1"')
+
+
+def test_numbers_that_json_has_not_are_written_as_null() -> None:
+    value = {"a": [1.5, float("inf"), (float("nan"), 2)], "b": -math.inf}
+    assert to_json(value) == b'{"a":[1.5,null,[null,2]],"b":null}'

@@ -172,7 +172,8 @@ def test_the_sampler_and_metrics_read_portions(served: Served, described: Descri
     assert described.is_fair(CHANNELS), described.rest
     described.rest.append(0)
     del described.rest[:-1]
-    connections, channels = on_management(management._context.gathering.clients(["/"]))
+    gathering = management._context.scrapes._pages._gathering
+    connections, channels = on_management(gathering.clients(["/"]))
     assert described.is_fair(CHANNELS), described.rest
     assert (len(connections), len(channels)) == (1, CHANNELS)
     assert (connections.sum(CONSUMERS_AT - 1), connections.sum(CONSUMERS_AT)) == (1, CONSUMERS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import threading
+import zlib
 from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
@@ -39,7 +41,7 @@ def post(served: Served, path: str, body: Any, headers: Any = None) -> Raw:
     return served.request("POST", path, json.dumps(body).encode(), headers)
 
 
-def publish(served: Served, key: str, exchange: str = "amq.default", **more: Any) -> Any:
+def publish(served: Served, key: str = "", exchange: str = "amq.default", **more: Any) -> Any:
     path = f"/api/exchanges/%2F/{exchange}/publish"
     raw = post(served, path, GUEST | {"routing_key": key} | more)
     return raw.status, json.loads(raw.body)
@@ -78,6 +80,52 @@ def test_a_body_has_an_end(served: Served, channel: Any) -> None:
     assert post(served, path, body, login).status == 401
     assert post(served, path, body).status == 200
     assert len(get(served, "q")) == 1
+
+
+PUBLISH = "/api/exchanges/%2F/amq.default/publish"
+
+
+@pytest.mark.parametrize("encoding", ["string", "base64"])
+def test_a_payload_longer_than_all_other_bodies_may_be(
+    served: Served, channel: Any, encoding: str
+) -> None:
+    channel.queue_declare("q")
+    payload = base64.b64encode(b"\xff\xfe" * 900_000).decode()
+    assert publish(served, "q", payload=payload, payload_encoding=encoding)[0] == 200
+    (got,) = get(served, "q")
+    assert (got["payload"], got["payload_encoding"]) == (
+        (payload, "string") if encoding == "string" else (payload, "base64")
+    )
+    status, refused = publish(served, "q", payload="*" + payload, payload_encoding="base64")
+    assert (status, refused["reason"][0]) == (400, "not_base64")
+    assert len(refused["reason"][1]) < 100_000
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"properties": {"headers": {"a": [[]] * 600_000}}},
+        {"properties": {"headers": {"a": "x" * 2_000_000}}},
+        {"routing_key": "x" * 2_000_000},
+        {"payload": "y" * 2_000_000, "properties": {"app_id": "x" * 2_000_000}},
+        {"payload": ["x" * 2_000_000]},
+    ],
+)
+def test_everything_but_the_payload_has_the_bound_of_all_bodies(
+    served: Served, channel: Any, more: dict[str, Any]
+) -> None:
+    status, refused = publish(served, **more)
+    assert (status, refused["reason"]) == (413, "all but the payload has more than 1048576 bytes")
+
+
+@pytest.mark.parametrize("path", [PUBLISH, "/api/definitions", "/api/queues/%2F/q/get"])
+def test_a_compressed_body_is_refused(served: Served, channel: Any, path: str) -> None:
+    body = zlib.compress(json.dumps(GUEST | {"routing_key": "q"}).encode())
+    raw = served.request("POST", path, body, {"Content-Encoding": "deflate"})
+    assert (raw.status, json.loads(raw.body)["reason"]) == (
+        415,
+        "a body with Content-Encoding deflate is not read: send it as it is",
+    )
 
 
 def test_more_than_one_visit_gets(served: Served, channel: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,7 @@ def test_the_command_line_peeks(served: Served, channel: Any) -> None:
     result = run(served, "queue", "peek", "q", "--count", "2")
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert lines[2] == '    "body 0"'
+    assert lines[2] == "    body 0"
+    assert re.search(r"6 bytes  since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", lines[0])
     assert "(default) 'q'  6 bytes" in lines[0]
     assert "go on with --from" in lines[-1]

@@ -11,6 +11,7 @@ from penstock.backing.priorities import LOWEST_FIRST, PriorityBacking
 from penstock.management.forecast_view import in_words, sentence
 from penstock.management.queue_flow import flow_facts
 from penstock.management.recent import Recent
+from penstock.storage.resting_queue import INFINITE
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
@@ -107,7 +108,7 @@ def test_the_way_back_is_counted_too() -> None:
     one.publish(1000)
     one.page(60_000)
     paged = counts(one.facts())["delta"]
-    one.queue.end_paging()
+    one.queue.target_ram_bytes = INFINITE
     one.publish(100)
     assert one.fetch(1100) == 1100
     assert one.count("delta_to_q3") == paged
@@ -147,8 +148,8 @@ def test_the_sentence_has_the_numbers_of_the_picture() -> None:
     words = f"paging: RAM target {target:,} messages, {held:,} in memory,"
     assert facts["sentence"].startswith(words)
     assert "a second go to delta" in facts["sentence"]
-    one.queue.end_paging()
-    assert "memory is not short" in one.facts()["sentence"]
+    one.queue.target_ram_bytes = INFINITE
+    assert "no RAM target" in one.facts()["sentence"]
 
 
 def test_a_lazy_queue_goes_straight_to_delta() -> None:

@@ -60,6 +60,15 @@ def test_both_alarms_come_and_go(served: Served) -> None:
     assert not served.get("/api/penstock/storage")["disk"]["publishers_wait"]
 
 
+def test_the_memory_limit_is_told_as_it_was_set(served: Served) -> None:
+    before = alarms(served).memory_limit_bytes
+    for body in ({"fraction": 0.25}, {"absolute": 300_000_000}):
+        put(served, MEMORY, body)
+        limit = int(alarms(served).memory_limit_bytes)
+        assert served.get(MEMORY) == {"node": "penstock@test", "limit_bytes": limit, **body}
+    put(served, MEMORY, {"absolute": before})
+
+
 @pytest.mark.parametrize(
     "path, body, of_total, limit_bytes",
     [

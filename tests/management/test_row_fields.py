@@ -111,7 +111,7 @@ def test_an_exchange_names_its_policy(served: Served) -> None:
     policy = Policy("px", "^ruled$", "exchanges", 0, {"alternate-exchange": "amq.fanout"})
 
     def rule() -> None:
-        Administration(served.node.broker, 16).put_policy("/", policy, 0)
+        Administration(served.node.broker, 16).put_policy("/", policy)
 
     served.on_loop(rule)
     assert served.request("PUT", "/api/exchanges/%2F/ruled", b"{}").status == 201

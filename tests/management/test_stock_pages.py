@@ -27,7 +27,7 @@ NODE_STATS = "node_stats_age=60&node_stats_incr=5"
 REQUESTS = {
     "whoami": "name tags",
     "auth": "enable_uaa",
-    "extensions": "",
+    "extensions": "javascript",
     "cluster-name": "name",
     f"overview?{LENGTHS}&{RATES}": (
         "cluster_name contexts erlang_version exchange_types listeners management_version"

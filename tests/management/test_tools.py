@@ -130,7 +130,7 @@ class TestPyRabbit:
         assert client.get_whoami()["name"] == "guest"
         assert client.get_overview()["rabbitmq_version"].startswith("3.10")
         assert client.get_nodes()[0]["running"] is True
-        assert client.get_extensions() == []
+        assert client.get_extensions() == [{"javascript": "dispatcher.js"}]
         assert client.get_cluster_name()["name"] == client.get_nodes()[0]["name"]
         client.create_vhost("rabbits")
         client.create_user("rabbit", "carrot", tags="management")

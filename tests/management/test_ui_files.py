@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.equivalence import COMPARED_QUEUE_ARGUMENTS
+from penstock.broker.ha_policy import HA_KEYS
+from penstock.broker.policies import POLICY_KEYS
 from penstock.management.ui_files import FOLDER
 from tests.management.conftest import Served
 
@@ -31,6 +34,18 @@ def test_the_page_is_for_everybody_and_strict(served: Served) -> None:
     assert policy.startswith("default-src 'self';")
     assert "unsafe" not in policy
     assert 'href="/status"' in page.body.decode()
+
+
+def test_the_pages_rabbitmq_has_beside_its_ui(served: Served) -> None:
+    for path in ("/cli", "/cli/", "/api", "/api/", "/doc/stats.html", "/favicon.ico"):
+        moved = served.raw(path)
+        assert moved.status == 301, path
+        assert served.raw(moved.headers["location"]).status == 200
+    page = served.raw("/cli/index.html")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "/cli/rabbitmqadmin" in page.body.decode()
+    assert 'href="/api/penstock/openapi.json"' in served.raw("/api/index.html").body.decode()
+    assert served.raw("/cli/rabbitmqadmin").status == 404
 
 
 @pytest.mark.parametrize(
@@ -109,3 +124,21 @@ def test_the_package_takes_every_file_along() -> None:
         name = path.relative_to(FOLDER.parent).as_posix()
         fits = (fnmatch(name, one) and name.count("/") == one.count("/") for one in patterns)
         assert any(fits), f"{name} would not be installed"
+
+
+def rows_of(table: str) -> list[str]:
+    """The keys of a table of ``lib/tables.js``, in its order."""
+    text = (FOLDER / "lib" / "tables.js").read_text()
+    rows = text.split(f"export const {table} = [")[1].split("\n];")[0]
+    return re.findall(r'^  \["([^"]+)", ', rows, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "table, keys",
+    [
+        ("POLICY_KEYS", (*POLICY_KEYS, *HA_KEYS)),
+        ("QUEUE_ARGUMENTS", COMPARED_QUEUE_ARGUMENTS),
+    ],
+)
+def test_the_forms_offer_each_option_of_a_queue_once(table: str, keys: tuple[str, ...]) -> None:
+    assert sorted(rows_of(table)) == sorted(keys)

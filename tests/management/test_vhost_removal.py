@@ -74,9 +74,9 @@ def fill(served: Served) -> Any:
     broker = served.node.broker
 
     def more() -> None:
-        Administration(broker, 16).put_policy("gone", policy, 0)
+        Administration(broker, 16).put_policy("gone", policy)
         vhost = broker.vhosts["gone"]
-        vhost.topics.channel(vhost.topics.topic("topic", 0), "channel", 0)
+        vhost.topics.channel(vhost.topics.topic("topic"), "channel")
         broker.staging.begin(vhost, "guest", "producer", "run", 1, 2**50)
 
     served.on_loop(more)

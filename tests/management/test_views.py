@@ -125,7 +125,7 @@ def clicks(served: Served) -> Any:
 
     def make() -> Any:
         topics = served.node.broker.vhosts["/"].topics
-        return topics.channel(topics.topic("clicks", 1), "archive", 1).queue
+        return topics.channel(topics.topic("clicks"), "archive").queue
 
     return served.on_loop(make)
 
@@ -215,6 +215,7 @@ def test_large_messages_link_their_queue_to_the_store(served: Served, channel: A
     nodes = {node["id"]: node for node in chain["nodes"]}
     stored = [one for one in chain["links"] if nodes[one["to"]]["kind"] == "message store"]
     assert [nodes[one["from"]]["queue"] for one in stored] == ["q"]
+    assert [nodes[one["from"]]["label"] for one in stored] == ["q"]
     assert stored[0]["of"] == 4000
 
 
@@ -256,12 +257,12 @@ def test_the_forecast_has_the_bars_of_memory_and_disk(served: Served) -> None:
     alarms = served.node.broker.admission.alarms
 
     def grow() -> None:
-        """A megabyte a second, seen by the forecast at two times."""
+        """A megabyte a second for a quarter of an hour, seen by the forecast at two times."""
         forecast = alarms.memory_forecast
         forecast._watched_ms = -1
         used = int(alarms.used_bytes())
-        forecast.note(1000, -used + 1_000_000)
-        forecast.note(2000, -used)
+        forecast.note(1000, -used + 1_000_000_000)
+        forecast.note(1_001_000, -used)
 
     def look() -> Any:
         """In the same breath: the node looks once a second itself."""

@@ -17,7 +17,7 @@ def bound(vhost: Vhost) -> None:
     vhost.declare_exchange("orders", "topic", True, False, False, {})
     vhost.declare_exchange("more", "headers", True, False, False, {})
     for name in ("new", "all", "big"):
-        vhost.declare_queue(name, True, None, False, {}, 0)
+        vhost.declare_queue(name, True, None, False, {})
     vhost.bind_queue(vhost.queues["new"], "orders", "order.new", {})
     vhost.bind_queue(vhost.queues["all"], "orders", "order.#", {})
     vhost.bind_exchange("more", "orders", "order.new", {})

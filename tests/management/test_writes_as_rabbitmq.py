@@ -67,6 +67,4 @@ def _is_better(step: Step, ours: Told, theirs: Told) -> bool:
         return ours.status in (200, 400, 404)
     if "Access refused." in theirs.body:  # we say to what
         return ours.status == theirs.status and "not_authorised" in ours.body
-    if "vhost_not_found" in theirs.body:
-        return ours.status == 404
     return step.name in BETTER

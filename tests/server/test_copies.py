@@ -116,3 +116,13 @@ def test_hashed_by_a_property(node: QuietBroker) -> None:
         client.publish("", "dying", b"m", message_id=str(number))
     node.tick(300)
     assert sizes(node, *names) == [2 * count for count in direct]
+
+
+def test_headers_that_had_only_bcc_are_an_empty_table(node: QuietBroker) -> None:
+    client = node.client()
+    queue_in(client, "q")
+    client.publish("", "q", headers={"BCC": ["nobody"]})
+    client.publish("", "q")
+    client.consume("q", no_ack=True)
+    found = [fields["properties"] for _, fields in client.methods()]
+    assert [one.get("headers") for one in found] == [{}, None]

@@ -9,6 +9,7 @@ import pytest
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, Outlet, SharedWindow
 from penstock.server.amqp_deadlines import Deadlines
+from penstock.server.amqp_watch import open_deliveries
 from penstock.wire.amqp.ledger import DeliveryLedger
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.raw_codec import Typed
@@ -168,6 +169,28 @@ def test_a_timeout_must_be_one(node: QuietBroker, value: object) -> None:
     found = end(client)
     assert found is not None
     assert found[0] == 406
+
+
+@pytest.mark.parametrize("jump_ms", [60 * LIMIT_MS, -60 * LIMIT_MS])
+def test_a_jump_of_the_wall_clock_is_not_time_that_passed(node: QuietBroker, jump_ms: int) -> None:
+    client = client_with(node)
+    client.consume("q")
+    tick(node, LIMIT_MS // 2)
+    node.now_ms += jump_ms
+    tick(node, LIMIT_MS // 2 - 2000)
+    assert end(client) is None
+    tick(node, 4000)
+    assert end(client) == (406, TIMED_OUT)
+
+
+def test_open_deliveries_are_told_by_the_wall_clock(node: QuietBroker) -> None:
+    client = client_with(node)
+    client.consume("q")
+    given_ms = node.now_ms
+    tick(node, 5000)
+    first, *_ = open_deliveries(node.broker.vhosts["/"].queues["q"], 10)
+    assert abs(first.delivered_ms - given_ms) <= 1000
+    assert first.due_ms == first.delivered_ms + LIMIT_MS
 
 
 def test_a_day_of_deliveries_is_a_day_of_stamps_at_most() -> None:

@@ -94,11 +94,21 @@ def test_connections_channels_and_queues_come_and_go(
     assert deleted["at_ms"] >= declared["at_ms"]
     opened = told(broker, "connection_opened", protocol="AMQP 0-9-1")[0]
     assert (opened["user"], opened["vhost"]) == ("guest", "/")
+    assert "given_name" not in opened, "this client gives its connection none"
     name = opened["connection"]
     (closed,) = told(broker, "connection_closed", connection=name)
     assert closed["lasted_ms"] == closed["at_ms"] - opened["at_ms"]
     assert told(broker, "channel_opened", connection=name, channel=1)
     assert len(told(broker, "channel_closed", connection=name)) == 1
+
+
+def test_the_name_that_a_client_gives_its_connection_is_told(broker: LiveBroker) -> None:
+    parameters = pika.URLParameters(broker.url)
+    parameters.client_properties = {"connection_name": "billing-7"}
+    pika.BlockingConnection(parameters).close()
+    (opened,) = told(broker, "connection_opened", given_name="billing-7")
+    assert opened["user"] == "guest"
+    assert f"({opened['connection']} - billing-7): user 'guest'" in broker.output()
 
 
 def test_rates_add_up_to_what_was_done(

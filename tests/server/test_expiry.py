@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
 
@@ -124,3 +125,177 @@ def test_bytes_of_the_limit_are_given_back() -> None:
     assert count(node) == 1
     publish(client, b"c" * 50)
     assert count(node) == 2
+
+
+# -- heads that are only on disk (D4 of the review) ------------------------------------------
+
+DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+RESTING = {
+    "lazy": {"x-queue-mode": "lazy"},
+    "lazy, by priority": {"x-queue-mode": "lazy", "x-max-priority": 3},
+    "lazy, once": {"x-queue-mode": "lazy", "x-message-deduplication": True},
+    "paged": {},
+}
+BODY_BYTES = {"in the tail": 10, "in segments": 900, "in the store": 5000}
+COUNT = 300
+
+
+def resting(kind: str, size: int, ttl: str, **more: Any) -> tuple[QuietBroker, ClientEnd]:
+    """A queue of 300 messages that rests on disk, and has no consumer."""
+    node = QuietBroker(memory_bytes=400_000 if kind == "paged" else 1 << 30)
+    client = node.client()
+    declare(client, "dead", **{"x-queue-mode": "lazy"})
+    arguments: dict[str, Any] = {**RESTING[kind], **more}
+    if ttl == "x-message-ttl":
+        arguments["x-message-ttl"] = 60_000
+    declare(client, **arguments)
+    for number in range(COUNT):
+        text = b"%d:" % number
+        publish(client, text + b"x" * size, 60_000 if ttl == "expiration" else None)
+        if number % 25 == 24:
+            node.tick(300)
+    return node, client
+
+
+def pass_time(node: QuietBroker, seconds: int) -> None:
+    for _ in range(seconds * 2):
+        node.tick(500)
+
+
+@pytest.mark.parametrize("ttl", ["x-message-ttl", "expiration"])
+@pytest.mark.parametrize("place", BODY_BYTES)
+@pytest.mark.parametrize("kind", RESTING)
+def test_what_rests_on_disk_dies_in_time_without_a_consumer(
+    kind: str, place: str, ttl: str
+) -> None:
+    node, _ = resting(kind, BODY_BYTES[place], ttl)
+    pass_time(node, 50)
+    assert count(node) == COUNT
+    pass_time(node, 25)
+    assert count(node) == 0
+    assert not node.turn.has_work()
+    node.check()
+
+
+@pytest.mark.parametrize("ttl", ["x-message-ttl", "expiration"])
+@pytest.mark.parametrize("place", BODY_BYTES)
+@pytest.mark.parametrize("kind", RESTING)
+def test_what_rests_on_disk_becomes_dead_letters_in_order(kind: str, place: str, ttl: str) -> None:
+    """So a delay queue (a time to live, dead letters, no consumer) works on disk too."""
+    node, client = resting(kind, BODY_BYTES[place], ttl, **DEAD)
+    pass_time(node, 80)
+    assert (count(node), count(node, "dead")) == (0, COUNT)
+    client.consume("dead", no_ack=True)
+    pass_time(node, 2)
+    assert [int(one.partition(b":")[0]) for one in bodies(client)] == list(range(COUNT))
+    node.check()
+
+
+@pytest.mark.parametrize("kind", RESTING)
+@pytest.mark.parametrize("dead", [{}, DEAD])
+def test_get_hands_out_nothing_that_is_over_its_time(kind: str, dead: dict[str, Any]) -> None:
+    node, client = resting(kind, 900, "x-message-ttl", **dead)
+    publish(client, b"young", None)
+    node.now_ms += 59_800  # in one leap: of the first no turn has taken notice
+    assert client.call("basic.get", queue="q", no_ack=True)["body"] == b"young"
+    node.check()
+
+
+def test_a_lazy_queue_after_a_restart_lets_die_in_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "definitions.db")
+    node = QuietBroker(definitions=path)
+    client = node.client()
+    declare(client, **{"x-queue-mode": "lazy", "x-message-ttl": 60_000})
+    for _ in range(COUNT):
+        publish(client, b"x" * 900)
+    node.tick(300)
+    node.files.kill()
+    node.definitions.close()
+    after = QuietBroker(node.files, path)
+    after.now_ms = node.now_ms
+    pass_time(after, 50)
+    assert count(after) == COUNT
+    pass_time(after, 15)
+    assert count(after) == 0
+    after.definitions.close()
+
+
+@pytest.mark.parametrize("settled", ["basic.reject", "basic.nack", "basic.recover"])
+@pytest.mark.parametrize("arguments", [{"x-message-ttl": 0}, {}, {"x-max-priority": 2}])
+def test_with_a_time_to_live_of_0_it_is_delivered_once(
+    settled: str, arguments: dict[str, Any]
+) -> None:
+    """It comes back within the same millisecond, and dies."""
+    node = QuietBroker()
+    client = node.client()
+    declare(client, "dead")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    declare(client, **letters, **arguments)
+    client.consume("q")
+    publish(client, b"once", None if "x-message-ttl" in arguments else 0)
+    assert bodies(client) == [b"once"]
+    if settled == "basic.recover":
+        client.method(1, settled, requeue=True)
+    else:
+        client.method(1, settled, delivery_tag=1, requeue=True)
+    assert bodies(client) == []
+    assert (count(node), count(node, "dead")) == (0, 1)
+    client.method(1, "basic.get", queue="dead", no_ack=True)
+    [(_, got)] = client.methods()
+    assert got["properties"]["headers"]["x-death"][0]["reason"] == "expired"
+    node.check()
+
+
+# -- when the time to live begins --------------------------------------------------------------
+
+
+def test_a_transaction_begins_it_with_its_commit() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client)
+    client.call("tx.select")
+    publish(client, b"m", 400)
+    node.tick(700)
+    client.call("tx.commit")
+    node.tick(300)
+    assert count(node) == 1
+    node.tick(100)
+    assert count(node) == 0
+    node.check()
+
+
+def test_an_alarm_does_not_use_it_up() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client)
+    node.worker.stalled = "no space left on device"
+    node.run()
+    publish(client, b"m", 400)
+    node.tick(700)
+    assert count(node) == 0
+    node.worker.stalled = ""
+    node.run()
+    assert count(node) == 1
+    node.tick(399)
+    assert count(node) == 1
+    node.tick(1)
+    assert count(node) == 0
+    node.check()
+
+
+def test_a_body_that_comes_late_does_not_use_it_up() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client)
+    content = codec.content_frames(1, b"body", {"expiration": "400"})
+    method = codec.method_frame(1, "basic.publish", exchange="", routing_key="q")
+    body = codec.encode_frame(3, 1, b"body")
+    assert content.endswith(body)
+    client.send(method + content[: -len(body)])
+    node.tick(700)
+    client.send(body)
+    node.tick(399)
+    assert count(node) == 1
+    node.tick(1)
+    assert count(node) == 0
+    node.check()

@@ -174,7 +174,7 @@ def test_what_went_on_is_not_kept(node: QuietBroker) -> None:
     seen = []
     while client.session.held_bytes > 0:
         node.broker.flow.end_turn(node.now_ms)
-        node.turn.begin(node.now_ms)
+        node.turn.begin(node.now_ms, node.mono_ms)
         client.session.resume(node.now_ms)
         seen.append(len(intake._held) - intake._place)
         assert intake._place <= SHIFTED_AT_ONCE
@@ -185,7 +185,7 @@ def test_what_went_on_is_not_kept(node: QuietBroker) -> None:
     assert seen[0] > 2 * SHIFTED_AT_ONCE
     while client.session.held_bytes > 0:
         node.broker.flow.end_turn(node.now_ms)
-        node.turn.begin(node.now_ms)
+        node.turn.begin(node.now_ms, node.mono_ms)
         client.session.resume(node.now_ms)
         assert len(intake._held) <= 3 * SHIFTED_AT_ONCE
     assert intake._held == []
@@ -212,6 +212,28 @@ def test_one_turn_takes_no_more_than_the_channels_credit(node: QuietBroker) -> N
     assert all(queue_of(node, f"q{number}").published_count == 1 for number in range(25))
     assert not client.session.reader.is_blocked()
     assert client.session.channels[1].intake.stage.share() == 0
+
+
+@pytest.mark.parametrize(
+    "times, queues_wait",
+    [((97, 1, 2), False), ((2, 1, 97), True), ((10, 80, 10), False), ((45, 10, 50), False)],
+    ids=["decoding", "queues", "routing", "decoding and routing together"],
+)
+def test_queues_are_the_bottleneck_where_they_take_most_of_the_time(
+    node: QuietBroker, times: tuple[int, int, int], queues_wait: bool
+) -> None:
+    """Decoding is the readers' time, and not the queues' (B5 of the review)."""
+    flow = node.broker.flow
+    flow.spec = CreditSpec(10, 5)
+    client = node.client()
+    client.call("queue.declare", queue="q")
+    flow.reader_ns, flow.channel_ns, flow.queue_ns = times
+    for _ in range(25):
+        client.publish("", "q", run=False)
+    stage = client.session.channels[1].intake.stage
+    assert stage.blocked_by is None
+    flow.end_turn(node.now_ms)
+    assert (stage.blocked_by is flow.works) == queues_wait
 
 
 def test_little_by_little_is_no_way_around_a_queue_that_is_behind(node: QuietBroker) -> None:

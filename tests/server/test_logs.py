@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.printable import printable
 from penstock.core.settings import Settings, load_settings
 from penstock.server.logs import RING_LINES, WAITING_MAX, Logs
 from penstock.server.node import Node
@@ -51,6 +52,19 @@ def test_levels_of_all_and_of_a_category(logs: Logs, tmp_path: Path) -> None:
         logs.lines(2)[0],
     )
     assert logs.levels() == {"": "none", "connection": "debug", "queue": "debug"}
+
+
+def test_text_of_peers_neither_begins_a_line_nor_moves_a_cursor(logs: Logs, tmp_path: Path) -> None:
+    logs.apply(settings(tmp_path))
+    logging.getLogger("penstock.nsqlookupd").info("%s", "REG\x1b[31m\x07\nx\u202ey é")
+    try:
+        raise ValueError("a\x1b[0mb")
+    except ValueError:
+        logging.getLogger("penstock").exception("failed")
+    line, failed = logs.lines(2)
+    assert line.endswith("<nsqlookupd> REG\\x1b[31m\\x07\\nx\\u202ey é")
+    assert printable("y\udcff") == "y\\udcff"
+    assert failed.splitlines()[-1] == "ValueError: a\\x1b[0mb"
 
 
 def test_the_ring_is_bounded(logs: Logs, tmp_path: Path) -> None:
@@ -119,7 +133,7 @@ def test_a_line_about_publishing_lines_is_not_published(logs: Logs, tmp_path: Pa
 
 
 EVENTS: list[tuple[int, str, tuple[object, ...]]] = [
-    (1, "connection_opened", ("1.2.3.4:5 -> 6.7.8.9:10", "ann", "/", "AMQP 0-9-1")),
+    (1, "connection_opened", ("1.2.3.4:5 -> 6.7.8.9:10", "ann", "/", "AMQP 0-9-1", "billing-7")),
     (1, "connection_closed", ("1.2.3.4:5 -> 6.7.8.9:10", 1500)),
     (1, "login_refused", ("c", "bob", "PLAIN", "Login was refused")),
     (1, "channel_failed", ("c", 1, "a", "/", "queue.declare", 404, "NOT_FOUND - no queue 'q\n'")),
@@ -133,6 +147,8 @@ EVENTS: list[tuple[int, str, tuple[object, ...]]] = [
     (1, "queue_state", ("/", "q", "flow", "running")),
     (1, "paging_begun", ("/", "q", 10, 5)),
     (1, "paging_ended", ("/", "q", 5, 5, 20)),
+    (1, "opening_failed", ("c", "amqp091", "bad header b'GET / HT'")),
+    (1, "openings_failed", ("10.0.0.9", 7, "bad header b'GET / HT'")),
     (1, "queue_rates", ()),
 ]
 
@@ -144,8 +160,8 @@ def test_a_line_for_each_change_of_state(logs: Logs, tmp_path: Path) -> None:
     said = [line.partition("+00:00 ")[2] for line in logs.lines(100)]
     assert said[:2] == [
         (
-            "[info] <connection> accepting AMQP connection (1.2.3.4:5 -> 6.7.8.9:10): user 'ann'"
-            " authenticated and granted access to vhost '/'"
+            "[info] <connection> accepting AMQP connection (1.2.3.4:5 -> 6.7.8.9:10 - billing-7):"
+            " user 'ann' authenticated and granted access to vhost '/'"
         ),
         "[info] <connection> closing connection (1.2.3.4:5 -> 6.7.8.9:10) after 1.5 s",
     ]
@@ -163,7 +179,17 @@ def test_a_line_for_each_change_of_state(logs: Logs, tmp_path: Path) -> None:
             " operation none caused a connection exception frame_error"
         ),
     ]
+    assert said[-2:] == [
+        (
+            "[error] <connection> closing AMQP connection (c) before it is open: bad header"
+            " b'GET / HT'"
+        ),
+        (
+            "[error] <connection> 7 more connections of 10.0.0.9 closed within a minute before they"
+            " were open: bad header b'GET / HT'"
+        ),
+    ]
     assert len(said) == len(EVENTS) - 1
     logs.set_level("info")
     log_events(EVENTS)
-    assert len(logs.lines(100)) == len(said) + 7
+    assert len(logs.lines(100)) == len(said) + 9

@@ -193,7 +193,11 @@ def test_an_output_buffer_that_grew_is_renewed_everywhere(node: QuietBroker) -> 
 
 
 def test_a_range_reader_that_never_opens_is_sent_away(node: QuietBroker) -> None:
-    session = RangeSession(node.broker, RangeLeases(LEASE_GRACE_MS, node.broker.letting_go), True)
+    session = RangeSession(
+        node.broker,
+        RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness),
+        ("127.0.0.1", True),
+    )
     session.receive(range_frames.MAGIC, node.now_ms)
     session.tick(node.now_ms)
     session.tick(node.now_ms + OPEN_TIMEOUT_MS)
@@ -204,7 +208,9 @@ def test_a_range_reader_that_never_opens_is_sent_away(node: QuietBroker) -> None
 
 def test_a_waiting_range_reader_that_is_lost_waits_no_more(node: QuietBroker) -> None:
     session: Any = RangeSession(
-        node.broker, RangeLeases(LEASE_GRACE_MS, node.broker.letting_go), True
+        node.broker,
+        RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness),
+        ("127.0.0.1", True),
     )
     session._at._wait = (0, node.now_ms + 1000)
     assert session.has_waiters

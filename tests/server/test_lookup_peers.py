@@ -9,6 +9,7 @@ from typing import Any, Self
 import pytest
 
 from penstock.server import lookup_peers
+from penstock.server.http_asking import is_host
 from penstock.server.lookup_peers import LookupPeers
 
 DEEP = b"[" * 100_000
@@ -86,3 +87,110 @@ def test_the_last_of_several_changes_holds() -> None:
             await peers.close()
 
     asyncio.run(follow())
+
+
+class Web:
+    """An HTTP server that gives each request the same answer."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.heard: list[bytes] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(self.answer)
+        writer.close()
+
+
+def identity(host: str, port: object) -> bytes:
+    return json.dumps({"broadcast_address": host, "http_port": port}).encode()
+
+
+async def channels_by(web: Web, topic: str) -> list[str]:
+    async with Fake(identity("127.0.0.1", web.port)) as fake:
+        peers = LookupPeers(dict)
+        await peers.follow([fake.address])
+        await until(lambda: any(peer.http_address for peer in peers._peers.values()))
+        found = await peers.channels(topic)
+        await peers.close()
+    return found
+
+
+def head(status: str, length: int, more: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{more}\r\n".encode()
+
+
+def test_channels_are_asked_for_by_a_topic_in_the_query_and_uncompressed() -> None:
+    async def follow() -> None:
+        body = b'{"channels":["archive"]}'
+        async with Web(head("200 OK", len(body)) + body) as web:
+            assert await channels_by(web, "a&b=c") == ["archive"]
+        assert web.heard[0].startswith(b"GET /channels?topic=a%26b%3Dc HTTP/1.1\r\n")
+        assert b"Accept-Encoding: identity\r\n" in web.heard[0]
+
+    asyncio.run(follow())
+
+
+def test_a_redirect_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+    async def follow() -> None:
+        async with Web(b"") as inside:
+            there = f"Location: http://127.0.0.1:{inside.port}/\r\n"
+            async with Web(head("302 Found", 0, there)) as web:
+                assert await channels_by(web, "t") == []
+        assert inside.heard == []
+
+    asyncio.run(follow())
+    assert "it answers 302" in caplog.text
+
+
+@pytest.mark.parametrize("more", ["", "Content-Encoding: gzip\r\n"])
+def test_a_long_answer_is_not_read_to_its_end(caplog: pytest.LogCaptureFixture, more: str) -> None:
+    async def follow() -> None:
+        length = lookup_peers.ANSWER_MAX_BYTES + 1
+        async with Web(head("200 OK", length, more) + b" " * length) as web:
+            assert await channels_by(web, "t") == []
+
+    asyncio.run(follow())
+    assert "its answer has more than 1048576 bytes" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "host, port",
+    [("user@10.9.9.2", 80), ("10.9.9.2/x?", 80), ("a b", 80), ("h", 65536), ("::1%x/", 1)],
+)
+def test_a_nsqlookupd_at_what_is_no_host_is_registered_at_and_not_asked(
+    caplog: pytest.LogCaptureFixture, host: str, port: int
+) -> None:
+    async def follow() -> None:
+        async with Fake(identity(host, port)) as fake:
+            peers = LookupPeers(dict)
+            await peers.follow([fake.address])
+            await until(lambda: caplog.text)
+            assert not any(peer.http_address for peer in peers._peers.values())
+            assert fake.connections == 1
+            await peers.close()
+
+    asyncio.run(follow())
+    assert "it says that it is at" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["localhost", "nsq_1.example.org", "10.0.0.1", "::1", "fe80::1%eth0", "example.org."]
+)
+def test_names_and_addresses_are_hosts(text: str) -> None:
+    assert is_host(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a/b", "a@b", "a:b", "-a", "a..b", "a?", "[::1]", "fe80::1%a/b", "a" * 64, "ä"]
+)
+def test_other_texts_are_no_hosts(text: str) -> None:
+    assert not is_host(text)

@@ -13,16 +13,16 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from penstock.server.descriptors import DESCRIPTORS_RESERVED
 from tests.helpers import raw_codec as codec
-from tests.helpers.broker_process import BrokerFailed
+from tests.helpers.broker_process import BrokerFailed, free_port
 from tests.helpers.live_broker import LiveBroker
-from tests.helpers.raw_amqp import RawClient, connect
+from tests.helpers.raw_amqp import HungUp, RawClient, connect
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 
@@ -325,10 +325,14 @@ def test_the_last_descriptors_are_the_engines_whoever_has_the_others(tmp_path: P
         for _ in range(20):
             browser = socket.create_connection(("127.0.0.1", broker.http_port), 5)
             held.enter_context(browser)
-            browser.sendall(b"GET /healthz/live HTTP/1.1\r\nHost: a\r\n\r\n")
+            browser.sendall(b"GET /healthz/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert browser.recv(100).startswith(b"HTTP/1.1 200")
         inside = enter(broker)
-        crowd = [knock(broker) for _ in range(100)]
+        crowd = []
+        with suppress(HungUp, OSError):
+            while True:
+                crowd.append(enter(broker))
+        assert len(crowd) > 5
         assert inside.call(1, "queue.declare", queue="q", durable=True).name == "queue.declare-ok"
         numbers = [int(name) for name in os.listdir(f"/proc/{broker.pid}/fd")]
         for client in crowd:
@@ -339,6 +343,29 @@ def test_the_last_descriptors_are_the_engines_whoever_has_the_others(tmp_path: P
     # Among them may be some of the engine's own, that came last.
     assert max(numbers) < Narrow.open_files - DESCRIPTORS_RESERVED + 8
     assert said.count("a connection is refused: few of 160 descriptors are left") == 1
+
+
+def test_strangers_do_not_keep_out_clients_that_log_in(tmp_path: Path) -> None:
+    """One address has its share; NSQ clients that must log in and do not are sent away."""
+    port = free_port()
+    arguments = ("--nsq-auth-required", "true", "--handshake-timeout-ms", "3000")
+    with (
+        Narrow(tmp_path / "broker", (*arguments, "--nsq-port", str(port))) as broker,
+        ExitStack() as held,
+    ):
+        for _ in range(40):
+            stranger = held.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+            with suppress(OSError):
+                stranger.sendall(b"  V2NOP\n")
+        wait_for(lambda: "of 127.0.0.1, 24 of all, have not logged in" in broker.output())
+        assert not can_enter(broker)
+        ours = held.enter_context(
+            socket.create_connection(("127.0.0.1", broker.amqp_port), 5, ("127.0.0.2", 0))
+        )
+        ours.sendall(codec.PROTOCOL_HEADER)
+        assert ours.recv(100)[:1] == b"\x01", "another address gets in"
+        wait_for(lambda: can_enter(broker))
+        show_out()
 
 
 def can_enter(broker: LiveBroker) -> bool:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from penstock.server.nsq_authority import (
+    ANSWER_MAX_BYTES,
     PENDING_MAX,
     SECRET_MAX_BYTES,
     AnswerInvalid,
@@ -242,6 +243,32 @@ def test_the_next_one_is_asked_when_one_talks_no_http(server: ThreadingHTTPServe
             inquiry = HttpAuthority(addresses, woken.set).ask("::1", True, "s", "cn")
             assert woken.wait(10)
             assert inquiry.answer is not None
+
+
+REDIRECT = "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:{}/auth\r\nContent-Length: 0\r\n\r\n"
+ENDLESS = "HTTP/1.1 200 OK\r\n\r\n" + " " * (ANSWER_MAX_BYTES + 1)
+
+
+@pytest.mark.parametrize("said, why", [(REDIRECT, "302"), (ENDLESS, "longer than 1048576 bytes")])
+def test_redirects_and_long_answers_are_failures(
+    server: ThreadingHTTPServer, caplog: pytest.LogCaptureFixture, said: str, why: str
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+
+        def answer() -> None:
+            sock, _ = other.accept()
+            with sock, suppress(OSError):
+                sock.recv(65536)
+                sock.sendall(said.format(server.server_port).encode())
+
+        threading.Thread(target=answer, daemon=True).start()
+        woken = threading.Event()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        inquiry = HttpAuthority((address,), woken.set).ask("::1", True, "s", "cn")
+        assert woken.wait(10)
+    assert inquiry.answer is None
+    assert server.seen == []  # type: ignore[attr-defined]
+    assert why in caplog.text
 
 
 @pytest.fixture

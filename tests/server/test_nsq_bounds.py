@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from penstock.broker.log_ins import DELAY_MS, FREE_MAX
 from penstock.broker.topics import is_name
 from penstock.server.connection import Connection, SessionFactory
 from penstock.server.loop import TICK_MS, Loop
@@ -19,10 +20,14 @@ from penstock.server.nsq_publishing import HELD_MESSAGE_BYTES
 from penstock.server.nsq_session import NsqSession
 from penstock.server.nsq_shared import Layers
 from penstock.server.session import Session
+from penstock.wire.nsq.commands import Command, Fault, FinishRun, PublishRun
+from penstock.wire.nsq.contents import body as body_in
 from penstock.wire.nsq.ids import IdFactory
-from penstock.wire.nsq.reader import COMMANDS_MAX, NsqReader, ReaderLimits
+from penstock.wire.nsq.reader import WORK_MAX, NsqReader, ReaderLimits
 from tests.helpers.nsq_pair import PEER, NsqBroker
 from tests.helpers.raw_nsq import MAGIC, auth, fin, identify, mpub, pub
+
+NOW_MS = 1_763_000_000_000
 
 
 @pytest.fixture
@@ -62,18 +67,77 @@ def test_commands_are_made_some_thousand_at_a_time(reader: NsqReader) -> None:
     counts = [len(reader.receive(data, 1))]
     while reader.paused:
         counts.append(len(reader.receive(b"", 1)))
-    assert counts == [COMMANDS_MAX, COMMANDS_MAX, 25_000 - 2 * COMMANDS_MAX]
+    assert counts == [WORK_MAX] * 5 + [0]
     assert reader.receive(b"NOP\n", 1)
 
 
 def test_runs_are_one_command(reader: NsqReader) -> None:
-    commands = reader.receive(fin(b"0123456789abcdef") * 25_000 + pub("t", b"m") * 25_000, 1)
+    commands = reader.receive(fin(b"0123456789abcdef") * 2_000 + pub("t", b"m") * 2_000, 1)
     assert len(commands) == 2
+
+
+def work_of(command: Command) -> int:
+    if isinstance(command, PublishRun):
+        return len(command.messages)
+    return len(command.keys) if isinstance(command, FinishRun) else 1
+
+
+def test_runs_end_where_the_work_of_a_turn_does(reader: NsqReader) -> None:
+    bodies = [b"%d" % number for number in range(12_000)]
+    data = fin(b"0123456789abcdef") * 12_000 + b"".join(pub("t", body) for body in bodies)
+    commands = reader.receive(data + mpub("t", bodies) + pub("u", b"m"), NOW_MS)
+    counts = []
+    while reader.paused:
+        found = reader.receive(b"", NOW_MS)
+        counts.append(sum(work_of(command) for command in found))
+        commands += found
+    assert max(counts) <= WORK_MAX
+    runs = [command for command in commands if isinstance(command, PublishRun)]
+    assert [body_in(message.content) for run in runs for message in run.messages] == [
+        *bodies * 2,
+        b"m",
+    ]
+    assert [run.answers for run in runs if run.verb == "MPUB"][-3:] == [0, 0, 1]
+    assert sum(run.answers for run in runs) == 12_000 + 1 + 1
+
+
+def test_nothing_of_an_mpub_is_published_that_is_wrong_at_its_end(reader: NsqReader) -> None:
+    data = mpub("t", [b"m"] * 12_000)
+    (fault,) = reader.receive(data[:-5] + b"\x00\x00\x00\x09m", 1)
+    assert isinstance(fault, Fault)
+    assert fault.code == "E_BAD_MESSAGE"
 
 
 def test_a_session_reads_all_of_a_burst(node: NsqBroker) -> None:
     client = node.nsq_client()
     assert client.ask(b"NOP\n" * 25_000 + pub("t", b"m")) == [b"OK"]
+
+
+def test_a_turn_does_so_much_of_a_burst_and_the_others_the_rest(node: NsqBroker) -> None:
+    client = node.nsq_client()
+    bursts = iter([b"NOP\n" * 16_384] * 40 + [pub("t", b"m")])
+    client.session.inflate = lambda: next(bursts, b"")
+    client.send(b"NOP\n" * 16_384, run=False)
+    assert client.session.has_more
+    assert client.session.hung_up(node.now_ms), "what it had sent comes first"
+    turns = 0
+    while client.session.has_more:
+        turns += 1
+        client.session.go_on(node.now_ms)
+    assert turns >= 41 * 16_384 // (2 * WORK_MAX)
+    node.turn.fed(client.session)
+    node.run()
+    assert client.heard() == [b"OK"]
+
+
+def test_a_layer_that_fails_ends_the_connection(node: NsqBroker) -> None:
+    def fail() -> bytes:
+        raise ConnectionAbortedError
+
+    client = node.nsq_client()
+    client.session.inflate = fail
+    client.send(b"NOP\n")
+    assert client.lost
 
 
 # -- what is held --------------------------------------------------------------------------------
@@ -209,8 +273,10 @@ def test_half_a_pair_of_surrogates_is_replaced_as_in_go(node: NsqBroker) -> None
     assert identity.user_agent == "\U0001f600"
 
 
-def test_a_refused_login_ends_slowly() -> None:
+def test_refused_logins_are_answered_late_when_there_are_many() -> None:
     node = NsqBroker("nsq_auth_required = true")
-    client = node.nsq_client()
-    assert client.ask(auth("guest:wrong")) == [b"E_AUTH_FAILED AUTH failed"]
-    assert client.session.close_after_ms == node.now_ms + 3000
+    for number in range(FREE_MAX + 3):
+        client = node.nsq_client()
+        assert client.ask(auth("guest:wrong")) == [b"E_AUTH_FAILED AUTH failed"]
+        late_ms = DELAY_MS if number >= FREE_MAX else 0
+        assert client.session.mute_until_ms == node.now_ms + late_ms

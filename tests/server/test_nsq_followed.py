@@ -46,7 +46,7 @@ class Followed:
         follower.attach()
 
     def new_topic(self, name: str) -> Topic:
-        topic = self.node.broker.vhosts["/"].topics.topic(name, self.node.now_ms)
+        topic = self.node.broker.vhosts["/"].topics.topic(name)
         self.loop.run()
         assert not topic.preparing
         return topic
@@ -66,5 +66,5 @@ def test_one_channel_that_cannot_be_made_does_not_stop_the_others() -> None:
         followed.lookup.create_channel("t", channel)
     # A queue of that name that is no channel.
     vhost, arguments = followed.node.broker.vhosts["/"], {"x-max-priority": 5}
-    vhost.declare_queue(queue_name("t", "b"), True, None, False, arguments, followed.node.now_ms)
+    vhost.declare_queue(queue_name("t", "b"), True, None, False, arguments)
     assert sorted(followed.new_topic("t").channels) == ["a", "c"]

@@ -1,11 +1,11 @@
-"""Who comes to NSQ's HTTP ports and says nothing: bounded as the guests of the management API."""
+"""Connections to NSQ's HTTP ports: bounded as those of the management API."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from http.client import HTTPSConnection
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tests.helpers.broker_process import free_port
 from tests.helpers.certificates import Authority
 from tests.helpers.nsq_broker import eventually
 
-REQUEST = b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"
+REQUEST = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Services:
@@ -39,6 +39,9 @@ class Services:
             "nsqlookupd_tcp_port": "0",
         }
         self.node = Node(load_settings(None, {}, given))
+        self._run()
+
+    def _run(self) -> None:
         self.node.monitor.begin(0, 0)
         self._thread = threading.Thread(target=self._turn, name="data loop")
         self._thread.start()
@@ -99,24 +102,42 @@ def test_a_greeting_of_tls_that_does_not_end_is_closed(
     monkeypatch.setattr(http_connections, "HEADER_TIMEOUT_S", 0.05)
     with connect(nsq.https) as silent:
         assert is_closed(silent)
-    assert eventually(lambda: nsq.services.connections.count == 0)
+    assert eventually(lambda: nsq.services.connections["nsq/https"].count == 0)
 
 
-def test_only_so_many_over_all_ports(nsq: Services) -> None:
-    nsq.services.connections.connections_max = 3
+def test_each_port_has_connections_of_its_own_and_closes_idle_ones(nsq: Services) -> None:
+    for connections in nsq.services.connections.values():
+        connections.connections_max = 1
     context = nsq.authority.client_context()
     secure = HTTPSConnection("127.0.0.1", nsq.https, context=context, timeout=5)
-    with ExitStack() as held, closing(secure):
+    with closing(secure):
         secure.request("GET", "/ping")
         assert secure.getresponse().read() == b"OK"
         for port in (nsq.http, nsq.lookup):
-            assert is_answered(held.enter_context(connect(port)))
-        for port in (nsq.http, nsq.https, nsq.lookup):
-            with connect(port) as one_more:
-                assert is_closed(one_more)
+            with connect(port) as idle, connect(port) as one_more:
+                assert is_answered(one_more)
+                assert is_closed(idle)
+        secure.request("GET", "/ping")
+        assert secure.getresponse().read() == b"OK"
 
 
-def test_who_has_not_greeted_yet_counts(nsq: Services) -> None:
-    nsq.services.connections.connections_max = 1
-    with connect(nsq.https), connect(nsq.http) as one_more:
-        assert is_closed(one_more)
+def test_a_connection_whose_greeting_is_not_complete_is_idle(nsq: Services) -> None:
+    nsq.services.connections["nsq/https"].connections_max = 1
+    with connect(nsq.https) as silent, connect(nsq.https):
+        assert is_closed(silent)
+    assert eventually(lambda: nsq.services.connections["nsq/https"].count == 0)
+
+
+def test_ping_is_answered_while_bodies_do_not_come_until_their_time_is_over(
+    nsq: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connections, "BODY_TIMEOUT_S", 0.5)
+    connections = nsq.services.connections["nsq/http"]
+    connections.connections_max = 1
+    begun = b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx"
+    with connect(nsq.http) as busy:
+        busy.sendall(begun)
+        assert eventually(lambda: connections.count == 1 and not connections._idle)
+        with connect(nsq.http) as asks:
+            assert is_answered(asks)
+        assert is_closed(busy)

@@ -13,6 +13,7 @@ from penstock.core.errors import AccessRefused
 from penstock.server.nsq_answers import Refused, go_json, parse_query
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_http import binary_bodies, lines
+from penstock.server.nsq_shared import Visitor
 from penstock.server.nsq_stats import StatsView, go_duration
 from tests.helpers.nsq_pair import NsqBroker as NodeInProcess
 
@@ -92,14 +93,15 @@ def test_options_are_changed_by_who_may_configure_everything() -> None:
     node = NodeInProcess()
     desk = Desk(node.nsq, node.turn)
     guest = node.broker.users.users["guest"]
-    desk.check_manager(is_local=True)
+    here, elsewhere = Visitor("127.0.0.1", True), Visitor("10.0.0.1", False)
+    desk.check_manager(here)
     with pytest.raises(AccessRefused):
-        desk.check_manager(is_local=False)
+        desk.check_manager(elsewhere)
     guest.tags = []
     guest.vhosts["/"] = (".*", "", "")
-    desk.check_manager(is_local=True)
+    desk.check_manager(here)
     guest.vhosts["/"] = ("^nsq", ".*", ".*")
     with pytest.raises(AccessRefused):
-        desk.check_manager(is_local=True)
+        desk.check_manager(here)
     guest.tags = ["administrator"]
-    desk.check_manager(is_local=True)
+    desk.check_manager(here)

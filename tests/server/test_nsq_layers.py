@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.server.nsq_layers import (
     DEFLATE_READ_BYTES,
     IDENTIFIER,
-    PLAIN_MAX_BYTES,
+    PLAIN_BYTES,
     DeflateLayer,
     Layer,
     SnappyLayer,
@@ -77,6 +77,8 @@ def read_all(layer: Layer, below: Below) -> bytes:
     while below.pieces:
         with contextlib.suppress(BlockingIOError):
             plain.append(layer.recv(1 << 16))
+        while isinstance(layer, DeflateLayer) and (more := layer.more()):
+            plain.append(more)
     return b"".join(plain)
 
 
@@ -146,12 +148,23 @@ def test_random_bytes_only_end_the_connection(data: bytes, kind: str) -> None:
         layer_over(kind, Below([data])).recv(1000)
 
 
-def test_a_bomb_is_read_a_little_at_a_time_or_not_at_all() -> None:
-    bomb = compressed("deflate", [bytes(PLAIN_MAX_BYTES + 1)])
-    below = Below([bomb])
-    with pytest.raises(ConnectionAbortedError):
-        DeflateLayer(below, b"", 6).recv(1 << 18)
+@pytest.mark.parametrize("size", [10 * PLAIN_BYTES + 1, 10 * PLAIN_BYTES])
+def test_a_bomb_is_inflated_a_little_at_a_time(size: int) -> None:
+    below = Below([compressed("deflate", [bytes(size)])])
+    layer = DeflateLayer(below, b"", 6)
+    assert layer.recv(1 << 18) == bytes(PLAIN_BYTES)
     assert below.asked == [DEFLATE_READ_BYTES]
+    rest = list(iter(layer.more, b""))
+    assert max(map(len, rest)) == PLAIN_BYTES
+    assert b"".join(rest) == bytes(size - PLAIN_BYTES)
+
+
+def test_what_is_no_deflate_behind_a_bomb_ends_the_connection() -> None:
+    below = Below([compressed("deflate", [bytes(2 * PLAIN_BYTES)]) + b"\xff" * 9])
+    layer = DeflateLayer(below, b"", 6)
+    assert layer.recv(1 << 18) == bytes(PLAIN_BYTES)
+    with pytest.raises(ConnectionAbortedError):
+        list(iter(layer.more, b""))
 
 
 def test_a_stream_that_ends_properly_is_read_to_its_end() -> None:

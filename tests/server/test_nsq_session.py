@@ -303,8 +303,11 @@ def test_after_sub(node: NsqBroker, data: bytes, answer: bytes) -> None:
 
 def test_another_protocol_is_refused(node: NsqBroker) -> None:
     client = node.nsq_client(greet=False)
+    node.broker.events.on = True
     assert client.ask(b"  V1") == [b"E_BAD_PROTOCOL"]
     assert client.lost
+    ((_, kind, values),) = node.broker.events.take()
+    assert (kind, values[1:]) == ("opening_failed", ("nsq", "bad protocol magic b'  V1'"))
 
 
 def test_no_sub_without_heartbeats(node: NsqBroker) -> None:

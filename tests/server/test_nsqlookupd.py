@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from penstock.core.settings import load_settings
 from tests.helpers.broker_process import free_port
 from tests.helpers.nsq_broker import NsqBroker, Real, ask, eventually
 from tests.server.nsq_http_cases import real_lookupd, real_nsqd
@@ -41,6 +42,7 @@ TALKS = {
     b"  V1NOPE a\n": [b"E_INVALID invalid command NOPE"],
     b"  V1\n": [b"E_INVALID invalid command "],
     b"  V1" + identify(b"{}"): [b"E_BAD_BODY IDENTIFY missing fields"],
+    b"  V1" + identify(b"null"): [b"E_BAD_BODY IDENTIFY missing fields"],
     b"  V1" + identify(b"x"): [b"E_BAD_BODY IDENTIFY failed to decode JSON body"],
     b"  V1" + identify(b"[]"): [b"E_BAD_BODY IDENTIFY failed to decode JSON body"],
     b"  V1" + identify(b'{"tcp_port":"x"}'): [b"E_BAD_BODY IDENTIFY failed to decode JSON body"],
@@ -113,6 +115,8 @@ def test_a_node_is_known_while_its_connection_lasts(broker: NsqBroker) -> None:
     with closing(socket.create_connection(("127.0.0.1", broker.lookup_tcp_port), 5)) as sock:
         sock.sendall(HELLO + b"REGISTER outside c\n")
         answer = json.loads(frames(sock)[0])
+        row = broker.look("/debug").data["topic:outside:"][0]
+        assert (row["tombstoned"], row["tombstoned_at"]) == (False, -6795364578871345152)
         assert answer["http_port"] == broker.lookup_port
         assert answer["tcp_port"] == broker.lookup_tcp_port
         found = broker.look("/lookup?topic=outside").data
@@ -300,3 +304,46 @@ def test_a_new_topic_waits_a_second_for_one_that_does_not_answer() -> None:
             eventually(lambda: _with_channels(node, "t"))
             assert 0.5 < time.monotonic() - began < 4
             eventually(lambda: b"REGISTER t c\n" in mute.heard)
+
+
+FLAGS = {
+    "broadcast-address": "nsq_broadcast_address",
+    "config": "",  # of penstock serve
+    "http-address": "nsqlookupd_http_port",
+    "inactive-producer-timeout": "nsqlookupd_inactive_producer_timeout_ms",
+    "log-level": "log_level",
+    "log-prefix": "",  # the log has its own form
+    "tcp-address": "nsqlookupd_tcp_port",
+    "tombstone-lifetime": "nsqlookupd_tombstone_lifetime_ms",
+    "verbose": "",  # deprecated there
+    "version": "",  # of penstock
+}
+"""Of nsqlookupd 1.3.0, and the setting of the same meaning."""
+
+
+def test_each_flag_of_nsqlookupd_has_its_setting() -> None:
+    settings = load_settings(None, {}, {})
+    for setting in FLAGS.values():
+        assert setting == "" or settings.value_of(setting) is not None
+    assert settings.value_of("nsqlookupd_inactive_producer_timeout_ms") == 300_000
+    assert settings.value_of("nsqlookupd_tombstone_lifetime_ms") == 45_000
+
+
+def test_a_shortened_tombstone_ends_and_a_silent_node_is_hidden() -> None:
+    shortened = {
+        "PENSTOCK_NSQLOOKUPD_INACTIVE_PRODUCER_TIMEOUT_MS": "1000",
+        "PENSTOCK_NSQLOOKUPD_TOMBSTONE_LIFETIME_MS": "1000",
+    }
+    with (
+        NsqBroker(environment=shortened) as broker,
+        closing(socket.create_connection(("127.0.0.1", broker.lookup_tcp_port), 5)) as sock,
+    ):
+        sock.sendall(HELLO + b"REGISTER tomb c\n")
+        frames(sock)
+        assert broker.look("/topic/tombstone?topic=tomb&node=h:2", "POST").status == 200
+        assert broker.look("/lookup?topic=tomb").data["producers"] == []
+        for _ in range(3):
+            sock.sendall(b"PING\n")
+            frames(sock)
+        assert len(broker.look("/lookup?topic=tomb").data["producers"]) == 1
+        eventually(lambda: "hh" not in broker.look("/nodes").body)

@@ -26,7 +26,7 @@ def counts(node: Node) -> dict[str, int]:
 def test_what_was_moved_and_not_settled_yet_is_not_doubled(tmp_path: Path) -> None:
     node = started(tmp_path)
     vhost = node.broker.vhosts["/"]
-    queue, _ = (vhost.declare_queue(name, True, None, False, {}, 0) for name in ("q", "to"))
+    queue, _ = (vhost.declare_queue(name, True, None, False, {}) for name in ("q", "to"))
     properties = Properties()
     properties.delivery_mode = 2
     content = encode_content(properties, b"x", 0, 131_072)

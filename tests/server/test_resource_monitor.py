@@ -126,6 +126,14 @@ def test_the_nearer_the_limit_the_sooner_the_next_look(margin: int, interval_ms:
     assert one.interval_ms(20_000) == interval_ms
 
 
+def test_a_new_disk_limit_is_looked_at_at_once() -> None:
+    watched = Watched().begin()  # 49 GB to spare: the next look is in 10 s
+    seen = watched.looks
+    watched.alarms.set_disk_limit(DiskLimit(watched.free_bytes - 25 * MB))
+    assert watched.interval_ms(1000) == 200
+    assert watched.looks == seen + 2
+
+
 def test_a_disk_that_cannot_be_asked_is_tried_again_and_given_up() -> None:
     one = Watched()
     one.disk_error = PermissionError(13, "Permission denied")

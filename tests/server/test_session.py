@@ -308,3 +308,54 @@ def test_a_fault_of_ours_costs_one_connection(
     assert closes == [541]
     assert "internal error on channel 1" in node.reports[0]
     other.call("queue.declare", queue="still-here")
+
+
+# -- queues that share a limit have turns ------------------------------------------------------
+
+
+def tags(client: ClientEnd) -> str:
+    return "".join(f["consumer_tag"] for name, f in client.methods() if name == "basic.deliver")
+
+
+def test_queues_that_share_a_window_take_turns(node: QuietBroker) -> None:
+    """Also while a publisher wakes one of them in every turn."""
+    client, publisher = node.client(), node.client()
+    for tag, count in (("f", 40), ("o", 5), ("p", 5)):
+        client.call("queue.declare", queue=tag)
+        for _ in range(count):
+            client.publish("", tag)
+    client.method(1, "basic.qos", prefetch_count=2, global_=True)
+    client.received = b""
+    for tag in "fop":
+        client.consume(tag, tag)
+    order = tags(client)
+    for tag in range(1, 20):
+        publisher.publish("", "f", run=False)
+        client.method(1, "basic.ack", delivery_tag=tag)
+        order += tags(client)
+    assert order[2:17] == "fop" * 5
+    assert set(order[17:]) == {"f"}
+    node.check()
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_queues_that_share_a_full_way_out_take_turns(node: QuietBroker, channels: int) -> None:
+    client = node.client()
+    body = bytes(100_000)
+    for number in range(4):
+        channel = number % channels + 1
+        if channel > 1:
+            client.call("channel.open", channel)
+        client.call("queue.declare", queue="abcd"[number])
+        for _ in range(40):
+            client.publish("", "abcd"[number], body)
+    client.blocked = True
+    for number in range(4):
+        client.consume("abcd"[number], "abcd"[number], number % channels + 1, no_ack=True)
+    for _ in range(4):
+        client.blocked = False
+        node.flush()
+        client.blocked = True
+        node.run()
+    assert set(tags(client)) == set("abcd")
+    node.check()

@@ -189,6 +189,37 @@ def test_a_handshake_that_does_not_go_on_is_ended(state: str) -> None:
     assert client.received == b""
 
 
+@pytest.mark.parametrize(
+    "sent, reason",
+    [
+        (b"GET / HTTP/1.1\r\n", "bad header b'GET / HT'"),
+        (b"\x16\x03\x01\x02", r"bad header b'\x16\x03\x01\x02'"),
+        (b"", "handshake timeout in state starting"),
+        (b"".join(STEPS[:1]), "handshake timeout in state starting"),
+        (b"".join(STEPS[:2]), "handshake timeout in state tuning"),
+        (b"AMQP\0\0\x09\x01" + b"\x01\0\0\0\0\0\0\x01", "FRAME_ERROR"),
+    ],
+)
+def test_a_handshake_that_fails_is_an_event(sent: bytes, reason: str) -> None:
+    node = QuietBroker()
+    node.broker.events.on = True
+    client = node.connect()
+    client.send(sent)
+    node.tick(node.limits.handshake_timeout_ms + 1)
+    ((_, kind, values),) = node.broker.events.take()
+    assert (kind, values[1]) == ("opening_failed", "amqp091")
+    assert str(values[2]).startswith(reason)
+
+
+def test_a_broker_that_stops_says_nothing_of_half_open_connections() -> None:
+    node = QuietBroker()
+    node.broker.events.on = True
+    client = node.connect()
+    client.send(b"".join(STEPS[:1]))
+    client.session.shut_down()
+    assert node.broker.events.take() == []
+
+
 def test_a_handshake_in_one_packet() -> None:
     node = QuietBroker()
     client = node.connect()

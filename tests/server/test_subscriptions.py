@@ -24,7 +24,7 @@ class Peer:
 
     def __init__(self, node: QuietBroker, leases: RangeLeases, user: str = "guest") -> None:
         self._node = node
-        self.session = RangeSession(node.broker, leases, True)
+        self.session = RangeSession(node.broker, leases, ("127.0.0.1", True))
         self.session.receive(range_frames.MAGIC, node.now_ms)
         self._user = user
 
@@ -73,7 +73,7 @@ class Told(Exception):
 class Room:
     def __init__(self, node: QuietBroker) -> None:
         self.node = node
-        self.leases = RangeLeases(LEASE_GRACE_MS, node.broker.letting_go)
+        self.leases = RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness)
         self.client = node.client()
 
     def subscribe(self, by: int, *names: str, make: bool = True, user: str = "guest") -> list[str]:
@@ -305,7 +305,7 @@ def test_a_lease_outlives_the_node(tmp_path: Path) -> None:
     room.node.definitions.close()
 
     again = Room(QuietBroker(files, path))
-    again.leases.adopt(again.node.broker, again.node.now_ms)
+    again.leases.adopt(again.node.broker)
     queues = again.node.broker.vhosts["/"].queues
     assert queues["q"].is_leased
     assert not queues["given_back"].is_leased
@@ -327,11 +327,17 @@ def test_a_lease_nobody_returns_to_ends(tmp_path: Path) -> None:
     newer = Peer(room.node, room.leases)
     assert newer.open("q") > token, "an orphan is anybody's"
     newer.session.lost(room.node.now_ms)
-    later = RangeLeases(LEASE_GRACE_MS, room.node.broker.letting_go)
+    later = RangeLeases(LEASE_GRACE_MS, room.node.broker.letting_go, room.node.broker.idleness)
     room.node.broker.vhosts["/"].queues["q"].close_range_lease(token + 1)
-    later.adopt(room.node.broker, room.node.now_ms)
+    later.adopt(room.node.broker)
     assert room.node.broker.vhosts["/"].queues["q"].is_leased
-    later.tick(room.node.now_ms + LEASE_GRACE_MS)
+    room.node.now_ms += 10 * LEASE_GRACE_MS  # the clock is set
+    room.node.run()
+    later.tick()
+    assert room.node.broker.vhosts["/"].queues["q"].is_leased
+    room.node.mono_ms += LEASE_GRACE_MS
+    room.node.run()
+    later.tick()
     assert not room.node.broker.vhosts["/"].queues["q"].is_leased
-    later.adopt(room.node.broker, room.node.now_ms)
+    later.adopt(room.node.broker)
     assert not room.node.broker.vhosts["/"].queues["q"].is_leased, "and is forgotten"

@@ -25,6 +25,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.transaction = Transaction(self.ledger)
         self.open: set[int] = set()
         self.said: dict[int, int] = {}
+        self.committed: list[tuple[int, dict[int, int]]] = []
+        self.position = 0
 
     @rule(count=st.integers(1, 5))
     def deliver(self, count: int) -> None:
@@ -34,7 +36,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(kind=KINDS, first=st.integers(0, 30), length=st.integers(1, 4))
     def say(self, kind: int, first: int, length: int) -> None:
         tag = first
-        while tag < first + length and tag in self.open and tag not in self.said:
+        while tag < first + length and tag in self.open - self.noted():
             self.said[tag] = kind
             tag += 1
         assert self.transaction.note(kind, first, first + length - 1) == tag
@@ -42,32 +44,47 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(kind=KINDS, last=st.integers(0, 30))
     def say_through(self, kind: int, last: int) -> None:
         for tag in sorted(self.open):
-            if tag <= last and tag not in self.said:
+            if tag <= last and tag not in self.noted():
                 self.said[tag] = kind
         self.transaction.note_through(kind, last)
 
     @rule()
     def roll_back(self) -> None:
-        self.transaction.take_verdicts()
+        self.transaction.roll_back()
         self.said = {}
 
-    @rule()
-    def commit(self) -> None:
-        told = []
-        for verdict in self.transaction.take_verdicts():
-            self.ledger.take(verdict.first_tag, verdict.last_tag)
-            tags = range(verdict.first_tag, verdict.last_tag + 1)
-            told.extend([(tag, verdict.kind) for tag in tags])
-        assert told == list(self.said.items())
-        self.open -= set(self.said)
+    @rule(publishes=st.booleans())
+    def commit(self, publishes: bool) -> None:
+        """Safe at the journal's next position, or at once."""
+        self.position += 1
+        position = self.position if publishes else 0
+        self.transaction.commit(position, [])
+        self.committed.append((position, self.said))
         self.said = {}
+
+    @rule(behind=st.integers(0, 2))
+    def sync(self, behind: int) -> None:
+        durable = self.position - behind
+        told = []
+        for commit in self.transaction.take_safe(durable):
+            for verdict in commit.verdicts:
+                self.ledger.take(verdict.first_tag, verdict.last_tag)
+                told += [(tag, verdict.kind) for tag in verdict.tags()]
+        safe: list[tuple[int, int]] = []
+        while self.committed and self.committed[0][0] <= durable:
+            safe += self.committed.pop(0)[1].items()
+        assert told == safe
+        self.open -= {tag for tag, _ in safe}
+
+    def noted(self) -> set[int]:
+        return set(self.said).union(*(said for _, said in self.committed))
 
     @invariant()
     def holds(self) -> None:
         if hasattr(self, "transaction"):
             self.transaction.check()
-            assert self.transaction.open_tags(30 * 5) == sorted(self.open - set(self.said))
-            assert self.transaction.noted_count() == len(self.said)
+            assert self.transaction.open_tags(30 * 5) == sorted(self.open - self.noted())
+            assert self.transaction.noted_count() == len(self.noted())
 
 
 TransactionMachine.TestCase.settings = settings(
@@ -113,6 +130,52 @@ def test_commit_ok_waits_for_the_acknowledgements_too(node: QuietBroker) -> None
     node.committer.finish()
     node.run()
     assert "tx.commit-ok" in names(client)
+
+
+def test_what_was_settled_waits_for_the_publishes(node: QuietBroker) -> None:
+    """A crash between them brings both; and what the next transaction says comes behind."""
+    client = node.client()
+    for queue in ("in", "out"):
+        client.call("queue.declare", queue=queue, durable=True)
+    client.publish("", "in", b"one", delivery_mode=2)
+    client.publish("", "in", b"two", delivery_mode=2)
+    client.call("tx.select")
+    client.consume("in")
+    node.committer.hold = True
+    client.publish("", "out", b"one", delivery_mode=2)
+    client.method(1, "basic.ack", delivery_tag=1)
+    client.method(1, "tx.commit")
+    client.method(1, "basic.ack", delivery_tag=2)
+    client.method(1, "tx.commit")
+    (queue,) = [one for one in node.broker.vhosts["/"].queues.values() if one.name == "in"]
+    assert queue.unacked_count == 2
+    client.method(1, "basic.ack", delivery_tag=1)
+    assert "channel.close" in names(client), "it was settled already"
+    node.committer.hold = False
+    node.committer.finish()
+    node.run()
+    assert queue.backing.ready_count() == 2, "a channel that fails gives back what is not settled"
+
+
+def test_commits_are_answered_in_order(node: QuietBroker) -> None:
+    client = node.client()
+    for queue in ("in", "out"):
+        client.call("queue.declare", queue=queue, durable=True)
+    client.publish("", "in", b"one", delivery_mode=2)
+    client.call("tx.select")
+    client.consume("in")
+    node.committer.hold = True
+    client.publish("", "out", b"one", delivery_mode=2)
+    client.method(1, "tx.commit")
+    client.method(1, "basic.ack", delivery_tag=1)
+    client.method(1, "tx.commit")
+    assert "tx.commit-ok" not in names(client)
+    node.committer.hold = False
+    node.committer.finish()
+    node.run()
+    assert names(client).count("tx.commit-ok") == 2
+    assert not client.session.awaiting_disk
+    node.check()
 
 
 def test_an_exchange_that_went_before_the_commit_undoes_all_of_it(node: QuietBroker) -> None:

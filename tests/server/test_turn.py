@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from penstock.core.capacity import DiskLimit, MemoryLimit
+from penstock.core.clock_types import MonoMs, WallMs
+from penstock.server.turn_part import TurnPart
 from penstock.storage.journal_codec import JournalGroup
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
 
@@ -242,3 +245,73 @@ def test_messages_that_fill_their_memory_hold_publishers(node: QuietBroker) -> N
     assert client.session.has_published
     client.call("queue.purge", queue="q")
     assert not node.turn.publishers_wait()
+
+
+def test_definitions_leave_the_log_of_sqlite_when_none_was_made_for_a_while(
+    tmp_path: Path,
+) -> None:
+    """D3 of the review: until then the log is all there is of them."""
+    path = tmp_path / "definitions.db"
+    node = QuietBroker(definitions=str(path))
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    log = path.with_name("definitions.db-wal")
+    assert log.stat().st_size > 0
+    node.now_ms += 400
+    node.run()
+    assert log.stat().st_size > 0
+    node.now_ms += 200
+    node.run()
+    assert log.stat().st_size == 0
+
+
+def test_messages_of_a_queue_that_was_deleted_before_a_kill_stay_away(tmp_path: Path) -> None:
+    """The definitions are committed, the group with the journal's record of it is not."""
+    path = str(tmp_path / "definitions.db")
+    node = QuietBroker(definitions=path)
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    client.publish("", "q", delivery_mode=2)
+    node.committer.hold = True
+    client.publish("", "q", delivery_mode=2)
+    client.call("queue.delete", queue="q")
+    node.files.kill()
+    node.definitions.close()
+    again = QuietBroker(node.files, path)
+    assert again.opening.queues == {}
+    assert again.definitions.deleted_queues().starts == []
+
+
+class Lease(TurnPart):
+    """A part whose right to act ends when a test says so."""
+
+    def __init__(self, client: ClientEnd) -> None:
+        self.client = client
+        self.lapsed = False
+        self.heard: list[int] = []  # how many bytes the session had to say at each look
+
+    def begin(self, now_ms: int) -> None:
+        pass
+
+    def end(self, now_ms: int) -> None:
+        pass
+
+    def stood_still(self, now_ms: int) -> bool:
+        lapsed, self.lapsed = self.lapsed, False
+        if lapsed:
+            self.heard.append(len(self.client.session.out))
+        return lapsed
+
+    def has_work(self) -> bool:
+        return False
+
+
+def test_after_a_pause_the_lease_is_looked_at_before_clients_are_heard(node: QuietBroker) -> None:
+    part = Lease(node.client())
+    node.turn.part = part
+    part.lapsed = True
+    node.turn.begin(WallMs(node.now_ms), MonoMs(node.now_ms))
+    assert part.heard == [0]
+    assert not node.turn.stood_still(node.now_ms)
+    node.turn.begin(WallMs(node.now_ms), MonoMs(node.now_ms))
+    assert part.heard == [0], "once is enough"

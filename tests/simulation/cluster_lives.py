@@ -442,9 +442,9 @@ class Life:
         def run() -> None:
             admin = Administration(broker, 64)
             if definition:
-                admin.put_policy("/", policy, self.world.now_ms, False)
+                admin.put_policy("/", policy, False)
             elif "ha" in broker.vhosts["/"].policies.policies:
-                admin.delete_policy("/", "ha", self.world.now_ms)
+                admin.delete_policy("/", "ha")
 
         self.ask(machine, "policy", run)
 

@@ -39,6 +39,7 @@ RESEND_MS: Final = 100
 HEARTBEAT_MS: Final = 250
 SILENCE_MS: Final = 1500
 START_MS: Final = 1_700_000_000_000
+START_MONO_MS: Final = 5_000_000
 
 
 class SimLink:
@@ -83,7 +84,8 @@ class SimPeers:
                 self.links[name] = SimLink(member, self._world.now_ms)
                 self._owner.begun(member)
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, _now_ms: int) -> None:
+        now_ms = self._world.now_ms
         for _, frame in self._world.network.arrived(self.own.name, now_ms):
             sender, receiver, parcels = frame
             link = self.links.get(sender[0])
@@ -102,9 +104,10 @@ class SimPeers:
             if self.links.get(link.member.name) is not link:
                 return
 
-    def end(self, now_ms: int) -> None:
+    def end(self, _now_ms: int) -> None:
         if self._stopped:
             return
+        now_ms = self._world.now_ms
         for link in self.links.values():
             link.session.tick(now_ms)
             link.session.check()
@@ -184,7 +187,7 @@ class TurnOnce(QuietBroker):
             self.machine.turn()
 
     def turn_once(self, *, idle: bool = True) -> None:
-        self.turn.begin(self.now_ms)
+        self.turn.begin(self.now_ms, self.mono_ms)
         for stage in self.turn.flow.book.take_freed():
             stage.owner.resume(self.now_ms)
             self.turn.fed(stage.owner)
@@ -209,6 +212,7 @@ class Machine:
         self.files = SimFileSystem()
         self.runs = False
         self.is_starting = False
+        self._is_turning = False
         self.paused_until_ms = 0
         self.quiet: TurnOnce
         self.cluster: SimClusterNode
@@ -234,7 +238,6 @@ class Machine:
                 cast(Any, SimLoop(self)),
                 lambda _vhost, _count: False,
                 self.quiet.turn.cancelled,
-                self.world.now_ms,
             )
         except (PenstockError, OSError):
             self.world.counts["failed starts"] += 1
@@ -250,14 +253,21 @@ class Machine:
 
     def _open(self) -> None:
         path = self.world.directory / f"{self.name}.db"
-        self.quiet = TurnOnce(self.files, str(path))
+        self.quiet = TurnOnce(self.files, str(path), mono_ms=self.world.mono_ms)
         self.quiet.machine = self
-        self.quiet.now_ms = self.world.now_ms
+        self.quiet.now_ms = self.world.wall_ms()
         self.quiet.new_name = self._new_name  # type: ignore[method-assign]
         self.quiet.broker.node_name = self.name
 
     def _new_name(self, prefix: str) -> str:
         return f"{prefix}{self.world.rng.getrandbits(64)}"
+
+    def lose_disk(self) -> None:
+        """It is dead, and what it kept is gone."""
+        assert not self.runs
+        self.files = SimFileSystem()
+        for path in self.world.directory.glob(f"{self.name}.db*"):
+            path.unlink()
 
     def kill(self, *, power_cut: bool = False) -> None:
         self.runs = False
@@ -313,15 +323,19 @@ class Machine:
         return not self.runs or self.is_starting or self.world.now_ms < self.paused_until_ms
 
     def turn(self) -> None:
-        if self.is_stuck():
-            return
-        self.quiet.now_ms = max(self.quiet.now_ms, self.world.now_ms)
+        if self.is_stuck() or self._is_turning:
+            return  # it waits, in its turn
+        self._is_turning = True
+        self.quiet.now_ms = self.world.wall_ms()
+        self.quiet.mono_ms = max(self.quiet.mono_ms, self.world.mono_ms)
         try:
             self.quiet.turn_once()
         except NameTaken:
             self.world.counts["names taken"] += 1
             self.world.lost_machine(self)
             self.kill()
+        finally:
+            self._is_turning = False
 
     @property
     def ready(self) -> bool:
@@ -344,11 +358,8 @@ class _Time:
     def __init__(self, world: SimWorld) -> None:
         self._world = world
 
-    def time_ns(self) -> int:
-        return self._world.now_ms * 1_000_000
-
     def monotonic(self) -> float:
-        return self._world.now_ms / 1000
+        return self._world.mono_ms / 1000
 
     def sleep(self, _seconds: float) -> None:
         self._world.pass_time(20)
@@ -372,6 +383,8 @@ class SimWorld:
         self.rng = rng
         self.directory = directory
         self.now_ms = START_MS
+        self.mono_ms = START_MONO_MS
+        self.wall_jump_ms = 0  # how far the wall clocks of all machines were set
         self.counts: Counter[str] = Counter()
         self.network = SimNetwork(
             rng,
@@ -418,6 +431,8 @@ class SimWorld:
 
         theirs: list[tuple[Any, str, object]] = [
             (cluster_node, "boot_ms", lambda: self.now_ms),
+            (cluster_node, "wall_ms", self.wall_ms),
+            (cluster_node, "mono_ms", lambda: self.mono_ms),
             (cluster_node, "time", _Time(self)),
             (cluster_node, "secrets", _Secrets(self)),
             (cluster_mirrors, "secrets", _Secrets(self)),
@@ -436,8 +451,16 @@ class SimWorld:
                 if machine.runs:
                     machine.quiet.definitions.close()
 
+    def wall_ms(self) -> int:
+        return self.now_ms + self.wall_jump_ms
+
+    def skip_ms(self, ms: int) -> None:
+        """Nothing happens meanwhile, but for the monotonic clock."""
+        self.mono_ms += ms
+
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
+        self.mono_ms += ms
         for machine in self.rng.sample(self.machines, len(self.machines)):
             machine.turn()
         self.store.advance(self.now_ms)

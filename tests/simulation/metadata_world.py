@@ -67,7 +67,7 @@ class SimNode:
         self.lives += 1
         self.killed = False
         path = self.world.directory / f"{self.name}.db"
-        self.quiet = QuietBroker(self.files, str(path))
+        self.quiet = QuietBroker(self.files, str(path), mono_ms=self.world.mono_ms)
         self.quiet.new_name = self._new_name  # type: ignore[method-assign]
         self.coordinator: SimCoordinator = self.world.store.join(f"{self.name}/{self.lives}")
         self.common = CommonMetadata(
@@ -108,8 +108,9 @@ class SimNode:
         self.coordinator.tick(self.world.now_ms)
         if self.coordinator.lease_has_ended():
             self.lease_ended()
-        self.common.turn(self.world.now_ms, self.coordinator.take_events())
+        self.common.turn(self.world.mono_ms, self.coordinator.take_events())
         self.quiet.now_ms = max(self.quiet.now_ms, self.world.now_ms)
+        self.quiet.mono_ms = max(self.quiet.mono_ms, self.world.mono_ms)
         self.common.take_lost()
         self.quiet.run()
         if self.world.checks:
@@ -166,6 +167,7 @@ class World:
         self.directory = directory
         self.checks = checks
         self.now_ms = 1_700_000_000_000
+        self.mono_ms = 5_000_000
         self.counts: Counter[str] = Counter()
         rng = self.rng
         self.store = SimStore(
@@ -214,6 +216,7 @@ class World:
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
+        self.mono_ms += ms
         for node in self.rng.sample(self.nodes, len(self.nodes)):
             node.turn()
         self.store.advance(self.now_ms)
@@ -368,7 +371,7 @@ class World:
 
         def run() -> object:
             queue = declaring.declare_queue(
-                vhost(), rights, name, durable, owner, auto_delete, arguments, self.now_ms
+                vhost(), rights, name, durable, owner, auto_delete, arguments
             )
             return queue.incarnation
 
@@ -476,14 +479,14 @@ class World:
         def run() -> object:
             if kind == "queue":
                 return declaring.unbind_queue(
-                    vhost(), rights, destination, source, routing_key, arguments
+                    vhost(), rights, destination, source, routing_key, arguments, session
                 )
             return declaring.unbind_exchange(
                 vhost(), rights, destination, source, routing_key, arguments
             )
 
         def judge(keys: dict[str, str], said: object) -> bool:
-            if isinstance(said, NotFound):
+            if isinstance(said, (NotFound, ResourceLocked)):
                 return True
             ends = {md.path(md.EXCHANGES, session.vhost, source)}
             return key not in keys or not (ends - {md.path(md.EXCHANGES, "/", "amq.direct")}) & (
@@ -502,7 +505,7 @@ class World:
         key = md.path(kind, session.vhost, "p")
 
         def run() -> object:
-            return self._admin(session).put_policy(session.vhost, policy, self.now_ms, operator)
+            return self._admin(session).put_policy(session.vhost, policy, operator)
 
         def judge(keys: dict[str, str], said: object) -> bool:
             if isinstance(said, NotFound):
@@ -516,7 +519,7 @@ class World:
         key = md.path(md.POLICIES, session.vhost, "p")
 
         def run() -> object:
-            return self._admin(session).delete_policy(session.vhost, "p", self.now_ms)
+            return self._admin(session).delete_policy(session.vhost, "p")
 
         return Asking(self, "unpolicy", run, lambda keys, _said: key not in keys)
 
@@ -583,7 +586,7 @@ class World:
         key = md.path(md.QUEUES, session.vhost, name)
 
         def run() -> object:
-            return self._admin(session).pause_queue(session.vhost, name, paused, self.now_ms)
+            return self._admin(session).pause_queue(session.vhost, name, paused)
 
         def judge(keys: dict[str, str], said: object) -> bool:
             if isinstance(said, BrokerError):

@@ -24,12 +24,14 @@ from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.operations import read_parcel
 from penstock.cluster.replica import Replica, begin_term
 from penstock.core.message import ONE_ATTEMPT, Message
+from penstock.storage.seq_ranges import ranges_of
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.cluster.mirror_tools import Set, set_of
 from tests.helpers.sim_files import SimFileSystem
 
 ENTRIES = 16
 NODES = 3
+FIRST_ID = 3
 
 
 class Node:
@@ -37,7 +39,7 @@ class Node:
 
     def __init__(self, name: int) -> None:
         self.name = name
-        self.queue_id = 3
+        self.queue_id = FIRST_ID
         self.files = SimFileSystem()
         self.opened: OpenEngine | None = None
         self.mirrored: MirroredBacking | None = None
@@ -55,6 +57,7 @@ class Node:
             limits(embed=100, paging=rng.choice([8, 3000, 1 << 40]), journal=9000, entries=40),
             journal_file_bytes=4000,
             store_file_bytes=3000,
+            deleted=ranges_of(list(range(FIRST_ID, self.queue_id))),
         )
         return self.queue
 
@@ -68,7 +71,7 @@ class Node:
         return self.engine.queues[self.queue_id]
 
     def begin_empty(self) -> None:
-        """Its copy is lost: the definitions have another queue in its place."""
+        """Its copy is lost: the definitions have deleted it, and another queue is in its place."""
         self.queue.delete()
         del self.engine.queues[self.queue_id]
         self.queue_id += 1

@@ -131,6 +131,7 @@ class SimCoordinator(Coordinator):
         self.store = store
         self.member = member
         self.lease = store.grant()
+        self.lost = ""  # a test says when the store has lost its data
         self.counts = {"uncertain": 0, "differences": 0}
         self._cut_off = False
         self._known = {entry.key: entry.made for entry in store.model.entries()}
@@ -245,6 +246,12 @@ class SimCoordinator(Coordinator):
             self.counts["uncertain"] += 1
 
     # -- events ----------------------------------------------------------------------------
+
+    def revision(self) -> int:
+        return self._seen
+
+    def why_lost(self) -> str:
+        return self.lost
 
     def snapshot(self) -> list[Entry]:
         return self._entries

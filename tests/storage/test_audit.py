@@ -13,6 +13,7 @@ from penstock.core.errors import Corrupt
 from penstock.storage import journal_codec
 from penstock.storage.audit import DataAudit, QueueFacts
 from penstock.storage.audit_files import JournalWalk, SegmentWalk, StoreWalk, walk_file
+from penstock.storage.seq_ranges import ranges_of
 from tests.backing.engine_tools import DIRECTORY, OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
@@ -194,7 +195,8 @@ def test_what_belongs_to_nobody_is_noted_not_damage() -> None:
     files.makedirs(f"{DIRECTORY}/queues/99")
     files.makedirs(f"{DIRECTORY}/transient/7")
     for name in (
-        "queues/99/0.idx",
+        "queues/99/0.idt",
+        "queues/mine.txt",
         "transient/7/0.idx",
         "store/persistent/9.rdt",
         "store/persistent/mine.txt",
@@ -202,13 +204,17 @@ def test_what_belongs_to_nobody_is_noted_not_damage() -> None:
         "journal/3.jif.spare",
         "mine.txt",
         "terms.unfinished",
+        *("events", "logs", "control.json"),
     ):
         files.open_write(f"{DIRECTORY}/{name}")
     found = audit(files)
     assert found.damages == []
     noted = "\n".join(found.notes)
+    for ours in ("events", "logs", "control.json"):
+        assert ours not in noted
     for part in (
-        "queues/99 belongs to no queue",
+        "queues/99 is of a deleted queue",
+        "queues/mine.txt is no file",
         "transient: 1 files",
         "store/persistent/9.rdt is unfinished",
         "store/persistent/mine.txt is no file",
@@ -222,6 +228,25 @@ def test_what_belongs_to_nobody_is_noted_not_damage() -> None:
 
 
 # -- damage ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_queues_that_the_definitions_do_not_name_are_damage(*, clean: bool) -> None:
+    """D3 of the review."""
+    files = SimFileSystem()
+    engine = settled_life(files)
+    if clean:
+        engine.close_cleanly()
+    files.kill()
+    found = DataAudit(files, DIRECTORY, FACTS[:1], lambda _path, _size: None)
+    found.run()
+    assert [damage.file for damage in found.damages if "queue 2" in damage.text] == [
+        "definitions.db"
+    ]
+    found = DataAudit(files, DIRECTORY, FACTS[:1], lambda _path, _size: None, ranges_of([2]))
+    found.run()
+    assert not [damage for damage in found.damages if damage.file == "definitions.db"]
+    assert any("queues/2 is of a deleted queue" in note for note in found.notes)
 
 
 def test_a_flipped_bit_in_every_file_is_found_where_it_is() -> None:

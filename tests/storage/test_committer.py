@@ -18,6 +18,7 @@ from penstock.storage.journal import Journal
 from penstock.storage.journal_codec import JournalGroup
 from penstock.storage.journal_recovery import JournalRecovery
 from penstock.storage.message_store import MessageStore
+from penstock.storage.seq_ranges import SeqRanges
 from penstock.storage.store_groups import StoreWriter
 from tests.helpers.sim_files import SimFileSystem
 
@@ -310,7 +311,7 @@ def test_with_the_journal_on_a_real_disk(tmp_path: Path) -> None:
     assert journal.durable_position == position
     journal.check()
     assert len(journal.files) > 3
-    recovery = JournalRecovery(files, directory, {1})
+    recovery = JournalRecovery(files, directory, {1}, SeqRanges())
     recovery.run()
     found = recovery.queues[1].messages
     assert [one.seq_id for one in found] == sorted(one.seq_id for one in live)

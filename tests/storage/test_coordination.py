@@ -65,6 +65,23 @@ def test_1_2_what_is_no_database_is_refused(path: str) -> None:
         CoordinationStore(path, 0)
 
 
+def test_a_flipped_bit_in_the_log_is_not_taken_for_its_end(path: str) -> None:
+    """Else keys are gone, and nodes delete the queues that these were."""
+    store = CoordinationStore(path, 0)
+    lease = store.grant(TTL_MS, 0)
+    for number in range(20):
+        assert store.transact(lease, [], [put(f"k{number}")]) != REFUSED
+        store.commit()
+    log = bytearray(Path(f"{path}-wal").read_bytes())
+    killed = f"{path}.killed"
+    shutil.copy(path, killed)
+    store.close()
+    log[len(log) // 2] ^= 1
+    Path(f"{killed}-wal").write_bytes(log)
+    with pytest.raises(Corrupt, match=r"killed-wal: damaged at offset \d+"):
+        CoordinationStore(killed, 0)
+
+
 def test_2_1_a_file_without_its_counters_is_refused(path: str) -> None:
     CoordinationStore(path, 0).close()
     with sqlite3.connect(path) as db:

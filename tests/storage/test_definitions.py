@@ -317,9 +317,9 @@ def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> No
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 8")
+    database.execute("PRAGMA user_version = 9")
     database.close()
-    with pytest.raises(Corrupt, match="format version 8, this release reads versions 2 to 7"):
+    with pytest.raises(Corrupt, match="format version 9, this release reads versions 2 to 8"):
         Definitions(path)
 
 

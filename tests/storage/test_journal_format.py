@@ -31,6 +31,7 @@ from penstock.storage.journal_codec import (
 )
 from penstock.storage.journal_recovery import JournalRecovery
 from penstock.storage.message_record import message_record_size, write_message_head
+from penstock.storage.seq_ranges import SeqRanges
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.record_reader import Record, examples, read_record
 
@@ -123,7 +124,7 @@ class OpenJournal:
         return self.files.read(self.path(number))
 
     def recover(self, *queue_ids: int) -> JournalRecovery:
-        recovery = JournalRecovery(self.files, DIRECTORY, set(queue_ids))
+        recovery = JournalRecovery(self.files, DIRECTORY, set(queue_ids), SeqRanges())
         recovery.run()
         return recovery
 

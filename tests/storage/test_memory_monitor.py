@@ -201,9 +201,30 @@ def test_a_queue_that_only_fills_up_is_not_busy() -> None:
 def test_targets_end_with_the_shortness() -> None:
     traffic = Traffic(1, paging=100_000)
     traffic.fill(1, 500)
+    queue = traffic.idle[0]
+    for _ in range(20):  # each publish is paged at once, so there is room most of the time
+        traffic.node.settle(traffic.now_ms)
+        assert traffic.engine.ram.used_bytes() <= 100_000
+        assert 80_000 < queue.target_ram_bytes < 100_000
+        traffic.fill(1, 10)
+    queue.ack(queue.fetch(30, 1 << 30))
     traffic.node.settle(traffic.now_ms)
-    assert traffic.idle[0].target_ram_bytes < 100_000
-    assert traffic.engine.ram.used_bytes() <= 100_000
-    traffic.node.settle(traffic.now_ms)
-    assert traffic.idle[0].target_ram_bytes == -1
+    assert traffic.engine.ram.used_bytes() < 80_000
+    assert queue.target_ram_bytes == -1
     assert traffic.engine.monitor.duration_s == math.inf
+
+
+def test_a_target_follows_what_the_queue_may_keep() -> None:
+    """Also that of a queue that holds less than at the look before, and is not paged again."""
+    traffic = Traffic(3, paging=100_000)
+    first = traffic.idle[0]
+    traffic.fill(1, 40)
+    traffic.fill(2, 45)
+    traffic.node.settle(traffic.now_ms)
+    before = first.target_ram_bytes
+    first.ack(first.fetch(15, 1 << 30))
+    traffic.fill(3, 30)
+    traffic.node.settle(traffic.now_ms)
+    (holding,) = [one for one in traffic.engine.monitor._holdings if one.queue is first]
+    assert holding.excess() <= 0
+    assert first.target_ram_bytes == holding.target_bytes != before

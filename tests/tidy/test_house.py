@@ -69,6 +69,23 @@ def test_nothing_is_left_for_later() -> None:
     assert not found, "\n".join(found)
 
 
+def test_milliseconds_say_by_which_clock() -> None:
+    """Only ``clocks.py`` reads a clock in milliseconds: there each has its type.
+
+    Seconds of ``time.monotonic()`` for a wait in one function need none, and quiet rooms have no
+    clock at all (the import contract "quiet").
+    """
+    found = []
+    for room in ("server", "management"):
+        for path in sorted((SOURCES_ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
+                    text = ast.unparse(node)
+                    if re.match(r"time\.(time|monotonic)_ns\(\) // (1_?000_?000|NS_PER_MS)$", text):
+                        found.append(f"{below_src(path)}:{node.lineno}: {text}")
+    assert not found, "\n".join(found)
+
+
 def test_every_file_explains_itself() -> None:
     silent = [
         below_src(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))

@@ -240,6 +240,45 @@ def test_pause_purge_and_questions(visit: Visit, life: Life) -> None:
     visit.check()
 
 
+def test_a_queue_with_blanks_in_its_name_is_deleted_by_hand(visit: Visit, life: Life) -> None:
+    name = "  two  blanks\tand a tab "
+    life.channel.queue_declare(name)
+    visit.go(f"/queues/%2F/{quote(name, safe='')}?tab=settings")
+    visit.page.get_by_role("button", name="Delete…").click()
+    spelt = "␣␣two␣␣blanks\\u{9}and a tab␣"
+    visit.page.get_by_label(f"Type {spelt} to go on").fill(spelt)
+    visit.page.get_by_role("dialog").get_by_role("button", name="Delete queue").click()
+    visit.heading("Queues")
+    visit.check()
+
+
+def test_a_page_that_could_not_be_loaded_is_forgotten_with_the_next(visit: Visit) -> None:
+    other = visit.another()
+    other.log_in()
+    other.heading("Overview")
+    other.page.context.set_offline(True)
+    other.go("/exchanges")
+    problem = other.page.get_by_text("The page could not be loaded from the broker.")
+    problem.wait_for()
+    other.page.context.set_offline(False)
+    other.go("/")
+    other.heading("Overview")
+    problem.wait_for(state="detached")
+    other.go("/exchanges")
+    other.heading("Exchanges")
+    other.close()
+
+
+def test_nothing_is_said_to_be_empty_before_it_was_heard(visit: Visit) -> None:
+    other = visit.another()
+    other.page.route("**/api/penstock/live?**", lambda route: None)  # it is never answered
+    other.log_in()
+    other.heading("Overview")
+    for text in ("All queues are empty.", "None.", "Nothing was published or delivered yet."):
+        assert other.page.get_by_text(text, exact=True).count() == 0
+    other.close()
+
+
 def test_by_keyboard_alone(visit: Visit) -> None:
     page = visit.page
     page.goto(visit.url)
@@ -280,6 +319,74 @@ def test_a_narrow_window_has_a_menu_behind_a_button(visit: Visit) -> None:
     assert size is not None
     page.set_viewport_size(size)
     visit.check()
+
+
+def test_no_page_is_wider_than_a_phone(visit: Visit, life: Life) -> None:
+    page = visit.page
+    size = page.viewport_size
+    body = {"pattern": "^orders", "definition": {"max-length": 100_000}, "apply-to": "queues"}
+    life.api("/api/policies/%2F/narrow", "PUT", body)
+    page.get_by_label("Refresh").select_option("0")  # each page opened a stream of its own
+    page.set_viewport_size({"width": 390, "height": 844})
+    wide = {}
+    messages = ("queue-messages", f"{QUEUE}?tab=messages", "orders.audit")
+    for name, address, heading in [*PAGES, messages]:
+        visit.go(address)
+        visit.heading(heading)
+        visit.settle()
+        if (found := page.evaluate("document.documentElement.scrollWidth")) > 390:
+            wide[name] = found
+    assert wide == {}
+    assert size is not None
+    page.set_viewport_size(size)
+    page.get_by_label("Refresh").select_option("1000")
+    life.api("/api/policies/%2F/narrow", "DELETE")
+    visit.check()
+
+
+def test_charts_show_the_time_that_is_chosen(visit: Visit) -> None:
+    page = visit.page
+    day = "node_stats_age=86400&node_stats_incr=1800"
+    visit.go("/nodes")
+    visit.heading("Nodes")
+    with page.expect_request(lambda request: quote(day, safe="") in request.url):
+        page.get_by_label("Charts").select_option("86400")
+    visit.settle()
+    with page.expect_request(lambda request: "msg_rates_age%3D3600" in request.url):
+        visit.go(QUEUE)  # of which there is an hour
+    page.reload()
+    visit.heading("orders.audit")
+    assert page.get_by_label("Charts").input_value() == "86400"
+    page.get_by_label("Charts").select_option("300")
+    visit.settle()
+    visit.check()
+
+
+def test_memory_by_use_is_in_words(visit: Visit) -> None:
+    visit.go("/nodes")
+    table = visit.page.get_by_role("table", name="Memory by use")
+    table.get_by_text("program and definitions at the start").wait_for()
+    assert "other system" not in table.inner_text()
+
+
+def test_times_have_their_zone(visit: Visit) -> None:
+    script = """async () => {
+      const { when, zone } = await import("/ui/lib/format.js");
+      const at = Date.UTC(2026, 0, 2, 3, 4, 5);
+      return [when(at), zone(at)];
+    }"""
+    browser = visit.page.context.browser
+    assert browser is not None
+    for name, wanted in [
+        ("UTC", ["2026-01-02 03:04:05 UTC", "UTC"]),
+        ("Asia/Kolkata", ["2026-01-02 08:34:05 UTC+5:30", "UTC+5:30"]),
+        ("America/Lima", ["2026-01-01 22:04:05 UTC-5", "UTC-5"]),
+    ]:
+        context = browser.new_context(timezone_id=name)
+        page = context.new_page()
+        page.goto(visit.url)
+        assert page.evaluate(script) == wanted
+        context.close()
 
 
 def test_paused_means_nobody_asks(visit: Visit, life: Life) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
+from penstock.cli.flow import flow_text
 from pyspark_penstock.report_client import Reporter
 from tests.helpers.nsq_live import NsqLiveBroker, RawClient
 from tests.helpers.raw_nsq import dpub, mpub
@@ -28,6 +29,10 @@ PAGED = "orders.audit"
 SILENT = """
 [...document.querySelectorAll("svg.drawing")].filter((picture) => ["title", "desc"].some(
   (part) => !picture.querySelector(`:scope > ${part}`)?.textContent)).length
+"""
+COPY_HISTORY = """
+addEventListener("pagehide", () =>
+  localStorage.setItem("copy", sessionStorage.getItem("penstock.history")))
 """
 STATES = ("q1", "q2", "delta", "q3", "q4")
 
@@ -202,11 +207,14 @@ def test_the_heaps_of_an_nsq_channel(visit: Visit, node: NsqLiveBroker, life: Li
 def test_the_credit_chain_links_the_publisher_to_the_store(visit: Visit, life: Life) -> None:
     visit.go("/flow")
     visit.heading("Flow")
-    visit.page.locator(".link").first.wait_for()
+    visit.page.locator(".credit").first.wait_for()
     chain = life.api("/api/penstock/flow/chain")
     assert visit.page.locator(".verdict p").first.inner_text() == chain["sentence"]
     channel = next(one for one in chain["nodes"] if one["kind"] == "channel")
     assert visit.page.locator(f'[data-node="{channel["id"]}"] title').count() == 1
+    names = visit.page.locator(".chain .node .name").all_text_contents()
+    assert {"shop", "filler"} & set(names)
+    assert not [name for name in names if name.startswith("queue '")]
     links = visit.page.get_by_role("table", name="Links").get_by_role("row")
     eventually(lambda: links.count() == 1 + len(life.api("/api/penstock/flow/chain")["links"]))
     visit.shoot("flow")
@@ -260,6 +268,30 @@ def test_the_forecast_has_both_bars(visit: Visit) -> None:
     visit.shoot("forecast")
 
 
+def test_the_forecast_shows_the_samples_of_the_broker(visit: Visit) -> None:
+    visit.go("/forecast")
+    chart = visit.page.locator(".chart")
+    chart.get_by_text("resident").wait_for()
+    assert chart.get_by_text("limit").count() == 1
+
+
+def test_what_a_tab_has_seen_outlives_a_reload(visit: Visit) -> None:
+    seen: list[dict[str, Any]] = []
+    for _ in range(2):
+        visit.go(f"/queues/%2F/{PAGED}?tab=flow")
+        visit.page.locator(".chart").wait_for()
+        visit.page.wait_for_timeout(1100)
+        visit.page.evaluate(COPY_HISTORY)
+        visit.page.reload()
+        visit.page.locator(".chart").wait_for()
+        seen.append(dict(visit.page.evaluate("JSON.parse(localStorage.getItem('copy'))")))
+        assert visit.page.evaluate("sessionStorage.getItem('penstock.history')") is None
+    first, second = (entries[f"flow / {PAGED}"]["stamps"] for entries in seen)
+    assert first
+    assert second[: len(first)] == first
+    assert len(second) > len(first)
+
+
 def test_an_alarm_is_the_bottleneck_and_is_named(visit: Visit, life: Life) -> None:
     visit.go("/flow")
     visit.page.locator('[data-bottleneck="nothing"]').wait_for()
@@ -270,6 +302,10 @@ def test_an_alarm_is_the_bottleneck_and_is_named(visit: Visit, life: Life) -> No
         verdict = visit.page.locator(".verdict").inner_text()
         assert "Publishers are blocked: low on memory." in verdict
         assert "Let consumers take what waits" in verdict
+        visit.page.get_by_role("table", name="Waits").get_by_text("low on memory").first.wait_for()
+        (held, *_) = life.api("/api/penstock/flow")["waits"]
+        assert (held["kind"], held["waits_for"], held["share"]) == ("connection", "the node", None)
+        assert "the node" in flow_text(life.api("/api/penstock/flow"))
         visit.go("/forecast")
         visit.page.get_by_text("The memory alarm is set: publishers").wait_for()
     finally:
@@ -312,6 +348,8 @@ def test_messages_are_paged_and_opened_without_being_taken(visit: Visit, life: L
     assert body.inner_text() == '{\n  "order": 0\n}'
     visit.page.get_by_role("button", name="hex").click()
     assert body.inner_text().startswith("000000  7b 22 6f 72 64 65 72 22 3a 20 30 7d")
+    hidden = "box => box.scrollHeight > box.clientHeight"
+    assert not visit.page.locator("div.payload").evaluate(hidden), "headers are below the edge"
     visit.shoot("queue-messages")
     row = life.api(f"/api/queues/%2F/{PAGED}")
     assert row["messages_unacknowledged"] == 0
@@ -328,6 +366,19 @@ def test_a_search_finds_the_one_message_among_many(visit: Visit, life: Life) -> 
     eventually(lambda: status.inner_text().startswith("1 found in 1,5"))
     visit.page.get_by_role("button", name="Show all").click()
     eventually(lambda: rows.count() == 20)
+
+
+def test_what_turns_text_round_is_shown_as_a_code(visit: Visit, life: Life) -> None:
+    life.channel.queue_declare("turned", durable=True)
+    life.channel.basic_publish("", "turned", "Grüße \u202eRTL\x07\u200b".encode())
+    open_panel(visit, "turned", "messages")
+    visit.page.locator("tr[data-seq-id]").first.wait_for()
+    assert "Grüße \\u{202e}RTL\\u{7}\\u{200b}" in visit.page.locator("table.messages").inner_text()
+    visit.page.get_by_role("button", name="Message 0").click()
+    body = visit.page.locator("pre.content")
+    body.wait_for()
+    assert body.inner_text() == "Grüße \\u{202e}RTL\\u{7}\\u{200b}"
+    life.channel.queue_delete("turned")
 
 
 def select(visit: Visit, *seq_ids: int) -> None:

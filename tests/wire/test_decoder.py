@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.message import COPIES, PERSISTENT
+from penstock.wire.amqp import methods, refusals
 from penstock.wire.amqp.decoder import ADDRESSES_MAX, AmqpDecoder
 from penstock.wire.amqp.events import (
     AckRun,
@@ -351,3 +352,16 @@ def test_a_slow_frame_costs_no_repeated_copies() -> None:
     for piece in pieces:  # 4,000 copies of 16 MB would take seconds
         found += subject.receive(piece, NOW_MS)
     assert [len(entry[5]) for entry in story(found)] == [len(body) + 8 + 22]
+
+
+def test_a_method_with_long_arguments_is_refused() -> None:
+    """They are kept as long as what they declare; the connection and other channels go on."""
+    arguments = {"x": "z" * refusals.METHOD_BYTES_MAX}
+    subject = decoder(1 << 17)
+    data = codec.method_frame(1, "queue.declare", queue="q", arguments=arguments)
+    (failed,) = subject.receive(data, 1)
+    assert isinstance(failed, ChannelFailed)
+    assert (failed.channel, failed.method_key) == (1, methods.QUEUE_DECLARE)
+    assert "with all its arguments it may have 20480" in str(failed.error)
+    assert subject.receive(codec.method_frame(1, "queue.declare", queue="q"), 1) == []
+    assert len(subject.receive(codec.method_frame(2, "queue.declare", queue="q"), 1)) == 1

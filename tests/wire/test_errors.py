@@ -18,6 +18,7 @@ from penstock.wire.amqp.errors import ProtocolViolation, reply_code, reply_text,
         (kinds.AccessRefused("a"), 403, "ACCESS_REFUSED - a"),
         (kinds.ResourceLocked("a"), 405, "RESOURCE_LOCKED - a"),
         (kinds.PreconditionFailed("a"), 406, "PRECONDITION_FAILED - a"),
+        (kinds.Blocked("the disk is full"), 406, "PRECONDITION_FAILED - the disk is full"),
         (kinds.NotAllowed("a"), 530, "NOT_ALLOWED - a"),
         (kinds.CommandInvalid("a"), 503, "COMMAND_INVALID - a"),
         (kinds.NotImplementedYet("a"), 540, "NOT_IMPLEMENTED - a"),
@@ -34,10 +35,11 @@ def test_kinds_have_codes(error: Exception, code: int, text: str) -> None:
 def test_every_kind_a_broker_raises_has_a_code_of_its_own() -> None:
     abstract = {kinds.BrokerError, kinds.ConnectionError_}
     of_leases = {kinds.NotInFlight, kinds.NotOwner}  # only NSQ settles by id
-    over_http = {kinds.Blocked}  # an AMQP client is not refused then: it waits
+    no_room = {kinds.Blocked}  # RabbitMQ has no answer for a declaration on a full disk
     undecided = {kinds.Unavailable}  # RabbitMQ's code without a majority is that of its own faults
-    elsewhere = {kinds.QueueElsewhere, kinds.NoMaster}  # kinds of another, for readers of ranges
-    others = abstract | of_leases | over_http | undecided | elsewhere
+    # Kinds of another, for readers of ranges and for NSQ over HTTP.
+    elsewhere = {kinds.QueueElsewhere, kinds.NoMaster, kinds.AuthRequired, kinds.LoginRefused}
+    others = abstract | of_leases | no_room | undecided | elsewhere
     raised = [
         kind
         for _, kind in inspect.getmembers(kinds, inspect.isclass)

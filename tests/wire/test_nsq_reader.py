@@ -55,9 +55,9 @@ def test_publishes_of_one_line_are_one_run() -> None:
 
 def test_a_run_may_need_more_ids_than_one_unit_of_time_has() -> None:
     reader = NsqReader(ReaderLimits(10, 5_000_000, 0), IdFactory(1), is_name)
-    (run,) = read(mpub("t", [b"m"] * 10_000), reader)
+    (run,) = read(mpub("t", [b"m"] * 4_999), reader)
     assert isinstance(run, PublishRun)
-    assert len({contents.id_of(message) for message in run.messages}) == 10_000
+    assert len({contents.id_of(message) for message in run.messages}) == 4_999
 
 
 def test_an_mpub_is_a_run_and_one_answer() -> None:
@@ -252,3 +252,10 @@ def test_byte_by_byte_is_the_same(data: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_random_bytes_raise_nothing(data: bytes) -> None:
     assert read_in_pieces(data, [7]) == read_in_pieces(data, [])
+
+
+def test_what_comes_before_a_login_is_short() -> None:
+    reader = NsqReader(ReaderLimits(1 << 20, 5 << 20, 3_600_000), IdFactory(1), is_name)
+    (wrong,) = read(b"IDENTIFY\n" + (65_537).to_bytes(4, "big"), reader)
+    assert isinstance(wrong, Fault)
+    assert (wrong.code, wrong.text) == ("E_BAD_BODY", "IDENTIFY body too big 65537 > 65536")

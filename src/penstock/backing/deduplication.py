@@ -157,10 +157,17 @@ class DeduplicatingBacking(BackingQueue):
         self._within.requeue(messages)
 
     def ack(self, messages: list[Message]) -> None:
+        self._forget_all(messages)
+        self._within.ack(messages)
+
+    def ack_behind(self, messages: list[Message]) -> None:
+        self._forget_all(messages)
+        self._within.ack_behind(messages)
+
+    def _forget_all(self, messages: list[Message]) -> None:
         if self._places:
             for message in messages:
                 self._forget(self._place(message))
-        self._within.ack(messages)
 
     def expire(self, now_ms: i64) -> i64:
         count: i64 = 0

@@ -36,10 +36,9 @@ from mypy_extensions import i64
 from penstock.backing.deferrals import Deferred
 from penstock.backing.returning import ReturningMessages
 from penstock.core.message import (
-    ATTEMPTS_MAX,
-    ATTEMPTS_SHIFT,
     INDEXED,
     LOGGED,
+    PERSISTENT,
     REDELIVERED,
     SETTLED,
     STORED,
@@ -96,11 +95,7 @@ class DelayedMessages(ReturningMessages):
     def next_due_ms(self) -> i64:
         """When ``release_due`` should be called next; 0 = nothing is delayed."""
         first_ms = self.delayed.first_ms()
-        if 0 < first_ms < self._release_after_ms:
-            first_ms = self._release_after_ms
-        if self._moved_due_ms > 0 and (first_ms == 0 or self._moved_due_ms < first_ms):
-            return self._moved_due_ms
-        return first_ms
+        return self._release_after_ms if 0 < first_ms < self._release_after_ms else first_ms
 
     def list_delayed(
         self, after_ms: i64, after_seq_id: i64, at_most: i64
@@ -156,47 +151,27 @@ class DelayedMessages(ReturningMessages):
     def release_to_tail(self, now_ms: i64, at_most: i64) -> i64:
         """As ``release_due``, where readers may have passed the places of these.
 
-        Each is published anew, and let go at its old place when that is durable; a crash in between
-        brings both.
+        Each gets a new seq_id, as by ``requeue_to_tail``: a crash finds it once.
         """
-        self._let_go_moved()
         due = self.delayed.take_due(now_ms, at_most)
         self.released_body_bytes = 0
         self._release_after_ms = 0
         due.sort(key=_seq_id)
         self._read_contents([one.message for one in due if len(one.message.content) == 0])
         moved: list[Message] = []
-        copies: list[Message] = []
         for deferred in due:
-            message = deferred.message
-            if len(message.content) == 0:
+            if len(deferred.message.content) == 0:
                 self.delayed.wait_on(deferred)
                 self._release_after_ms = now_ms + RETRY_MS
                 continue
-            copy = message.copy_for_queue()
-            copy.flags |= message.flags & (REDELIVERED | ATTEMPTS_MAX << ATTEMPTS_SHIFT)
+            message = self.delayed.end(deferred)
             moved.append(message)
-            copies.append(copy)
             if self.counts_bodies:
-                self.released_body_bytes += _body_bytes(copy)
+                self.released_body_bytes += _body_bytes(message)
         if moved:
-            self.publish(copies, now_ms)
-            self._moved.append((int(self._engine.journal.position), moved))
-        if self._moved:
-            self._moved_due_ms = now_ms + RETRY_MS
+            self._move(moved, now_ms)
+            self.look_ahead()
         return len(moved)
-
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
-        """``VariableQueue`` knows how."""
-        raise NotImplementedError
-
-    def _let_go_moved(self) -> None:
-        durable = self._engine.journal.durable_position
-        while self._moved and self._moved[0][0] <= durable:
-            self.ack_moved(self._moved[0][1])
-            del self._moved[0]
-        if not self._moved:
-            self._moved_due_ms = 0
 
     def _belongs_before(self, message: Message) -> bool:
         """Before delta, or before q1 when there is no delta."""
@@ -234,6 +209,8 @@ class DelayedMessages(ReturningMessages):
                 self._read = None  # planned when its record was not there, perhaps
         self.delta_count += 1
         self.delta_bytes += message.size
+        if not message.flags & PERSISTENT:
+            self.delta_transient_count += 1
         self._ready_bytes += message.size
         if self._expiring:
             self._note_return([message])
@@ -372,9 +349,7 @@ class DelayedMessages(ReturningMessages):
         for message in self._read_indexed(index, sorted(delays)):
             message.content = b""
             self.delayed.add(message, delays[int(message.seq_id)])
-            self.delta_count -= 1
-            self.delta_bytes -= message.size
-            self._ready_bytes -= message.size
+            self._ready_bytes -= self._leave_delta([message])
             self._account(MESSAGE_OVERHEAD_BYTES)
         if self.delta_count == 0:
             self.delta_start = 0

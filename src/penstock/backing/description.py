@@ -2,9 +2,10 @@
 
 ``describe_queue`` is called on the data loop by whoever looks, so it must not cost what the
 queue is long.  Counters are there for nearly everything; what has no counter (the bytes of
-each sub-queue, what is persistent) is counted message by message, and for that the caller
-gives a ``budget`` of messages, 0 for a line in a list.  A run that does not fit is left out, and
-if it is the only one, what is left of the totals is its.  What stays unknown is None.
+each sub-queue, what is persistent among transient messages) is counted message by message, and
+for that the caller gives a ``budget`` of messages, 0 for a line in a list.  A run that does not fit
+is left out, and if it is the only one, what is left of the totals is its.  What stays unknown is
+None.
 
 Not compiled: it runs when a person asks.
 """
@@ -13,17 +14,15 @@ from typing import Final
 
 from penstock.backing.runs import Run
 from penstock.backing.variable_queue import VariableQueue
-from penstock.core.message import INDEXED, PERSISTENT, Message
-from penstock.storage.memory_monitor import INFINITE
+from penstock.core.message import PERSISTENT, Message
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.resting_queue import INFINITE
 from penstock.storage.segment import Segment
 from penstock.storage.segment_codec import segment_file_name
 
 Facts = dict[str, object]
 
 RUNS: Final = ("q1", "q2", "q3", "q4")
-SEGMENTS_ALWAYS: Final = 32
-"""So many counters of segments are added up even without a budget."""
 
 
 class _Counted:
@@ -32,19 +31,14 @@ class _Counted:
     def __init__(self, messages: list[Message]) -> None:
         self.bytes = 0
         self.ram_messages = 0
-        self.persistent_messages = 0
         self.persistent_bytes = 0
-        self.indexed_transients = 0
         for message in messages:
             size = message.size
             self.bytes += size
             if message.content:
                 self.ram_messages += 1
             if message.flags & PERSISTENT:
-                self.persistent_messages += 1
                 self.persistent_bytes += size
-            elif message.flags & INDEXED:
-                self.indexed_transients += 1
 
 
 class _Count:
@@ -129,14 +123,14 @@ def describe_index(queue: VariableQueue) -> Facts:
             "bytes": 0,
             "messages": 0,
             "message_bytes": 0,
-            "journal_entries": int(queue.dirty_count),
+            "journal_entries": int(queue.journal_only_count()),
             "files": [],
         }
     return {
         "bytes": sum(int(segment.size) for segment in index.segments.values()),
         "messages": int(index.live_count),
         "message_bytes": int(index.live_bytes),
-        "journal_entries": int(queue.dirty_count),
+        "journal_entries": int(queue.journal_only_count()),
         "files": index.describe(),
     }
 
@@ -261,55 +255,40 @@ def _fill_in(known: dict[str, int], total: int) -> None:
         known[missing[0]] = total - sum(known.values())
 
 
-def _indexed_transients(queue: VariableQueue, budget: int) -> int | None:
-    """Records in segments that are not to outlive the process, known by position or not."""
-    index = queue.index_or_none()
-    if index is None:
-        return 0
-    if len(index.segments) > SEGMENTS_ALWAYS + budget:
-        return None
-    return sum(int(segment.transient_count) for segment in index.segments.values())
-
-
 def _transients(queue: VariableQueue, count: _Count) -> Facts:
     """What of delta a restart would lose: transient messages that were paged out."""
-    if not queue.durable:
-        return {
-            "transient_messages": int(queue.delta_count),
-            "transient_bytes": int(queue.delta_bytes),
-        }
-    indexed = _indexed_transients(queue, count.budget)
-    tail = count.tail
-    if tail is None or indexed is None:
-        return {"transient_messages": None, "transient_bytes": None}
-    tail_count = int(queue.tail.count()) - tail.persistent_messages
-    if indexed == 0:
-        return {
-            "transient_messages": tail_count,
-            "transient_bytes": tail.bytes - tail.persistent_bytes,
-        }
-    everything = count.everything()
-    messages = None
-    if everything is not None:
-        messages = tail_count + indexed - sum(part.indexed_transients for part in everything)
+    messages = int(queue.delta_transient_count if queue.durable else queue.delta_count)
+    size = None
+    index = queue.index_or_none()
+    if messages == 0:
+        size = 0
+    elif messages == int(queue.delta_count):
+        size = int(queue.delta_bytes)
+    elif count.tail is not None and (index is None or index.transient_count == 0):
+        size = count.tail.bytes - count.tail.persistent_bytes
     # Segments do not count the bytes of their transient messages.
-    return {"transient_messages": messages, "transient_bytes": None}
+    return {"transient_messages": messages, "transient_bytes": size}
 
 
 def _persistent(queue: VariableQueue, count: _Count) -> Facts:
     """Messages that a restart brings back, delayed ones too."""
-    if not queue.durable:
-        return {"persistent_messages": 0, "persistent_bytes": 0}
+    messages = int(queue.persistent_count)
+    return {
+        "persistent_messages": messages,
+        "persistent_bytes": _persistent_bytes(queue, count) if messages else 0,
+    }
+
+
+def _persistent_bytes(queue: VariableQueue, count: _Count) -> int | None:
+    delayed, tail = count.delayed, count.tail
+    living = queue.ready_count() + queue.pending.count + queue.delayed.count()
+    if queue.persistent_count == living:  # the totals are the answer
+        size = int(queue.ready_bytes() + queue.pending.bytes)
+        return None if delayed is None else size + delayed.bytes
     everything = count.everything()
-    tail = count.tail
-    transients = _transients(queue, count)
-    lost, lost_bytes = transients["transient_messages"], transients["transient_bytes"]
+    lost = _transients(queue, count)["transient_bytes"]
     if everything is None or tail is None or not isinstance(lost, int):
-        return {"persistent_messages": None, "persistent_bytes": None}
+        return None
     # Delta's tail is counted in ``everything`` and in delta.
     beside = [part for part in everything if part is not tail]
-    messages = int(queue.delta_count) - lost + sum(part.persistent_messages for part in beside)
-    size = None
-    if isinstance(lost_bytes, int):
-        size = int(queue.delta_bytes) - lost_bytes + sum(part.persistent_bytes for part in beside)
-    return {"persistent_messages": messages, "persistent_bytes": size}
+    return int(queue.delta_bytes) - lost + sum(part.persistent_bytes for part in beside)

@@ -84,6 +84,9 @@ class EndingMessages(PagedMessages):
                     else:
                         lost.append(message)
         if flags & LOGGED:
+            for message in messages:
+                if message.flags & LOGGED:
+                    self.persistent_count -= 1
             self._journalled(self._engine.journal.ack(self.queue_id, messages))
         if flags & INDEXED:
             self._the_index().settle(messages)
@@ -126,6 +129,7 @@ class EndingMessages(PagedMessages):
         if self.delta_count > 0:
             count += self._drop_tail(self.delta_end)
             count += self.delta_count
+            self._count_out(self.delta_count - self.delta_transient_count)
             self._ack_range(self.delta_start, self.delta_end)
             if self.index is not None:
                 # All else that has a record is pending or delayed.
@@ -234,18 +238,30 @@ class EndingMessages(PagedMessages):
         return count
 
     def _drop_read_chosen(self, messages: list[Message]) -> i64:
-        size: i64 = 0
         flags: i64 = 0
         for message in messages:
-            size += message.size
             flags |= message.flags
-        self.delta_count -= len(messages)
-        self.delta_bytes -= size
-        self._ready_bytes -= size
+        self._ready_bytes -= self._leave_delta(messages)
         if self.notes is not None:
             self.notes.ended(messages)
         self._forget(messages, flags)
         return len(messages)
+
+    def _leave_delta(self, messages: list[Message]) -> i64:
+        """They are not in delta any more; returns the bytes of their contents."""
+        size: i64 = 0
+        for message in messages:
+            size += message.size
+            if not message.flags & PERSISTENT:
+                self.delta_transient_count -= 1
+        self.delta_count -= len(messages)
+        self.delta_bytes -= size
+        return size
+
+    def _count_out(self, persistent_count: i64) -> None:
+        """So many persistent ones end without ``_forget``."""
+        if self.durable:
+            self.persistent_count -= persistent_count
 
     def _ack_range(self, start: i64, end: i64) -> None:
         """All of these positions but the delayed ones."""
@@ -289,6 +305,7 @@ class EndingMessages(PagedMessages):
         self.delta_end = 0
         self.delta_count = 0
         self.delta_bytes = 0
+        self.delta_transient_count = 0
         self._read = None  # what is under way is for a delta that is no more
 
     def _drop_tail(self, upto: i64) -> i64:
@@ -296,14 +313,8 @@ class EndingMessages(PagedMessages):
         return self._drop_chosen_tail(self.tail.take(self.tail.first_at(upto) - self.tail.head))
 
     def _drop_chosen_tail(self, messages: list[Message]) -> i64:
-        size: i64 = 0
-        for message in messages:
-            size += message.size
-        count: i64 = len(messages)
-        self.tail_bytes -= size
-        self.delta_bytes -= size
-        self.delta_count -= count
-        self._ram_count += count  # as ``_drop`` expects of ready messages
+        self.tail_bytes -= self._leave_delta(messages)
+        self._ram_count += len(messages)  # as ``_drop`` expects of ready messages
         return self._drop(messages)
 
     def _drop_delta_below(self, seq_id: i64) -> i64:
@@ -334,10 +345,14 @@ class EndingMessages(PagedMessages):
         if first_whole < end:
             count += self._drop_read(start, first_whole)
             live_bytes = index.live_bytes
+            transient_count = index.transient_count
             kept = self.delayed.messages() + self._places_left()
             dropped = index.drop_segments(first_whole, end, kept)
             count += dropped
+            transient_count -= index.transient_count
+            self._count_out(dropped - transient_count)
             self.delta_count -= dropped
+            self.delta_transient_count -= transient_count
             self.delta_bytes -= live_bytes - index.live_bytes
             self._ready_bytes -= live_bytes - index.live_bytes
         return count + self._drop_read(start, end)
@@ -360,13 +375,11 @@ class EndingMessages(PagedMessages):
             if self._failed(job):
                 return count
             messages = self._decode(job)
-            size: i64 = 0
             for message in messages:
-                size += message.size
                 message.flags &= ~LOGGED  # the range is in the journal already
-            self.delta_count -= len(messages)
-            self.delta_bytes -= size
-            self._ready_bytes -= size
+                if message.flags & PERSISTENT:
+                    self._count_out(1)
+            self._ready_bytes -= self._leave_delta(messages)
             self._forget_kept(messages)
             count += len(messages)
         return count
@@ -403,6 +416,7 @@ class EndingMessages(PagedMessages):
         self._engine.remove_queue(self.queue_id)
         self.pending = PendingAcks()
         self._forget_delta()
+        self.persistent_count = 0
         self._ready_bytes = 0
         self._ram_count = 0
         self._trimmed_count = 0

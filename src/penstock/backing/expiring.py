@@ -3,6 +3,8 @@
 Mostly messages expire in the order they came, all with the queue's own time to live: then the
 next one is always the head, and it is enough to look there (``expire``, ``fetch_expired``).
 RabbitMQ looks nowhere else, so a message with a short time behind one with a long time stays.
+A queue that has no consumer still expires a head that is only on disk: the head is read when the
+soonest time of its segment comes.
 
 Here such a message makes the queue ``unordered``: it is remembered that one waits that is to go
 before those ahead of it, and when (``_soonest_ms``).  When that time comes, a *sweep* walks through
@@ -95,19 +97,59 @@ class ExpiringMessages(DelayedMessages):
     def expire(self, now_ms: i64) -> i64:
         if not self._expiring:
             return 0
-        count = self._drop(self.q4.take(expired_at_head(self.q4, now_ms)))
-        if self.q4.count() == 0:
-            count += self._drop(self.q3.take(expired_at_head(self.q3, now_ms)))
-        if count > 0:
+        count: i64 = 0
+        while True:
+            self._reach_head(now_ms)
+            over = self._drop(self.q4.take(expired_at_head(self.q4, now_ms)))
+            if self.q4.count() == 0:
+                over += self._drop(self.q3.take(expired_at_head(self.q3, now_ms)))
+            if over == 0:
+                return count
+            count += over
             self.look_ahead()
-        return count
+
+    def _reach_head(self, now_ms: i64) -> None:
+        """A head that is only on disk and due is at hand, or on its way.
+
+        What has arrived is taken in for the head only: a queue that pages would else read for ever
+        what it has to give up again.
+        """
+        head = self._head()
+        if self.is_reading() and (head is None or len(head.content) == 0):
+            self.absorb()
+        if self._head() is None and 0 < self._resting_head_ms() <= now_ms:
+            self.look_ahead()
 
     def next_expiry_ms(self) -> i64:
-        """0 as well while the head is only on disk: it is asked again when that has arrived."""
+        """0 as well while the head is on its way from disk: its arrival wakes the queue."""
         if not self._expiring:
             return 0
         head = self._head()
-        return 0 if head is None else head.expires_at_ms
+        if head is None and self._read is not None:
+            self.absorb()
+            head = self._head()
+        if head is not None:
+            return head.expires_at_ms
+        return 0 if self._read is not None else self._resting_head_ms()
+
+    def _resting_head_ms(self) -> i64:
+        """When to look at a head that is only on disk: not behind its time, 1 = not known."""
+        index = self.index
+        if self.delta_count == 0 or self._deleted or self.fault != "":
+            return 0
+        if self.tail.count() > 0 and self.tail.first().seq_id <= self.delta_start:
+            return self.tail.first().expires_at_ms
+        if index is None:
+            return 0
+        number = self.delta_start // self._entries
+        segment = index.segments.get(int(number))
+        if segment is None:
+            segment = index.next_segment(number, (self.delta_end - 1) // self._entries)
+        if segment is None:
+            return self.tail.first().expires_at_ms if self.tail.count() > 0 else 0
+        if segment.soonest_ms == NEVER_MS:
+            return 0
+        return segment.soonest_ms if segment.soonest_ms > 0 else 1
 
     # -- everywhere --------------------------------------------------------------------------
 
@@ -290,14 +332,10 @@ class ExpiringMessages(DelayedMessages):
     def _take_out_of_delta(self, taken: list[Message], found: list[Message]) -> None:
         """These were just read from its segments."""
         ram_bytes: i64 = 0
-        size: i64 = 0
         for message in taken:
-            size += message.size
             ram_bytes += len(message.content)
         self._read = None  # what is under way would bring them again
-        self.delta_count -= len(taken)
-        self.delta_bytes -= size
-        self._ready_bytes -= size
+        self._ready_bytes -= self._leave_delta(taken)
         self._account(ram_bytes + len(taken) * MESSAGE_OVERHEAD_BYTES)
         self.rates.out_count += len(taken)
         self._hold_dying(taken)
@@ -312,12 +350,8 @@ class ExpiringMessages(DelayedMessages):
         return left
 
     def _take_out_of_tail(self, taken: list[Message], found: list[Message]) -> None:
-        size: i64 = 0
-        for message in taken:
-            size += message.size
+        size = self._leave_delta(taken)
         self.tail_bytes -= size
-        self.delta_bytes -= size
-        self.delta_count -= len(taken)
         self._ready_bytes -= size
         self.rates.out_count += len(taken)
         if taken and self.tail.count() > 0:

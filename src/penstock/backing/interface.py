@@ -82,6 +82,13 @@ class BackingQueue:
         """Pending becomes gone, for good."""
         raise NotImplementedError
 
+    def ack_behind(self, messages: list[Message]) -> None:
+        """As ``ack``, of messages that end because of a publish which may not be synced yet.
+
+        What rests of them on disk stays until the journal is synced up to here.
+        """
+        raise NotImplementedError
+
     def requeue(self, messages: list[Message]) -> None:
         """Pending becomes ready again at its original place, marked redelivered."""
         raise NotImplementedError

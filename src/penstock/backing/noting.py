@@ -1,4 +1,4 @@
-"""``SetNotes``: somebody who is told whatever changes the set of messages of a backing.
+"""``SetNotes``: hears every change to the set of messages of a backing.
 
 Mirrors of a queue have the same set of messages, and nothing else of it (docs/design/clusters.md):
 so they must hear of what comes, ends, is delayed, is counted or gets another place, and of nothing
@@ -6,9 +6,9 @@ that only says who has what.  A ``VariableQueue`` tells its ``notes``, if it has
 in which it tells the journal; of messages it keeps in memory only as well.
 
 A hook down here, and not a wrapper around the backing: what ``purge`` or ``drop_below`` end is
-known here as a stretch of positions, without one being looked at; verbs that only some callers
-know (``requeue_to_tail``, ``ack_moved``, ``cancel_delayed``) are heard like all others; nobody who
-holds a backing meets another class.  Without notes it costs a comparison per batch.
+known here as a stretch of positions, without one being looked at; verbs that only some callers use
+(``requeue_to_tail``, ``ack_behind``, ``cancel_delayed``) are noted too; the class of a backing does
+not depend on whether it has notes.  Without notes it costs a comparison per batch.
 
 Not told: fetches and requeues; that a time has come (mirrors have clocks); the deletion of the
 queue; that a start found less than there was, which it does not know.

@@ -32,17 +32,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.peeking import PeekingMessages
+from penstock.backing.resting import HEAD_LEAST_MESSAGES
 from penstock.backing.runs import Run, ascending
-from penstock.core.message import INDEXED, LOGGED, REDELIVERED, STORED, Message
-from penstock.storage.memory_monitor import INFINITE
+from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, STORED, Message
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
 
 TAIL_BYTES: Final[i64] = 128 * 1024
 """So much of delta's end is collected before it is written."""
-HEAD_LEAST_MESSAGES: Final[i64] = 64
-HEAD_LEAST_BYTES: Final[i64] = 256 * 1024
-"""So many messages stay at the head, whatever the target, if they are no more than that: eight
-queues with 64 messages of a megabyte each would hold half a gigabyte."""
 
 
 class PagedMessages(PeekingMessages):
@@ -71,9 +67,6 @@ class PagedMessages(PeekingMessages):
         if self.lazy:
             self.flush_tail()
         return self._over_bytes() > 0 and (moved > 0 or self._ram_bytes < before)
-
-    def end_paging(self) -> None:
-        self.target_ram_bytes = INFINITE
 
     def disk_count(self) -> i64:
         """Ready messages whose contents are not in memory."""
@@ -112,15 +105,6 @@ class PagedMessages(PeekingMessages):
             self._trim_stored(messages)
             self.q3.put_back(messages)
         return moved
-
-    def _head_least(self) -> i64:
-        least = HEAD_LEAST_BYTES // self._size_of_one()
-        return least if least < HEAD_LEAST_MESSAGES else HEAD_LEAST_MESSAGES
-
-    def _size_of_one(self) -> i64:
-        """Of the messages that are ready, on the average."""
-        ready = self.ready_count()
-        return self._ready_bytes // ready + MESSAGE_OVERHEAD_BYTES if ready > 0 else 1
 
     def _trim_stored(self, messages: list[Message]) -> None:
         """Large ones leave their content to the store."""
@@ -182,8 +166,10 @@ class PagedMessages(PeekingMessages):
         return self._extend_delta_start(messages)
 
     def betas_kept(self) -> i64:
-        """What stays of q3: a quarter of the target, and a little in any case."""
+        """What stays of q3: a quarter of the target, or what was read, and a little in any case."""
         kept = self.target_ram_bytes // 4 // self._size_of_one()
+        if kept < self._read_kept:
+            kept = self._read_kept
         if self.q4.count() >= HEAD_LEAST_MESSAGES:
             return kept
         return kept if kept > HEAD_LEAST_MESSAGES else HEAD_LEAST_MESSAGES
@@ -268,6 +254,8 @@ class PagedMessages(PeekingMessages):
             if len(message.content) > 0:
                 ram_count += 1
                 ram_bytes += message.size
+            if not message.flags & PERSISTENT:
+                self.delta_transient_count += 1
         self.delta_count += count
         self.delta_bytes += size
         self._ram_count -= ram_count

@@ -36,7 +36,7 @@ from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferred
 from penstock.backing.expiring import ExpiringMessages
-from penstock.core.message import INDEXED, REDELIVERED, STORED, Message, set_attempts
+from penstock.core.message import INDEXED, PERSISTENT, REDELIVERED, STORED, Message, set_attempts
 from penstock.storage.disk_jobs import run_job
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
@@ -120,14 +120,14 @@ class PlacedMessages(ExpiringMessages):
             at = job.upto
         position = self._engine.journal.position
         for message in messages:
+            if message.flags & PERSISTENT:
+                self._count_out(1)
             deferred = self.delayed.waiting(message.seq_id)
             if deferred is not None:
                 self.delayed.end(deferred)
                 self._account(-MESSAGE_OVERHEAD_BYTES)
             else:
-                self.delta_count -= 1
-                self.delta_bytes -= message.size
-                self._ready_bytes -= message.size
+                self._ready_bytes -= self._leave_delta([message])
             if message.flags & STORED:
                 self._store_of(message).remove(message.msg_id, position)
         index.forget_now(segment, self._engine.files)
@@ -284,7 +284,7 @@ class PlacedMessages(ExpiringMessages):
         """As ``end_at``; no mark of theirs reaches the disk before the journal does."""
         messages = self._taken_at(ranges)
         if messages:
-            self.ack_moved(messages)
+            self.ack_behind(messages)
 
     def _taken_at(self, ranges: list[tuple[int, int]]) -> list[Message]:
         """Held from now on."""
@@ -333,8 +333,6 @@ class PlacedMessages(ExpiringMessages):
             if deferred.due_ms == 0:
                 deferred.due_ms = A_MOMENT_AGO_MS
             self.delayed.wait_on(deferred)
-        self._moved = []
-        self._moved_due_ms = 0
         self.requeue(self.pending.live())
 
     def redeliver_all(self) -> None:

@@ -148,6 +148,10 @@ class PriorityBacking(BackingQueue):
         for hand in self._by_priority(messages):
             self._part_of(hand).ack(hand)
 
+    def ack_behind(self, messages: list[Message]) -> None:
+        for hand in self._by_priority(messages):
+            self._part_of(hand).ack_behind(hand)
+
     def requeue(self, messages: list[Message]) -> None:
         for hand in self._by_priority(messages):
             self._part_of(hand).requeue(hand)

@@ -3,7 +3,9 @@
 This is the ground floor of ``VariableQueue`` (variable_queue.py tells the whole): the
 containers and their counters, the load of delta's head, and the fill of contents that are
 only on disk.  Both are asked for ahead of the consumer and done by a thread; ``absorb`` takes
-what has arrived.  How far ahead begins small and doubles whenever a consumer had to wait.
+what has arrived.  How far ahead begins small and doubles whenever a consumer had to wait.  While
+memory is short it is what a consumer takes in a second, and a little in any case; and what was
+read stays until it was offered (``_read_kept``), else the pager would take what comes next.
 
 A *load* makes betas of the next stretch of delta; small messages come with their contents,
 large ones without.  A *fill* brings the contents of the first betas that lack them.  At most
@@ -20,21 +22,28 @@ from penstock.backing.noting import SetNotes
 from penstock.backing.pending import PendingAcks
 from penstock.backing.ram_target import Moves, Rates
 from penstock.backing.runs import Run
-from penstock.core.message import LOGGED, PENDING, SETTLED, STORED, Message
+from penstock.core.message import LOGGED, PENDING, PERSISTENT, SETTLED, STORED, Message
 from penstock.storage.disk_jobs import DiskJob, run_job
 from penstock.storage.engine import Engine
 from penstock.storage.index_reading import EVERYTHING
-from penstock.storage.memory_monitor import INFINITE
 from penstock.storage.message_store import MessageStore, StoreRead
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
-from penstock.storage.resting_queue import RestingQueue
+from penstock.storage.resting_queue import INFINITE, RestingQueue
 from penstock.storage.segment import NEVER_MS
 from penstock.storage.segment_jobs import SegmentRead
 
 AHEAD_LEAST_BYTES: Final[i64] = 128 * 1024
 AHEAD_MOST_BYTES: Final[i64] = 4 * 1024 * 1024
 READ_MOST_BYTES: Final[i64] = 1024 * 1024
+HEAD_LEAST_MESSAGES: Final[i64] = 64
+HEAD_LEAST_BYTES: Final[i64] = 256 * 1024
+"""So many messages stay at the head, whatever the target, if they are no more than that: eight
+queues with 64 messages of a megabyte each would hold half a gigabyte."""
+ROOM_PARTS: Final[i64] = 4
+"""A read may take one part in so many of the memory that is left before paging begins."""
+OFFERED_WITHIN_MS: Final[i64] = 10_000
+"""A queue from which nothing is taken for so long keeps no more than the least."""
 
 
 class RestingMessages(RestingQueue):
@@ -54,6 +63,8 @@ class RestingMessages(RestingQueue):
         self.delta_end: i64 = 0
         self.delta_count: i64 = 0
         self.delta_bytes: i64 = 0
+        self.delta_transient_count: i64 = 0
+        self.persistent_count: i64 = 0  # that live here, in whatever state, if the queue is durable
         self.pending: PendingAcks = PendingAcks()
         self.rates: Rates = Rates()
         self.moves: Moves = Moves()
@@ -63,7 +74,6 @@ class RestingMessages(RestingQueue):
         self.fault: str = ""
         self.disk_reads: i64 = 0  # messages
         self.disk_writes: i64 = 0
-        self.target_ram_bytes: i64 = INFINITE
         self._engine: Engine = engine
         self._entries: i64 = entries
         self._next_seq_id: i64 = 0
@@ -89,8 +99,6 @@ class RestingMessages(RestingQueue):
         self._release_after_ms: i64 = 0  # some could not be released: not again before
         self.counts_bodies: bool = False  # whoever releases wants to know how many bytes of them
         self.released_body_bytes: i64 = 0  # became ready by the last release
-        self._moved: list[tuple[int, list[Message]]] = []  # let go when that position is durable
-        self._moved_due_ms: i64 = 0  # when to look whether it is
         self._unordered: bool = False  # some message expires before one that is ahead of it
         self._latest_ms: i64 = 0  # in the order they came, none expires later
         self._soonest_ms: i64 = NEVER_MS  # of those behind one that expires later
@@ -105,6 +113,9 @@ class RestingMessages(RestingQueue):
         # Their old places in segments, to be settled when the journal is on disk that far.
         self._left: list[tuple[int, list[Message]]] = []
         self._ahead_bytes: i64 = AHEAD_LEAST_BYTES
+        self._read_kept: i64 = 0  # of q3: so many were read and not offered yet, at most
+        self._taken_count: i64 = 0  # when it was last seen that some were taken, and then:
+        self._taken_at_ms: i64 = 0
         self._read: SegmentRead | None = None
         self._read_from: i64 = 0
         self.looked_bytes: i64 = 0  # see ``take_looked_bytes``
@@ -135,6 +146,11 @@ class RestingMessages(RestingQueue):
     def tick(self, now_ms: i64) -> None:
         self.rates.update(now_ms)
         self.moves.update(now_ms)
+        if self.rates.out_count != self._taken_count:
+            self._taken_count = self.rates.out_count
+            self._taken_at_ms = now_ms
+        elif not 0 <= now_ms - self._taken_at_ms < OFFERED_WITHIN_MS:
+            self._read_kept = 0
 
     def is_reading(self) -> bool:
         """Is something on its way back from the disk?"""
@@ -194,8 +210,37 @@ class RestingMessages(RestingQueue):
         at_hand: i64 = self.q4.count() + self.q3.count()
         if at_hand == 0:
             return True
+        most = self._read_most()
+        if most < EVERYTHING:
+            return at_hand * 2 < most
         ready = at_hand + self.delta_count + self.q2.count() + self.q1.count()
         return at_hand * (self._ready_bytes // ready) * 2 < self._ahead_bytes
+
+    def _read_most(self) -> i64:
+        """How many messages a read may bring; EVERYTHING while there is memory enough."""
+        ram = self._engine.ram
+        share = (ram.paging_bytes - ram.used_bytes()) // ROOM_PARTS
+        if self.target_ram_bytes == INFINITE and share > AHEAD_MOST_BYTES:
+            return EVERYTHING
+        if share > self._ahead_bytes:
+            share = self._ahead_bytes
+        most = share // self._size_of_one()
+        wanted = i64(int(self.rates.out_rate))
+        least = self._head_least()
+        most = most if most > wanted else wanted
+        return most if most > least else least
+
+    def _head_least(self) -> i64:
+        least = HEAD_LEAST_BYTES // self._size_of_one()
+        if least < 1:
+            return 1
+        return least if least < HEAD_LEAST_MESSAGES else HEAD_LEAST_MESSAGES
+
+    def _size_of_one(self) -> i64:
+        """Of the messages that are ready, on the average."""
+        ready = self.q4.count() + self.q3.count() + self.delta_count
+        ready += self.q2.count() + self.q1.count()
+        return self._ready_bytes // ready + MESSAGE_OVERHEAD_BYTES if ready > 0 else 1
 
     def starved(self) -> None:
         """Somebody wanted a message that is still on its way: look further ahead from now on."""
@@ -211,6 +256,7 @@ class RestingMessages(RestingQueue):
             self.q4 = self.q1
             self.q1 = empty
         self._ahead_bytes = AHEAD_LEAST_BYTES
+        self._read_kept = 0
 
     def _ask_load(self) -> None:
         """Delta's head: from a segment, or from the tail when the segments have nothing more."""
@@ -250,6 +296,8 @@ class RestingMessages(RestingQueue):
                 ram_bytes += message.size
             if message.expires_at_ms != 0:
                 self._expiring = True
+            if not message.flags & PERSISTENT:
+                self.delta_transient_count -= 1
         count: i64 = len(messages)
         self.moves.delta_q3 += count
         self.q3.append_all(messages)
@@ -274,19 +322,21 @@ class RestingMessages(RestingQueue):
         place = self.q3.head
         end: i64 = len(messages)
         size: i64 = 0
+        most = self._read_most()
+        last = place + most // 2
         while place < end and len(messages[place].content) > 0:
             size += messages[place].size
-            if size > self._ahead_bytes:
+            if size > self._ahead_bytes or place >= last:
                 return  # far enough away
             place += 1
         if place == end:
             return
         if messages[place].flags & STORED:
-            self._ask_stored(place)
+            self._ask_stored(place, most)
         else:
             self._ask_embedded(place)
 
-    def _ask_stored(self, place: i64) -> None:
+    def _ask_stored(self, place: i64, most: i64) -> None:
         messages = self.q3.messages
         end: i64 = len(messages)
         targets: list[Message] = []
@@ -297,6 +347,8 @@ class RestingMessages(RestingQueue):
             message = messages[place]
             if len(message.content) == 0:
                 if not message.flags & STORED or self._store_of(message) is not store:
+                    break
+                if len(targets) >= most:
                     break
                 targets.append(message)
                 msg_ids.append(int(message.msg_id))
@@ -337,9 +389,15 @@ class RestingMessages(RestingQueue):
         self._read = None
         if self._failed(job) or self.delta_count == 0 or self._read_from != self.delta_start:
             return
-        messages = self._decode(job)
+        most = self._read_most()
+        messages = self._decode(job, most)
+        upto = job.upto
+        if len(messages) > most:
+            del messages[most:]
+            upto = messages[most - 1].seq_id + 1
         self._count_reads(len(messages))
-        self._loaded(messages, job.upto)
+        self._loaded(messages, upto)
+        self._read_kept = self.q3.count()
 
     def _count_reads(self, count: i64) -> None:
         self.disk_reads += count
@@ -392,7 +450,7 @@ class RestingMessages(RestingQueue):
         self._fill_read = None
         if self._failed(job):
             return
-        messages = self._the_index().decode(job)
+        messages = self._the_index().decode(job, self._read_most())
         self._count_reads(len(messages))
         for message in messages:
             place = self.q3.first_at(message.seq_id)
@@ -407,6 +465,9 @@ class RestingMessages(RestingQueue):
         place = self.q3.first_at(target.seq_id)
         if place < len(self.q3.messages) and self.q3.messages[place] is target:
             target.content = content
+            kept = place - self.q3.head + 1
+            if kept > self._read_kept:
+                self._read_kept = kept
             self._ram_count += 1
             self._trimmed_count -= 1
             self._account(target.size)

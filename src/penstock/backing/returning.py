@@ -11,11 +11,13 @@ the flags travel along.
 Until that group is synced the record of the old place, if a segment has one, is left as it
 is: a mark or a removed file that reached the disk before the journal would lose the message.
 
-**To another queue.**  What was fetched here and published to others in the same turn is let go
-at once (``ack_moved``): the acknowledgement lies in the journal's block that has the publishes, so
-a crash finds the message here or there, never in both and never nowhere.  Two things could break
-that, and both wait for the sync: the record here that a segment has (as above), and a record there,
-which a segment must not have before the journal (``expect_moved``, ``moved_in``).
+**Because of a publish.**  What was fetched here and published to others in the same turn, what an
+overflowing queue drops for new ones, and what a transaction acknowledges behind its publishes is
+let go at once (``ack_behind``): the acknowledgement lies in the journal behind the publish, in the
+same block where one turn has both.  So a crash finds a moved message here or there, never in both
+and never nowhere.  Two things could break that, and both wait for the sync: the record here that a
+segment has (as above), and a record there, which a segment must not have before the journal
+(``expect_moved``, ``moved_in``).
 
 **Attempts** are counted in the flags, and a record is written with what they are then.  What is
 counted later is in the journal, and in the marks of the segment once there is a record.
@@ -148,6 +150,8 @@ class ReturningMessages(EndingMessages):
             self.requeue(lost)
         if moved:
             self._leave_pending(moved)
+            for message in moved:
+                message.flags |= REDELIVERED
             self._move(moved, now_ms)
             self.look_ahead()
 
@@ -170,6 +174,7 @@ class ReturningMessages(EndingMessages):
         return True
 
     def _move(self, messages: list[Message], now_ms: i64) -> None:
+        """Contents at hand, not pending any more: behind all others."""
         journal = self._engine.journal
         seq_id = self._next_seq_id
         first = seq_id
@@ -183,7 +188,7 @@ class ReturningMessages(EndingMessages):
             old_seq_id = message.seq_id
             if message.flags & INDEXED:
                 left.append(_old_place(message))
-            message.flags = (message.flags | REDELIVERED) & ~INDEXED
+            message.flags &= ~INDEXED
             message.seq_id = seq_id
             message.enqueued_at_ms = now_ms
             if message.flags & LOGGED:
@@ -205,10 +210,9 @@ class ReturningMessages(EndingMessages):
             self._note_expiries(messages, len(messages))
         self._append_tail(messages, size)
 
-    # -- to another queue ------------------------------------------------------------------
+    # -- because of a publish --------------------------------------------------------------
 
-    def ack_moved(self, messages: list[Message]) -> None:
-        """As ``ack``, of what was published to other queues in this same turn, or before."""
+    def ack_behind(self, messages: list[Message]) -> None:
         left = [_old_place(message) for message in messages if message.flags & INDEXED]
         for message in messages:
             message.flags &= ~INDEXED

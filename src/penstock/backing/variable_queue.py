@@ -33,29 +33,14 @@ waits; we do not hold up the loop, and the price is the other cases.
 **Why an empty q3 and delta mean an empty q2.**  Betas go to q2 only while delta is not empty
 (else to q3), and when the last of delta is loaded, q2 is joined to q3 at that moment.
 
-Invariants (``check``):
-  V1  positions ascend strictly over q4, q3, delta, q2, q1, and are below next_seq_id
-  V2  q1 not empty => q3 not empty, or delta not empty
-  V3  q2 not empty => delta not empty
-  V4  q3 and q4 empty => the queue is empty, or a read is under way, or it is cold, lazy or
-      faulty
-  V5  q3 and delta empty => q2 empty
-  V6  lazy and converted: q1, q2 and q4 are empty; ready = delta + q3
-  V7  delta_start + delta_count <= delta_end; delta holds exactly what lives in the index within
-      its bounds, and its tail
-  V8  the content of a message is in memory, or it is STORED or INDEXED; a STORED message's
-      msg_id is not 0
-  V9  ready_bytes, ram_count, trimmed_count and ram_bytes are the sums over the messages
-  V10 a LOGGED message that lies in a finished journal file below ``flushed`` is INDEXED
-  V11 nothing pending has a position in delta
-  V12 nothing is negative; ram_count <= ready
+Its invariants are in ``checking``.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.copying import CopiedMessages
+from penstock.backing.checking import CheckedMessages
 from penstock.backing.ending import expired_at_head
 from penstock.backing.interface import BackingQueue
 from penstock.backing.paging import TAIL_BYTES
@@ -66,7 +51,6 @@ from penstock.core.message import (
     PENDING,
     PERSISTENT,
     REDELIVERED,
-    SETTLED,
     STORED,
     Message,
 )
@@ -83,7 +67,7 @@ the journal goes unsynced, at any rate a queue takes (see ``Journal.reserve``)."
 
 
 @final
-class VariableQueue(CopiedMessages, BackingQueue):
+class VariableQueue(CheckedMessages, BackingQueue):
     """The backing of one queue; ``entries`` is its virtual host's segment size."""
 
     def __init__(self, engine: Engine, queue_id: i64, durable: bool, entries: i64) -> None:
@@ -172,6 +156,7 @@ class VariableQueue(CopiedMessages, BackingQueue):
         self._reserve(next_seq_id)
         if flags & PERSISTENT:
             written = self._engine.journal.publish(self.queue_id, messages)
+            self.persistent_count += written
             self.disk_writes += written
             self._engine.disk_writes += written
             self._journalled(written)
@@ -189,6 +174,9 @@ class VariableQueue(CopiedMessages, BackingQueue):
         self.delta_count += count
         self.delta_bytes += size
         self.moves.in_delta += count
+        for message in messages:
+            if not message.flags & PERSISTENT:
+                self.delta_transient_count += 1
         self.tail_bytes += size
         self.tail.append_all(messages)
         if self.tail_bytes >= TAIL_BYTES:
@@ -227,9 +215,13 @@ class VariableQueue(CopiedMessages, BackingQueue):
     def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
         if not self._expiring:
             return []
-        self.absorb()
+        self._reach_head(now_ms)
         count = expired_at_head(self.q4 if self.q4.count() > 0 else self.q3, now_ms)
-        return self.fetch(count if count < max_messages else max_messages, EXPIRED_BYTES_MAX)
+        return (
+            []
+            if count == 0
+            else self.fetch(count if count < max_messages else max_messages, EXPIRED_BYTES_MAX)
+        )
 
     # -- looking ---------------------------------------------------------------------------
 
@@ -324,6 +316,7 @@ class VariableQueue(CopiedMessages, BackingQueue):
             self.delta_end = next_seq_id
             self.delta_count = index.live_count
             self.delta_bytes = index.live_bytes
+            self.persistent_count = index.live_count
             self._ready_bytes = index.live_bytes
             self._cold = True
             self._adopt_delayed(index)
@@ -344,111 +337,6 @@ class VariableQueue(CopiedMessages, BackingQueue):
 
     def expiring(self) -> bool:
         return self._expiring
-
-    # -- check ----------------------------------------------------------------------------
-
-    def check(self) -> None:
-        self._check_order()
-        self._check_counts()
-        self.pending.check()
-        self.delayed.check()
-        if self.q1.count() > 0:
-            assert self.q3.count() > 0 or self.delta_count > 0, "V2"
-        if self.q2.count() > 0:
-            assert self.delta_count > 0, "V3, V5"
-        if self.q3.count() + self.q4.count() == 0 and self.ready_count() > 0 and not self.lazy:
-            assert self._read is not None or self._cold or self.fault != "", "V4"
-        if self.lazy and not self.converting():
-            assert self.q1.count() + self.q2.count() + self.q4.count() == 0, "V6"
-        assert self.delta_start + self.delta_count <= self.delta_end or self.delta_count == 0, "V7"
-        if self.delta_count > 0 and self.pending.count > 0:
-            for message in self.pending.live():
-                assert message.seq_id < self.delta_start, "V11"
-        if self.index is not None:
-            self.index.check()
-            self._check_delta(self.index)
-
-    def _check_order(self) -> None:
-        last: i64 = -1
-        for run in [self.q4, self.q3]:
-            for message in run.live():
-                assert message.seq_id > last, "V1"
-                last = message.seq_id
-        if self.delta_count > 0:
-            assert last < self.delta_start, "V1"
-            last = self.delta_start - 1
-            for message in self.tail.live():
-                assert last < message.seq_id < self.delta_end, "V1"
-                last = message.seq_id
-            # Nothing of delta is behind its tail.
-            assert self.tail.count() == 0 or last == self.delta_end - 1, "V7"
-            last = self.delta_end - 1
-        else:
-            assert self.tail.count() == 0, "V7"
-        for run in [self.q2, self.q1]:
-            for message in run.live():
-                assert message.seq_id > last, "V1"
-                last = message.seq_id
-        assert last < self._next_seq_id, "V1"
-        if self.durable:
-            assert self._next_seq_id <= self._reserved_seq_id, "V1"
-
-    def _check_counts(self) -> None:
-        size: i64 = self.delta_bytes
-        ram_count: i64 = 0
-        trimmed: i64 = 0
-        ram_bytes: i64 = self.pending.ram_bytes + self.tail_bytes
-        objects: i64 = self.pending.count + self.tail.count() + self.delayed.count()
-        for message in self.delayed.messages():
-            ram_bytes += len(message.content)
-        for run in [self.q4, self.q3, self.q2, self.q1]:
-            for message in run.live():
-                self._check_message(message)
-                assert message.flags & PENDING == 0, "V8"
-                size += message.size
-                objects += 1
-                if len(message.content) > 0:
-                    ram_count += 1
-                    ram_bytes += message.size
-                else:
-                    trimmed += 1
-        for message in self.tail.live() + self.pending.live() + self.delayed.messages():
-            self._check_message(message)
-        assert size == self._ready_bytes, "V9"
-        assert ram_count == self._ram_count, "V9"
-        assert trimmed == self._trimmed_count, "V9"
-        assert ram_bytes + objects * MESSAGE_OVERHEAD_BYTES == self._ram_bytes, "V9"
-        assert 0 <= self._ram_count <= self.ready_count(), "V12"
-        assert self.delta_count >= 0, "V12"
-        assert self.delta_bytes >= 0, "V12"
-        assert self.tail_bytes >= 0, "V12"
-
-    def _check_message(self, message: Message) -> None:
-        flags = message.flags
-        assert not flags & SETTLED, "V8"
-        assert message.size > 0, "V8"
-        assert len(message.content) == message.size or (
-            len(message.content) == 0 and flags & (STORED | INDEXED)
-        ), "V8"
-        assert not flags & STORED or message.msg_id > 0, "V8"
-        if flags & LOGGED and message.seq_id < self._flushed_seq_id:
-            assert flags & INDEXED or message.file_no >= self._oldest_file > 0, "V10"
-
-    def _check_delta(self, index: QueueIndex) -> None:
-        """What lives in the index is delta, or known by position."""
-        known: i64 = len(self._places_left())
-        in_tail: i64 = 0
-        for run in [self.q4, self.q3, self.q2, self.q1]:
-            for message in run.live():
-                if message.flags & INDEXED:
-                    known += 1
-        for message in self.pending.live() + self.delayed.messages():
-            if message.flags & INDEXED:
-                known += 1
-        for message in self.tail.live():
-            if message.flags & INDEXED:
-                in_tail += 1
-        assert index.live_count - known == self.delta_count - self.tail.count() + in_tail, "V7"
 
 
 def _mark_delivered(index: QueueIndex | None, messages: list[Message]) -> None:

@@ -1,4 +1,4 @@
-"""Users, passwords, what each of them may have at a time, and who may log in.
+"""Users, their passwords, and what each of them may have at a time.
 
 Password hashes have RabbitMQ's form, so that definitions can move between the two:
 base64 of a 4-byte salt followed by sha256(salt + password), or another of ``HASHINGS``.
@@ -10,8 +10,6 @@ import hmac
 from typing import Final, final
 
 from mypy_extensions import i64
-
-from penstock.core.errors import AccessRefused
 
 HASHING: Final = "rabbit_password_hashing_sha256"
 HASHINGS: Final = {
@@ -50,6 +48,16 @@ class User:
         self.max_channels: i64 = NO_LIMIT
         self.connection_count: i64 = 0
         self.channel_count: i64 = 0
+        self.deleted: bool = False  # sessions of this one end, at the next look at the clock
+        self.rights_lost: i64 = 0  # how often rights were taken or changed: sessions look then
+
+    def permit(self, vhost: str, configure: str, write: str, read: str) -> None:
+        self.vhosts[vhost] = (configure, write, read)
+        self.rights_lost += 1
+
+    def forbid(self, vhost: str) -> None:
+        self.vhosts.pop(vhost, None)
+        self.rights_lost += 1
 
     @property
     def may_impersonate(self) -> bool:
@@ -60,38 +68,3 @@ class User:
         salt = base64.b64decode(self.password_hash)[:SALT_BYTES]
         hashed = hash_password(password, salt, self.hashing)
         return hmac.compare_digest(hashed, self.password_hash)
-
-
-@final
-class UserRegistry:
-    """All users, and the one place where a login is judged."""
-
-    def __init__(self, loopback_users: list[str]) -> None:
-        self.users: dict[str, User] = {}
-        self.attempt_count: i64 = 0  # log-ins, those that failed among them
-        self.failed_count: i64 = 0
-        self._loopback_users = loopback_users
-
-    def forget_attempts(self) -> None:
-        self.attempt_count = 0
-        self.failed_count = 0
-
-    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
-        """Raises AccessRefused; the text never says which of name and password was wrong."""
-        user = self.users.get(name)
-        known = user is not None and user.has_password(password)
-        return self._judged(user if known else None, peer_is_loopback)
-
-    def trust(self, name: str, peer_is_loopback: bool) -> User:
-        """Somebody else has made sure who it is; raises AccessRefused all the same."""
-        return self._judged(self.users.get(name), peer_is_loopback)
-
-    def _judged(self, user: User | None, peer_is_loopback: bool) -> User:
-        """None = it is nobody whom we know."""
-        self.attempt_count += 1
-        if user is not None and (peer_is_loopback or user.name not in self._loopback_users):
-            return user
-        self.failed_count += 1
-        if user is None:
-            raise AccessRefused("Login was refused")
-        raise AccessRefused(f"user '{user.name}' can only log in via localhost")

@@ -15,6 +15,7 @@ from typing import Final
 from penstock.broker.access import HASHINGS, NO_LIMIT, User
 from penstock.broker.broker import Broker
 from penstock.broker.budget import BUDGET_LIMITS
+from penstock.broker.erlang_terms import term
 from penstock.broker.policies import Policy, check_policy
 from penstock.broker.vhost import Vhost
 from penstock.core import patterns
@@ -104,7 +105,7 @@ class Administration:
 
     # -- queues --------------------------------------------------------------------------
 
-    def pause_queue(self, vhost_name: str, name: str, paused: bool, now_ms: int) -> None:
+    def pause_queue(self, vhost_name: str, name: str, paused: bool) -> None:
         """A paused queue takes messages and gives none; a durable one remembers it."""
         vhost = self._broker.vhost(vhost_name)
         queue = vhost.queue(name)
@@ -113,7 +114,7 @@ class Administration:
             self._changes.pause_queue(queue, paused)
             return
         queue.set_paused(paused)
-        vhost.touch(queue, now_ms)
+        vhost.touch(queue)
         if name in vhost.queue_ids:
             self._broker.definitions.pause_queue(vhost_name, name, paused)
 
@@ -135,6 +136,7 @@ class Administration:
             base64.b64decode(password_hash, validate=True)
         except (binascii.Error, ValueError):
             raise PreconditionFailed("password_hash is no base64") from None
+        self._changes.check_room()
         record = UserRecord(name, password_hash, hashing, tags)
         if self._changes.proposes:
             self._changes.put(record)
@@ -149,12 +151,13 @@ class Administration:
         self._broker.definitions.put_user(record)
 
     def delete_user(self, name: str) -> None:
-        """With the user's rights: sessions that are there may do nothing more."""
+        """With the user's rights: sessions that are there may do nothing more, and end soon."""
         user = self.user(name)
         if self._changes.proposes:
             self._changes.delete(UserRecord(name, "", "", []))
             return
         del self._broker.users.users[name]
+        user.deleted = True
         user.vhosts.clear()
         user.topics.clear()
         user.tags = []
@@ -169,11 +172,12 @@ class Administration:
         vhost = self._broker.vhost(vhost_name)
         for pattern in (configure, write, read):
             check_pattern(pattern)
+        self._changes.check_room()
         record = PermissionRecord(user_name, vhost_name, configure, write, read)
         if self._changes.proposes:
             self._changes.put(record)
             return
-        user.vhosts[vhost_name] = (configure, write, read)
+        user.permit(vhost_name, configure, write, read)
         vhost.epoch += 1
         self._broker.definitions.put_permission(record)
 
@@ -184,7 +188,7 @@ class Administration:
         if self._changes.proposes:
             self._changes.delete(PermissionRecord(user_name, vhost_name, "", "", ""))
             return
-        user.vhosts.pop(vhost_name, None)
+        user.forbid(vhost_name)
         vhost.epoch += 1
         self._broker.definitions.delete_permission(user_name, vhost_name)
 
@@ -195,6 +199,7 @@ class Administration:
         vhost = self._broker.vhost(vhost_name)
         for pattern in (write, read):
             check_pattern(without_variables(pattern))
+        self._changes.check_room()
         if self._changes.proposes:
             record = TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
             self._changes.put(record)
@@ -235,6 +240,7 @@ class Administration:
     def put_vhost(self, name: str, description: str, tags: list[str]) -> None:
         if name == "":
             raise PreconditionFailed("a virtual host needs a name")
+        self._changes.check_room()
         if self._changes.proposes:
             self._changes.put(VhostRecord(name, 0, description, tags))
             return
@@ -268,13 +274,17 @@ class Administration:
     ) -> None:
         for name, value in limits.items():
             if name not in known:
-                raise PreconditionFailed(f'Unrecognised terms [{{<<"{name}">>,{value}}}] in limits')
+                where = "limits" if scope == "vhost" else "user-limits"
+                raise PreconditionFailed(
+                    f"Unrecognised terms [{{{term(name)},{term(value)}}}] in {where}"
+                )
             if isinstance(value, bool) or not isinstance(value, int):
-                raise PreconditionFailed(f"{name} should be a number, actually was {value!r}")
+                raise PreconditionFailed(f"{name} should be a number, actually was {term(value)}")
             most = BYTES_MAX if name.endswith("-bytes") else LIMIT_MAX
             if value > most:
                 raise PreconditionFailed(f"{name} is more than {most}")
         kept = {name: value for name, value in limits.items() if value > NO_LIMIT}
+        self._changes.check_room()
         if self._changes.proposes:
             self._changes.put_limits(scope, owner, kept)
             return
@@ -284,12 +294,11 @@ class Administration:
 
     # -- policies ------------------------------------------------------------------------
 
-    def put_policy(
-        self, vhost_name: str, policy: Policy, now_ms: int, operator: bool = False
-    ) -> None:
+    def put_policy(self, vhost_name: str, policy: Policy, operator: bool = False) -> None:
         """It holds at once, for every queue and exchange it covers."""
         vhost = self._broker.vhost(vhost_name)
         check_policy(policy, operator)
+        self._changes.check_room()
         record = PolicyRecord(
             vhost_name,
             _kind(operator),
@@ -305,12 +314,10 @@ class Administration:
         book = vhost.policies
         policies = book.operator_policies if operator else book.policies
         policies[policy.name] = policy
-        _policies_changed(self._broker, vhost, now_ms)
+        _policies_changed(self._broker, vhost)
         self._broker.definitions.put_policy(record)
 
-    def delete_policy(
-        self, vhost_name: str, name: str, now_ms: int, operator: bool = False
-    ) -> None:
+    def delete_policy(self, vhost_name: str, name: str, operator: bool = False) -> None:
         vhost = self._broker.vhost(vhost_name)
         policies = vhost.policies.operator_policies if operator else vhost.policies.policies
         if name not in policies:
@@ -320,7 +327,7 @@ class Administration:
             self._changes.delete(PolicyRecord(vhost_name, kind, name, "", "", 0, {}))
             return
         del policies[name]
-        _policies_changed(self._broker, vhost, now_ms)
+        _policies_changed(self._broker, vhost)
         self._broker.definitions.delete_policy(vhost_name, _kind(operator), name)
 
     # -- the node ------------------------------------------------------------------------
@@ -330,7 +337,8 @@ class Administration:
         if name == CLUSTER_ID and name in self._broker.global_parameters:
             raise PreconditionFailed(f"{CLUSTER_ID} stays what it is")
         if name == CLUSTER_NAME and not (isinstance(value, str) and value):
-            raise PreconditionFailed(f"{CLUSTER_NAME} should be a text, actually was {value!r}")
+            raise PreconditionFailed(f"{CLUSTER_NAME} should be a text, actually was {term(value)}")
+        self._changes.check_room()
         if self._changes.proposes:
             self._changes.put(GlobalParameterRecord(name, value))
             return
@@ -353,7 +361,7 @@ def _kind(operator: bool) -> str:
     return "operator" if operator else "policy"
 
 
-def _policies_changed(broker: Broker, vhost: Vhost, now_ms: int) -> None:
+def _policies_changed(broker: Broker, vhost: Vhost) -> None:
     """Queues and exchanges go by what holds now, and every route is found anew."""
     policies = vhost.policies
     # A virtual host that is made anew under the same name never had the former one's.
@@ -362,8 +370,7 @@ def _policies_changed(broker: Broker, vhost: Vhost, now_ms: int) -> None:
     policies.apply_to_exchanges(list(vhost.exchanges.values()))
     for queue in vhost.queues.values():
         if policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
-            queue.idle_due_ms = 0
-            vhost.touch(queue, now_ms)
+            broker.idleness.changed(queue)
         queue.wake()  # what is too much for a new limit goes in the next turn
     vhost.copies.apply_policies()
     vhost.epoch += 1

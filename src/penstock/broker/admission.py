@@ -1,7 +1,7 @@
 """``Admission``: the one gate every publish passes, whichever protocol it came by.
 
     alarms (memory, disk) ───────────┐
-    the disk takes nothing (ENOSPC) ─┼─► reason("orders") ─► "" = open, else why not
+    the disk is full (ENOSPC) ───────┼─► reason("orders") ─► "" = open, else why not
     budgets of virtual hosts ────────┘
 
 All entry points ask here, so that none of them is a way around the others: RabbitMQ's HTTP API
@@ -28,16 +28,21 @@ class Admission:
     def __init__(self, alarms: Alarms) -> None:
         self.alarms = alarms
         self.stalled: bool = False  # a write has found no space
+        self.unreserved: bool = False  # nor has the reserve (storage/reserve.py) what it should
         self.vhost_reasons: dict[str, str] = {}
+
+    def is_full(self) -> bool:
+        """Has the disk no room for what is new, publishes and definitions alike?"""
+        return self.stalled or self.unreserved
 
     def is_closed(self) -> bool:
         """For everybody."""
-        return self.alarms.memory or self.alarms.disk or self.stalled
+        return self.alarms.memory or self.alarms.disk or self.is_full()
 
     def node_reason(self) -> str:
         """Why nobody may publish; "" = they may, as far as the node is concerned."""
         alarms = self.alarms
-        if alarms.disk or self.stalled:
+        if alarms.disk or self.is_full():
             return LOW_ON_BOTH if alarms.memory else LOW_ON_DISK
         return LOW_ON_MEMORY if alarms.memory else ""
 

@@ -15,9 +15,10 @@ the limit less the base; ``RamAccount`` has it as its own, and pages by it.
 
 The *resident size* is the second opinion, for what nobody counts: buffers of connections, gaps
 in the heap.  Who sees it over the limit gives the heap's free memory back first (``server/
-resource_monitor``) and tells of what is left.  It counts only while messages hold at least half
-of what is left for them: else publishers would be held for memory that no consumer can free,
-perhaps for ever.
+resource_monitor``) and tells of what is left.  A little over the limit it counts only while
+messages hold at least half of what is left for them: else publishers would be held for gaps in the
+heap, which no consumer can free.  Over the limit by ``far_bytes`` it always counts, whatever the
+memory is made of: what clients send and declare must not grow on.
 
 Before that it makes paging begin sooner, by as much as it is above ``COMFORT`` percent of the
 limit: what messages leave goes to those that come, and the process stays below its limit.
@@ -51,6 +52,9 @@ COMFORT: Final[i64] = 85
 """Percent of the limit; by what the resident size is above it, paging begins sooner."""
 LEAST_PAGING: Final[i64] = 8
 """But not below one part in so many of what the ratio says."""
+FAR_BYTES: Final[i64] = 64 * 1024 * 1024
+FAR_PART: Final[i64] = 10
+"""Over the limit by so much, or by one part in so many where that is more, is far over it."""
 NEXT_TO_NOTHING: Final[i64] = 100
 """With messages below this part of their share, the base may be measured again."""
 
@@ -93,6 +97,10 @@ class Alarms:
         self.memory = False
         self.look()
 
+    def memory_limit(self) -> MemoryLimit:
+        """The setting in force; ``memory_limit_bytes`` is what it comes to on this machine."""
+        return self._memory_limit
+
     def set_disk_limit(self, limit: DiskLimit) -> None:
         """From now on, until the broker stops."""
         self._disk_limit = limit
@@ -123,6 +131,7 @@ class Alarms:
             self.used_bytes() > level
             or self.memory_limit_bytes == 0
             or (self.resident_bytes > level and self._messages_are_many())
+            or self.resident_bytes > level + self._far_bytes()
         )
 
     def note_memory(self, now_ms: i64) -> None:
@@ -167,6 +176,10 @@ class Alarms:
     def used_bytes(self) -> i64:
         """Of the whole process, by count."""
         return self.base_bytes + self._ram.used_bytes()
+
+    def _far_bytes(self) -> i64:
+        part = self.memory_limit_bytes // FAR_PART
+        return part if part > FAR_BYTES else FAR_BYTES
 
     def _messages_are_many(self) -> bool:
         return 2 * self._ram.used_bytes() >= self._ram.limit_bytes

@@ -1,8 +1,8 @@
 """Optional arguments of queues and exchanges: which are known, what they may hold.
 
-Three kinds: supported here; known to RabbitMQ but not built yet, which are refused so
-that nobody relies on what is not there; and unknown ones, which RabbitMQ keeps and
-shows without looking at them, and so do we.  The texts are RabbitMQ's.
+Three kinds: supported here; those of queue types that are not built, refused as RabbitMQ refuses
+them for a classic queue, so that no client relies on what is not there; and unknown ones, which
+RabbitMQ keeps and shows without looking at them, and so do we.  The texts are RabbitMQ's.
 """
 
 from typing import Final
@@ -14,13 +14,32 @@ from penstock.core.headers import CACHE_TTL_HEADER
 from penstock.queues.limits import OVERFLOWS
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
-from penstock.routing.headers import type_name
+from penstock.routing.headers import is_integer, type_name
 from penstock.routing.once import CACHE_SIZE, ONCE
 
 EXPIRES_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years, RabbitMQ's limit."""
 
 PRIORITY_MAX: Final = 255
+INSTEAD: Final = {
+    "quorum": "omit the argument; a policy with ha-mode mirrors queues",
+    "stream": "omit the argument",
+}
+
+QUEUE_VERSIONS: Final = (1, 2)
+"""Of RabbitMQ's storage of classic queues; here both mean the same."""
+
+OTHER_TYPES_ARGUMENTS: Final = (
+    "x-dead-letter-strategy",
+    "x-initial-cluster-size",
+    "x-max-age",
+    "x-max-in-memory-bytes",
+    "x-max-in-memory-length",
+    "x-queue-leader-locator",
+    "x-quorum-initial-group-size",
+    "x-stream-max-segment-size-bytes",
+)
+"""Of quorum queues and streams."""
 
 
 def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bool = False) -> None:
@@ -71,9 +90,22 @@ def _check_contents(arguments: dict[str, object], what: str) -> None:
         raise _invalid("x-queue-mode", what, f"\"unsupported queue mode '{mode}'\"")
     queue_type = arguments.get("x-queue-type", "classic")
     if queue_type in ("quorum", "stream"):
-        raise NotImplementedYet(f"x-queue-type '{queue_type}' for {what}")
+        raise NotImplementedYet(
+            f"{queue_type} queues are not implemented (x-queue-type '{queue_type}' for {what}):"
+            f" {INSTEAD[queue_type]}"
+        )
+    if not isinstance(queue_type, str):
+        raise _invalid("x-queue-type", what, _of_type(queue_type))
     if queue_type != "classic":
         raise _invalid("x-queue-type", what, f"\"unsupported queue type '{queue_type}'\"")
+    if "x-queue-version" in arguments:
+        version = arguments["x-queue-version"]
+        _check_number("x-queue-version", version, 0, what)
+        if version not in QUEUE_VERSIONS:
+            raise _invalid("x-queue-version", what, f"\"unsupported queue version '{version}'\"")
+    for key in OTHER_TYPES_ARGUMENTS:
+        if key in arguments:
+            raise _of_other_type(key, what)
 
 
 def check_exchange_type(kind: str) -> None:
@@ -101,7 +133,7 @@ def check_exchange_arguments(kind: str, arguments: dict[str, object], what: str)
 def _check_cache(arguments: dict[str, object]) -> None:
     for key in (CACHE_SIZE, CACHE_TTL_HEADER):
         value = arguments.get(key, 1 if key == CACHE_TTL_HEADER else None)
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        if not is_integer(value) or not isinstance(value, int) or value <= 0:
             raise PreconditionFailed(
                 f"Missing or invalid argument, '{key}' must be an integer greater than 0"
             )
@@ -143,18 +175,31 @@ def consumer_timeout(arguments: dict[str, object], what: str) -> int:
 def consumer_priority(arguments: dict[str, object], what: str) -> int:
     """Of a consumer of the queue ``what``; 0 when it has none."""
     value = arguments.get("x-priority", 0)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _invalid("x-priority", what, f'"expected integer, got {type_name(value)}"')
+    return _integer("x-priority", value, what)
+
+
+def check_consumer_arguments(arguments: dict[str, object], what: str) -> None:
+    """What has no effect on a consumer of the queue ``what``; raises PreconditionFailed."""
+    if "x-stream-offset" in arguments:
+        raise _of_other_type("x-stream-offset", what)
+    cancel = arguments.get("x-cancel-on-ha-failover", False)
+    if not isinstance(cancel, bool):
+        raise _invalid("x-cancel-on-ha-failover", what, _of_type(cancel))
+
+
+def _integer(key: str, value: object, what: str) -> int:
+    if not is_integer(value):
+        raise _invalid(key, what, f'"expected integer, got {type_name(value)}"')
+    assert isinstance(value, int)
     return value
 
 
 def _check_number(key: str, value: object, lowest: int, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _invalid(key, what, f'"expected integer, got {type_name(value)}"')
-    if value < 0:
-        raise _invalid(key, what, f"{{value_negative,{value}}}")
-    if value < lowest:
-        raise _invalid(key, what, f"{{value_zero,{value}}}")
+    number = _integer(key, value, what)
+    if number < 0:
+        raise _invalid(key, what, f"{{value_negative,{number}}}")
+    if number < lowest:
+        raise _invalid(key, what, f"{{value_zero,{number}}}")
 
 
 def _check_duration(key: str, value: object, lowest: int, what: str) -> None:
@@ -166,6 +211,10 @@ def _check_duration(key: str, value: object, lowest: int, what: str) -> None:
 
 def _of_type(value: object) -> str:
     return f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _of_other_type(key: str, what: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg '{key}' for {what} of queue type rabbit_classic_queue")
 
 
 def _invalid(key: str, what: str, why: str) -> PreconditionFailed:

@@ -170,7 +170,7 @@ class Batches:
             staged = batch.sets[batch.at]
             batch.under_way.append(Slice(batch.at, staged, messages, waits))
         else:
-            backing.ack_moved(messages)
+            backing.ack_behind(messages)
 
     def _next_set(self, batch: Batch) -> None:
         batch.at += 1
@@ -180,4 +180,4 @@ class Batches:
 
 def _let_go(one: Slice) -> None:
     """Behind its publishes in the journal, where those are in this node's."""
-    cast(VariableQueue, one.staged.queue.backing).ack_moved(one.messages)
+    cast(VariableQueue, one.staged.queue.backing).ack_behind(one.messages)

@@ -4,12 +4,13 @@ The node feeds sessions, sessions call virtual hosts, and at the end of each tur
 loop the node asks ``take_wakeups`` which queues may have something to deliver.
 """
 
+from collections.abc import Callable
 from typing import Final, cast, final
 
 from mypy_extensions import i64
 
 from penstock.backing.factory import adopt
-from penstock.broker.access import NO_LIMIT, User, UserRegistry
+from penstock.broker.access import NO_LIMIT, User
 from penstock.broker.admission import Admission
 from penstock.broker.alarms import Alarms
 from penstock.broker.budgets import Budgets
@@ -17,7 +18,9 @@ from penstock.broker.changes import Changes
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import Delays
 from penstock.broker.flow import Flow
+from penstock.broker.idleness import Idleness
 from penstock.broker.letting_go import LettingGo
+from penstock.broker.log_ins import LogIns
 from penstock.broker.mirror_copies import is_copy
 from penstock.broker.mirrors import Mirrors
 from penstock.broker.pipelines import PipelineRegistry
@@ -31,6 +34,7 @@ from penstock.broker.sweep import Sweep
 from penstock.broker.vhost import Vhost
 from penstock.broker.waiting_rooms import is_backlog, is_staged
 from penstock.core.away import Answers
+from penstock.core.clock_types import MonoMs
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
@@ -78,7 +82,6 @@ class Broker:
         self.changes = Changes()
         self.mirrors = Mirrors()
         self.engine = engine
-        self.users = UserRegistry(loopback_users)
         self.vhosts: dict[str, Vhost] = {}
         self.connection_count: i64 = 0
         self.connection_max: i64 = NO_LIMIT
@@ -89,6 +92,7 @@ class Broker:
         self.publish_time: PublishTime = enqueue_time
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.events = EventBook()
+        self.users = LogIns(self.events, loopback_users)
         self.traffic = TrafficBook()
         self.churn = Churn()
         self.waits = Waits()  # of publishes, for other nodes
@@ -102,7 +106,8 @@ class Broker:
         self._epochs_used: i64 = 0  # by virtual hosts that are gone
         self.policy_epoch: i64 = 0  # moves when any policy changes, anywhere
         self.global_parameters: dict[str, object] = {}
-        self.schedule = Schedule()
+        self.schedule = Schedule()  # of messages' times
+        self.idleness = Idleness()
         self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries
         self.sweep = Sweep(definitions)
         self.letting_go = LettingGo()
@@ -122,6 +127,7 @@ class Broker:
             self.dead_letters.settle_later,
         )
         self.admission = Admission(Alarms(engine.ram))
+        self.changes.gate = self.admission
         self.budgets = Budgets(self.vhosts, self.admission.vhost_reasons)
         self.staging = Staging(
             self.vhosts,
@@ -133,6 +139,7 @@ class Broker:
         )
         self.wakeups: list[Queue] = []
         self.refills: list[Queue] = []
+        self.deliver_from: Callable[[Queue, i64], None] = _deliver_nothing  # the turn's
         self.header_reader = header_reader
         self._letter_writer = letter_writer
         self._make_backing = make_backing
@@ -140,8 +147,9 @@ class Broker:
 
     # -- opening -------------------------------------------------------------------------
 
-    def open(self, topology: Topology, range_lease_epoch: i64, now_ms: i64) -> None:
-        """Build everything the definitions hold; queues come up empty."""
+    def open(self, topology: Topology, range_lease_epoch: i64, mono_ms: MonoMs) -> None:
+        """Build everything the definitions hold; queues come up empty, and unused from now on."""
+        self.idleness.set_now(mono_ms)
         for vhost_record in topology.vhosts:
             vhost = self.add_vhost(vhost_record.name, vhost_record.segment_entries)
             vhost.description = vhost_record.description
@@ -158,7 +166,7 @@ class Broker:
             )
         for grant in topology.permissions:
             user = self.users.users[grant.user]
-            user.vhosts[grant.vhost] = (grant.configure, grant.write, grant.read)
+            user.permit(grant.vhost, grant.configure, grant.write, grant.read)
         self._take_rules(topology)
         for exchange in topology.exchanges:
             self.vhosts[exchange.vhost].add_exchange(
@@ -177,7 +185,7 @@ class Broker:
             if is_copy(queue_record.name):
                 vhost.copies.recover(queue_record)
                 continue
-            queue = vhost.recover_queue(queue_record, now_ms)
+            queue = vhost.recover_queue(queue_record)
             queue.range_lease = range_lease_epoch
             if is_backlog(queue.name):
                 vhost.topics.attach(cast(Exchange, queue.releases_to))
@@ -193,10 +201,11 @@ class Broker:
                 continue
             queue = vhost.rooms.rooms.get(record.name) or vhost.queues[record.name]
             adopt(queue.backing, record.queue_id, found)
-            if queue.releases_to is not None:
-                queue.wake()  # what is ready there has not been looked at
-            else:
+            if queue.releases_to is None:
                 queue.defer_what_is_delayed()
+            # Ready messages of a waiting room are sorted, those over a length limit are dropped.
+            if queue.releases_to is not None or queue.limits.drops:
+                queue.wake()
         for vhost in self.vhosts.values():
             for topic in vhost.topics.topics.values():
                 topic.look()
@@ -270,7 +279,7 @@ class Broker:
             self.engine,
             maker,
             self._new_incarnation,
-            self.schedule,
+            self.idleness,
             self.sweep,
             lambda: self.scan is not None,
         )
@@ -288,6 +297,7 @@ class Broker:
     def join(self, changes: Changes) -> None:
         """From now on a node of a cluster: what is asked for is handed in there."""
         self.changes = changes
+        changes.gate = self.admission
         for vhost in self.vhosts.values():
             vhost.changes = changes
 
@@ -298,10 +308,6 @@ class Broker:
         self.staging.pouring.forget(vhost.name)
 
     # -- for sessions --------------------------------------------------------------------
-
-    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
-        """Raises AccessRefused."""
-        return self.users.authenticate(name, password, peer_is_loopback)
 
     def vhost(self, name: str) -> Vhost:
         vhost = self.vhosts.get(name)
@@ -383,6 +389,21 @@ class Broker:
         self.wakeups.remove(queue)
         queue.awake = False
 
+    def wake_behind(self, queue: Queue) -> None:
+        """Its turn comes after those of queues that have asked already."""
+        if queue.awake:
+            self.take_wakeup(queue)
+        queue.wake()
+
+    def serve_consumers(self, queue: Queue, now_ms: i64) -> None:
+        """Before a client polls the queue: consumers that wait with room have their turn first."""
+        while queue.spare_room() > 0:
+            if queue.awake:
+                self.take_wakeup(queue)
+            self.deliver_from(queue, now_ms)
+            if not queue.awake:
+                break
+
     def has_refills(self) -> bool:
         return len(self.refills) > 0
 
@@ -401,40 +422,34 @@ class Broker:
             queue.expiry_due_ms = next_ms
             self.schedule.add(next_ms, queue)
 
-    def take_due(self, now_ms: i64) -> list[Consumer]:
-        """Expire messages and queues whose time has come; returns who lost a queue.
-
-        Of many that are due the first ones: what they let out leaves before the next are looked
-        at, and the schedule says that there are more.
-        """
+    def delete_unused(self) -> list[Consumer]:
+        """Delete queues whose ``x-expires`` is over; returns who lost one."""
         lost: list[Consumer] = []
-        for when_ms, queue in self._due(now_ms):
-            if queue.deleted:
-                continue
-            vhost = self.vhosts[queue.vhost]
-            if vhost.is_expired(queue, now_ms):
-                lost.extend(vhost.delete_queue(queue))
-            elif when_ms == queue.expiry_due_ms:
-                self._visit_due(queue, now_ms)
+        for queue in self.idleness.take_expired():
+            lost.extend(self.vhosts[queue.vhost].delete_queue(queue))
         return lost
 
-    def _due(self, now_ms: i64) -> list[tuple[int, Queue]]:
-        """Taken before any is visited: a queue that is due again at once waits for its next turn.
+    def visit_due(self, now_ms: i64) -> None:
+        """Expire or release messages whose time has come.
 
-        Entries that a later one has replaced cost nothing and do not count.
+        Of many queues that are due the first ones: what they let out leaves before the next are
+        looked at, and the schedule says that there are more.  All are taken before any is visited:
+        a queue that is due again at once waits for its next turn.
         """
-        found: list[tuple[int, Queue]] = []
+        for queue in self._due(now_ms):
+            if not queue.deleted:
+                self._visit_due(queue, now_ms)
+
+    def _due(self, now_ms: i64) -> list[Queue]:
+        """Entries that a later one has replaced cost nothing and do not count."""
+        found: list[Queue] = []
         while len(found) < DUE_AT_ONCE:
             entries = self.schedule.take_due(now_ms, DUE_AT_ONCE - len(found))
             if len(entries) == 0:
                 break
             for when_ms, queue in entries:
-                if queue.deleted:
-                    continue
-                if when_ms == queue.expiry_due_ms or self.vhosts[queue.vhost].is_expired(
-                    queue, now_ms
-                ):
-                    found.append((when_ms, queue))
+                if not queue.deleted and when_ms == queue.expiry_due_ms:
+                    found.append(queue)
         return found
 
     def _visit_due(self, queue: Queue, now_ms: i64) -> None:
@@ -443,3 +458,7 @@ class Broker:
             self._release_room(queue, now_ms)
         else:
             self.expire_messages(queue, now_ms)
+
+
+def _deliver_nothing(queue: Queue, now_ms: i64) -> None:
+    """In a broker without a turn."""

@@ -7,9 +7,11 @@ in here instead, and becomes true when the cluster has agreed (``cluster/proposi
     virtual host, administration ─► checks ─┬─ proposes? ─► handed in ─► agreed ─► event ─┐
                                             └─ no ─► done ◄── the same methods ◄──────────┘
 
-So a method that changes something has this shape, and no other code knows of clusters:
+So a method that changes something has this shape, or the two branches each in a method of their
+own, and no other code knows of clusters:
 
     checks, which raise what they always raise
+    changes.check_room()          # where something new is kept
     if changes.proposes:
         changes.put(record)       # or ``delete``, ``add_queue`` ...
 
@@ -25,8 +27,10 @@ handed in all the same, and seen to until it is known.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from penstock.broker.admission import Admission
+from penstock.core.errors import Blocked
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definition_parameters import GlobalParameterRecord
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from penstock.broker.vhost import Vhost
 
 T = TypeVar("T")
+
+NO_ROOM: Final = "the disk is full: nothing new can be kept until there is space"
 
 Plain = (
     VhostRecord
@@ -73,6 +79,16 @@ class Changes:
     def __init__(self) -> None:
         self.follows: bool = False
         self.proposes: bool = False
+        self.gate: Admission | None = None  # the node's
+
+    def check_room(self) -> None:
+        """Raises Blocked while the disk has no room for new definitions.
+
+        What a cluster has agreed on is kept all the same: the reserve has room for it.
+        """
+        applies = self.follows and not self.proposes
+        if self.gate is not None and self.gate.is_full() and not applies:
+            raise Blocked(NO_ROOM)
 
     def ask(self) -> Ask:
         return Ask()

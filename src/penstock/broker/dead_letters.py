@@ -100,18 +100,44 @@ class DeadLetters:
         if queue.deleted or vhost is None:
             return
         self.fates.count(death.reason, len(death.messages))
-        position = self._publish_all(vhost, queue, death.reason, death.messages, now_ms)
         if death.refused:
+            self._publish_all(vhost, queue, death.reason, death.messages, now_ms, [])
             self._waits.forget_after(0)
-            return
-        self.settle_when(position, queue, death.messages, self._waits.take(), death.reason)
+        else:
+            self._bury_all(vhost, queue, death.reason, death.messages, now_ms)
+
+    def _bury_all(
+        self, vhost: Vhost, queue: Queue, reason: str, messages: list[Message], now_ms: i64
+    ) -> None:
+        """Those that cannot be read stay in their queue, which has a fault then."""
+        unread: list[Message] = []
+        position = self._publish_all(vhost, queue, reason, messages, now_ms, unread)
+        if unread:
+            kept = {id(message) for message in unread}
+            messages = [message for message in messages if id(message) not in kept]
+            _give_back(queue, unread)
+        self.settle_when(position, queue, messages, self._waits.take(), reason)
 
     def _publish_all(
-        self, vhost: Vhost, queue: Queue, reason: str, messages: list[Message], now_ms: i64
+        self,
+        vhost: Vhost,
+        queue: Queue,
+        reason: str,
+        messages: list[Message],
+        now_ms: i64,
+        unread: list[Message],
     ) -> i64:
+        """The position that makes their letters safe, 0 = any; ``unread``: what cannot be read."""
         position: i64 = 0
+        exchange = queue.limits.dead_letter_exchange
+        if exchange is None:
+            return position  # its policy has changed meanwhile
         for message in messages:
-            at = self._publish(vhost, queue, reason, message, now_ms)
+            whole = queue.whole(message)
+            if whole is None:
+                unread.append(message)
+                continue
+            at = self._publish(vhost, queue, exchange, reason, whole, now_ms)
             position = at if at > 0 else position
         return position
 
@@ -124,14 +150,9 @@ class DeadLetters:
             if queue.deleted or vhost is None:
                 continue
             if letters.reason:
-                position = self._publish_all(vhost, queue, letters.reason, messages, now_ms)
-                waits = self._waits.take()
-                self.settle_when(position, queue, messages, waits, letters.reason)
-                continue
-            back = [message for message in messages if message.flags & PENDING]
-            if back:  # a waiting room looks at what is ready
-                queue.backing.requeue(back)
-                queue.wake()
+                self._bury_all(vhost, queue, letters.reason, messages, now_ms)
+            else:
+                _give_back(queue, messages)  # a waiting room looks at what is ready
 
     def settle_later(self, position: i64, queue: Queue, messages: list[Message]) -> None:
         """Acknowledge them when the journal is on disk up to ``position``; 0 = at once.
@@ -156,7 +177,7 @@ class DeadLetters:
             letters.reason = reason
             self._away.append(letters)
         elif position <= self._durable_position():
-            queue.backing.ack(messages)
+            queue.backing.ack_behind(messages)  # the publish that pushed them out may not be synced
         else:
             self._waiting.append((int(position), queue, messages))
 
@@ -183,21 +204,14 @@ class DeadLetters:
         self._waits.moved = True  # look, though the journal may not move
 
     def _publish(
-        self, vhost: Vhost, queue: Queue, reason: str, message: Message, now_ms: i64
+        self, vhost: Vhost, queue: Queue, exchange: str, reason: str, whole: Message, now_ms: i64
     ) -> i64:
-        limits = queue.limits
-        exchange = limits.dead_letter_exchange
-        if exchange is None:
-            return 0  # its policy has changed meanwhile
-        whole = queue.whole(message)
-        if whole is None:
-            return 0  # damaged on disk, and reported by its queue
+        """The journal's position behind its letter; 0 = it goes nowhere."""
         time_s = int(now_ms) // 1000
-        letter = self._writer.write(
-            whole, queue.name, reason, time_s, exchange, limits.dead_letter_key
-        )
+        key = queue.limits.dead_letter_key
+        letter = self._writer.write(whole, queue.name, reason, time_s, exchange, key)
         letter.headers[NOW] = int(now_ms)
-        flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
+        flags = (whole.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
         copy = Message(letter.content, letter.address, flags, 0)
         if exchange == "":
             self._replies.publish(letter.keys, [copy.copy_for_queue()])
@@ -250,6 +264,14 @@ class DeadLetters:
         else:
             queue.backing.ack(letters.messages)
         return True
+
+
+def _give_back(queue: Queue, messages: list[Message]) -> None:
+    """What was handed out is ready again; what was taken from its place is so after a start."""
+    back = [message for message in messages if message.flags & PENDING]
+    if back:
+        queue.backing.requeue(back)
+        queue.wake()
 
 
 def _are_there(waits: list[Wait]) -> bool:

@@ -24,12 +24,11 @@ def declare_queue(
     owner: object,
     auto_delete: bool,
     arguments: dict[str, object],
-    now_ms: int,
 ) -> Queue:
     """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
     if name.startswith("amq.") and name not in vhost.queues:
         raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-    return make_queue(vhost, rights, name, durable, owner, auto_delete, arguments, now_ms)
+    return make_queue(vhost, rights, name, durable, owner, auto_delete, arguments)
 
 
 def make_queue(
@@ -40,13 +39,12 @@ def make_queue(
     owner: object,
     auto_delete: bool,
     arguments: dict[str, object],
-    now_ms: int,
 ) -> Queue:
     """As ``declare_queue``, of a name that was not the client's choice."""
     rights.configure("queue", name)
     if name not in vhost.queues:
         _may_dead_letter(rights, name, arguments)
-    return vhost.declare_queue(name, durable, owner, auto_delete, arguments, now_ms)
+    return vhost.declare_queue(name, durable, owner, auto_delete, arguments)
 
 
 def _may_dead_letter(rights: Rights, queue: str, arguments: dict[str, object]) -> None:
@@ -157,11 +155,17 @@ def unbind_queue(
     source: str,
     routing_key: str,
     arguments: dict[str, object],
+    owner: object,
 ) -> None:
+    """What is not bound is unbound already, also from another connection's queue."""
     may_bind(vhost, rights, "queue", name, source, routing_key)
     queue = vhost.queues.get(name)
-    if queue is not None:
-        vhost.unbind_queue(queue, source, routing_key, arguments)
+    if queue is None:
+        return
+    exchange = vhost.exchanges.get(source)
+    if exchange is not None and exchange.is_bound(queue, routing_key, arguments):
+        queue.check_owner(owner)
+    vhost.unbind_queue(queue, source, routing_key, arguments)
 
 
 def bind_exchange(

@@ -16,6 +16,7 @@ from penstock.broker.access import HASHING, hash_password
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
 from penstock.broker.changes import Ask
+from penstock.broker.erlang_terms import term
 from penstock.broker.mirror_copies import is_copy
 from penstock.broker.policies import Policy, check_is_built
 from penstock.broker.vhost import Vhost
@@ -23,6 +24,7 @@ from penstock.broker.waiting_rooms import is_room
 from penstock.core.away import Away
 from penstock.core.errors import (
     AccessRefused,
+    Blocked,
     BrokerError,
     NotImplementedYet,
     PreconditionFailed,
@@ -95,20 +97,20 @@ class DefinitionsImport:
             broker.vhost(plan.vhost_name)
         self._waiting: list[tuple[Ask, str, Json]] = []  # what a cluster has to agree on
 
-    def run(self, now_ms: int, steps: int) -> bool:
+    def run(self, steps: int) -> bool:
         """Take so many more; True when all is done.
 
         In a cluster rows wait until all have agreed on them, those of a section together.
         """
         waiting, self._waiting = self._waiting, []
         for ask, section, row in waiting:
-            self._take(ask, section, row, now_ms)
+            self._take(ask, section, row)
         for _ in range(min(steps - len(waiting), len(self._rows))):
             section, row = self._rows[-1]
             if self._waiting and self._waiting[0][1] != section:
                 return False  # what is referred to comes first
             self._rows.pop()
-            self._take(self._broker.changes.ask(), section, row, now_ms)
+            self._take(self._broker.changes.ask(), section, row)
         return not self._rows and not self._waiting
 
     @property
@@ -116,16 +118,21 @@ class DefinitionsImport:
         """There is nothing to do but to wait for the cluster."""
         return bool(self._waiting)
 
-    def _take(self, ask: Ask, section: str, row: Json, now_ms: int) -> None:
-        """A row; whatever is wrong with it costs this row only."""
+    def _take(self, ask: Ask, section: str, row: Json) -> None:
+        """A row; whatever is wrong with it costs this row only.
+
+        Raises Blocked: on a full disk the others find no room either.
+        """
         try:
-            ask.run(partial(self._take_row, section, row, now_ms))
+            ask.run(partial(self._take_row, section, row))
         except Away:
             self._waiting.append((ask, section, row))
+        except Blocked:
+            raise
         except BrokerError as error:
             self._leave_out(section, row, str(error))
 
-    def _take_row(self, section: str, row: Json, now_ms: int) -> None:
+    def _take_row(self, section: str, row: Json) -> None:
         if section == "users":
             self._user(row)
         elif section == "vhosts":
@@ -137,13 +144,13 @@ class DefinitionsImport:
             names = [_text(row, key) for key in ("user", "vhost", "exchange", "write", "read")]
             self._admin.put_topic_permission(*names)
         elif section == "parameters":
-            self._parameter(row, now_ms)
+            self._parameter(row)
         elif section == "policies":
-            self._put_policy(row, row, now_ms, operator=False)
+            self._put_policy(row, row, operator=False)
         elif section == "exchanges":
             self._exchange(row)
         elif section == "queues":
-            self._queue(row, now_ms)
+            self._queue(row)
         elif section == "bindings":
             self._binding(row)
         else:
@@ -197,10 +204,10 @@ class DefinitionsImport:
 
     # -- rules ---------------------------------------------------------------------------
 
-    def _parameter(self, row: Json, now_ms: int) -> None:
+    def _parameter(self, row: Json) -> None:
         component = _text(row, "component")
         if component == "operator_policy":
-            self._put_policy(row, _table(row, "value"), now_ms, operator=True)
+            self._put_policy(row, _table(row, "value"), operator=True)
         elif component == "vhost-limits":
             limits = _table(row, "value") if row.get("value") else {}
             self._admin.set_vhost_limits(self._vhost(row).name, limits)
@@ -213,7 +220,7 @@ class DefinitionsImport:
         if name != CLUSTER_ID:
             self._admin.put_global_parameter(name, row.get("value"))
 
-    def _put_policy(self, row: Json, rule: Json, now_ms: int, *, operator: bool) -> None:
+    def _put_policy(self, row: Json, rule: Json, *, operator: bool) -> None:
         """``rule``: where pattern and definition stand."""
         vhost = self._vhost(row)
         definition: Json = {}
@@ -230,7 +237,7 @@ class DefinitionsImport:
         priority = rule.get("priority", 0)
         small = isinstance(priority, int) and abs(priority) < 1 << 31
         if isinstance(priority, bool) or not small:
-            raise PreconditionFailed(f"priority should be a number, actually was {priority!r}")
+            raise PreconditionFailed(f"priority should be a number, actually was {term(priority)}")
         policy = Policy(
             _text(row, "name"),
             _text(rule, "pattern"),
@@ -238,7 +245,7 @@ class DefinitionsImport:
             priority,
             definition,
         )
-        self._admin.put_policy(vhost.name, policy, now_ms, operator)
+        self._admin.put_policy(vhost.name, policy, operator)
 
     # -- topology ------------------------------------------------------------------------
 
@@ -252,7 +259,7 @@ class DefinitionsImport:
             _table(row, "arguments"),
         )
 
-    def _queue(self, row: Json, now_ms: int) -> None:
+    def _queue(self, row: Json) -> None:
         name = _text(row, "name")
         if name == "":
             raise PreconditionFailed("a queue needs a name")
@@ -262,9 +269,7 @@ class DefinitionsImport:
         if row.get("type", "classic") != "classic":  # newer releases say it here too
             arguments.setdefault("x-queue-type", row["type"])
         durable = _flag(row, "durable", absent=True)
-        self._vhost(row).declare_queue(
-            name, durable, None, _flag(row, "auto_delete"), arguments, now_ms
-        )
+        self._vhost(row).declare_queue(name, durable, None, _flag(row, "auto_delete"), arguments)
 
     def _binding(self, row: Json) -> None:
         vhost = self._vhost(row)

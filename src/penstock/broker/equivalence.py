@@ -1,6 +1,7 @@
 """Declaring again what exists: it must be the same, or RabbitMQ's words say what is not.
 
-Of the optional arguments only known ones are compared; integers of all widths are the same.
+Of the optional arguments only known ones are compared.  Integers of all widths and times are the
+same kind, and so are texts and byte arrays; an integer is no float: 10 is not 10.0.
 """
 
 from typing import Final
@@ -8,7 +9,7 @@ from typing import Final
 from penstock.core.errors import PreconditionFailed, ResourceLocked
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
-from penstock.routing.headers import type_name
+from penstock.routing.headers import as_bytes, term, type_name
 
 MISSING: Final[object] = object()
 """Stands for an argument that was not given."""
@@ -29,6 +30,7 @@ COMPARED_QUEUE_ARGUMENTS: Final = (
     "x-queue-mode",
     "x-queue-type",
     "x-queue-master-locator",
+    "x-queue-version",
 )
 
 COMPARED_EXCHANGE_ARGUMENTS: Final = (
@@ -86,23 +88,41 @@ def check_same_arguments(
     keys: tuple[str, ...], what: str, received: dict[str, object], current: dict[str, object]
 ) -> None:
     for key in keys:
-        absent: object = "classic" if key == "x-queue-type" else MISSING
-        check_equivalent(key, what, received.get(key, absent), current.get(key, absent), MISSING)
+        one, other = received.get(key, MISSING), current.get(key, MISSING)
+        if key != "x-queue-type" or {_type_of_queue(one), _type_of_queue(other)} != {"classic"}:
+            check_equivalent(key, what, one, other, MISSING)
+
+
+def _type_of_queue(value: object) -> str:
+    """One that says nothing is a classic queue."""
+    if value is MISSING:
+        return "classic"
+    return value if isinstance(value, str) else ""
 
 
 def check_equivalent(
     key: str, what: str, received: object, current: object, missing: object
 ) -> None:
     """Raises PreconditionFailed unless both are the same; ``missing`` marks an absent one."""
-    if received == current and isinstance(received, bool) == isinstance(current, bool):
+    if _is_same(received, current):
         return
     if received is missing or current is missing:
         texts = [_value_of_type(received, missing), _value_of_type(current, missing)]
     else:
-        texts = [f"'{_plain(received)}'", f"'{_plain(current)}'"]
+        texts = ["none" if one is None else f"'{_plain(one)}'" for one in (received, current)]
     raise PreconditionFailed(
         f"inequivalent arg '{key}' for {what}: received {texts[0]} but current is {texts[1]}"
     )
+
+
+def _is_same(one: object, other: object) -> bool:
+    if isinstance(one, (str, bytes)) and isinstance(other, (str, bytes)):
+        return as_bytes(one) == as_bytes(other)
+    return _kind(one) is _kind(other) and one == other
+
+
+def _kind(value: object) -> object:
+    return int if isinstance(value, int) and not isinstance(value, bool) else type(value)
 
 
 def _value_of_type(value: object, missing: object) -> str:
@@ -112,6 +132,7 @@ def _value_of_type(value: object, missing: object) -> str:
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    """As RabbitMQ prints it: a byte array like a text."""
+    if isinstance(value, (str, bytes)):
+        return as_bytes(value).decode("utf-8", "replace")
+    return term(value)

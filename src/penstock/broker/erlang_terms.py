@@ -3,6 +3,8 @@
 In: what JSON can say.  Out: one line, such as ``[<<"a">>,1,null]``.
 """
 
+from penstock.routing.headers import float_term
+
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -18,4 +20,4 @@ def term(value: object) -> str:
     if isinstance(value, dict):
         pairs = [f"{term(key)} => {term(value[key])}" for key in sorted(value)]
         return f"#{{{','.join(pairs)}}}"
-    return str(value)
+    return float_term(value) if isinstance(value, float) else str(value)

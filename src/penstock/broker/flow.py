@@ -187,7 +187,7 @@ class Flow:
         if self._turn_over:
             channels = self._turn_over
             self._turn_over = []
-            queues_weigh = self.queue_ns > self.channel_ns
+            queues_weigh = self.queue_ns > self.reader_ns + self.channel_ns
             for channel in channels:
                 if queues_weigh and len(channel.kept) > 0 and channel.kept[0].balance <= 0:
                     channel.waited_for(self.works, channel.kept[0].since_ms)

@@ -16,19 +16,23 @@ to it before it has deleted the topic.
 The node this registry is part of is in it as well: ``keep`` says what it has, and it is never
 silent.
 
-Anybody may register, so there are limits: keys beyond them are refused, but what this node has.
+No log-in is needed to register, so there are limits: of topics, of channels, of what one node
+registers and of what all do.  For a new key beyond them the one that has been without a producer
+longest is removed; without such a key it is refused.  What this node has is always taken.
 
 Invariants (``check``):
   R1  who produces a topic or a channel is among the nodes
   R2  who has a channel produces its topic
   R3  a node's topics are those it produces
-  R4  the channels are counted
+  R4  channels and registrations are counted
+  R5  keys without a producer are known as such
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import PreconditionFailed
 
 SILENT_AFTER_MS: Final[i64] = 300_000
@@ -36,6 +40,9 @@ TOMBSTONE_MS: Final[i64] = 45_000
 EPHEMERAL: Final = "#ephemeral"
 TOPICS_MAX: Final[i64] = 100_000
 CHANNELS_MAX: Final[i64] = 500_000
+NODE_KEYS_MAX: Final[i64] = 20_000
+REGISTRATIONS_MAX: Final[i64] = 500_000
+"""Of all nodes together: each is a node under a key."""
 
 
 @final
@@ -53,9 +60,7 @@ class Node:
         self.version: str = ""
         self.heard_ms: i64 = 0
         self.topics: set[str] = set()  # in the registry
-
-    def is_silent(self, now_ms: i64) -> bool:
-        return not self.is_here and now_ms - self.heard_ms > SILENT_AFTER_MS
+        self.key_count: i64 = 0  # there, topics and channels
 
     def facts(self) -> dict[str, object]:
         """As nsqlookupd shows it, in its order."""
@@ -77,69 +82,115 @@ class Producer:
         self.node = node
         self.tombstoned_ms: i64 = 0  # 0 = never
 
-    def is_tombstoned(self, now_ms: i64) -> bool:
-        return self.tombstoned_ms > 0 and now_ms - self.tombstoned_ms < TOMBSTONE_MS
-
 
 @final
 class Lookup:
     """See the head of this file; names are valid, whoever calls has looked."""
 
-    def __init__(self, topics_max: i64 = TOPICS_MAX, channels_max: i64 = CHANNELS_MAX) -> None:
+    def __init__(
+        self,
+        topics_max: i64 = TOPICS_MAX,
+        channels_max: i64 = CHANNELS_MAX,
+        node_keys_max: i64 = NODE_KEYS_MAX,
+        registrations_max: i64 = REGISTRATIONS_MAX,
+        silent_after_ms: i64 = SILENT_AFTER_MS,
+        tombstone_ms: i64 = TOMBSTONE_MS,
+    ) -> None:
+        """The times are nsqlookupd's inactive-producer-timeout and tombstone-lifetime."""
+        self._silent_after_ms: i64 = silent_after_ms
+        self._tombstone_ms: i64 = tombstone_ms
         self._topics_max: i64 = topics_max
         self._channels_max: i64 = channels_max
+        self._node_keys_max: i64 = node_keys_max
+        self._registrations_max: i64 = registrations_max
         self._channel_count: i64 = 0
+        self._registrations: i64 = 0
+        # Without a producer, those that have been so longest first.
+        self._unused_topics: dict[str, None] = {}
+        self._unused_channels: dict[tuple[str, str], None] = {}
         self._nodes: dict[str, Node] = {}
         self._topics: dict[str, dict[str, Producer]] = {}
         self._channels: dict[str, dict[str, dict[str, Producer]]] = {}  # by topic, by name
 
     # -- nodes -----------------------------------------------------------------------------
 
-    def identify(self, node: Node, now_ms: i64) -> None:
+    def identify(self, node: Node, now_ms: WallMs) -> None:
         node.heard_ms = now_ms
         self._nodes[node.id] = node
 
-    def ping(self, node: Node, now_ms: i64) -> None:
+    def ping(self, node: Node, now_ms: WallMs) -> None:
         node.heard_ms = now_ms
 
     def forget(self, node: Node) -> None:
         """Its connection has ended; keys stay."""
         if self._nodes.pop(node.id, None) is None:
             return
-        for topic in node.topics:
-            self._topics[topic].pop(node.id, None)
-            for producers in self._channels.get(topic, {}).values():
-                producers.pop(node.id, None)
-        node.topics = set()
+        for topic in list(node.topics):
+            self._leave(node, topic)
 
     def register(self, node: Node, topic: str, channel: str) -> None:
         """``channel`` = "": the topic alone.  Raises PreconditionFailed beyond the limits."""
-        self._check_room(topic, channel)
+        added: i64 = 0
+        if topic not in node.topics:
+            added += 1
+        if channel != "" and node.id not in self._channels.get(topic, {}).get(channel, {}):
+            added += 1
+        if added > 0 and node.key_count + added > self._node_keys_max:
+            raise PreconditionFailed(f"a node registers at most {self._node_keys_max} keys")
+        if added > 0 and self._registrations + added > self._registrations_max:
+            raise PreconditionFailed(f"all nodes register at most {self._registrations_max} keys")
+        self._make_room(topic, channel)
         self._put(node, topic, channel)
 
     def _put(self, node: Node, topic: str, channel: str) -> None:
-        self._topics.setdefault(topic, {}).setdefault(node.id, Producer(node))
+        self._add(node, self._topics.setdefault(topic, {}))
+        self._unused_topics.pop(topic, None)
         node.topics.add(topic)
         if channel != "":
             self._make_channel(topic, channel)
-            self._channels[topic][channel].setdefault(node.id, Producer(node))
+            self._add(node, self._channels[topic][channel])
+            self._unused_channels.pop((topic, channel), None)
+
+    def _add(self, node: Node, producers: dict[str, Producer]) -> None:
+        if node.id not in producers:
+            producers[node.id] = Producer(node)
+            node.key_count += 1
+            self._registrations += 1
+
+    def _drop(self, node: Node, producers: dict[str, Producer]) -> None:
+        if producers.pop(node.id, None) is not None:
+            node.key_count -= 1
+            self._registrations -= 1
 
     def unregister(self, node: Node, topic: str, channel: str) -> None:
         """``channel`` = "": the topic, and all of its channels."""
-        channels = self._channels.get(topic, {})
-        if channel != "":
-            producers = channels.get(channel, {})
-            producers.pop(node.id, None)
-            if len(producers) == 0 and channel.endswith(EPHEMERAL):
-                self.delete_channel(topic, channel)
+        if channel == "":
+            self._leave(node, topic)
+            if topic.endswith(EPHEMERAL) and len(self._topics.get(topic, {})) == 0:
+                self.delete_topic(topic)
             return
-        for producers in channels.values():
-            producers.pop(node.id, None)
-        producers = self._topics.get(topic, {})
-        producers.pop(node.id, None)
+        producers = self._channels.get(topic, {}).get(channel)
+        if producers is None:
+            return
+        self._drop(node, producers)
+        if len(producers) == 0:
+            if channel.endswith(EPHEMERAL):
+                self.delete_channel(topic, channel)
+            else:
+                self._unused_channels.setdefault((topic, channel))
+
+    def _leave(self, node: Node, topic: str) -> None:
+        """A topic and all of its channels; the keys stay."""
+        for channel, producers in self._channels.get(topic, {}).items():
+            self._drop(node, producers)
+            if len(producers) == 0:
+                self._unused_channels.setdefault((topic, channel))
         node.topics.discard(topic)
-        if len(producers) == 0 and topic.endswith(EPHEMERAL):
-            self.delete_topic(topic)
+        left = self._topics.get(topic)
+        if left is not None:
+            self._drop(node, left)
+            if len(left) == 0:
+                self._unused_topics.setdefault(topic)
 
     def keep(self, node: Node, wanted: dict[str, list[str]]) -> None:
         """That node has these topics, each with its channels, and no others."""
@@ -159,45 +210,66 @@ class Lookup:
 
     def create_topic(self, topic: str) -> None:
         """Raises PreconditionFailed beyond the limits, as ``create_channel`` does."""
-        self._check_room(topic, "")
-        self._topics.setdefault(topic, {})
+        self._make_room(topic, "")
+        self._make_topic(topic)
 
     def create_channel(self, topic: str, channel: str) -> None:
-        self._check_room(topic, channel)
-        self._topics.setdefault(topic, {})
+        self._make_room(topic, channel)
+        self._make_topic(topic)
         self._make_channel(topic, channel)
+
+    def _make_topic(self, topic: str) -> None:
+        if topic not in self._topics:
+            self._topics[topic] = {}
+            self._unused_topics[topic] = None
 
     def _make_channel(self, topic: str, channel: str) -> None:
         channels = self._channels.setdefault(topic, {})
         if channel not in channels:
             channels[channel] = {}
             self._channel_count += 1
+            self._unused_channels[(topic, channel)] = None
 
-    def _check_room(self, topic: str, channel: str) -> None:
+    def _make_room(self, topic: str, channel: str) -> None:
+        """Raises PreconditionFailed when each key there is has a producer."""
+        is_new = channel != "" and channel not in self._channels.get(topic, {})
+        if is_new and self._channel_count >= self._channels_max:
+            unused = next(iter(self._unused_channels), None)
+            if unused is None:
+                most = self._channels_max
+                raise PreconditionFailed(f"there are {most} channels, which is the limit")
+            self.delete_channel(unused[0], unused[1])
         if topic not in self._topics and len(self._topics) >= self._topics_max:
-            raise PreconditionFailed(f"there are {self._topics_max} topics, which is the limit")
-        if channel == "" or channel in self._channels.get(topic, {}):
-            return
-        if self._channel_count >= self._channels_max:
-            raise PreconditionFailed(f"there are {self._channels_max} channels, which is the limit")
+            oldest = next(iter(self._unused_topics), None)
+            if oldest is None:
+                raise PreconditionFailed(f"there are {self._topics_max} topics, which is the limit")
+            self.delete_topic(oldest)
 
     def delete_topic(self, topic: str) -> None:
         """Until a node registers it again."""
-        self._channel_count -= len(self._channels.pop(topic, {}))
-        for producer in self._topics.pop(topic, {}).values():
+        for channel in list(self._channels.get(topic, {})):
+            self.delete_channel(topic, channel)
+        producers = self._topics.pop(topic, {})
+        for producer in list(producers.values()):
             producer.node.topics.discard(topic)
+            self._drop(producer.node, producers)
+        self._unused_topics.pop(topic, None)
 
     def delete_channel(self, topic: str, channel: str) -> bool:
         """False when there is none of that name."""
         channels = self._channels.get(topic, {})
-        if channels.pop(channel, None) is None:
+        producers = channels.pop(channel, None)
+        if producers is None:
             return False
+        for producer in list(producers.values()):
+            self._drop(producer.node, producers)
+        self._unused_channels.pop((topic, channel), None)
         self._channel_count -= 1
         if len(channels) == 0:
             del self._channels[topic]
         return True
 
-    def tombstone(self, topic: str, address: str, now_ms: i64) -> None:
+    def tombstone(self, topic: str, address: str, now_ms: WallMs) -> None:
         """``address``: the node's broadcast address, a colon, its HTTP port."""
         for producer in self._topics.get(topic, {}).values():
             node = producer.node
@@ -215,47 +287,65 @@ class Lookup:
     def channels(self, topic: str) -> list[str]:
         return sorted(self._channels.get(topic, {}))
 
-    def producers(self, topic: str, now_ms: i64) -> list[Node]:
+    def producers(self, topic: str, now_ms: WallMs) -> list[Node]:
         """To whom a consumer of that topic may connect."""
         return [
             producer.node
             for producer in self._topics.get(topic, {}).values()
-            if not producer.node.is_silent(now_ms) and not producer.is_tombstoned(now_ms)
+            if not (self._is_silent(producer.node, now_ms) or self.is_tombstoned(producer, now_ms))
         ]
 
-    def nodes(self, now_ms: i64) -> list[dict[str, object]]:
-        """Those heard from, each with its topics and whether they are tombstoned there."""
-        found: list[dict[str, object]] = []
-        for node in self._nodes.values():
-            if node.is_silent(now_ms):
-                continue
-            facts = node.facts()
-            topics = sorted(node.topics)
-            facts["tombstones"] = [
-                self._topics[one][node.id].is_tombstoned(now_ms) for one in topics
-            ]
-            facts["topics"] = topics
-            found.append(facts)
-        return found
+    def nodes(self, now_ms: WallMs) -> list[Node]:
+        """Those heard from."""
+        return [node for node in self._nodes.values() if not self._is_silent(node, now_ms)]
 
-    def all_keys(self) -> dict[str, list[Producer]]:
-        """Everything, by ``category:key:subkey``, for those who search for a fault."""
+    def node_facts(self, node: Node, now_ms: WallMs) -> dict[str, object]:
+        """With its topics and whether they are tombstoned there."""
+        facts = node.facts()
+        topics = sorted(node.topics)
+        facts["tombstones"] = [
+            self.is_tombstoned(self._topics[one][node.id], now_ms) for one in topics
+        ]
+        facts["topics"] = topics
+        return facts
+
+    def is_tombstoned(self, producer: Producer, now_ms: WallMs) -> bool:
+        at_ms = producer.tombstoned_ms
+        return at_ms > 0 and now_ms - at_ms < self._tombstone_ms
+
+    def _is_silent(self, node: Node, now_ms: WallMs) -> bool:
+        return not node.is_here and now_ms - node.heard_ms > self._silent_after_ms
+
+    def some_keys(self, most: i64) -> dict[str, list[Producer]]:
+        """By ``category:key:subkey``, for those who search for a fault; with at most so many
+        producers, and keys without one among as many.
+        """
         found: dict[str, list[Producer]] = {}
+        left: i64 = most
         if self._nodes:
             found["client::"] = [Producer(node) for node in self._nodes.values()]
-        for topic in self.topics():
-            found[f"topic:{topic}:"] = list(self._topics[topic].values())
-        for topic in sorted(self._channels):
-            for channel in self.channels(topic):
-                producers = self._channels[topic][channel]
+            left -= len(self._nodes)
+        for topic, producers in self._topics.items():
+            if left <= 0:
+                return found
+            found[f"topic:{topic}:"] = list(producers.values())
+            left -= len(producers) + 1
+        for topic, channels in self._channels.items():
+            for channel, producers in channels.items():
+                if left <= 0:
+                    return found
                 found[f"channel:{topic}:{channel}"] = list(producers.values())
+                left -= len(producers) + 1
         return found
 
     # -- invariants --------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert R1 to R4."""
-        for producers in self._topics.values():
+        """Assert R1 to R5."""
+        registrations = 0
+        for topic, producers in self._topics.items():
+            registrations += len(producers)
+            assert (len(producers) == 0) == (topic in self._unused_topics), "R5"
             for id_, producer in producers.items():
                 assert self._nodes[id_] is producer.node, "R1"
         for node in self._nodes.values():
@@ -264,8 +354,14 @@ class Lookup:
         count = 0
         for topic, channels in self._channels.items():
             count += len(channels)
-            for producers in channels.values():
+            for channel, producers in channels.items():
+                registrations += len(producers)
+                assert (len(producers) == 0) == ((topic, channel) in self._unused_channels), "R5"
                 for id_, producer in producers.items():
                     assert self._nodes[id_] is producer.node, "R1"
                     assert id_ in self._topics[topic], "R2"
         assert count == self._channel_count, "R4"
+        assert registrations == self._registrations, "R4"
+        assert registrations == sum(int(node.key_count) for node in self._nodes.values()), "R4"
+        assert len(self._unused_topics) <= len(self._topics), "R5"
+        assert len(self._unused_channels) <= count, "R5"

@@ -118,6 +118,10 @@ class MirrorFacts:
         """As RabbitMQ has them: whoever has a copy and is no master, there or not."""
         return [*self.slave_nodes(), *self.recoverable]
 
+    def complete_node(self) -> str:
+        """A node that is away and has all messages of a queue without a master, "" = none has."""
+        return next((node for node, had in self.recoverable.items() if had == "synced"), "")
+
     def is_sync_critical(self, node: str) -> bool:
         """Would the queue be down without that node?  RabbitMQ's health check asks the same."""
         return self.master() == node and not self.synchronised_slave_nodes()

@@ -13,6 +13,10 @@ which stay where they are and as they are.
 What goes to a queue whose master is on another node stays here until that has it, and for good if
 that has no room for it; a consumer may get it meanwhile, and then it is in both.
 
+A retry does not believe every ``x-death``, for publishers can write it.  The queue it names must
+have the dead letter exchange and key by which the message came, and must be reached by where it is
+sent to: so who may publish to a queue does not choose where an operator's retry leads.
+
 A slice does all of that within one turn, so no consumer gets what was chosen in between.  A
 message goes only if it leads somewhere: what would have no queue, or has no ``x-death`` to say
 where it came from (retry), or finds a queue full that refuses publishes, stays.  So does what
@@ -148,12 +152,12 @@ class Errand:
         """Returns those of them that were looked at."""
         messages, seq_ids = self._read(seq_ids)
         self.tally.gone += len(seq_ids) - len(messages)
-        letters = [(one, self._address_of(one)) for one in messages]  # judged before any goes
+        letters = [(one, *self._goal_of(one)) for one in messages]  # judged before any goes
         self.tally.waits = [one for one in self.tally.waits if not one.done]
         poured: list[int] = []
         leaving: list[tuple[int, list[Wait]]] = []  # when other nodes have said that it is there
-        for message, address in letters:
-            if address is None or not self._pour(message, address, now_ms):
+        for message, address, origin in letters:
+            if address is None or not self._pour(message, address, origin, now_ms):
                 continue
             self.tally.done += 1
             waits = self._vhost.waits.take()
@@ -193,14 +197,17 @@ class Errand:
                 break
         return found, seq_ids[:looked_at]
 
-    def _pour(self, message: Message, address: Address, now_ms: int) -> bool:
-        """Publish a copy of it; False when it stays."""
+    def _pour(self, message: Message, address: Address, origin: Queue | None, now_ms: int) -> bool:
+        """Publish a copy of it; False when it stays.  ``origin``: a queue it must reach."""
         tally, pouring = self.tally, self._broker.staging.pouring
         # Without the mark of the store: the copy's content is stored anew, if it is large.
         copy = Message(message.content, address.wire, message.flags & ~STORED, 0)
         queues = self._queues_for(address, copy, now_ms)
         if self._action != COPY and self._queue in queues:
             tally.same_queue += 1
+            return False
+        if origin is not None and origin not in queues:
+            tally.unroutable += 1
             return False
         known = _duplicate_count(queues)
         if pouring.pour(self._vhost, [copy], now_ms, False) == 0:
@@ -221,29 +228,43 @@ class Errand:
         except (NotFound, AccessRefused):
             return []  # the exchange is gone, or internal
 
-    def _address_of(self, message: Message) -> Address | None:
-        """Where it is to go; raises AccessRefused when the user may not publish there."""
-        target = self._target or self._origin(message)
-        if target is None:
-            self.tally.without_death += 1
-            return None
-        if self._action == RETRY:
-            exchange, key = target
-            self._rights.publish(self._vhost.exchanges.get(exchange), exchange, key)
-        wire = _short(target[0]) + _short(target[1])
-        return self._broker.staging.pouring.address(self._vhost, wire)
+    def _goal_of(self, message: Message) -> tuple[Address | None, Queue | None]:
+        """Where it is to go, and the queue it is to come back to (retry).
 
-    def _origin(self, message: Message) -> tuple[str, str] | None:
-        """Where it was published before it died last."""
+        Raises AccessRefused when the user may not publish there.
+        """
+        target, origin = self._target, None
+        if target is None:
+            exchange, key, origin = self._origin(message)
+            if origin is None:
+                self.tally.without_death += 1
+                return None, None
+            self._rights.publish(self._vhost.exchanges.get(exchange), exchange, key)
+            target = exchange, key
+        wire = _short(target[0]) + _short(target[1])
+        return self._broker.staging.pouring.address(self._vhost, wire), origin
+
+    def _origin(self, message: Message) -> tuple[str, str, Queue | None]:
+        """Where it was published before it died last, and in which queue; None = it did not."""
         deaths = self._broker.header_reader.read(message, "x-death")
         death = deaths[0] if isinstance(deaths, list) and deaths else None
         if not isinstance(death, dict):
-            return None
-        exchange, keys = death.get("exchange"), death.get("routing-keys")
+            return "", "", None
+        name, exchange, keys = death.get("queue"), death.get("exchange"), death.get("routing-keys")
         key = keys[0] if isinstance(keys, list) and keys else None
-        if not isinstance(exchange, str) or not isinstance(key, str):
-            return None
-        return exchange, key
+        if not (isinstance(name, str) and isinstance(exchange, str) and isinstance(key, str)):
+            return "", "", None
+        queue = self._vhost.queues.get(name)
+        if queue is None or not self._buries_so(queue, key, message):
+            return "", "", None
+        return exchange, key, queue
+
+    def _buries_so(self, queue: Queue, key: str, message: Message) -> bool:
+        """Would a death there, of a message with that key, have been published as this one was?"""
+        came_by = self._broker.staging.pouring.address(self._vhost, message.address)
+        limits = queue.limits
+        buried_key = key if limits.dead_letter_key is None else limits.dead_letter_key
+        return limits.dead_letter_exchange == came_by.exchange and buried_key == came_by.routing_key
 
 
 def _duplicate_count(queues: list[Queue]) -> int:

@@ -11,6 +11,8 @@ Of all policies whose pattern is found in the name the one with the highest prio
     max-length-bytes, delivery-limit         operator policy
     overflow, queue-mode, dead-letter-*,     the argument, else the policy; operators have no say
     alternate-exchange, queue-master-locator
+    queue-version                            has no effect: both versions of RabbitMQ's storage are
+                                             the same here
 
     nsq-publish-mode                         the policy alone, for exchanges that are topics
     nsq-on-disconnect                        the policy alone, for queues that are channels
@@ -29,6 +31,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.broker.arguments import QUEUE_VERSIONS
 from penstock.broker.erlang_terms import term
 from penstock.broker.ha_policy import HA_KEYS, NO_MIRRORS, HaPolicy, read_ha_policy
 from penstock.core import patterns
@@ -37,6 +40,7 @@ from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.queues.limits import DROP_HEAD, QueueLimits
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
+from penstock.routing.headers import is_integer
 
 APPLY_TO: Final = ("queues", "exchanges", "all")
 VALUE_MAX: Final = 1 << 53
@@ -72,8 +76,10 @@ _WHAT: Final = {
     "overflow": "overflow value",
     "queue-master-locator": MASTER_LOCATOR,
     "queue-mode": "queue-mode value",
+    "queue-version": "queue-version value",
 }
 """Every key of a policy but those of mirrors, and what RabbitMQ calls its value."""
+POLICY_KEYS: Final = tuple(_WHAT)
 _WORDS: Final = {
     "nsq-on-disconnect": ("timeout", "requeue"),
     "nsq-publish-mode": ("durable", "fast"),
@@ -88,7 +94,6 @@ RABBITMQ_ONLY_KEYS: Final = (
     "max-in-memory-bytes",
     "max-in-memory-length",
     "queue-leader-locator",
-    "queue-version",
     "stream-max-segment-size-bytes",
 )
 
@@ -319,7 +324,7 @@ def check_is_built(key: str) -> None:
 
 def _check_definition(definition: dict[str, object], operator: bool) -> None:
     """In RabbitMQ's order: each value, what is said of mirrors, and last what nobody knows."""
-    known = OPERATOR_KEYS if operator else tuple(_WHAT)
+    known = OPERATOR_KEYS if operator else POLICY_KEYS
     unknown: list[str] = []
     for key in sorted(definition):
         if key in known:
@@ -338,6 +343,8 @@ def _check_value(key: str, value: object) -> None:
         good = (
             isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= VALUE_MAX
         )
+    elif key == "queue-version":
+        good = is_integer(value) and value in QUEUE_VERSIONS
     else:
         words = _WORDS.get(key)
         good = isinstance(value, str) and (words is None or value in words)

@@ -52,6 +52,13 @@ class Rights:
     def read(self, kind: str, name: str) -> None:
         self._check(READ, kind, name)
 
+    def may_read(self, kind: str, name: str) -> bool:
+        try:
+            self.read(kind, name)
+        except AccessRefused:
+            return False
+        return True
+
     def bind(self, kind: str, destination: str, source: str) -> None:
         """Binding and unbinding: what may be written into, and what may be read from."""
         self._check(WRITE, kind, destination)

@@ -9,7 +9,7 @@ from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.core.frontier import Waits
 from penstock.core.message import Message, body_size
 from penstock.core.traffic import ExchangeTraffic
-from penstock.queues.queue import JUST_USED, Queue
+from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
 from penstock.storage.definition_records import ExchangeRecord
 
@@ -156,16 +156,3 @@ def check_connection_limits(user: User, vhost: str, count: int, limit: int) -> N
             f"connection refused for user '{user.name}':"
             f" user connection limit ({allowed}) is reached"
         )
-
-
-def has_expired(queue: Queue, now_ms: i64) -> bool:
-    """Unused for longer than it may be?"""
-    if queue.idle_due_ms <= now_ms:
-        queue.idle_due_ms = 0
-    if queue.is_leased or queue.last_used_ms == JUST_USED:
-        queue.last_used_ms = now_ms
-    return (
-        queue.expires_ms > 0
-        and len(queue.consumers) == 0
-        and queue.last_used_ms + queue.expires_ms <= now_ms
-    )

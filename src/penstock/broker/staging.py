@@ -19,7 +19,7 @@ before it noted the answer, it is a duplicate.
 it is in one turn, so it lies in one block of the journal (only the turn seals blocks,
 ``server.turn``), and a block is believed whole or not at all.  A crash therefore finds a message
 in its set or in its queues.  Two more things must hold for that, since journal and segments reach
-the disk at their own times; ``backing.returning`` sees to them (``ack_moved``, ``expect_moved``):
+the disk at their own times; ``backing.returning`` sees to them (``ack_behind``, ``expect_moved``):
 only after the block's sync does a segment of the set lose a record, or one of a queue get it.
 Contents in the message store are not copied; their count moves within the same block.  What other
 nodes have to say that they have it (mirrors, a master elsewhere) stays in its set until they do:
@@ -396,7 +396,7 @@ class Staging:
             self.batches.moved = True
 
     def _disk_is_short(self) -> bool:
-        return bool(self._admission.alarms.disk or self._admission.stalled)
+        return bool(self._admission.alarms.disk or self._admission.is_full())
 
     def _finish_sets(self) -> None:
         durable = self._engine.journal.durable_position

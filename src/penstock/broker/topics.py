@@ -220,7 +220,7 @@ class Topics:
 
     # -- names -----------------------------------------------------------------------------
 
-    def topic(self, name: str, now_ms: i64) -> Topic:
+    def topic(self, name: str) -> Topic:
         """The topic of that (valid) name, made if there is none."""
         topic = self.topics.get(name)
         if topic is not None:
@@ -231,7 +231,7 @@ class Topics:
         )
         return self.topics[name]
 
-    def channel(self, topic: Topic, name: str, now_ms: i64) -> Channel:
+    def channel(self, topic: Topic, name: str) -> Channel:
         """The channel of that (valid) name, made if there is none."""
         channel = topic.channels.get(name)
         if channel is not None:
@@ -242,7 +242,7 @@ class Topics:
             arguments = {"x-max-length": EPHEMERAL_MAX_LENGTH, "x-overflow": "reject-publish"}
         durable = not ephemeral and not topic.ephemeral  # no start would find its topic
         queue = self._vhost.declare_queue(
-            queue_name(topic.name, name), durable, None, ephemeral, arguments, now_ms
+            queue_name(topic.name, name), durable, None, ephemeral, arguments
         )
         self._vhost.bind_queue(queue, topic.exchange.name, "", {})
         self._vhost.changes.cut()
@@ -280,13 +280,13 @@ class Topics:
             channel.forget()
         self._changed()
 
-    def prepared(self, name: str, channels: list[str], now_ms: i64) -> None:
+    def prepared(self, name: str, channels: list[str]) -> None:
         """``on_new`` has found that these are to be there."""
         topic = self.topics.get(name)
         if topic is None or not topic.preparing:
             return
         for channel in channels:
-            self.channel(topic, channel, now_ms)
+            self.channel(topic, channel)
         topic.preparing = False
         topic.look()
 

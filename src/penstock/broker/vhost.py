@@ -23,6 +23,7 @@ from penstock.broker.arguments import (
 from penstock.broker.budget import Budget
 from penstock.broker.changes import Changes
 from penstock.broker.equivalence import check_same_exchange, check_same_queue
+from penstock.broker.idleness import Idleness
 from penstock.broker.mirror_copies import MirrorCopies
 from penstock.broker.policies import PolicyBook
 from penstock.broker.queue_maker import IncarnationSource, QueueMaker
@@ -30,7 +31,6 @@ from penstock.broker.routes import (
     Route,
     check_not_default,
     find_queues,
-    has_expired,
     publish_where_room_is,
     queue_limit_reached,
     queues_in,
@@ -47,7 +47,6 @@ from penstock.core.message import Address, Message
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
-from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import (
     NSQ_TOPIC,
     PREDECLARED,
@@ -77,7 +76,7 @@ class Vhost:
         engine: Engine,
         maker: QueueMaker,
         new_incarnation: IncarnationSource,
-        schedule: Schedule,
+        idleness: Idleness,
         sweep: Sweep,
         scanned: Callable[[], bool],
     ) -> None:
@@ -104,7 +103,7 @@ class Vhost:
         self._new_incarnation = new_incarnation
         self.rooms = WaitingRooms(name, definitions, self._maker.room, new_incarnation)
         self.topics, self.copies = Topics(self, scanned), MirrorCopies(self, maker)
-        self._schedule, self._sweep = schedule, sweep
+        self.idleness, self._sweep = idleness, sweep
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = Exchange(
                 name, exchange_name, kind, True, False, internal, {}
@@ -231,6 +230,8 @@ class Vhost:
         check_exchange_arguments(kind, arguments, what)
         if kind == NSQ_TOPIC:
             check_topic_exchange(name)
+        if durable:
+            self.changes.check_room()
         exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
         if self.changes.proposes:
             self.changes.add_exchange(exchange)
@@ -314,6 +315,8 @@ class Vhost:
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
         check_not_default(destination)
+        check_not_default(source)
+        self.exchange(source)  # missing both, the source is the one to be told
         target = self.exchange(destination)
         record = BindingRecord(self.name, source, destination, "exchange", routing_key, arguments)
         self._bind(record, target, target.durable)
@@ -321,6 +324,9 @@ class Vhost:
     def _bind(self, record: BindingRecord, destination: object, kept: bool) -> None:
         check_not_default(record.source)
         exchange = self.exchange(record.source)
+        way = (record.routing_key, record.arguments)
+        if exchange.durable and kept and not exchange.has_binding(destination, *way):
+            self.changes.check_room()
         if self.changes.proposes:
             self.changes.bind(self, record, exchange, destination)
             return
@@ -376,22 +382,23 @@ class Vhost:
         owner: object,
         auto_delete: bool,
         arguments: dict[str, object],
-        now_ms: i64,
     ) -> Queue:
         """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
         self.churn.queues_declared += 1
         existing = self.queues.get(name)
         if existing is not None:
             check_same_queue(existing, durable, owner, auto_delete, arguments)
-            self.touch(existing, now_ms)
+            self.touch(existing)
             return existing
         if 0 <= self.max_queues <= len(self.queues):
             raise queue_limit_reached(name, self.name, self.max_queues)
         check_queue_arguments(arguments, self.queue_text(name), owner is not None)
+        if durable and owner is None:
+            self.changes.check_room()
         incarnation = self._new_incarnation()
         if self.changes.proposes:
             self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)
-        return self.make_queue(name, incarnation, durable, owner, auto_delete, arguments, now_ms)
+        return self.make_queue(name, incarnation, durable, owner, auto_delete, arguments)
 
     def make_queue(
         self,
@@ -401,7 +408,6 @@ class Vhost:
         owner: object,
         auto_delete: bool,
         arguments: dict[str, object],
-        now_ms: i64,
     ) -> Queue:
         """Whoever declares it has been heard out."""
         queue_id = 0
@@ -412,21 +418,21 @@ class Vhost:
         queue = self._make_queue(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
         queue.owner = owner
         self.churn.queues_created += 1
-        self.touch(queue, now_ms)
+        self.touch(queue)
         if kept:
             self.definitions.put_queue(
                 QueueRecord(queue_id, incarnation, self.name, name, auto_delete, arguments)
             )
         return queue
 
-    def recover_queue(self, record: QueueRecord, now_ms: i64) -> Queue:
+    def recover_queue(self, record: QueueRecord) -> Queue:
         """Open a durable queue again; its messages are the node's business."""
         if is_room(record.name):
             return self.rooms.recover(record, self.exchanges)
         who = (record.queue_id, record.name, record.incarnation)
         queue = self._make_queue(*who, True, True, record.auto_delete, record.arguments)
         queue.paused = record.paused
-        self.touch(queue, now_ms)
+        self.touch(queue)
         return queue
 
     def _make_queue(
@@ -477,21 +483,6 @@ class Vhost:
 
     # -- time ----------------------------------------------------------------------------
 
-    def touch(self, queue: Queue, now_ms: i64) -> None:
+    def touch(self, queue: Queue) -> None:
         """The queue was used: its ``x-expires`` starts again."""
-        queue.last_used_ms = now_ms
-        self._await_idleness(queue)
-
-    def _await_idleness(self, queue: Queue) -> None:
-        """One entry in the schedule is enough: when it is due, it moves on by itself."""
-        idle = queue.idle_due_ms == 0 and len(queue.consumers) == 0 and not queue.remote
-        if idle and queue.expires_ms > 0:
-            queue.idle_due_ms = queue.last_used_ms + queue.expires_ms
-            self._schedule.add(queue.idle_due_ms, queue)
-
-    def is_expired(self, queue: Queue, now_ms: i64) -> bool:
-        """Unused for longer than its ``x-expires``?  Asked when the schedule says so."""
-        if has_expired(queue, now_ms):
-            return True
-        self._await_idleness(queue)
-        return False
+        self.idleness.touch(queue)

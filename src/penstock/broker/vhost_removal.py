@@ -89,7 +89,7 @@ class VhostRemoval:
     def _end(self) -> None:
         broker, name = self._broker, self._vhost.name
         for user in broker.users.users.values():
-            user.vhosts.pop(name, None)
+            user.forbid(name)
             for key in [key for key in user.topics if key[0] == name]:
                 del user.topics[key]
         for key in [key for key in broker.staging.producers.known if key[0] == name]:

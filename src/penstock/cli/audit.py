@@ -43,6 +43,8 @@ from penstock.storage.audit_files import (
 from penstock.storage.definition_schema import FORMAT_VERSION, UPGRADES
 from penstock.storage.definitions import Definitions
 from penstock.storage.files import RealFileSystem
+from penstock.storage.seq_ranges import SeqRanges
+from penstock.storage.sqlite_log import check_log
 from penstock.storage.terms import TERMS_FILE, read_terms
 
 DEFINITIONS_FILE: Final = "definitions.db"
@@ -110,8 +112,8 @@ def audit_directory(directory: str) -> dict[str, Any]:
     must_be_data_directory(directory)
     with locked(directory), Counted(directory) as progress:
         damages: list[Damage] = []
-        queues = read_definitions(directory, damages)
-        found = DataAudit(RealFileSystem(), directory, queues, progress.note)
+        queues, deleted = read_definitions(directory, damages)
+        found = DataAudit(RealFileSystem(), directory, queues, progress.note, deleted)
         found.run()
     found.damages = damages + found.damages
     return describe(directory, found)
@@ -134,7 +136,7 @@ def must_be_data_directory(directory: str) -> None:
 
 
 @contextmanager
-def locked(directory: str) -> Iterator[None]:
+def locked(directory: str, mode: int = fcntl.LOCK_SH) -> Iterator[None]:
     """No broker uses the directory, nor will while this lasts."""
     path = os.path.join(directory, "lock")
     if not os.path.exists(path):
@@ -142,7 +144,7 @@ def locked(directory: str) -> Iterator[None]:
         return
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, mode | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
         os.close(handle)
@@ -156,25 +158,26 @@ def locked(directory: str) -> Iterator[None]:
         os.close(handle)
 
 
-def read_definitions(directory: str, damages: list[Damage]) -> list[QueueFacts]:
-    """The durable queues; what is wrong with the definitions joins the damages."""
+def read_definitions(directory: str, damages: list[Damage]) -> tuple[list[QueueFacts], SeqRanges]:
+    """The durable queues, the numbers of deleted ones; what is wrong joins the damages."""
     path = os.path.join(directory, DEFINITIONS_FILE)
     if not os.path.exists(path):
         text = "the file is missing; a start would make an empty one and know no queue"
         damages.append(Damage(DEFINITIONS_FILE, 0, 0, text))
-        return []
+        return [], SeqRanges()
     with tempfile.TemporaryDirectory(prefix="penstock-audit-") as aside:
         copy = os.path.join(aside, DEFINITIONS_FILE)
         shutil.copyfile(path, copy)
         with suppress(FileNotFoundError):
             shutil.copyfile(f"{path}-wal", f"{copy}-wal")
         try:
+            check_log(copy)
             _check_sqlite(path, copy)
             return _queues_of(copy)
         except (sqlite3.DatabaseError, Corrupt) as error:
             text = str(error).replace(copy, DEFINITIONS_FILE)
             damages.append(Damage(DEFINITIONS_FILE, 0, os.path.getsize(path), text))
-            return []
+            return [], SeqRanges()
 
 
 def _check_sqlite(path: str, copy: str) -> None:
@@ -194,21 +197,23 @@ def _check_sqlite(path: str, copy: str) -> None:
         raise sqlite3.DatabaseError(str(said).splitlines()[0])
 
 
-def _queues_of(copy: str) -> list[QueueFacts]:
+def _queues_of(copy: str) -> tuple[list[QueueFacts], SeqRanges]:
     definitions = Definitions(copy)
     try:
         topology = definitions.load()
+        deleted = definitions.deleted_queues()
     finally:
         definitions.close()
     entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
     for queue in topology.queues:
         if queue.vhost not in entries:
             raise Corrupt(f"queue {queue.name!r} belongs to no virtual host")
-    return [
+    facts = [
         QueueFacts(queue_id, queue.vhost, queue.name, entries[queue.vhost])
         for queue in topology.queues
         for queue_id in queue.queue_ids()
     ]
+    return facts, deleted
 
 
 def audit_file(path: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """``penstock cluster``: its nodes, how they reach each other, and what each has of mirrored queues.
 
-An outside user of the management API; it needs the tag ``monitoring``.
+An outside user of the management API; it needs the tag ``monitoring``.  Only ``refound`` works on
+a data directory.
 """
 
 import json
@@ -13,6 +14,7 @@ import click
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, connecting
 from penstock.cli.queue_mirrors import progress_text
+from penstock.cli.refound import refound
 from penstock.cli.storage import many
 from penstock.cli.tables import say, shown, table
 
@@ -24,7 +26,10 @@ MIRRORS: Final = f"/api/penstock/mirrors?page=1&page_size={QUEUES_SHOWN}&sort=wh
 
 @click.group(epilog="\b\nExample:\n  penstock cluster status")
 def cluster() -> None:
-    """Look at a cluster, spread masters."""
+    """Inspect a cluster, spread masters, refound it."""
+
+
+cluster.add_command(refound)
 
 
 @cluster.command(

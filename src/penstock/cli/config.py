@@ -13,6 +13,7 @@ import click
 from penstock.cli.config_files import settings_from
 from penstock.cli.failure import Failure
 from penstock.cli.tables import table
+from penstock.core.doors import Door, open_doors
 from penstock.core.rabbitmq_conf import row_of
 from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
 from penstock.core.rabbitmq_variables import IGNORED as IGNORED_VARIABLES
@@ -25,6 +26,9 @@ _BY_VARIABLE: Final = {
     **{setting.environment_name: setting.key for setting in DECLARED.values()},
 }
 SECRET: Final = frozenset({"default_pass", "cluster_etcd_password"})
+
+HERE: Final = ("127.", "localhost", "[::1]", "unix:")
+"""Endpoints of etcd on this machine begin so."""
 
 
 @click.group(epilog="\b\nExample:\n  penstock config show --effective")
@@ -48,13 +52,16 @@ _OUTPUT = click.option(
 def check(file: str | None) -> None:
     """Check all sources; exit code 2 and a line for the first fault found.
 
-    A line of rabbitmq.conf that has no effect here is a warning.
+    A line of rabbitmq.conf that has no effect here is a warning.  What the node would listen on is
+    listed, with what clients may do there without a log-in.
     """
     settings = settings_from(file, os.environ, {})
     for text in warnings_of(settings):
         click.echo(f"warning: {text}", err=True)
     said = len(_chosen(settings))
     click.echo(f"ok: {said} of {len(DECLARED)} settings are given, the others have their defaults")
+    rows = [(one.place(settings), one.title, _plain(one, settings)) for one in open_doors(settings)]
+    click.echo(table(("listens on", "for", "without a log-in"), rows))
 
 
 @config.command(
@@ -113,7 +120,25 @@ def warnings_of(settings: Settings) -> list[str]:
     foreign = [
         f"{name} is not a setting of penstock; ignored" for name in settings.ignored_environment
     ]
-    return [*foreign, *settings.warnings]
+    return [*foreign, *settings.warnings, *_open_etcd(settings)]
+
+
+def _open_etcd(settings: Settings) -> list[str]:
+    """A client of etcd that may write there is an administrator of the cluster (M5)."""
+    far = [one for one in settings.cluster_etcd_endpoints if not one.startswith(HERE)]
+    lacking = []
+    if not settings.cluster_etcd_user:
+        lacking.append("a user (cluster_etcd_user)")
+    if not settings.cluster_etcd_tls:
+        lacking.append("TLS (cluster_etcd_tls)")
+    if not far or not lacking:
+        return []
+    named = f"etcd at {', '.join(far)} is used without {' and '.join(lacking)}"
+    return [f"{named}: a client that writes there can make itself administrator of the cluster"]
+
+
+def _plain(door: Door, settings: Settings) -> str:
+    return door.without_log_in(settings).replace("`", "")
 
 
 def _chosen(settings: Settings) -> list[str]:

@@ -71,7 +71,7 @@ def import_file(file: IO[bytes], vhost: str | None, management: Management, outp
     """Declare what FILE, or standard input, has."""
     body = file.read()
     with Progress("import").waiting(_how_much(body)):
-        answer = management.post(_where(vhost), body)
+        answer = management.post(_where(vhost) + "?partial=true", body)
     left_out = answer.get("left_out", []) if isinstance(answer, dict) else []
     say({"left_out": left_out}, output, "")
     for line in left_out:

@@ -3,6 +3,7 @@
 Each is one request to the management API.  ``-o json`` prints what was asked for when it is done.
 """
 
+import difflib
 import json
 from typing import Final
 
@@ -11,7 +12,7 @@ import click
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, connecting
 from penstock.cli.storage import queue
-from penstock.cli.tables import say
+from penstock.cli.tables import say, shown
 from penstock.client.management import path_of
 
 VHOST: Final = click.option("--vhost", default="/", show_default=True, help="Virtual host.")
@@ -40,6 +41,17 @@ def arguments_of(pairs: tuple[str, ...]) -> dict[str, object]:
         except ValueError:
             found[name] = text
     return found
+
+
+def warn_of_unknown(arguments: dict[str, object]) -> None:
+    """The broker keeps an unknown argument of a queue without effect, as RabbitMQ does."""
+    from penstock.broker.equivalence import COMPARED_QUEUE_ARGUMENTS as KNOWN
+
+    for name in arguments:
+        if name.startswith("x-") and name not in KNOWN:
+            near = difflib.get_close_matches(name, KNOWN, n=1)
+            advice = f"; did you mean {near[0]}?" if near else ""
+            click.echo(f"warning: the argument {shown(name)} has no effect here{advice}", err=True)
 
 
 def must_be_there(what: str, name: str, vhost: str, found: object) -> None:
@@ -77,6 +89,7 @@ def declare(
         "arguments": arguments_of(arguments),
     }
     management.put(path_of("queues", vhost, name), wanted)
+    warn_of_unknown(arguments_of(arguments))
     say({"queue": name, "vhost": vhost, **wanted}, output, "")
 
 

@@ -57,5 +57,6 @@ def flow_text(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _percent(share: float) -> str:
-    return f"{round(100 * share)} %"
+def _percent(share: float | None) -> str:
+    """None: of a publisher that an alarm holds no share is known."""
+    return "-" if share is None else f"{round(100 * share)} %"

@@ -4,6 +4,8 @@ They are outside users: plain HTTP, nothing imported from the broker.  A table a
 just the columns it prints; JSON is what the server said, unchanged.
 """
 
+import sys
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -26,9 +28,13 @@ QUEUES: Final[Fields] = (
     ("ready", "messages_ready"),
     ("unacked", "messages_unacknowledged"),
     ("consumers", "consumers"),
+    ("in/s", "message_stats.publish_details.rate"),
+    ("out/s", "message_stats.deliver_get_details.rate"),
     ("bytes", "message_bytes_ready"),
     ("in memory", "messages_ram"),
 )
+NAME: Final = 1
+"""The column of a queue's name."""
 EXCHANGES: Final[Fields] = (
     ("vhost", "vhost"),
     ("name", "name"),
@@ -102,10 +108,19 @@ def listed(path: str, fields: Fields, management: Management, output: str) -> No
     if output == "json":
         say(management.get(path), output, "")
         return
+    rows = _rows(path, fields, management)
+    say(None, output, _table([title for title, _ in fields], rows))
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Numbers are grouped for people, not for programs."""
+    return table(titles, rows, grouped=sys.stdout.isatty())
+
+
+def _rows(path: str, fields: Fields, management: Management) -> list[list[object]]:
     columns = ",".join(field for _, field in fields)
     items = management.get(f"{path}?columns={quote(columns)}")
-    rows = [[_cell(_dig(item, field)) for _, field in fields] for item in items]
-    say(None, output, table([title for title, _ in fields], rows))
+    return [[_cell(_dig(item, field)) for _, field in fields] for item in items]
 
 
 def _dig(item: Any, dotted: str) -> object:
@@ -128,13 +143,81 @@ def _path(kind: str, vhost: str | None) -> str:
 
 
 @click.command(
-    short_help="List queues.", epilog="\b\nExample:\n  penstock queues --vhost / -o json"
+    short_help="List queues.",
+    epilog="\b\nExample:\n  penstock queues --filter order --sort ready --total --watch",
 )
 @vhost_option
+@click.option("--filter", "part", default="", help="Only queues with this in their names.")
+@click.option(
+    "--sort",
+    type=click.Choice([title for title, _ in QUEUES]),
+    help="By this column: names upwards, numbers from the highest on.",
+)
+@click.option("--total", is_flag=True, help="A last row with the sums.")
+@click.option(
+    "--watch",
+    "every_s",
+    type=click.FloatRange(min=0.2),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[SECONDS]",
+    help="Again and again, every 2 seconds or so often, until Ctrl-C.",
+)
 @connecting
-def queues(vhost: str | None, management: Management, output: str) -> None:
-    """List queues: how many messages wait, how many are out with consumers."""
-    listed(_path("queues", vhost), QUEUES, management, output)
+def queues(
+    vhost: str | None,
+    part: str,
+    sort: str | None,
+    total: bool,
+    every_s: float | None,
+    management: Management,
+    output: str,
+) -> None:
+    """List queues: how many messages wait, how many are out with consumers, and the rates."""
+    path = _path("queues", vhost)
+    if output == "json" and every_s is not None:
+        raise click.UsageError("--watch prints tables, not JSON")
+    if output == "json":
+        found = management.get(path)
+        say([row for row in found if part in row["name"]], output, "")
+        return
+    while True:
+        rows = [row for row in _rows(path, QUEUES, management) if part in str(row[NAME])]
+        titles = [title for title, _ in QUEUES]
+        if sort is not None:
+            rows.sort(key=lambda row: _order(row[titles.index(sort)]))
+        if total:
+            rows.append(_total(rows))
+        if every_s is not None:
+            click.clear()
+        say(None, output, _table(titles, rows))
+        if every_s is None or not _waited(every_s):
+            return
+
+
+def _waited(seconds: float) -> bool:
+    """False = Ctrl-C."""
+    try:
+        time.sleep(seconds)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _order(cell: object) -> tuple[float, str]:
+    """Numbers from the highest on, what is not known last; texts by themselves."""
+    if isinstance(cell, str):
+        return 0, cell
+    return (-float(cell) if isinstance(cell, int | float) else 1), ""
+
+
+def _total(rows: Sequence[Sequence[object]]) -> list[object]:
+    sums: list[object] = []
+    for at in range(len(QUEUES)):
+        numbers = [row[at] for row in rows if type(row[at]) in (int, float)]
+        sums.append(sum(numbers) if numbers else None)  # type: ignore[arg-type]
+    sums[NAME] = f"total of {len(rows)}"
+    return sums
 
 
 @click.command(short_help="List exchanges.", epilog="\b\nExample:\n  penstock exchanges --vhost /")

@@ -31,60 +31,71 @@ COMMANDS: Final[dict[str, Entry]] = {
     "config": Entry("penstock.cli.config:config", "Broker", "Check, show and explain settings."),
     "version": Entry("penstock.cli.inspect:version", "Broker", "Say which build this is."),
     "audit": Entry("penstock.cli.audit:audit", "Broker", "Check a data directory offline."),
+    "repair": Entry(
+        "penstock.cli.repair:repair", "Broker", "Give up queues that the definitions lost."
+    ),
     "completion": Entry(
         "penstock.cli.completion:completion", "Broker", "Print a shell's completion script."
     ),
-    "ping": Entry("penstock.cli.inspect:ping", "Look", "Ask a broker whether it is alive."),
-    "status": Entry("penstock.cli.storage:status", "Look", "Show how a broker fares."),
-    "cluster": Entry("penstock.cli.cluster:cluster", "Look", "Look at a cluster, spread masters."),
-    "flow": Entry("penstock.cli.flow:flow", "Look", "Say who blocks whom, and why."),
-    "overview": Entry("penstock.cli.inspect:overview", "Look", "Show a broker's totals."),
-    "queues": Entry("penstock.cli.lists:queues", "Look", "List queues."),
-    "exchanges": Entry("penstock.cli.lists:exchanges", "Look", "List exchanges."),
-    "bindings": Entry("penstock.cli.lists:bindings", "Look", "List bindings."),
-    "connections": Entry("penstock.cli.lists:connections", "Look", "List connections."),
-    "channels": Entry("penstock.cli.lists:channels", "Look", "List channels."),
-    "consumers": Entry("penstock.cli.lists:consumers", "Look", "List consumers."),
-    "vhosts": Entry("penstock.cli.lists:vhosts", "Look", "List virtual hosts."),
-    "users": Entry("penstock.cli.lists:users", "Look", "List users."),
-    "permissions": Entry("penstock.cli.lists:permissions", "Look", "List permissions."),
-    "policies": Entry("penstock.cli.lists:policies", "Look", "List policies."),
-    "queue": Entry("penstock.cli.one_queue:queue", "Declare", "Work on one queue."),
-    "exchange": Entry("penstock.cli.entities:exchange", "Declare", "Make or delete an exchange."),
-    "bind": Entry("penstock.cli.entities:bind", "Declare", "Bind a queue to an exchange."),
-    "unbind": Entry("penstock.cli.entities:unbind", "Declare", "Take a binding away."),
-    "vhost": Entry("penstock.cli.entities:vhost", "Declare", "Make or delete a virtual host."),
+    "ping": Entry("penstock.cli.inspect:ping", "Information", "Ask a broker whether it is alive."),
+    "status": Entry("penstock.cli.storage:status", "Information", "Show how a broker fares."),
+    "flow": Entry("penstock.cli.flow:flow", "Information", "Say who blocks whom, and why."),
+    "overview": Entry("penstock.cli.inspect:overview", "Information", "Show a broker's totals."),
+    "queues": Entry("penstock.cli.lists:queues", "Information", "List queues."),
+    "exchanges": Entry("penstock.cli.lists:exchanges", "Information", "List exchanges."),
+    "bindings": Entry("penstock.cli.lists:bindings", "Information", "List bindings."),
+    "connections": Entry("penstock.cli.lists:connections", "Information", "List connections."),
+    "channels": Entry("penstock.cli.lists:channels", "Information", "List channels."),
+    "consumers": Entry("penstock.cli.lists:consumers", "Information", "List consumers."),
+    "vhosts": Entry("penstock.cli.lists:vhosts", "Information", "List virtual hosts."),
+    "users": Entry("penstock.cli.lists:users", "Information", "List users."),
+    "permissions": Entry("penstock.cli.lists:permissions", "Information", "List permissions."),
+    "policies": Entry("penstock.cli.lists:policies", "Information", "List policies."),
+    "queue": Entry("penstock.cli.one_queue:queue", "Definitions", "Work on one queue."),
+    "exchange": Entry(
+        "penstock.cli.entities:exchange", "Definitions", "Make or delete an exchange."
+    ),
+    "bind": Entry("penstock.cli.entities:bind", "Definitions", "Bind a queue to an exchange."),
+    "unbind": Entry("penstock.cli.entities:unbind", "Definitions", "Take a binding away."),
+    "vhost": Entry("penstock.cli.entities:vhost", "Definitions", "Make or delete a virtual host."),
     "definitions": Entry(
         "penstock.cli.definitions:definitions",
-        "Declare",
+        "Definitions",
         "Export and import everything declared.",
     ),
-    "user": Entry("penstock.cli.people:user", "Rule", "Add and change users."),
-    "policy": Entry("penstock.cli.people:policy", "Rule", "Set and take away policies."),
-    "drain": Entry("penstock.cli.maintenance:drain", "Rule", "Let no new clients in."),
-    "revive": Entry("penstock.cli.maintenance:revive", "Rule", "Let clients in again."),
-    "migrate": Entry("penstock.cli.migrate:migrate", "Rule", "Move from another broker, and back."),
-    "set_vm_memory_high_watermark": Entry(
+    "user": Entry("penstock.cli.people:user", "Administration", "Add and change users."),
+    "policy": Entry("penstock.cli.people:policy", "Administration", "Set and take away policies."),
+    "cluster": Entry(
+        "penstock.cli.cluster:cluster",
+        "Administration",
+        "Inspect a cluster, spread masters, refound it.",
+    ),
+    "drain": Entry("penstock.cli.maintenance:drain", "Administration", "Let no new clients in."),
+    "revive": Entry("penstock.cli.maintenance:revive", "Administration", "Let clients in again."),
+    "migrate": Entry(
+        "penstock.cli.migrate:migrate", "Administration", "Move from another broker, and back."
+    ),
+    "set-vm-memory-high-watermark": Entry(
         "penstock.cli.resources:set_vm_memory_high_watermark",
-        "Rule",
+        "Administration",
         "Set how much memory a broker may use.",
     ),
-    "set_disk_free_limit": Entry(
+    "set-disk-free-limit": Entry(
         "penstock.cli.resources:set_disk_free_limit",
-        "Rule",
+        "Administration",
         "Set how much disk is to stay free.",
     ),
     "close-connection": Entry(
         "penstock.cli.close_connection:close_connection",
-        "Rule",
+        "Administration",
         "Close a client's connection.",
     ),
     "publish": Entry("penstock.cli.messages:publish", "Messages", "Publish one message."),
     "get": Entry("penstock.cli.messages:get", "Messages", "Get messages of a queue."),
-    "trace_on": Entry(
+    "trace-on": Entry(
         "penstock.cli.tracing:trace_on", "Messages", "Copy all messages to amq.rabbitmq.trace."
     ),
-    "trace_off": Entry("penstock.cli.tracing:trace_off", "Messages", "End what trace_on began."),
+    "trace-off": Entry("penstock.cli.tracing:trace_off", "Messages", "End what trace-on began."),
     "bench": Entry("penstock.cli.bench:bench", "Messages", "Drive any AMQP broker and measure it."),
     "pipeline": Entry(
         "penstock.cli.pipelines.group:pipeline", "Messages", "Run pipelines on Spark."
@@ -94,9 +105,12 @@ ALIASES: Final[dict[str, str]] = {
     "list-queues": "queues",
     "list-exchanges": "exchanges",
     "list-connections": "connections",
-    "trace-on": "trace_on",
-    "trace-off": "trace_off",
+    "set_vm_memory_high_watermark": "set-vm-memory-high-watermark",
+    "set_disk_free_limit": "set-disk-free-limit",
+    "trace_on": "trace-on",
+    "trace_off": "trace-off",
 }
+"""Of these, the names with underscores are rabbitmqctl's."""
 
 EPILOG: Final = """\b
 Exit codes:
@@ -190,7 +204,7 @@ def _as_failure(error: Exception) -> click.ClickException:
 @click.version_option(__version__, prog_name="penstock")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:  # noqa: ARG001 - LazyGroup.invoke reads it
-    """A message broker that speaks AMQP 0-9-1, with Spark as its data pipeline."""
+    """A message broker that speaks AMQP 0-9-1 and NSQ, with Spark as its data pipeline."""
     if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1":
         _require_compiled()
 
@@ -208,3 +222,7 @@ def _require_compiled() -> None:
 def main() -> None:
     """The console script."""
     sys.exit(cli.main(prog_name="penstock"))
+
+
+if __name__ == "__main__":
+    main()

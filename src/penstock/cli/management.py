@@ -6,6 +6,7 @@ by its control file (``core.control``), else it tries guest at the usual port.
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final
@@ -25,6 +26,18 @@ from penstock.client.management import (
 )
 
 LONG_S: Final = 600.0
+TERMS: Final = (
+    (re.compile(r"\{value_negative,(-?[0-9.]+)\}"), r"\1 is negative"),
+    (re.compile(r"\{max_value_exceeded,([0-9]+)\}"), r"\1 is too large"),
+    (re.compile(r'"?expected (\w+), got longstr"?'), r"it must be an \1, not text"),
+    (re.compile(r"vhost_or_user_not_found"), "there is no such user or virtual host"),
+    (re.compile(r'<<"([^"]*)">>'), r"'\1'"),
+)
+"""Erlang terms in RabbitMQ's reasons ─► what they mean."""
+FIXES: Final = {
+    400: "check what was given; `--help` has an example, docs/guide/queues.md the arguments",
+    403: "another user may, by --user and --password",
+}
 LOG_IN: Final = "give --user and --password (or PENSTOCK_USER and PENSTOCK_PASSWORD)"
 
 
@@ -74,7 +87,13 @@ class Management:
             raise Failure(f"{self.url} refuses {who}: {reason}", LOG_IN)
         if answer.status == 503:
             raise Unavailable(f"{self.url} is not ready: {reason}", "try again")
-        raise Failure(f"{self.url}{path} answers {answer.status}: {reason}")
+        if answer.status == 404:
+            raise Failure(
+                f"{in_words(reason)} (404 of {self.url}{path})",
+                "check the names, and --vhost; `penstock queues`, `exchanges`, `users`,"
+                " `connections` and `vhosts` list what there is",
+            )
+        raise Failure(f"{self.url} refuses it: {in_words(reason)}", FIXES.get(answer.status, ""))
 
     def _request(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
@@ -88,6 +107,13 @@ class Management:
                 f"no management API answers at {self.url}: {error}",
                 "start one with `penstock serve`, or give --url (or PENSTOCK_HTTP_URL)",
             ) from error
+
+
+def in_words(reason: str) -> str:
+    """A reason in RabbitMQ's words without the Erlang terms in it."""
+    for pattern, words in TERMS:
+        reason = pattern.sub(words, reason)
+    return reason
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,6 +1,7 @@
 """``penstock queue pause``, ``resume`` and ``peek``: one queue, through the management API."""
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -9,7 +10,7 @@ import click
 
 from penstock.cli.management import Management, connecting
 from penstock.cli.storage import many, queue
-from penstock.cli.tables import say
+from penstock.cli.tables import say, shown
 
 VHOST = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
 
@@ -88,8 +89,11 @@ def lines_of(message: Mapping[str, Any]) -> str:
     where = f"{message['exchange'] or '(default)'} {message['routing_key']!r}"
     again = " redelivered" if message["redelivered"] else ""
     properties = json.dumps(message["properties"]) if message["properties"] else ""
-    lines = [f"{message['seq_id']}  {where}  {many(message['payload_bytes'], 'byte')}{again}"]
+    at_s = message["enqueued_at_ms"] / 1000
+    when = f"since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(at_s))}"
+    size = many(message["payload_bytes"], "byte")
+    lines = [f"{message['seq_id']}  {where}  {size}  {when}{again}"]
     if properties:
         lines.append("    " + properties)
-    lines.append("    " + json.dumps(message["payload"], ensure_ascii=False))
+    lines += ["    " + shown(line) for line in message["payload"].split("\n")]
     return "\n".join(lines)

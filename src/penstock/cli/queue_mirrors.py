@@ -91,11 +91,23 @@ def _mirrors(name: str, vhost: str, management: Management) -> Any:
     path = f"/api/penstock/queues/{_path(vhost, name)}/mirrors"
     found = management.get(path, absent=(404,))
     if found is None:
-        raise Failure(
-            f"there is no mirrored queue {name!r} in virtual host {vhost!r}",
-            "a policy with ha-mode makes mirrors; `penstock queues` lists all queues",
-        )
+        raise Failure(*_why_unmirrored(name, vhost, management))
     return found
+
+
+def _why_unmirrored(name: str, vhost: str, management: Management) -> tuple[str, str]:
+    """Cause and fix."""
+    one = management.get(f"/api/queues/{_path(vhost, name)}", absent=(404,))
+    place = f"{name!r} in virtual host {vhost!r}"
+    if one is None:
+        return f"there is no queue {place}", "`penstock queues` lists all queues"
+    for is_so, what in ((one["exclusive"], "exclusive"), (not one["durable"], "not durable")):
+        if is_so:
+            cause = (
+                f"queue {place} is {what}: only durable queues that are not exclusive have mirrors"
+            )
+            return cause, "declare another queue, with --durable"
+    return f"queue {place} has no mirrors", "a policy with ha-mode makes mirrors"
 
 
 def _act(name: str, vhost: str, management: Management, asked: dict[str, str]) -> None:

@@ -7,7 +7,6 @@ no sockets, and is gone when the answer is there.
 import os
 import secrets
 import tempfile
-import time
 from typing import Final
 
 from penstock.backing.factory import BackingMaker
@@ -16,6 +15,7 @@ from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.broker.definitions_json import DefinitionsImport, Plan
 from penstock.cli.failure import Failure
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import PreconditionFailed
 from penstock.storage.definition_records import VhostRecord
 from penstock.storage.definitions import Definitions
@@ -47,10 +47,9 @@ def _rehearse(definitions: object, stored: Definitions, directory: str) -> list[
     stored.put_vhost(VhostRecord("/", ENTRIES))
     stored.commit()
     broker = _broker(stored, directory)
-    now_ms = time.time_ns() // 1_000_000
-    broker.open(stored.load(), now_ms, now_ms)
+    broker.open(stored.load(), 0, MonoMs(0))
     work = DefinitionsImport(broker, Administration(broker, ENTRIES), Plan(definitions), _salt)
-    while not work.run(now_ms, STEPS):
+    while not work.run(STEPS):
         pass
     return work.left_out
 

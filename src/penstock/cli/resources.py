@@ -1,7 +1,8 @@
-"""``penstock set_vm_memory_high_watermark`` and ``set_disk_free_limit``.
+"""``penstock set-vm-memory-high-watermark`` and ``set-disk-free-limit``.
 
-Names, arguments, output and words of refusal are those of ``rabbitmqctl``, so that runbooks go
-on to work; the exit codes are ours.  What is set is gone after a restart, as there.
+Arguments, output and words of refusal are those of ``rabbitmqctl``, and its names, with ``_``, are
+taken, too, so that runbooks go on to work; the exit codes are ours.  What is set is gone after a
+restart, as there.
 """
 
 import json
@@ -20,11 +21,12 @@ BAD: Final = "Bad argument"
 
 
 @click.command(
+    "set-vm-memory-high-watermark",
     short_help="Set how much memory a broker may use.",
     epilog="""\b
 Examples:
-  penstock set_vm_memory_high_watermark 0.4
-  penstock set_vm_memory_high_watermark absolute 2GB""",
+  penstock set-vm-memory-high-watermark 0.4
+  penstock set-vm-memory-high-watermark absolute 2GB""",
 )
 @click.argument("limit", nargs=-1, metavar="FRACTION | absolute LIMIT")
 @connecting
@@ -51,11 +53,12 @@ def set_vm_memory_high_watermark(
 
 
 @click.command(
+    "set-disk-free-limit",
     short_help="Set how much disk is to stay free.",
     epilog="""\b
 Examples:
-  penstock set_disk_free_limit 2GB
-  penstock set_disk_free_limit mem_relative 1.0""",
+  penstock set-disk-free-limit 2GB
+  penstock set-disk-free-limit mem_relative 1.0""",
 )
 @click.argument("limit", nargs=-1, metavar="LIMIT | mem_relative FRACTION")
 @connecting

@@ -7,6 +7,7 @@ then ``server.node.run`` takes over until the broker has stopped.
 
 import errno
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -31,9 +32,11 @@ from penstock.core.setting_kinds import (
     Setting,
     Text,
 )
-from penstock.core.settings import DECLARED, Settings
+from penstock.core.settings import DECLARED, SECTIONS, Settings
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
+MAY_BE_OFF: Final = ("nsq", "prometheus")
+"""How the keys of ports begin that open no listener when they are 0."""
 
 
 def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,7 +71,24 @@ def _help(setting: Setting) -> str:
     return setting.doc.replace("`", "") + ending
 
 
+class Serve(click.Command):
+    """Its help lists the settings by section."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {
+            option.name: record
+            for option in self.get_params(ctx)
+            if (record := option.get_help_record(ctx)) is not None
+        }
+        keys = {title: list(vars(part)) for title, part in SECTIONS.items()}
+        others = [name for name in records if name not in DECLARED]
+        for title, names in {"Options": others, **keys}.items():
+            with formatter.section(title):
+                formatter.write_dl([records[name] for name in names if name in records])
+
+
 @click.command(
+    cls=Serve,
     epilog="\b\nExample:\n  penstock serve --config penstock.toml --amqp-port 5673",
     short_help="Run a broker in the foreground.",
 )
@@ -87,6 +107,7 @@ def serve(ctx: click.Context, /, config: str | None, **flags: str | None) -> Non
     Each setting is also a key of the file (dashes become underscores) and an environment
     variable (PENSTOCK_ and the key in capitals). Defaults < file < environment < flags.
     """
+    os.umask(0o077)  # what libraries make in the data directory is the broker's alone, too
     given = {key: text for key, text in flags.items() if text is not None}
     environment = dict(os.environ)
     settings = read_settings(config, environment, given)
@@ -169,12 +190,7 @@ def _told(serve: Callable[[], int], settings: Settings) -> int:
 def _from_os(error: OSError, settings: Settings) -> Failure:
     cause = str(error)
     if error.errno == errno.EADDRINUSE:
-        return Failure(
-            cause,
-            "stop the other listener or give --amqp-port / --ssl-port / --http-port /"
-            " --unix-socket / --nsq-port / --nsq-http-port / --nsq-https-port /"
-            " --nsqlookupd-tcp-port / --nsqlookupd-http-port / --prometheus-port",
-        )
+        return Failure(cause, _port_advice(cause, settings))
     if error.errno == errno.EADDRNOTAVAIL:
         return Failure(cause, f"--bind {settings.bind} is no address of this machine")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -183,4 +199,26 @@ def _from_os(error: OSError, settings: Settings) -> Failure:
         )
     if error.errno == errno.ENOSPC:
         return Failure(cause, f"make room on the disk of {settings.data_dir}")
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return Failure(cause, "give --data-dir a directory, or a name that is free")
     return Failure(cause)
+
+
+def _port_advice(cause: str, settings: Settings) -> str:
+    return (
+        f"stop the other listener or give {_listener_flag(cause, settings)};"
+        " for a second broker on a machine --port-offset moves all ports that no setting names"
+    )
+
+
+def _listener_flag(cause: str, settings: Settings) -> str:
+    """The flag of the port, or of the socket's file, that ``cause`` names last."""
+    ports = [key for key in DECLARED if key.endswith("_port")]
+    taken = re.findall(r"[0-9]+", cause)[-1:]
+    if settings.unix_socket and settings.unix_socket in cause:
+        ports = ["unix_socket"]
+    elif found := [key for key in ports if taken == [str(settings.value_of(key))]]:
+        ports = found
+    return " / ".join(
+        DECLARED[key].flag + (" (0: off)" if key.startswith(MAY_BE_OFF) else "") for key in ports
+    )

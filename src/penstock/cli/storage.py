@@ -156,7 +156,7 @@ def _index_lines(index: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"index: {many(len(files), 'segment file')}, {size(index['bytes'])},"
         f" {many(index['messages'], 'message')};"
-        f" {many(index['journal_entries'], 'record')} in the journal since"
+        f" {many(index['journal_entries'], 'message')} in the journal only"
     )
     if files:
         yield from _table_of_files(
@@ -323,10 +323,12 @@ def _recovery_text(recovery: Mapping[str, Any] | None) -> str:
         return "not known"
     messages = many(recovery["messages"], "message")
     found = f"{messages} in {many(recovery['queues'], 'durable queue')}"
+    if recovery.get("new"):
+        return "in a new data directory"
     if recovery["clean"]:
         return f"{found}, after a clean stop"
     return (
-        f"{found}, after a crash or in a new directory: {size(recovery['bytes_read'])} read,"
+        f"{found}, after a crash: {size(recovery['bytes_read'])} read,"
         f" {many(recovery['bytes_cut'], 'byte')} of unfinished writes cut,"
         f" {many(recovery['unconfirmed_dropped'], 'unconfirmed message')} dropped"
     )

@@ -1,7 +1,7 @@
-"""``penstock trace_on`` and ``trace_off``: the firehose, through the management API.
+"""``penstock trace-on`` and ``trace-off``: the firehose, through the management API.
 
-Names, option and output are rabbitmqctl's, which scripts know.  As there, a restart of the broker
-switches it off.
+Option and output are rabbitmqctl's, which scripts know; its names, with ``_``, are taken, too.
+As there, a restart of the broker switches it off.
 """
 
 from urllib.parse import quote
@@ -17,16 +17,16 @@ VHOST = click.option(
 
 
 @click.command(
-    "trace_on",
+    "trace-on",
     short_help="Copy all messages to amq.rabbitmq.trace.",
-    epilog="\b\nExample:\n  penstock trace_on -p shop",
+    epilog="\b\nExample:\n  penstock trace-on -p shop",
 )
 @VHOST
 @connecting
 def trace_on(vhost: str, management: Management, output: str) -> None:
     """Copy all messages to amq.rabbitmq.trace.
 
-    Until trace_off or the end of the broker.  Bind a queue to that exchange with `publish.#`,
+    Until trace-off or the end of the broker.  Bind a queue to that exchange with `publish.#`,
     `deliver.#`, `publish.<exchange>` or `deliver.<queue>`: each message that is published or
     delivered comes there too, with headers that say from whom and to whom.
     """
@@ -37,14 +37,14 @@ def trace_on(vhost: str, management: Management, output: str) -> None:
 
 
 @click.command(
-    "trace_off",
-    short_help="End what trace_on began.",
-    epilog="\b\nExample:\n  penstock trace_off -p shop",
+    "trace-off",
+    short_help="End what trace-on began.",
+    epilog="\b\nExample:\n  penstock trace-off -p shop",
 )
 @VHOST
 @connecting
 def trace_off(vhost: str, management: Management, output: str) -> None:
-    """End what trace_on began."""
+    """End what trace-on began."""
     if output != "json":
         click.echo(f'Stopping tracing for vhost "{vhost}" ...')
     _switch(management, vhost, on=False)

@@ -14,6 +14,7 @@ Quiet: time is ``now_ms``, chance a function, bytes go out and come in as values
     operations.py    bytes that say what changed a queue's set of messages
     mirrored_backing.py  what a master tells its mirrors, once per turn
     membership.py    which nodes are known, and which of them live
+    pauses.py        what became of the lease while this node stood still
     forgetting.py    a node never comes back; lost_transients.py: what ends with a node that is gone
     proposing.py     what is declared is proposed; cluster_ask.py: for one who asks, and waits
     remote_queue.py  a queue whose master is elsewhere

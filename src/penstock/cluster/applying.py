@@ -54,11 +54,11 @@ from penstock.storage.definition_values import arguments_to_json
 EVENTS_AT_ONCE: Final = 200
 """Of a turn: a declared queue costs some tens of microseconds."""
 
-MakeQueue = Callable[[Vhost, md.QueueMeta, object, int], Queue]
-"""(virtual host, queue, owner, now) -> it is there, here or as one whose master is elsewhere."""
+MakeQueue = Callable[[Vhost, md.QueueMeta, object], Queue]
+"""(virtual host, queue, owner) -> it is there, here or as one whose master is elsewhere."""
 
 
-def make_here(vhost: Vhost, meta: md.QueueMeta, owner: object, now_ms: int) -> Queue:
+def make_here(vhost: Vhost, meta: md.QueueMeta, owner: object) -> Queue:
     """With its messages on this node."""
     return vhost.make_queue(
         meta.name,
@@ -67,7 +67,6 @@ def make_here(vhost: Vhost, meta: md.QueueMeta, owner: object, now_ms: int) -> Q
         owner,
         meta.auto_delete,
         meta.arguments,
-        now_ms,
     )
 
 
@@ -95,13 +94,14 @@ class Applier:
         self._make_queue = make_queue
         self._waiting: list[Event] = []
         self._removals: dict[str, VhostRemoval] = {}
-        self._now_ms: int = 0
 
     # -- at a start ------------------------------------------------------------------------
 
-    def begin(self, entries: Sequence[Entry], now_ms: int) -> None:
-        """All the coordinator has; the broker has what this node knew last."""
-        self._now_ms = now_ms
+    def begin(self, entries: Sequence[Entry], keeps_copies: bool = False) -> None:
+        """All the coordinator has; the broker has what this node knew last.
+
+        ``keeps_copies``: those of queues that are not agreed on, for they may yet be.
+        """
         for entry in entries:
             if md.kind_of(entry.key):
                 self.agreed.put(entry.key, entry.revision, self._queue(entry))
@@ -113,7 +113,8 @@ class Applier:
                 if md.kind_of(entry.key) and entry.key not in dead:
                     self._put(md.read(entry.key, entry.value))
             self._find_unused(entries)
-        self._drop_copies()
+        if not keeps_copies:
+            self._drop_copies()
         self.agreed.revision = max([entry.revision for entry in entries], default=0)
         self.agreed.changed = self.agreed.revision
 
@@ -170,9 +171,8 @@ class Applier:
     def take(self, events: Sequence[Event]) -> None:
         self._waiting += [event for event in events if md.kind_of(event.key)]
 
-    def run(self, now_ms: int) -> bool:
+    def run(self) -> bool:
         """Do some of what has come; True when there is more to do at once."""
-        self._now_ms = now_ms
         with _Done(self._changes):
             self._go_on_removing()
             count = 0
@@ -253,7 +253,7 @@ class Applier:
             record.name, record.pattern, record.apply_to, record.priority, record.definition
         )
         operator = record.kind == "operator"
-        self._admin.put_policy(record.vhost, policy, self._now_ms, operator)
+        self._admin.put_policy(record.vhost, policy, operator)
 
     def _put_limits(self, scope: str, owner: str, limits: dict[str, int]) -> None:
         if scope == "vhost":
@@ -295,7 +295,7 @@ class Applier:
             queue = None
         if queue is None:
             owner = None if meta.owner == "" else self._changes.owner_of(meta)
-            queue = self._make_queue(vhost, meta, owner, self._now_ms)
+            queue = self._make_queue(vhost, meta, owner)
             if owner is not None:
                 self._changes.made(vhost, queue, meta)
         if queue.paused != meta.paused:
@@ -356,7 +356,7 @@ class Applier:
             operator = kind == md.OPERATOR_POLICIES
             book = vhost.policies.operator_policies if operator else vhost.policies.policies
             if name in book:
-                self._admin.delete_policy(vhost.name, name, self._now_ms, operator)
+                self._admin.delete_policy(vhost.name, name, operator)
         elif kind == md.PERMISSIONS and name in self._broker.users.users:
             self._admin.delete_permission(name, vhost.name)
         elif kind == md.TOPIC_PERMISSIONS and name in self._broker.users.users:

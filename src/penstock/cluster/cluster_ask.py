@@ -130,7 +130,7 @@ class ClusterAsk(Ask):
             return not self._is_too_soon()
         if proposal.state == ACCEPTED:
             return self._is_done_here() and changes.is_known(proposal.revision)
-        if changes.now_ms - self._since_ms > PATIENCE_MS:
+        if changes.mono_ms - self._since_ms > PATIENCE_MS:
             return True
         if proposal.state == UNCERTAIN:
             return not changes.coordinator.why_not()
@@ -142,7 +142,7 @@ class ClusterAsk(Ask):
         refused_ms, revision = self._refused_at
         if refused_ms == 0 or revision != changes.agreed.revision:
             return False
-        return changes.now_ms - refused_ms < AGAIN_MS
+        return changes.mono_ms - refused_ms < AGAIN_MS
 
     def _is_done_here(self) -> bool:
         """What was accepted; that is so when a round has begun and ended."""
@@ -175,7 +175,7 @@ class ClusterAsk(Ask):
             self._await_known()
             return cast(T, result)
         if self._since_ms == 0:
-            self._since_ms = changes.now_ms
+            self._since_ms = changes.mono_ms
         self._draft = draft
         self._stands = whole and draft.is_whole() and not draft.goes_on
         self._result = result
@@ -194,7 +194,7 @@ class ClusterAsk(Ask):
             self._proposal = None
             self._since_ms = 0
             return self._stands
-        if changes.now_ms - self._since_ms > PATIENCE_MS:
+        if changes.mono_ms - self._since_ms > PATIENCE_MS:
             changes.forget(self._draft)
             raise Unavailable(_undecided(proposal.error or changes.coordinator.why_not()))
         if proposal.state == PENDING:
@@ -209,7 +209,7 @@ class ClusterAsk(Ask):
         else:
             assert proposal.state == REFUSED
             changes.forget(self._draft)
-        self._refused_at = (changes.now_ms, changes.agreed.revision)
+        self._refused_at = (changes.mono_ms, changes.agreed.revision)
         self._proposal = None
         return False
 

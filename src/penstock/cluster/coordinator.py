@@ -30,6 +30,8 @@ What a coordinator promises (one suite of tests asks all of them):
       never before
   O5  what cannot be known (the answer got lost) is *uncertain*: it may have happened, or may yet
       while the lease lasts, and is not reported as refused
+  O6  a coordinator that comes back empty, or with an older copy of its data, tells nothing of what
+      is missing: ``why_lost`` says so instead
 """
 
 from collections.abc import Sequence
@@ -166,7 +168,18 @@ class Coordinator:
     def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
         raise NotImplementedError
 
+    def revision(self) -> int:
+        """Everything up to it is in the snapshot, and perhaps more in the events taken since."""
+        raise NotImplementedError
+
     def take_events(self) -> list[Event]:
+        raise NotImplementedError
+
+    def why_lost(self) -> str:
+        """Why what this coordinator has now is not the history it told before; "" = it is.
+
+        Then there are no events any more, and every proposal fails.
+        """
         raise NotImplementedError
 
     def lease_valid_until_ms(self) -> int:

@@ -54,6 +54,12 @@ class EmbeddedCoordinator(Coordinator):
 
     # -- leases --------------------------------------------------------------------------
 
+    def revision(self) -> int:
+        return self._known.revision
+
+    def why_lost(self) -> str:
+        return self._known.lost
+
     def new_lease(self) -> None:
         if self._lease or self._closed or self._disk_error:
             return

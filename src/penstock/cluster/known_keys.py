@@ -1,27 +1,56 @@
-"""What a member has been told of the coordinator's keys, and what it is told when history is gone.
+"""The coordinator's keys as this member knows them, and the events that a new snapshot stands for.
 
-In: the snapshot it began with and every event it was given.  Out, from a new snapshot: the events
+In: the first snapshot and every event since.  Out, from a new snapshot: the events
 that lead from the one to the other, as O2 of ``coordinator.py`` says.  Values are not kept here,
 only when each key was made: that tells a key which changed from one that went and was made anew.
+
+A coordinator may lose its data, and come back empty or with an older copy.  A key that is missing
+there was not deleted: the member gets no more events, and ``lost`` says why.  Two signs show such a
+loss: a smaller revision than before, or another value of the key ``FOUNDED``, which never changes.
 """
 
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
 from penstock.cluster.coordinator import Entry, Event
+
+FOUNDED: Final = "cluster/founded"
+"""The key that says that there is a cluster, and which."""
+
+
+def founded_in(entries: Sequence[Entry]) -> str | None:
+    """The value of that key; None = there is no cluster."""
+    return next((entry.value for entry in entries if entry.key == FOUNDED), None)
 
 
 @final
 class KnownKeys:
-    """``revision``: everything up to it was told."""
+    """``revision``: everything up to it was told.  ``lost``: "", or why nothing more is."""
 
-    __slots__ = ("_made", "revision")
+    __slots__ = ("_founded", "_made", "lost", "revision")
 
     def __init__(self, entries: Sequence[Entry], revision: int) -> None:
         self._made = {entry.key: entry.made for entry in entries}
+        self._founded = founded_in(entries)
         self.revision = revision
+        self.lost = ""
+
+    def look(self, founded: str | None, revision: int) -> None:
+        """The coordinator is at that revision now, and ``FOUNDED`` has that value."""
+        if revision < self.revision:
+            self.lost = (
+                f"its data is older than what it said before (revision {revision}, not"
+                f" {self.revision})"
+            )
+        elif self._founded is not None and founded is None:
+            self.lost = "its data is gone: it knows this cluster no more"
+        elif self._founded not in (None, founded):
+            self.lost = "it has the data of another cluster now"
 
     def told(self, event: Event) -> None:
+        if event.key == FOUNDED:
+            self.look(event.value, event.revision)
+            self._founded = event.value
         if event.value is None:
             self._made.pop(event.key, None)
         elif event.created:
@@ -30,6 +59,10 @@ class KnownKeys:
 
     def difference(self, entries: Sequence[Entry], revision: int) -> list[Event]:
         """To be told next; with it the member is at ``revision``, that of the snapshot."""
+        self.look(founded_in(entries), revision)
+        if self.lost:
+            return []
+        self._founded = founded_in(entries)
         told, known = self.revision, self._made
         lasting = {entry.key for entry in entries if entry.made <= told}
         gone = sorted(

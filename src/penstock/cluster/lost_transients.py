@@ -19,6 +19,7 @@ from penstock.cluster.coordinator import ABSENT, CHANGES_MAX
 from penstock.cluster.membership import JOINED, MEMBERS, Membership
 from penstock.cluster.proposing import ClusterChanges
 from penstock.core.away import Away
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError
 
 LOOK_MS: Final = 1000
@@ -43,7 +44,7 @@ class LostTransients:
         self._ask: Ask | None = None
         self._node = ""
 
-    def turn(self, now_ms: int) -> None:
+    def turn(self, mono_ms: MonoMs) -> None:
         membership = self._membership
         if membership.state != JOINED or membership.eldest() != membership.here.name:
             self._gone_ms = {}
@@ -52,15 +53,15 @@ class LostTransients:
             if node.living is not None:
                 self._gone_ms.pop(node.name, None)
             else:
-                self._gone_ms.setdefault(node.name, now_ms)
-        if self._ask is None and not 0 <= now_ms - self._looked_ms < LOOK_MS:
-            self._looked_ms = now_ms
-            self._look(now_ms)
+                self._gone_ms.setdefault(node.name, mono_ms)
+        if self._ask is None and not 0 <= mono_ms - self._looked_ms < LOOK_MS:
+            self._looked_ms = mono_ms
+            self._look(mono_ms)
         if self._ask is not None:
             self._go_on(self._ask)
 
-    def _look(self, now_ms: int) -> None:
-        late, changed = now_ms - self._patience_ms, self._changes.agreed.changed
+    def _look(self, mono_ms: MonoMs) -> None:
+        late, changed = mono_ms - self._patience_ms, self._changes.agreed.changed
         for name, since_ms in self._gone_ms.items():
             if since_ms > late or self._nothing.get(name) == changed:
                 continue

@@ -6,9 +6,10 @@ for people: who is running since when, who is down since when.
     members/<name>   leased: a life of a node, with its incarnation, addresses, version, start
     nodes/<name>     until it is forgotten: when it joined, and since when it is down
 
-A node joins with both at once, on condition that nobody of its name lives.  If somebody does, it is
+A node joins with both at once, on condition that no node of its name lives.  If one does, it is
 its own former life, whose lease has not ended yet, or another process with the same name: what
-is still there when a lease's time is over twice is another process, and the join is refused.
+is still there when a lease's time is over twice is another process, and the join is refused.  A
+former life of this very process is waited for as long as it takes: only news of its end is late.
 What went down is noted by the eldest living member, so that a node which starts later knows it
 too.  A node whose lease has ended is over; it may join again, as a new member (``rejoin``).
 
@@ -112,6 +113,7 @@ class Membership:
         self.why_refused = ""
         self._coordinator = coordinator
         self._patience_ms = patience_ms
+        self._former: set[str] = set()  # incarnations of this process
         self._wall_ms = wall_ms
         self._since_ms = -1
         self._again_at_ms = 0
@@ -208,7 +210,9 @@ class Membership:
             return
         other = self.nodes.get(self.here.name)
         if other is not None and other.living is not None:
-            if now_ms - self._since_ms > self._patience_ms:
+            if other.living.incarnation in self._former:
+                self._since_ms = now_ms
+            elif now_ms - self._since_ms > self._patience_ms:
                 self._refuse(other.living)
             return
         if now_ms >= self._again_at_ms:
@@ -264,6 +268,7 @@ class Membership:
         assert self.state == OVER
         assert incarnation != self.here.incarnation
         here = self.here
+        self._former.add(here.incarnation)
         self.here = MemberRecord(
             here.name, incarnation, here.addresses, here.version, here.started_ms
         )

@@ -59,7 +59,7 @@ def next_step(
     nodes: LivingNodes,
     complete: Sequence[str],
     stuck: Sequence[str],
-    wall_ms: int,
+    mono_ms: int,
     chance: Chance,
     *,
     has_copy: bool,
@@ -72,7 +72,7 @@ def next_step(
     if not nodes.is_here():
         return NOTHING
     if view.master == "":
-        return _when_down(view, policy, nodes, wall_ms, has_copy=has_copy)
+        return _when_down(view, policy, nodes, mono_ms, has_copy=has_copy)
     if view.master == nodes.member:
         return _as_master(view, policy, nodes, complete, stuck, chance, has_ring=has_ring)
     if not nodes.lives(view.master):
@@ -148,14 +148,14 @@ def _without_master(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> St
 
 
 def _when_down(
-    view: QueueView, policy: HaPolicy, nodes: LivingNodes, wall_ms: int, *, has_copy: bool
+    view: QueueView, policy: HaPolicy, nodes: LivingNodes, mono_ms: int, *, has_copy: bool
 ) -> Step:
     """The first look at who is back; the waiting time is counted from the first of them."""
     back = [node for node in view.recoverable if node in nodes.members]
     back.sort(key=lambda node: (nodes.joined_ms[node], node))
     if nodes.here in back and not has_copy:
         return Step(view.forgot(nodes.here), f"{nodes.here} came back without its copy")
-    waited_ms = wall_ms - nodes.joined_ms[back[0]] if back else 0
+    waited_ms = mono_ms - nodes.joined_ms[back[0]] if back else 0
     decision = when_some_return(
         view, node_of(view.former), back, waited_ms, policy.on_failure, policy.on_shutdown
     )

@@ -30,7 +30,7 @@ def mirror_facts(
     ring: View,
     group: MirrorGroup | None,
     policy: HaPolicy,
-    now_ms: int,
+    mono_ms: int,
     *,
     sync_wanted: bool,
     why: str = "",
@@ -43,7 +43,7 @@ def mirror_facts(
     facts.mode = policy_in_words(policy)
     if group is not None:
         for copy in copies:
-            _add_progress(copy, group, now_ms)
+            _add_progress(copy, group, mono_ms)
     if view.master == "":
         facts.state, facts.why = (WAITING if waits else DOWN), why
     else:
@@ -105,10 +105,10 @@ def _too_few(view: QueueView, policy: HaPolicy) -> str:
 # -- progress ------------------------------------------------------------------------------
 
 
-def _add_progress(copy: CopyFacts, group: MirrorGroup, now_ms: int) -> None:
+def _add_progress(copy: CopyFacts, group: MirrorGroup, mono_ms: int) -> None:
     mirrored, replica = group.mirrored, group.replica
     if mirrored is not None:
-        _as_master_sees(copy, group, mirrored, now_ms)
+        _as_master_sees(copy, group, mirrored, mono_ms)
     elif replica is not None and copy.member == group.me:
         copy.applied = int(replica.number)
         copy.durable = int(replica.durable_number())
@@ -120,7 +120,7 @@ def _add_progress(copy: CopyFacts, group: MirrorGroup, now_ms: int) -> None:
 
 
 def _as_master_sees(
-    copy: CopyFacts, group: MirrorGroup, mirrored: MirroredBacking, now_ms: int
+    copy: CopyFacts, group: MirrorGroup, mirrored: MirroredBacking, mono_ms: int
 ) -> None:
     told = int(mirrored.number)
     if copy.member == group.me:
@@ -135,7 +135,7 @@ def _as_master_sees(
     syncer = group.syncing.syncers.get(copy.member)
     if syncer is not None and not (answer is not None and answer.is_complete):
         done = int(syncer.looked_count)
-        rate, eta_ms = int(syncer.rate(now_ms)), int(syncer.eta_ms(now_ms))
+        rate, eta_ms = int(syncer.rate(mono_ms)), int(syncer.eta_ms(mono_ms))
         copy.sync = SyncProgress(
             done, done + int(syncer.left), int(syncer.sent_bytes), rate, eta_ms
         )

@@ -106,7 +106,7 @@ class MirrorGroup(PublishNotes):
         self._spoken_term: i64 = 0
         self._ended_term: i64 = 0  # we heard all of it
         self._said: bytes = b""  # the last answer
-        self._now_ms: i64 = 0
+        self._mono_ms: i64 = 0
 
     # -- the queue's view ----------------------------------------------------------------------
 
@@ -406,10 +406,10 @@ class MirrorGroup(PublishNotes):
 
     # -- once per turn --------------------------------------------------------------------------
 
-    def take(self, now_ms: i64) -> GroupReady:
-        """The caller has emptied its list of talkative backings."""
-        self._now_ms = now_ms
-        self.ring.tick(now_ms)
+    def take(self, now_ms: i64, mono_ms: i64) -> GroupReady:
+        """The caller has emptied its list of talkative backings; ``now_ms`` is wall time."""
+        self._mono_ms = mono_ms
+        self.ring.tick(mono_ms)
         ready = GroupReady()
         self._release(ready)
         self._pass_on(self.ring.take(), ready)
@@ -419,7 +419,7 @@ class MirrorGroup(PublishNotes):
             if self.mirrored is not None:
                 self._speak_as_master(self.mirrored, ready)
             elif self.replica is not None:
-                self._speak_as_mirror(self.replica, ready)
+                self._speak_as_mirror(self.replica, now_ms, ready)
         self._pass_on(self.ring.take(), ready)
         return ready
 
@@ -441,7 +441,7 @@ class MirrorGroup(PublishNotes):
         if self.ring.leaving:
             return
         if mirrored.may_tell(self.ring.waiting_bytes()):
-            self.syncing.take_questions(mirrored, self._now_ms)
+            self.syncing.take_questions(mirrored, self._mono_ms)
             self._broadcast_parcel(mirrored)
             for member, chunk in self.syncing.take_chunks():
                 ready.messages.append((member, b"C" + chunk))
@@ -453,18 +453,18 @@ class MirrorGroup(PublishNotes):
 
     def _look_who_is_stuck(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
         for member in self._others_synced():
-            if self.answers.setdefault(member, Answer()).is_stuck(mirrored.number, self._now_ms):
+            if self.answers.setdefault(member, Answer()).is_stuck(mirrored.number, self._mono_ms):
                 ready.stuck.append(member)
 
-    def _speak_as_mirror(self, replica: Replica, ready: GroupReady) -> None:
-        replica.tick(self._now_ms)
+    def _speak_as_mirror(self, replica: Replica, now_ms: i64, ready: GroupReady) -> None:
+        replica.tick(now_ms)
         joiner = self.joiner
         if replica.is_lost:
             ready.is_lost = True
             return
         if replica.term != self.term or joiner is None or self.master == self.me:
             return  # there is nobody yet who could be answered
-        question = joiner.ask(self._now_ms)
+        question = joiner.ask(self._mono_ms)
         if question is not None:
             ready.messages.append((self.master, b"Q" + question))
         answer = answer_codec.pack(

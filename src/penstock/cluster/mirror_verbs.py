@@ -64,7 +64,7 @@ class ClusterMirrors(Mirrors):
             known.ring_view,
             known.group,
             policy,
-            self._changes.now_ms,
+            self._changes.mono_ms,
             sync_wanted=self._mirroring.is_sync_wanted(known),
             why=known.why,
             waits=known.waits,

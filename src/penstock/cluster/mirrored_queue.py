@@ -318,9 +318,9 @@ class MirroredQueue:
 
     # -- the turn --------------------------------------------------------------------------------
 
-    def take(self, group: MirrorGroup, now_ms: int) -> GroupReady:
+    def take(self, group: MirrorGroup, now_ms: int, mono_ms: int) -> GroupReady:
         """Of one of its groups; what is for others is the caller's."""
-        ready = group.take(now_ms)
+        ready = group.take(now_ms, mono_ms)
         if group is not self.group:
             if ready.stopped:
                 self.leaving.remove(group)
@@ -339,7 +339,7 @@ class MirroredQueue:
     def groups(self) -> list[MirrorGroup]:
         return self.leaving if self.group is None else [self.group, *self.leaving]
 
-    def look_for_strangers(self, now_ms: int) -> None:
+    def look_for_strangers(self, mono_ms: int) -> None:
         """Who is in the ring and has no copy should have left it: it counts as dead after a while.
 
         It cannot leave where it does not hear its neighbours.
@@ -350,8 +350,8 @@ class MirroredQueue:
         seen, self._strangers = self._strangers, {}
         for name in self.ring_view.live():
             if member_of(name) not in view.members:
-                since_ms = self._strangers[name] = seen.get(name, now_ms)
-                if now_ms - since_ms > STRANGER_MS:
+                since_ms = self._strangers[name] = seen.get(name, mono_ms)
+                if mono_ms - since_ms > STRANGER_MS:
                     self.group.ring.member_died(name)
 
     def tell_deaths(self, lives: Callable[[str], bool]) -> None:

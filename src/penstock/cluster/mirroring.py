@@ -49,6 +49,7 @@ from penstock.cluster.queue_views import QueueView, node_of, view_from_json, vie
 from penstock.cluster.ring import Ring, RingFault
 from penstock.cluster.views import NO_VIEW, View
 from penstock.cluster.views import from_json as ring_from_json
+from penstock.core.clock_types import MonoMs
 from penstock.queues.queue import Queue
 
 LOOK_MS: Final = 250
@@ -102,7 +103,7 @@ class Mirroring:
         self._joinings: int = 0
         self._looked_ms: int = 0
         self._again_ms: int = 0
-        self._wall_ms: int = 0
+        self._mono_ms: int = 0  # of the turn; ``now_ms`` is wall time, of messages
 
     # -- what the coordinator says -----------------------------------------------------------
 
@@ -208,18 +209,18 @@ class Mirroring:
     # -- who lives ---------------------------------------------------------------------------
 
     def look_who_lives(
-        self, wall_ms: int, member: str, members: dict[str, str], unreached: Collection[str] = ()
+        self, mono_ms: MonoMs, member: str, members: dict[str, str], unreached: Collection[str] = ()
     ) -> None:
         """Once a turn, before ``hear``: who joined lives before it is in any view.
 
         ``members``: node to its life; ``unreached``: nodes to which there is no link.
         """
-        self._wall_ms = wall_ms
+        self._mono_ms = mono_ms
         if member != self._member:
             self._become(member)
         lost = self._lost_ms
-        self._lost_ms = {node: lost.get(node, wall_ms) for node in unreached if node in members}
-        late = [node for node, ms in self._lost_ms.items() if wall_ms - ms > UNREACHED_MS]
+        self._lost_ms = {node: lost.get(node, mono_ms) for node in unreached if node in members}
+        late = [node for node, ms in self._lost_ms.items() if mono_ms - ms > UNREACHED_MS]
         nodes = self.nodes
         same = members == nodes.members and nodes.unreached == frozenset(late)
         if not same or self.drained.keys() != nodes.drained:
@@ -233,8 +234,8 @@ class Mirroring:
         # What came is in the journal before this turn's commit.
         self._work_all(now_ms)
         self._look_at_policies()
-        if now_ms - self._again_ms >= AGAIN_MS:
-            self._again_ms = now_ms
+        if self._mono_ms - self._again_ms >= AGAIN_MS:
+            self._again_ms = self._mono_ms
             self._look(list(self._dirty), again=True)
         else:
             self._look([place for place in self._dirty if self._is_fresh(place)], again=False)
@@ -253,7 +254,7 @@ class Mirroring:
     def _hear_who_lives(self, members: dict[str, str], unreached: list[str]) -> None:
         seen = {}
         for member in members.values():
-            seen[member] = self._seen_ms.get(member, self._wall_ms)
+            seen[member] = self._seen_ms.get(member, self._mono_ms)
         self._seen_ms = seen
         joined = {node: seen[member] for node, member in members.items()}
         self.nodes = LivingNodes(self._member, dict(members), joined, self.drained, unreached)
@@ -341,7 +342,7 @@ class Mirroring:
             self.nodes,
             known.complete,
             known.stuck,
-            self._wall_ms,
+            self._mono_ms,
             self._chance,
             has_copy=known.has_copy(),
             has_ring=known.ring_revision != ABSENT,
@@ -402,13 +403,13 @@ class Mirroring:
             known = cast(MirroredQueue, backing.owner)
             self._active[(known.vhost.name, known.name)] = None
         del self._talkative[:]
-        if now_ms - self._looked_ms >= LOOK_MS:
-            self._looked_ms = now_ms
+        if self._mono_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = self._mono_ms
             self.lone.look(self.queues.values(), self.nodes)
             for place, known in self.queues.items():
                 if known.groups():
                     self._active[place] = None
-                    known.look_for_strangers(now_ms)
+                    known.look_for_strangers(self._mono_ms)
         self._work_all(now_ms)
         return bool(self._own)
 
@@ -436,7 +437,7 @@ class Mirroring:
                 continue  # gone with what was said of another
             complete = known.complete
             try:
-                ready = known.take(group, now_ms)
+                ready = known.take(group, now_ms, self._mono_ms)
             except RingFault as fault:
                 group.ring.stopped = group.ring.stopped or str(fault)
                 busy = True

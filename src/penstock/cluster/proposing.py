@@ -98,7 +98,7 @@ class ClusterChanges(Changes):
         self.agreed = agreed
         self.home = home
         self.member = member
-        self.now_ms: int = 0
+        self.mono_ms: int = 0  # of the turn
         self.waiting: list[ClusterAsk] = []
         self.settles: bool = False  # somebody waits for the next round, and for nothing else
         self.draft: Draft | None = None
@@ -301,9 +301,8 @@ class ClusterChanges(Changes):
     def job_count(self) -> int:
         return len(self._jobs)
 
-    def work(self, now_ms: int) -> None:
+    def work(self) -> None:
         """Once a turn, when all news is done."""
-        self.now_ms = now_ms
         for key in [key for key, proposal in self._lonely.items() if proposal.done]:
             del self._lonely[key]
         if not self._jobs or self.coordinator.why_not():

@@ -43,7 +43,7 @@ def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Cons
             _carry(broker, new, wait, now_ms)
     else:
         consumers = _retire(old)
-    vhost.touch(new, now_ms)
+    vhost.touch(new)
     new.wake()
     return consumers
 

@@ -185,7 +185,7 @@ class PeerServer:
         if queue.unused:
             self._tell_cancelled(self._delete_queue(served.vhost, queue))
         else:
-            served.vhost.touch(queue, now_ms)
+            served.vhost.touch(queue)
 
     def deliver(self, one: ServedConsumer, delivery: Delivery) -> None:
         """The queue has something for one of them."""
@@ -221,7 +221,7 @@ class PeerServer:
         elif verb == q.EMPTY:
             value = queue.empty()
         elif verb == q.COUNTS:
-            vhost.touch(queue, now_ms)
+            vhost.touch(queue)
             value, second = queue.backing.ready_count(), len(queue.consumers)
         elif verb == q.DELETE:
             if_unused, if_empty = request.flags & q.IF_UNUSED != 0, request.flags & q.IF_EMPTY != 0
@@ -231,8 +231,9 @@ class PeerServer:
 
     def _get(self, served: Served, request: q.Ask, now_ms: i64) -> None:
         queue = served.queue
-        served.vhost.touch(queue, now_ms)
+        served.vhost.touch(queue)
         queue.expire(now_ms)
+        self._broker.serve_consumers(queue, now_ms)
         no_ack = request.flags & q.NO_ACK != 0
         message = queue.get(served.account(no_ack))
         self._broker.expire_messages(queue, now_ms)

@@ -95,6 +95,8 @@ class ServedCoordinator(Coordinator):
             self._entries = [Entry(*row) for row in message["snapshot"]]
             self._known = KnownKeys(self._entries, message["revision"])
             self._ttl_ms = message["ttl_ms"]
+        elif "at" in message:
+            self._known.look(message["founded"], message["at"])
         elif "difference" in message:
             entries = [Entry(*row) for row in message["difference"]]
             self._events += self._known.difference(entries, message["revision"])
@@ -102,6 +104,8 @@ class ServedCoordinator(Coordinator):
     # -- events --------------------------------------------------------------------------
 
     def _hear_events(self, message: Message) -> None:
+        if self._known.lost:
+            return
         for revision, key, value, created in message["events"]:
             event = Event(revision, key, value, created=created)
             self._known.told(event)
@@ -110,6 +114,12 @@ class ServedCoordinator(Coordinator):
 
     def snapshot(self) -> list[Entry]:
         return self._entries or []
+
+    def revision(self) -> int:
+        return self._known.revision
+
+    def why_lost(self) -> str:
+        return self._known.lost
 
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
@@ -178,6 +188,8 @@ class ServedCoordinator(Coordinator):
     def why_not(self) -> str:
         if self._closed:
             return f"{self.member} has left the cluster"
+        if self._known.lost:
+            return f"the coordinator's store cannot be used: {self._known.lost}"
         if self._away:
             return f"the process that holds the coordinator's store cannot be reached: {self._away}"
         if self._lease == 0:

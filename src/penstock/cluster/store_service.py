@@ -8,7 +8,8 @@ A message is a line, a JSON object with one of these:
 
     from a member                                       back
     hello, above   what it knows already; null: all     snapshot, revision, ttl_ms
-                                                        or events, or difference, and revision
+                                                        or at, founded: where the store is;
+                                                        then events, or difference, and revision
     grant                                               lease
     keep           a lease                              kept
     end            a lease
@@ -21,6 +22,7 @@ import json
 from typing import Any, Final, final
 
 from penstock.cluster.coordinator import ACCEPTED, FAILED, REFUSED
+from penstock.cluster.known_keys import FOUNDED
 from penstock.core.errors import Corrupt
 from penstock.storage.coordination import NO_LEASE, CoordinationStore, HistoryForgotten
 
@@ -156,6 +158,7 @@ class StoreService:
             )
             visitor.told = store.revision
         else:
+            visitor.output += to_line({"at": store.revision, "founded": store.value(FOUNDED)})
             visitor.told = min(above, store.revision)
 
     def _tell_all(self) -> None:

@@ -47,7 +47,7 @@ _ADVICE: Final = {
     STORE: "Use a faster disk, smaller messages, or transient ones where they may be lost.",
     ALARM: (
         "Let consumers take what waits, or give the node more room"
-        " (`penstock set_vm_memory_high_watermark`, `penstock set_disk_free_limit`)."
+        " (`penstock set-vm-memory-high-watermark`, `penstock set-disk-free-limit`)."
     ),
 }
 

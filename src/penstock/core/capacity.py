@@ -17,6 +17,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?(e-?[0-9]{1,2})?")
 BYTES_MAX: Final = 1 << 62
 MEM_RELATIVE: Final = "mem_relative"
 AUTO: Final = "auto"
+BARE_BYTES_MIN: Final = 1_000_000
 AUTO_SHARE: Final = 50
 AUTO_LEAST_BYTES: Final = 50_000_000
 AUTO_MOST_BYTES: Final = 2_000_000_000
@@ -71,12 +72,17 @@ class DiskLimit(NamedTuple):
 
 
 def parse_memory_limit(text: str) -> MemoryLimit | None:
-    """Up to 1 is a share; whole numbers above it, and sizes with a unit, are bytes."""
+    """Up to 1 is a share; whole numbers from ``BARE_BYTES_MIN``, and sizes with a unit, are bytes.
+
+    What is between is neither: 3 is no share, and as bytes it would block all publishers.
+    """
     share = parse_number(text)
     if share is not None and share <= 1:
         return MemoryLimit(share)
     size = parse_size(text)
-    return None if size is None else MemoryLimit(0.0, size)
+    if size is None or (share is not None and size < BARE_BYTES_MIN):
+        return None
+    return MemoryLimit(0.0, size)
 
 
 def parse_disk_limit(text: str) -> DiskLimit | None:

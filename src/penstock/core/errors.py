@@ -25,6 +25,18 @@ class AccessRefused(BrokerError):
     """The user may not do this (AMQP 403)."""
 
 
+class LoginRefused(AccessRefused):
+    """Wrong name or password; ``delay_ms``: for how long the answer waits."""
+
+    def __init__(self, text: str, delay_ms: int = 0) -> None:
+        super().__init__(text)
+        self.delay_ms = delay_ms
+
+
+class AuthRequired(AccessRefused):
+    """This needs a log-in."""
+
+
 class ResourceLocked(BrokerError):
     """The queue belongs to another connection (AMQP 405)."""
 
@@ -62,7 +74,7 @@ class Unavailable(ConnectionError_):
 
 
 class Blocked(BrokerError):
-    """Nobody may publish for now: memory, disk or a budget is used up."""
+    """Memory, disk or a budget is used up: no publish for now, or nothing new (AMQP 406)."""
 
 
 class NotInFlight(BrokerError):
@@ -87,6 +99,10 @@ class DataDirOutdated(PenstockError):
 
 class ForeignData(PenstockError):
     """The data directory belongs to another cluster than the one that was to be joined."""
+
+
+class HistoryLost(PenstockError):
+    """The coordinator came back empty, with older data, or with that of another cluster."""
 
 
 class Corrupt(PenstockError):

@@ -6,6 +6,13 @@ from penstock.core.setting_kinds import Boolean, Integer, NameList, Text
 class ListenerSettings:
     """The part of ``Settings`` that is about where and how clients come in."""
 
+    port_offset = Integer(
+        0,
+        0,
+        39_000,
+        "Added to each port that no setting names, NSQ's, nsqlookupd's and the metrics' too: for a"
+        " second broker on a machine.",
+    )
     ssl_port = Integer(
         5671,
         0,

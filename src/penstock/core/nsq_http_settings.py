@@ -26,6 +26,12 @@ class NsqHttpSettings:
         "TCP port of the same API over TLS, opened when `ssl_certfile` is set. With"
         ' `nsq_tls_required = "yes"` the other port only answers 403. 0: off.',
     )
+    nsqlookupd_bind = Text(
+        "127.0.0.1",
+        "Address of nsqlookupd's two ports. They know no users: on another address everybody who"
+        " reaches them may register nodes, and delete topics from the registry.",
+        max_bytes=255,
+    )
     nsqlookupd_tcp_port = Integer(
         4160, 0, 65535, "TCP port of the nsqlookupd within, for other nodes to register. 0: off."
     )
@@ -34,6 +40,22 @@ class NsqHttpSettings:
         0,
         65535,
         "TCP port of its HTTP API, where consumers and nsqadmin look topics up. 0: off.",
+    )
+    nsqlookupd_inactive_producer_timeout_ms = Integer(
+        300_000,
+        1,
+        86_400_000,
+        "A node that was silent for so long is not told to consumers; nsqlookupd's"
+        " `--inactive-producer-timeout`.",
+        unit="ms",
+    )
+    nsqlookupd_tombstone_lifetime_ms = Integer(
+        45_000,
+        1,
+        86_400_000,
+        "How long a node whose topic is being deleted is not told to consumers of that topic;"
+        " nsqlookupd's `--tombstone-lifetime`.",
+        unit="ms",
     )
     nsq_broadcast_address = Text(
         "",

@@ -10,6 +10,7 @@ from penstock.core.setting_kinds import NAME_MAX_BYTES, Boolean, Integer, NameLi
 class NsqSettings:
     """See ``settings.Settings``."""
 
+    nsq = Boolean(True, "`false` opens no port of NSQ and nsqlookupd, whatever their settings say.")
     nsq_port = Integer(4150, 0, 65535, "TCP port for NSQ clients; 0: none.")
     nsq_vhost = Text(
         "/",
@@ -19,15 +20,16 @@ class NsqSettings:
     )
     nsq_user = Text(
         "",
-        "User as whom NSQ clients act that do not authenticate. Empty: the default user. Its"
-        " rights hold, and `loopback_users` too.",
+        "User whose rights NSQ clients have that do not authenticate, over TCP and HTTP."
+        " `loopback_users` holds for it, too. Empty: the default user, for clients on this machine"
+        " only.",
         min_bytes=0,
         max_bytes=NAME_MAX_BYTES,
     )
     nsq_auth_required = Boolean(
         False,
-        "NSQ clients must authenticate with the secret `user:password` of a user of this broker,"
-        " and act as that user.",
+        "NSQ clients must authenticate as a user of this broker, and act as that user: over TCP"
+        " with the secret `user:password`, over HTTP with Basic authentication.",
     )
     nsq_auth_http_addresses = NameList(
         (),

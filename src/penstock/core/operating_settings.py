@@ -21,6 +21,12 @@ class OperatingSettings:
         min_bytes=0,
         max_bytes=NAME_MAX_BYTES,
     )
+    accept_missing_security = Boolean(
+        False,
+        "Whether the node starts although RabbitMQ's configuration asks for security that Penstock"
+        " does not have: other authentication backends, TLS of the management API, a list of"
+        " ciphers. Each such line is a warning then.",
+    )
     total_memory_override_bytes = Integer(
         0,
         0,

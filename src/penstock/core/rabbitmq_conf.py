@@ -1,20 +1,32 @@
 """``rabbitmq.conf``: RabbitMQ's configuration file, as a source of our settings.
 
-In: the text of the file, or of several (lines of ``key = value``, ``#`` begins a comment).  Out:
+In: the text of the file, or of several (lines of ``key = value``, ``#`` begins a comment; a name
+that ends in ``.config`` has Erlang terms, which ``rabbitmq_terms`` makes such lines of).  Out:
 values of our settings with the line each came from, and warnings.  ``rabbitmq_keys`` has the keys.
 
 Nothing is ignored in silence: a key RabbitMQ knows and this broker does not obey is named with its
-line and the reason, a key nobody knows stops the start with the nearest name, and so does a value
-that RabbitMQ would not take.  Of a key that stands twice the last line counts, as there.
+line and the reason, apart from the others where it asks for security that is not in force.  An
+unknown key stops the start with the nearest name, and so does a value that RabbitMQ would not take;
+an unknown key of the Erlang terms is a warning, for RabbitMQ does not look at those.  Of a key that
+stands twice the last line counts, as there.
 """
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
-from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
+from penstock.core.rabbitmq_keys import (
+    FIXED,
+    GATHERED,
+    IGNORED,
+    OBEYED,
+    SYNONYMS,
+    TERMS_ONLY,
+    UNSAFE,
+)
+from penstock.core.rabbitmq_terms import SUFFIX, entries_of
 from penstock.core.setting_kinds import Value
 
 LINE: Final = re.compile(r"\s*([A-Za-z0-9_$@/.\\-]+)\s*=\s*(.*?)\s*")
@@ -26,7 +38,15 @@ STRONGER: Final = (
     ("listeners.ssl", "listeners.ssl."),
 )
 """A key, and the one or the ones (with a dot at the end) that do not count beside it."""
-HIDDEN: Final = frozenset({"default_pass"})
+HIDDEN: Final = frozenset({"default_pass", "ssl_options.password", "management.ssl.password"})
+LISTS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "auth_mechanisms.": (
+        frozenset({"PLAIN", "AMQPLAIN"}),
+        "PLAIN and AMQPLAIN are offered all the same",
+    ),
+    "ssl_options.versions.": (frozenset({"tlsv1.2"}), "TLS 1.2 is offered all the same"),
+}
+"""How the keys of a list begin ─► what is offered here anyway: a list without it is stricter."""
 
 
 class Line(NamedTuple):
@@ -36,14 +56,20 @@ class Line(NamedTuple):
     where: str
     key: str
     value: str
+    is_term: bool = False
+    note: str = ""
 
 
 class Translated(NamedTuple):
-    """What a file says: our settings, the line of each, and what it says in vain."""
+    """What a file says: our settings, the line of each, and what it says in vain.
+
+    ``unsafe``: likewise, but security is lower than the file asks for.
+    """
 
     values: dict[str, Value]
     places: dict[str, str]
     warnings: list[str]
+    unsafe: list[str]
 
 
 def translate(files: Sequence[tuple[str, str]]) -> Translated:
@@ -73,10 +99,11 @@ class _Translation:
     """Of all files together."""
 
     def __init__(self) -> None:
-        self._found = Translated({}, {}, [])
+        self._found = Translated({}, {}, [], [])
         self._names: dict[str, list[str]] = {}
         self._listeners: dict[str, dict[str, Line]] = {"tcp": {}, "ssl": {}}
         self._proxied: Line | None = None
+        self._has_tls = False
 
     def run(self, files: Sequence[tuple[str, str]]) -> Translated:
         last: dict[str, Line] = {}
@@ -86,6 +113,7 @@ class _Translation:
                 last[line.key] = line
             place += len(text.splitlines())
         self._strike(last)
+        self._has_tls = any(key.startswith("listeners.ssl.") for key in last)
         for line in sorted(last.values()):
             self._take(line)
         self._take_together(last)
@@ -109,8 +137,13 @@ class _Translation:
     def _refuse(self, line: Line, allowed: str) -> SettingInvalid:
         return SettingInvalid(f"{self._where(line)}; allowed: {allowed}")
 
-    def _warn(self, line: Line, why: str) -> None:
-        self._found.warnings.append(f"{self._where(line)}: no effect here: {why}")
+    def _warn(self, line: Line, why: str, *, unsafe: bool = False) -> None:
+        found = self._found.unsafe if unsafe else self._found.warnings
+        found.append(f"{self._where(line)}: no effect here: {why}")
+
+    def _is_unsafe(self, row: str) -> bool:
+        """Without a TLS listener nothing that is said of TLS is in force with RabbitMQ, either."""
+        return row in UNSAFE and (self._has_tls or not row.startswith("ssl_options."))
 
     def _set(self, line: Line, key: str, value: Value) -> None:
         self._found.values[key] = value
@@ -120,8 +153,13 @@ class _Translation:
 
     def _take(self, line: Line) -> None:
         row = row_of(line.key)
-        if row in OBEYED:
-            key, kind = OBEYED[row]
+        obeyed = OBEYED
+        if line.is_term and line.key in TERMS_ONLY:
+            row, obeyed = line.key, TERMS_ONLY
+        if line.note:
+            self._found.warnings.append(f"{self._where(line)}: {line.note}")
+        if row in obeyed:
+            key, kind = obeyed[row]
             value = kind.read(line.value)
             if value is None:
                 raise self._refuse(line, kind.allowed)
@@ -130,13 +168,16 @@ class _Translation:
             self._gather(row, line)
         elif row in FIXED:
             wanted, why = FIXED[row]
-            if line.value != wanted:
-                self._warn(line, why)
+            if SYNONYMS.get(line.value, line.value) != wanted:
+                self._warn(line, why, unsafe=self._is_unsafe(row))
         elif row:
-            self._warn(line, IGNORED[row])
+            self._warn(line, IGNORED[row], unsafe=self._is_unsafe(row))
+        elif line.is_term:
+            self._warn(line, "Penstock does not know this application or key")
         else:
             raise SettingInvalid(
-                f"{line.where}: RabbitMQ has no key {_written(line.key)!r}{_nearest(line.key)}"
+                f"{line.where}: Penstock does not know the key {_written(line.key)!r} of"
+                f" rabbitmq.conf{_nearest(line.key)}"
             )
 
     def _gather(self, row: str, line: Line) -> None:
@@ -171,6 +212,11 @@ class _Translation:
             self._set(last["listeners.tcp"], "amqp_listener", False)
         if not self._listeners["ssl"]:
             self._without_tls(last)
+        for prefix, (offered, why) in LISTS.items():
+            lines = [line for line in sorted(last.values()) if line.key.startswith(prefix)]
+            is_stricter = bool(lines) and not any(line.value in offered for line in lines)
+            if is_stricter and (self._has_tls or not prefix.startswith("ssl_options.")):
+                self._warn(lines[0], why, unsafe=True)
         if self._proxied is not None:
             both = ("amqp", "amqp/ssl") if "ssl_certfile" in values else ("amqp",)
             self._set(self._proxied, "proxy_protocol", both)
@@ -206,6 +252,11 @@ class _Translation:
 
 
 def _lines(name: str, text: str, place: int) -> Iterator[Line]:
+    if name.endswith(SUFFIX):
+        for entry in entries_of(f"file {name}", text):
+            where = f"file {name}, line {entry.line}"
+            yield Line(place + entry.line, where, entry.key, entry.value, True, entry.note)
+        return
     for number, written in enumerate(text.splitlines(), 1):
         bare = written.partition("#")[0]
         if not bare.strip():

@@ -14,7 +14,11 @@ from penstock.core.rabbitmq_keys import LEVELS
 from penstock.core.setting_kinds import Value
 
 PREFIX: Final = "RABBITMQ_"
-FILES: Final = ("RABBITMQ_CONFIG_FILE", "RABBITMQ_CONFIG_FILES")
+FILES: Final = (
+    "RABBITMQ_CONFIG_FILE",
+    "RABBITMQ_CONFIG_FILES",
+    "RABBITMQ_ADVANCED_CONFIG_FILE",
+)
 """Name the files; whoever reads files looks at them."""
 KUBERNETES: Final = re.compile(r"RABBITMQ_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 CATEGORIES: Final = ("connection", "channel", "queue")
@@ -67,7 +71,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "RABBITMQ_ENABLED_PLUGINS_FILE": _PLUGINS,
     "RABBITMQ_PLUGINS_DIR": _PLUGINS,
     "RABBITMQ_PLUGINS_EXPAND_DIR": _PLUGINS,
-    "RABBITMQ_ADVANCED_CONFIG_FILE": "its Erlang terms are not read; use rabbitmq.conf's keys",
     "RABBITMQ_CONF_ENV_FILE": "set the variables themselves",
     "RABBITMQ_PID_FILE": "systemd, or the start screen, has the process id",
     "RABBITMQ_HOME": "the program is where it was installed",

@@ -140,8 +140,8 @@ class MemoryWatermark(Setting):
 
     def allowed(self) -> str:
         return (
-            "a share from 0 to 1 such as 0.4, or bytes above 1, with a unit or without, such as"
-            " 256MiB, 4GB (k and kiB are 1024, kB is 1000; so M, G, T)"
+            "a share from 0 to 1 such as 0.4, or a size with a unit such as 256MiB, 4GB (k and kiB"
+            " are 1024, kB is 1000; so M, G, T), or bytes without one, at least 1000000"
         )
 
     def from_text(self, text: str) -> str | None:

@@ -28,13 +28,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from penstock.core.cluster_settings import ClusterSettings
+from penstock.core.derived_ports import derived_ports
 from penstock.core.errors import SettingInvalid
 from penstock.core.event_settings import EventSettings
 from penstock.core.listener_settings import ListenerSettings
 from penstock.core.nsq_http_settings import NsqHttpSettings
 from penstock.core.nsq_settings import NsqSettings
 from penstock.core.operating_settings import OperatingSettings
-from penstock.core.rabbitmq_conf import translate
+from penstock.core.rabbitmq_conf import Translated, translate
 from penstock.core.rabbitmq_variables import read_variables
 from penstock.core.setting_kinds import (
     ENVIRONMENT_PREFIX,
@@ -293,6 +294,7 @@ class Settings(
         self.file_name = ""
         self.ignored_environment: tuple[str, ...] = ()
         self.warnings: tuple[str, ...] = ()
+        self.unsafe: tuple[str, ...] = ()  # lines that ask for security that is not in force
 
     def value_of(self, key: str) -> Value:
         return self._values[key]
@@ -309,12 +311,24 @@ class Settings(
         changed.file_name = self.file_name
         changed.ignored_environment = self.ignored_environment
         changed.warnings = self.warnings
+        changed.unsafe = self.unsafe
         return changed
 
 
+SECTIONS: Final[Mapping[str, type]] = {
+    "Users, limits and storage": Settings,
+    "Listeners": ListenerSettings,
+    "Operation and log": OperatingSettings,
+    "NSQ": NsqSettings,
+    "NSQ over HTTP, nsqlookupd and statsd": NsqHttpSettings,
+    "Event log": EventSettings,
+    "Statistics": StatisticsSettings,
+    "Cluster": ClusterSettings,
+}
+"""Where the settings of each section are declared."""
 DECLARED: Final[Mapping[str, Setting]] = {
     key: declared
-    for part in (Settings, *Settings.__bases__)
+    for part in SECTIONS.values()
     for key, declared in vars(part).items()
     if isinstance(declared, Setting)
 }
@@ -333,7 +347,7 @@ def load_settings(
     ``conf``: files in RabbitMQ's style by name and text; they and RabbitMQ's variables are weaker
     than ours.
     """
-    theirs, places, warnings = _read_conf(conf)
+    theirs, places, warnings, unsafe = _read_conf(conf)
     from_file = _read_file(file_text or "", f"file {file_name}" if file_name else "file")
     from_rabbit, variables, more = read_variables(environment, _read_variable)
     from_environment, ignored = _read_environment(environment)
@@ -346,16 +360,17 @@ def load_settings(
         **dict.fromkeys(from_flags, "flag"),
     }
     merged = {**theirs, **from_file, **from_rabbit, **from_environment, **from_flags}
+    for key, (port, reason) in derived_ports(Settings(merged, sources), DECLARED).items():
+        merged[key], sources[key] = port, reason
     settings = Settings(merged, sources)
     settings.file_name = file_name or ", ".join(name for name, _ in conf)
     settings.ignored_environment = ignored
     settings.warnings = (*warnings, *more)
+    settings.unsafe = tuple(unsafe)
     return settings
 
 
-def _read_conf(
-    files: Sequence[tuple[str, str]],
-) -> tuple[dict[str, Value], dict[str, str], list[str]]:
+def _read_conf(files: Sequence[tuple[str, str]]) -> Translated:
     """The values of files in RabbitMQ's style, where each stands, and what they say in vain."""
     found = translate(files)
     for key, value in found.values.items():

@@ -1,6 +1,6 @@
 """Settings of statistics and metrics; ``settings.py`` says what a declaration is."""
 
-from penstock.core.setting_kinds import Integer, Text
+from penstock.core.setting_kinds import Boolean, Integer, Text
 
 
 class StatisticsSettings:
@@ -24,6 +24,11 @@ class StatisticsSettings:
         15692,
         0,
         65535,
-        "TCP port for Prometheus, without login, at the address of `bind`; 0: none. The same pages"
-        " are on the management port, with login.",
+        "TCP port for Prometheus, where the management API listens; 0: none. `/metrics` needs no"
+        " log-in there. The same pages are on the management port, with a log-in.",
+    )
+    prometheus_objects_open = Boolean(
+        False,
+        "Whether `/metrics/per-object` and `/metrics/detailed`, which name queues, connections and"
+        " virtual hosts, need no log-in on `prometheus_port` from other machines.",
     )

@@ -64,7 +64,7 @@ def import_definitions(call: Call) -> str:
         raise Refused(
             f"Failed to deserialise input (format: JSON) (error: {error})", DATA
         ) from error
-    answer = call.node.post(PATH, body)
+    answer = call.node.post(PATH + "?partial=true", body)
     left_out = answer.get("left_out", []) if isinstance(answer, dict) else []
     if left_out:
         lines = "\n".join(f"left out: {line}" for line in left_out)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from penstock.core.printable import printable
 from penstock.ctl.call import Call
 
 BOLD: Final = "\x1b[1m"
@@ -159,12 +160,7 @@ def shown(value: Any) -> str:
 
 def visible(text: str) -> str:
     """Names come from strangers: nothing in one shall move a terminal's cursor, or end a line."""
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode()
-        for one in text
-    )
+    return printable(text, "\t")
 
 
 def erlang(value: Any) -> str:

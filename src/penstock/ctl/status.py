@@ -18,6 +18,7 @@ from penstock.ctl.health import (
     listeners_of,
     memory_of,
 )
+from penstock.ctl.limits import MEMORY_PATH
 from penstock.ctl.output import BOLD, PLAIN, Facts
 
 NONE: Final = "(none)"
@@ -67,6 +68,7 @@ def _facts(call: Call) -> dict[str, Any]:
             "strategy": node.get("mem_calculation_strategy", "rss"),
             "total": {"rss": node.get("mem_used", 0)},
         },
+        "vm_memory_high_watermark_setting": _watermark(call),
         "vm_memory_high_watermark_limit": node["mem_limit"],
         "vm_memory_calculation_strategy": node.get("mem_calculation_strategy", "rss"),
         "file_descriptors": {
@@ -83,6 +85,16 @@ def _facts(call: Call) -> dict[str, Any]:
             "virtual_host_count": len(call.node.get("/api/vhosts?columns=name")),
         },
         "listeners": listeners_of(call),
+    }
+
+
+def _watermark(call: Call) -> dict[str, Any]:
+    """The limit as it was set: ``{"relative": 0.4}`` or ``{"absolute": bytes}``."""
+    found = call.node.get(MEMORY_PATH)
+    return {
+        name: found[ours]
+        for name, ours in (("relative", "fraction"), ("absolute", "absolute"))
+        if ours in found
     }
 
 
@@ -118,12 +130,15 @@ def _memory(facts: Mapping[str, Any], unit: str) -> list[str]:
     memory = facts["memory"]
     used = memory["total"]["rss"]
     limit = in_unit(facts["vm_memory_high_watermark_limit"], unit)
+    setting = facts["vm_memory_high_watermark_setting"]
+    is_share = "relative" in setting
+    shown = f"{setting['relative']} of available memory" if is_share else limit
     parts = {name: size for name, size in memory.items() if isinstance(size, int)}
     total = sum(parts.values()) or 1
     return [
         f"Total memory used: {in_unit(used, unit)}",
         f"Calculation strategy: {facts['vm_memory_calculation_strategy']}",
-        f"Memory high watermark setting: {limit}, computed to: {limit}",
+        f"Memory high watermark setting: {shown}, computed to: {limit}",
         "",
         *(
             f"{name}: {in_unit(size, unit)} ({round(100 * size / total, 2)} %)"

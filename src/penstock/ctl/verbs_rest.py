@@ -265,13 +265,13 @@ VERBS: Final[dict[str, Verb]] = {
         "Operations",
         "nodes:await_online_quorum_plus_one",
         "",
-        "Waits for a quorum of nodes; a single node is one",
+        "Waits for nothing: there are no quorum queues",
     ),
     "post_upgrade": Verb(
         "Operations",
         "cluster:post_upgrade",
         "",
-        "Rebalances queues after an upgrade; a single node has nothing to do",
+        "Hands masters over after an upgrade, so that each node has as many",
     ),
     "delete_queue": Verb(
         "Queues",

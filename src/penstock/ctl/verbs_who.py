@@ -121,7 +121,7 @@ VERBS: Final[dict[str, Verb]] = {
         "Cluster",
         "cluster:join_cluster",
         "[--disc|--ram] <existing_cluster_member>",
-        "Refused: a Penstock is a single node",
+        "Refused: the setting cluster_etcd_endpoints makes a node part of a cluster",
         {"disc": FLAG, "ram": FLAG},
     ),
     "forget_cluster_node": Verb(

@@ -16,7 +16,14 @@ VHOST_COLUMNS: Final = (
     "tracing",
     "cluster_state",
 )
-VHOST_LIMITS: Final = ("max-connections", "max-queues")
+VHOST_LIMITS: Final = (
+    "max-connections",
+    "max-queues",
+    "max-memory-bytes",
+    "max-disk-bytes",
+    "max-publish-rate",
+)
+"""RabbitMQ's two, and Penstock's budgets (``broker/budget.py``)."""
 
 
 def must_exist(call: Call, vhost: str, code: int = UNAVAILABLE) -> None:

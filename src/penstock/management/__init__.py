@@ -10,6 +10,7 @@
                 users, permissions, policies, parameters, limits, cluster, health, resources,
                 definitions, pipelines …
     definitions_reading  what is imported, read without holding anybody up
+    long_payload  what is published, likewise
     openapi     all of it described, from the routes the desks name
     view        what the broker holds, as JSON-able dicts (queue_rows, exchange_rows, client_rows);
                 quiet, runs on the data loop

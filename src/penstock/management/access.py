@@ -12,11 +12,11 @@ One visitor is no user: the *operator*, who shows the token of the node's contro
 
 import base64
 import hmac
-import ipaddress
 from typing import Final
 
 from penstock.broker.access import User
 from penstock.broker.rights import Rights, covers
+from penstock.core.doors import is_loopback
 
 MONITOR_TAGS: Final = frozenset({"administrator", "monitoring"})
 POLICY_TAGS: Final = frozenset({"administrator", "policymaker"})
@@ -108,13 +108,3 @@ def credentials(header: str) -> tuple[str, str] | None:
     except ValueError:  # not base64, not ASCII, or not UTF-8 inside
         return None
     return (user, password) if colon else None
-
-
-def is_loopback(address: str) -> bool:
-    """Does a peer at this address sit on this machine?"""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return bool((mapped or parsed).is_loopback)

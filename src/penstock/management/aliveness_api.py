@@ -12,10 +12,11 @@ from typing import Final
 from aiohttp import web
 
 from penstock.broker import declaring
+from penstock.clocks import wall_ms
 from penstock.core.away import Away
 from penstock.core.errors import AccessRefused
 from penstock.management.access import Visitor
-from penstock.management.desk import Desk, Route, json_response, now_ms
+from penstock.management.desk import Desk, Route, json_response
 from penstock.management.facts import Agent
 from penstock.management.messages_api import leave
 
@@ -42,10 +43,10 @@ class AlivenessApi(Desk):
         sender = await self._on_loop(self.name_of_sender, visitor, vhost)
         watch, entered = self._view.watch, list[Agent]()
         try:
-            await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, now_ms())))
+            await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, wall_ms())))
             agent = entered[0]
             async with asyncio.timeout(PATIENCE_S):
-                routed = await self._on_loop(agent.publish, "", QUEUE, {}, BODY, now_ms())
+                routed = await self._on_loop(agent.publish, "", QUEUE, {}, BODY, wall_ms())
                 await asyncio.shield(asyncio.wrap_future(routed))
                 await self._get_one(agent)
         finally:
@@ -60,15 +61,15 @@ class AlivenessApi(Desk):
 
     def _declare(self, vhost: str, visitor: Visitor) -> None:
         found, rights = self._broker.vhost(vhost), self.rights(visitor, vhost)
-        declaring.declare_queue(found, rights, QUEUE, False, None, False, {}, now_ms())
+        declaring.declare_queue(found, rights, QUEUE, False, None, False, {})
 
 
 def _got_one(agent: Agent) -> bool:
     """For use on the data loop; somebody else's test may have got ours, and we theirs."""
     try:
-        found = agent.get(QUEUE, now_ms())
+        found = agent.get(QUEUE, wall_ms())
     except Away:
         return False
     if found is not None:
-        agent.accept(now_ms())
+        agent.accept(wall_ms())
     return found is not None

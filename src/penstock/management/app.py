@@ -31,17 +31,17 @@ from aiohttp import web
 
 from penstock import __version__
 from penstock.broker.access import User
+from penstock.core.doors import METRICS, is_loopback
 from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound, Unavailable
 from penstock.core.settings import Settings
 from penstock.management.access import (
     Operator,
     Visitor,
     credentials,
-    is_loopback,
     shows_token,
 )
 from penstock.management.audit_lines import audit
-from penstock.management.browsers import names_in, refusal
+from penstock.management.browsers import guard, names_in
 from penstock.management.control import NodeControl
 from penstock.management.desk import (
     Context,
@@ -56,6 +56,7 @@ from penstock.management.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnec
 from penstock.management.listing import BadQuery
 from penstock.management.metrics.gathering import Gathering
 from penstock.management.metrics.pages import Pages
+from penstock.management.metrics.scrapes import Scrapes
 from penstock.management.metrics.serving import metrics_application
 from penstock.management.node_facts import NodeFacts
 from penstock.management.statistics.asked import asked_now, read_asked
@@ -76,6 +77,9 @@ SWITCH_INTERVAL_S: Final = 0.0005
 REALM: Final = 'Basic realm="RabbitMQ Management"'
 """Tools that log in when they are asked to do so for this realm only."""
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
+HEALTH_CHECKS: Final = ("/healthz/", "/api/health/checks/")
+"""What is answered when all connections have requests."""
+_INNER_PARAMETER: Final = re.compile(r"\{(\w+)\}(?=/)")
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 
 log = logging.getLogger("penstock.management")
@@ -128,12 +132,13 @@ class ManagementServer:
         self._context = Context(
             view, self._on_loop, node, __version__, segment_entries, self._statistics, control
         )
-        self._context.gathering = Gathering(
-            view, self._on_loop, node, self._statistics, self.sampler, self._http_log_ins
-        )
+        gathering = Gathering(view, self._on_loop, node, self._statistics, self.sampler)
+        self._context.scrapes = Scrapes(Pages(gathering))
         self._context.answer_get = self._answer_get
         self._metrics_port = 0 if settings is None else settings.prometheus_port
-        self.connections = HttpConnections()
+        self._objects_open = settings is not None and settings.prometheus_objects_open
+        self.connections = HttpConnections(HEALTH_CHECKS)
+        self.metrics_connections = HttpConnections()
         self.metrics_address: tuple[str, int] | None = None  # once it listens
         self._desks = [desk(self._context) for desk in DESKS]
         self._web = self._application()
@@ -180,7 +185,16 @@ class ManagementServer:
         self._turn = asyncio.Lock()
         runner = _runner(self._web)
         sampling = self.sampling = asyncio.create_task(self.sampler.run())
-        metrics = _runner(metrics_application(Pages(self._context.gathering)))
+        metrics = _runner(
+            metrics_application(
+                self._context.scrapes,
+                self._host_names,
+                self._visitor,
+                self._context.refuse,
+                self._objects_open,
+                _errors_as_answers,
+            )
+        )
         try:
             await runner.setup()
             await self.connections.site(runner, self._bind, self._port).start()
@@ -201,17 +215,13 @@ class ManagementServer:
     async def _serve_metrics(self, runner: web.AppRunner) -> None:
         if self._metrics_port:
             await runner.setup()
-            await self.connections.site(runner, self._bind, self._metrics_port).start()
+            await self.metrics_connections.site(runner, self._bind, self._metrics_port).start()
             self.metrics_address = self._bind, runner.addresses[0][1]
 
     def metrics_listeners(self) -> list[tuple[str, str, int]]:
         """Protocol, host and port, if there is one."""
         address = self.metrics_address
-        return [] if address is None else [("http/prometheus", *address)]
-
-    def _http_log_ins(self) -> tuple[int, int]:
-        counts = self._context.log_ins
-        return counts.total, counts.failed
+        return [] if address is None else [(METRICS, *address)]
 
     def _listening(self, port: int) -> int:
         self._context.contexts = [
@@ -248,7 +258,8 @@ class ManagementServer:
     # -- routes --------------------------------------------------------------------------
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[_errors_as_answers, self._no_other_pages])
+        no_other_pages = guard(self._host_names, partial(_error, 403, "forbidden"))
+        application = web.Application(middlewares=[_errors_as_answers, no_other_pages])
         application.on_response_prepare.append(_finish_headers)
         application.on_shutdown.append(self._close_desks)
         self._context.routes = [route for desk in self._desks for route in desk.routes()]
@@ -264,7 +275,9 @@ class ManagementServer:
         """One path with and without a slash at its end, every method answered."""
         handler = self._for_methods(route.endpoints, _nobody if route.is_open else self._visitor)
         # A parameter without a pattern of its own would not match braces, which names may have.
-        path = _PARAMETER.sub(r"{\1:[^/]+}", route.path)
+        # Within a path it may be empty, as the name of the default exchange is.
+        path = _INNER_PARAMETER.sub(r"{\1:[^/]*}", route.path)
+        path = _PARAMETER.sub(r"{\1:[^/]+}", path)
         application.router.add_route("*", path, handler)
         if path != "/":
             application.router.add_route("*", path + "/", handler)
@@ -321,32 +334,23 @@ class ManagementServer:
 
     # -- who asks ------------------------------------------------------------------------
 
-    @web.middleware
-    async def _no_other_pages(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        is_here = is_loopback(request.remote or "")
-        reason = refusal(request.method, request.headers, is_here, self._host_names)
-        if reason:
-            return _error(403, "forbidden", reason)
-        return await handler(request)
-
     async def _visitor(self, request: web.Request) -> Visitor:
         header = request.headers.get("Authorization")
+        peer = request.remote or ""
         if header is None:
+            await self._context.refuse(request)
             raise LoginFailed("")
-        if shows_token(header, self._token, request.remote or "", _own_address(request)):
+        if shows_token(header, self._token, peer, _own_address(request)):
             return Operator()
         given = credentials(header)
         if given is None:
+            await self._context.refuse(request)
             raise LoginFailed("Login failed")
-        peer_is_loopback = is_loopback(request.remote or "")
         try:
-            return await self._context.log_in(*given, request.remote or "", peer_is_loopback)
+            return await self._context.log_in(*given, peer, is_loopback(peer))
         except NotManagement as error:
             raise LoginFailed(str(error), "not_authorised") from error
         except AccessRefused as error:
-            if "via localhost" in str(error):
-                reason = "User can only log in via localhost"
-                raise LoginFailed(reason, "not_authorised") from error
             raise LoginFailed("Login failed") from error
 
 
@@ -357,6 +361,7 @@ def _runner(application: web.Application) -> web.AppRunner:
         handle_signals=False,
         shutdown_timeout=1.0,
         keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+        auto_decompress=False,
     )
 
 
@@ -401,6 +406,8 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
         return _error(503, "unavailable", f"publishing is blocked: {error}")
     except BrokerError as error:
         return _error(400, "bad_request", str(error))
+    except ConnectionError:  # to the answer no client listens any more
+        return _error(400, "bad_request", "the body is not complete")
     except TimeoutError:
         return _error(503, "unavailable", "the broker did not answer in time")
     except Exception:

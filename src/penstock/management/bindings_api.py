@@ -154,6 +154,7 @@ class BindingsApi(ListDesk):
         return json_response(ListQuery(request.query).project(row))
 
     async def bind(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
+        await self.changed_vhost(request, visitor)
         ends = await self._ends(kind, request, visitor)
         asked = await json_body(request)
         try:
@@ -216,10 +217,16 @@ class BindingsApi(ListDesk):
 
     def _unbind(self, ends: Ends, key: str, visitor: Visitor) -> None:
         vhost, rights = self._broker.vhost(ends.vhost), self.rights(visitor, ends.vhost)
-        unbind = declaring.unbind_queue if ends.kind == "queue" else declaring.unbind_exchange
         binding = _named(key, self._between(ends), _key_of)
         routing_key, arguments = binding.routing_key, binding.arguments
-        unbind(vhost, rights, ends.destination, ends.source, routing_key, arguments)
+        if ends.kind == "queue":
+            declaring.unbind_queue(
+                vhost, rights, ends.destination, ends.source, routing_key, arguments, None
+            )
+        else:
+            declaring.unbind_exchange(
+                vhost, rights, ends.destination, ends.source, routing_key, arguments
+            )
 
 
 def _named(key: str, found: Sequence[T], key_of: Callable[[T], str]) -> T:

@@ -4,19 +4,29 @@ A browser keeps the password of a site and shows it with whatever any page has i
 page elsewhere could change the broker (cross-site request forgery); and a page whose name was made
 to mean 127.0.0.1 could talk to a broker that listens for this machine only (DNS rebinding).
 Browsers say so: in ``Sec-Fetch-Site`` how the page is related to what it asks, in ``Origin`` where
-it came from, in ``Host`` what they believe they talk to.  Tools send neither of the first two, and
-are not asked.
+it came from, in ``Host`` what they believe they talk to.  With a GET of a page whose name was made
+to mean this machine they send neither of the first two: so of every request from this machine
+``Host`` is asked first.  Tools on it name it as it is called.
 
 A reverse proxy on this machine looks like a browser on it: the names under which it is known are a
 setting (``http_host_names``).
+
+    guard(names, answer)    the middleware that every HTTP port of a node has
 """
 
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from penstock.core.doors import is_loopback
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 READING: Final = ("GET", "HEAD", "OPTIONS")
 ELSEWHERE: Final = ("cross-site", "same-site")
@@ -32,21 +42,34 @@ def refusal(
 ) -> str:
     """Why it is refused; "" when it is not.  ``host_names``: see ``names_in``."""
     origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site")
-    if origin is None and site is None:
-        return ""
-    host = headers.get("Host", "")
-    if peer_is_loopback and not _is_this_machine(host, host_names):
+    named = headers.get("Host")
+    is_browser = origin is not None or site is not None
+    host = named or ""
+    names_a_host = is_browser or named is not None
+    if peer_is_loopback and names_a_host and not _is_this_machine(host, host_names):
         return (
-            f"a browser on this machine asks for the host '{host}': use its host name, localhost"
+            f"a program on this machine asks for the host '{host}': use its host name, localhost"
             " or an address, or set http_host_names (a proxy)"
         )
-    if method in READING:
+    if not is_browser or method in READING:
         return ""
     if site is not None and site.strip().lower() in ELSEWHERE:
         return f"a page of another site may change nothing here (Sec-Fetch-Site: {site})"
     if origin is not None and not _is_same(origin, host):
         return f"a page from '{origin}' may change nothing at '{host}' (Origin and Host differ)"
     return ""
+
+
+def guard(host_names: frozenset[str], answer: Callable[[str], web.Response]) -> Middleware:
+    """``answer`` makes a refusal's reason a response; ``host_names``: see ``names_in``."""
+
+    @web.middleware
+    async def no_other_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+        is_here = is_loopback(request.remote or "")
+        why = refusal(request.method, request.headers, is_here, host_names)
+        return answer(why) if why else await handler(request)
+
+    return no_other_pages
 
 
 def _is_same(origin: str, host: str) -> bool:

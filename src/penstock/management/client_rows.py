@@ -41,15 +41,6 @@ class ClientRows(Rows):
         """Tell the client why, and end it; raises NotFound."""
         self._watch.close(self.session(name), reason)
 
-    def close_sessions_of(
-        self, sessions: Sequence[object], users: Sequence[str], reason: str
-    ) -> None:
-        """Those of these sessions that are theirs; ``{}`` in the reason is the user's name."""
-        for session in sessions:
-            facts = self._watch.connection(session)
-            if facts is not None and facts.user in users:
-                self._watch.close(session, reason.format(facts.user))
-
     def connection_rows(self, sessions: Sequence[object]) -> list[Row]:
         rows: list[Row] = []
         for session in sessions:

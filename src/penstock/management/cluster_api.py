@@ -28,9 +28,10 @@ from aiohttp import web
 
 from penstock.broker.access import SALT_BYTES, hash_password
 from penstock.broker.administration import CLUSTER_NAME
+from penstock.core.doors import is_loopback
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.settings import DECLARED
-from penstock.management.access import Visitor, is_loopback
+from penstock.management.access import Visitor
 from penstock.management.desk import (
     DIALECT,
     Desk,
@@ -147,8 +148,11 @@ class ClusterApi(Desk):
         return web.Response(status=204)
 
     async def extensions(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        """What RabbitMQ's pages load besides themselves; ours are of one piece."""
-        return json_response([])
+        """What RabbitMQ's pages load besides themselves, and wait for before they start.
+
+        The file is theirs; the web UI here is of one piece and does not ask.
+        """
+        return json_response([{"javascript": "dispatcher.js"}])
 
     async def version(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         return json_response({"version": DIALECT, "product_version": self._context.version})
@@ -182,18 +186,8 @@ class ClusterApi(Desk):
     async def attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
         self._context.must_be_us(request.match_info["node"])
-        total, failed = await self._on_loop(self._counted)
-        http = self._context.log_ins
-        return json_response(
-            [
-                _attempts("http", http.total, http.failed),
-                _attempts("amqp091", total - http.total, failed - http.failed),
-            ]
-        )
-
-    def _counted(self) -> tuple[int, int]:
-        users = self._broker.users
-        return int(users.attempt_count), int(users.failed_count)
+        counts = await self._on_loop(self._broker.users.counts)
+        return json_response([_attempts(name, *counts[name]) for name in counts])
 
     async def sources(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
@@ -203,12 +197,8 @@ class ClusterApi(Desk):
     async def forget_attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_monitor(visitor)
         self._context.must_be_us(request.match_info["node"])
-        await self._on_loop(self._forget)
+        await self._on_loop(self._broker.users.forget_attempts)
         return web.Response(status=204)
-
-    def _forget(self) -> None:
-        self._broker.users.forget_attempts()
-        self._context.log_ins.forget()
 
     async def hash(self, request: web.Request, _visitor: Visitor) -> web.Response:
         password = request.match_info["password"]

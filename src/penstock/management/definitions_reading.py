@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any, Final
 
-from penstock.management.desk import HALF_A_PAIR, check_writable, no_number
+from penstock.management.desk import HALF_A_PAIR, check_writable, finite, no_number
 from penstock.management.listing import BadQuery
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -35,7 +35,7 @@ class _Reader:
         self._text = text
         self._place = 0
         self._is_suspect = is_suspect
-        self._read = json.JSONDecoder(parse_constant=no_number).raw_decode
+        self._read = json.JSONDecoder(parse_constant=no_number, parse_float=finite).raw_decode
 
     def whole(self) -> Any:
         value = self._object() if self._next() == "{" else self._value()

@@ -10,7 +10,7 @@ when the change is on disk.
 
 import asyncio
 import json
-import time
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -20,15 +20,16 @@ from aiohttp import web
 from penstock.broker.access import User
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
+from penstock.broker.log_ins import HTTP, NO_CREDENTIALS, Source
 from penstock.broker.rights import Rights
 from penstock.core.away import Away
-from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.doors import is_loopback
+from penstock.core.errors import AccessRefused, LoginRefused, NotFound
 from penstock.management.access import EVERYTHING, Operator, Visitor
 from penstock.management.control import NodeControl
 from penstock.management.facts import ListenerFacts
 from penstock.management.listing import BadQuery
-from penstock.management.log_ins import LogIns
-from penstock.management.metrics.gathering import Gathering
+from penstock.management.metrics.scrapes import Scrapes
 from penstock.management.node_facts import NodeFacts
 from penstock.management.statistics.completing import Statistics
 from penstock.management.view import BrokerView
@@ -106,29 +107,38 @@ class Context:
         self.version = version
         self.segment_entries = segment_entries
         self.statistics = statistics
-        self.gathering: Gathering  # for metrics; set by the server
+        self.scrapes: Scrapes  # set by the server
         self.contexts: list[dict[str, object]] = []  # set when the port is known
         self.answer_get: AnswerGet  # set by the server: what a GET would be answered
         self.routes: list[Route] = []  # of all desks
         self.is_serving = True  # until the broker ends
-        self.log_ins = LogIns()  # over HTTP; changed on the data loop
 
     @property
     def broker(self) -> Broker:
         return self.view.broker
 
     async def log_in(self, name: str, password: str, peer: str, peer_is_loopback: bool) -> Visitor:
-        """Who may use the API.  Raises AccessRefused, and NotManagement."""
-        authenticate = self.view.authenticate
-        counted = self.log_ins.counted
+        """Who may use the API.  Raises LoginRefused, and NotManagement."""
+        users = self.view.broker.users
+        source = Source(HTTP, "HTTP", peer, peer_is_loopback)
         try:
-            visitor = await self.on_loop(counted, authenticate, name, password, peer_is_loopback)
-            if not visitor.may_use_api:
-                raise NotManagement("Not management user")
-        except AccessRefused as error:
-            self.log_ins.refused(name, peer, error)
+            user = await self.on_loop(users.authenticate, name, password, source)
+        except LoginRefused as error:
+            await asyncio.sleep(error.delay_ms / 1000)
             raise
+        visitor = Visitor(user)
+        if not visitor.may_use_api:
+            wrong = NotManagement("Not management user")
+            await self.on_loop(users.refuse, source, name, wrong)
+            raise wrong
         return visitor
+
+    async def refuse(self, request: web.Request) -> None:
+        """Note in the log a request without credentials where they are needed."""
+        peer = request.remote or ""
+        source = Source(HTTP, "HTTP", peer, is_loopback(peer))
+        wrong = AccessRefused(NO_CREDENTIALS)
+        await self.on_loop(self.view.broker.users.refuse, source, "", wrong)
 
     def serves(self) -> bool:
         """May clients come?"""
@@ -212,6 +222,11 @@ class Desk:
         if not visitor.may_enter(vhost):
             raise AccessRefused("User not authorised to access virtual host")
 
+    async def must_take(self, vhost: str) -> None:
+        """Raises BadQuery without that virtual host: what is put into it, RabbitMQ refuses so."""
+        if not await self._on_loop(self._view.has_vhost, vhost):
+            raise BadQuery("not_found", "vhost_not_found", status=404)
+
     def name_of_sender(self, visitor: Visitor, vhost: str) -> str:
         """Who publishes and gets for them; on the data loop.  Raises AccessRefused.
 
@@ -246,22 +261,38 @@ def must_monitor(visitor: Visitor) -> None:
 # -- what they say -------------------------------------------------------------------------
 
 
-async def json_value(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) -> Any:
+async def json_value(request: web.Request) -> Any:
     """What a request carries; raises BadQuery when it is no JSON, or too much of it."""
-    too_large = BadQuery("bad_request", f"body has more than {most_bytes} bytes", status=413)
+    return parsed(await body_of(request), "not_json")
+
+
+async def body_of(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) -> bytes:
+    """Raises BadQuery for more than that, and for what is compressed."""
+    must_be_plain(request)
     if (request.content_length or 0) > most_bytes:
-        raise too_large
+        raise too_large(most_bytes)
     try:
-        body = await request.clone(client_max_size=most_bytes).read()
+        return await request.clone(client_max_size=most_bytes).read()
     except web.HTTPRequestEntityTooLarge as error:  # it did not say how long it is
-        raise too_large from error
-    return parsed(body, "not_json")
+        raise too_large(most_bytes) from error
+
+
+def too_large(most_bytes: int, what: str = "body") -> BadQuery:
+    return BadQuery("bad_request", f"{what} has more than {most_bytes} bytes", status=413)
+
+
+def must_be_plain(request: web.Request) -> None:
+    """Raises BadQuery for a compressed body: a few bytes may become very many."""
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding != "identity":
+        reason = f"a body with Content-Encoding {encoding} is not read: send it as it is"
+        raise BadQuery("bad_request", reason, status=415)
 
 
 def parsed(body: bytes, reason: str) -> Any:
     """The JSON it is; raises BadQuery with that reason when it is none."""
     try:
-        value = json.loads(body, parse_constant=no_number)
+        value = json.loads(body, parse_constant=no_number, parse_float=finite)
         if HALF_A_PAIR in body.lower():
             check_writable(value)
     except (ValueError, RecursionError) as error:
@@ -274,6 +305,14 @@ def no_number(name: str) -> None:
     raise ValueError(name)
 
 
+def finite(digits: str) -> float:
+    """A number that JSON can write again; raises ValueError for what overflows, such as 1e999."""
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(digits)
+    return value
+
+
 def check_writable(value: object) -> None:
     """Python takes half a character.  Bytes of names that are no UTF-8 are spelt so here; anything
     else could not be written down again: raises ValueError.
@@ -281,9 +320,14 @@ def check_writable(value: object) -> None:
     json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
-async def json_body(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) -> dict[str, Any]:
+async def json_body(request: web.Request) -> dict[str, Any]:
     """The object a request carries, none being an empty one; raises BadQuery for anything else."""
-    asked = await json_value(request, most_bytes) if request.can_read_body else {}
+    return object_in(await body_of(request)) if request.can_read_body else {}
+
+
+def object_in(body: bytes) -> dict[str, Any]:
+    """Raises BadQuery when it is none."""
+    asked = parsed(body, "not_json")
     if not isinstance(asked, dict):
         raise BadQuery("bad_request", "not_json")
     return asked
@@ -372,15 +416,23 @@ def required(asked: dict[str, Any], *keys: str) -> list[Any]:
     return [asked[key] for key in keys]
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 # -- what they are told --------------------------------------------------------------------
 
 
 def to_json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    """Numbers that JSON has not, which earlier releases let in, are null."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_without_infinities(value), separators=(",", ":")).encode()
+
+
+def _without_infinities(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_infinities(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinities(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def json_response(value: object, status: int = 200) -> web.Response:

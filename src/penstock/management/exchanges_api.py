@@ -57,7 +57,7 @@ class ExchangesApi(ListDesk):
         return json_response(ListQuery(request.query).project(row))
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        (vhost,) = await self.asked_vhosts(request, visitor)
+        vhost = await self.changed_vhost(request, visitor)
         asked = await json_body(request)
         name = name_of("exchange", exchange_asked(request))
         is_new = await self.change(self._declare, vhost, name, asked, visitor)

@@ -1,56 +1,80 @@
-"""Connections of the HTTP sites: how many there are, and who may keep one without a request.
+"""Connections of an HTTP site: how many there are, and how long one stays without a request.
 
-aiohttp waits an hour for a request that never comes.  Anybody can open connections, before any
-log-in, and each is a descriptor that the engine's files then lack.  So what comes to the sites is
-bounded over all of them, and closed
+aiohttp waits an hour for a request that never comes.  A client can open connections before any
+log-in, and each is a descriptor that the engine's files then lack.  So each site has a budget of
+its own, and each address a share of it:
 
-    as it comes       when ``CONNECTIONS_MAX`` are there, or a quarter of what the process may open,
-                      or, beyond the first few, when descriptors run short: those of the reserve are
-                      the engine's (``DESCRIPTORS_RESERVED``)
+    as it comes       when ``connections_max`` are there, or ``address_max`` of one address (of
+                      IPv6, one network of 64 bits), or, beyond the first few, when descriptors run
+                      short: the connection of that site or address that has been idle longest is
+                      closed for it.  Where all have a request, the new connection is one of the
+                      ``RESERVE``: it is answered one request, with 503 unless that is a health
+                      check; the oldest of the reserve is closed for the next
     after 10 s        when no request's header is complete, however slowly its bytes come; with TLS
                       also when the greeting is not
+    after 10 s        when a request's body is not complete and came more slowly than
+                      ``BODY_BYTES_PER_S``; the time in which the node does not read does not count
     after 30 s        when nothing is taken of what is written to it
 
-In: the runner of each site, perhaps its socket, perhaps TLS.  Out: a site that listens.  All of it
-on one event loop.  TLS begins when somebody was let in, so who never greets is counted too.
+Idle is a connection without a whole request header, or with all its answers.
+
+In: the runner of a site, perhaps its socket, perhaps TLS.  Out: a site that listens.  All of it
+on one event loop.  TLS begins when the connection was let in, so one that never greets is counted
+too.
 """
 
 import asyncio
+import ipaddress
 import resource
 import socket
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from ssl import SSLContext
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 CONNECTIONS_MAX: Final = 1024
 DESCRIPTORS_RESERVED: Final = 64
 """As many as the data loop's, which leaves them to the engine as well (``server/descriptors``)."""
-SHARE: Final = 4
-"""Of the descriptors for guests HTTP takes one in so many at most."""
+SHARE: Final = 10
+"""Of the descriptors for guests a site takes one in so many at most: a node has five sites."""
+ADDRESS_SHARE: Final = 4
+"""Of a site's connections one address has one in so many at most."""
 ALWAYS: Final = 16
 """So many are let in however few descriptors are left: an operator must get in to see why."""
+RESERVE: Final = 8
 ACCEPTS_MAX: Final = 64
 """So many asyncio accepts before the first of them can be closed."""
 HEADER_TIMEOUT_S: Final = 10.0
+BODY_TIMEOUT_S: Final = 10.0
+BODY_BYTES_PER_S: Final = 4096
 WRITE_TIMEOUT_S: Final = 30.0
 KEEPALIVE_TIMEOUT_S: Final = 75.0
 """Between two requests, with the second's header; RabbitMQ waits a minute."""
+NO_ROOM: Final = "this port has as many connections as it may, and all of them have requests\n"
+
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class HttpConnections:
-    """Those of all sites together."""
+    """Those of one site."""
 
-    def __init__(self) -> None:
+    def __init__(self, health_checks: Iterable[str] = ()) -> None:
+        """``health_checks``: the beginnings of paths that the reserve answers."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.connections_max, self._descriptor_end = bounds(soft)
+        self.address_max = max(1, self.connections_max // ADDRESS_SHARE)
+        self._health_checks = tuple(health_checks)
         self._open: set[Guest] = set()
+        self._of_address: Counter[str] = Counter()
+        self._idle: dict[Guest, None] = {}  # the longest idle first
+        self._reserve: dict[Guest, None] = {}  # the oldest first
         self._by_handler: dict[object, Guest] = {}
 
     @property
     def count(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._reserve)
 
     def site(self, runner: web.AppRunner, bind: str, port: int) -> web.BaseSite:
         """Of a runner that is set up; to be started."""
@@ -63,24 +87,67 @@ class HttpConnections:
         return _Site(self, runner, tls, {"sock": sock})
 
     def let_in(self, guest: "Guest", descriptor: int) -> bool:
-        count = len(self._open)
-        if count >= self.connections_max:
+        """Count it, and close another for it where that must be; False: there is no room."""
+        count = self.count
+        # The kernel gives the lowest number: all below are in use.
+        is_short = count >= ALWAYS and descriptor >= self._descriptor_end
+        is_full = is_short or len(self._open) >= self.connections_max
+        if self._of_address[guest.address] >= self.address_max:
+            is_full = True
+            idle = next((one for one in self._idle if one.address == guest.address), None)
+        else:
+            idle = next(iter(self._idle), None)
+        if not is_full or idle is not None:
+            if is_full and idle is not None:
+                self._close(idle)
+            self._open.add(guest)
+            self._of_address[guest.address] += 1
+            self._idle[guest] = None
+        elif is_short:
             return False
-        if count >= ALWAYS and descriptor >= self._descriptor_end:
-            return False  # the kernel gives the lowest number: all below are in use
-        self._open.add(guest)
+        else:
+            if len(self._reserve) >= RESERVE:
+                self._close(next(iter(self._reserve)))
+            self._reserve[guest] = None
         self._by_handler[guest.handler] = guest
         return True
 
+    def _close(self, guest: "Guest") -> None:
+        self.gone(guest)
+        guest.close()
+
     def gone(self, guest: "Guest") -> None:
-        self._open.discard(guest)
+        if guest in self._open:
+            self._open.remove(guest)
+            self._of_address[guest.address] -= 1
+            if not self._of_address[guest.address]:
+                del self._of_address[guest.address]
+        self._idle.pop(guest, None)
+        self._reserve.pop(guest, None)
         self._by_handler.pop(guest.handler, None)
 
-    def asked(self, handler: object) -> None:
+    def asked(self, handler: object, body: StreamReader) -> None:
         """A request's header is complete."""
         guest = self._by_handler.get(handler)
         if guest is not None:
-            guest.asked()
+            self._idle.pop(guest, None)
+            guest.asked(body)
+
+    async def answer(self, request: web.BaseRequest, handle: Handle) -> web.StreamResponse:
+        """What the site answers, or, to a connection of the reserve, that there is no room."""
+        guest = self._by_handler.get(request.protocol)
+        try:
+            if guest not in self._reserve:
+                return await handle(request)
+            if request.path.startswith(self._health_checks):
+                response = await handle(request)
+            else:
+                response = web.Response(status=503, text=NO_ROOM)
+            response.force_close()
+            return response
+        finally:
+            if guest in self._open:
+                self._idle[guest] = None
 
 
 def bounds(soft: int) -> tuple[int, int]:
@@ -89,6 +156,19 @@ def bounds(soft: int) -> tuple[int, int]:
         soft = 2**31
     end = soft - DESCRIPTORS_RESERVED
     return max(ALWAYS, min(CONNECTIONS_MAX, end // SHARE)), end
+
+
+def network_of(address: str) -> str:
+    """The address; of IPv6 the network of 64 bits, which one machine has to itself."""
+    try:
+        given = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(given, ipaddress.IPv6Address):
+        if given.ipv4_mapped is not None:
+            return str(given.ipv4_mapped)
+        return str(ipaddress.ip_network((int(given) >> 64 << 64, 64)))
+    return str(given)
 
 
 class Guest(asyncio.Protocol):
@@ -101,19 +181,25 @@ class Guest(asyncio.Protocol):
         tls: SSLContext | None = None,
     ) -> None:
         self.handler = handler
+        self.address = ""
         self._connections = connections
         self._tls = tls
         self._greeting: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport
+        self._body: StreamReader
+        self._received_bytes = 0
         self._is_in = False
         self._has_begun = False
         self._early = b""  # what came with the last of the greeting
         self._header_timer: asyncio.TimerHandle | None = None
+        self._body_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         sock: socket.socket = transport.get_extra_info("socket")
+        self.address = network_of((transport.get_extra_info("peername") or ("",))[0])
+        self._transport = transport
         self._is_in = self._connections.let_in(self, sock.fileno())
         if not self._is_in:
             transport.abort()
@@ -150,16 +236,43 @@ class Guest(asyncio.Protocol):
         self._is_in = False
         self._connections.gone(self)
         if self._has_begun:
-            self.asked()
-            self._stop_watching()
+            self._stop(self._header_timer, self._body_timer, self._write_timer)
             self.handler.connection_lost(exc)
 
-    def asked(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+    def close(self) -> None:
+        """At once; with TLS also before the greeting is complete."""
+        self._transport.abort()
+
+    def _stop(self, *timers: asyncio.TimerHandle | None) -> None:
+        for timer in timers:
+            if timer is not None:
+                timer.cancel()
+
+    # -- reading -------------------------------------------------------------------------
+
+    def asked(self, body: StreamReader) -> None:
+        """A request's header is complete; its body may not be."""
+        self._stop(self._header_timer, self._body_timer)
+        self._body = body
+        if not body.is_eof():
+            self._watch_body()
+
+    def _watch_body(self) -> None:
+        self._body_timer = asyncio.get_running_loop().call_later(
+            BODY_TIMEOUT_S, self._must_have_come, self._received_bytes
+        )
+
+    def _must_have_come(self, before_bytes: int) -> None:
+        if self._body.is_eof():
+            return
+        came_bytes = self._received_bytes - before_bytes
+        if self._transport.is_reading() and came_bytes < BODY_BYTES_PER_S * BODY_TIMEOUT_S:
+            self._transport.abort()
+        else:
+            self._watch_body()
 
     def data_received(self, data: bytes) -> None:
+        self._received_bytes += len(data)
         if self._has_begun:
             self.handler.data_received(data)
         elif self._is_in:
@@ -176,7 +289,7 @@ class Guest(asyncio.Protocol):
         self._watch(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        self._stop_watching()
+        self._stop(self._write_timer)
         self.handler.resume_writing()
 
     def _watch(self, left_bytes: int) -> None:
@@ -189,11 +302,6 @@ class Guest(asyncio.Protocol):
             self._transport.abort()
         else:  # slow, but it reads
             self._watch(left_bytes)
-
-    def _stop_watching(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
 
 
 class _Site(web.BaseSite):
@@ -217,7 +325,7 @@ class _Site(web.BaseSite):
         await super().start()
         server = self._runner.server
         assert server is not None
-        _tell_when_asked(server, self._connections.asked)
+        _attend(server, self._connections)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Guest(self._connections, server(), self._ssl_context),
             backlog=self._backlog,
@@ -225,14 +333,15 @@ class _Site(web.BaseSite):
         )
 
 
-def _tell_when_asked(server: web.Server, asked: Callable[[object], None]) -> None:
-    """A request is made when its header is complete, by what the server has for that."""
-    make = server.request_factory
+def _attend(server: web.Server, connections: HttpConnections) -> None:
+    """Tell them of each request and of its end, by what the server calls for both."""
+    make, handle = server.request_factory, server.request_handler
 
     def make_and_tell(
         message: Any, payload: Any, protocol: web.RequestHandler, writer: Any, task: Any
     ) -> web.BaseRequest:
-        asked(protocol)
+        connections.asked(protocol, payload)
         return make(message, payload, protocol, writer, task)
 
     server.request_factory = make_and_tell
+    server.request_handler = lambda request: connections.answer(request, handle)

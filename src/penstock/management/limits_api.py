@@ -13,7 +13,7 @@ hosts they may enter, and their own.
 from aiohttp import web
 
 from penstock.broker.administration import limits_of, user_limits_of
-from penstock.core.errors import NotFound
+from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.access import Visitor
 from penstock.management.desk import (
     Desk,
@@ -24,6 +24,7 @@ from penstock.management.desk import (
     must_administrate,
     must_have,
 )
+from penstock.management.policies_api import invalid
 from penstock.management.rows import Row
 
 
@@ -80,28 +81,37 @@ class LimitsApi(Desk):
         must_administrate(visitor)
         asked = await json_body(request)
         must_have(asked, "value")
-        return await self._change(request, asked["value"])
+        if "vhost" in request.match_info:
+            await self.must_take(request.match_info["vhost"])
+        await self.change(self._set, dict(request.match_info), asked["value"])
+        return web.Response(status=204)
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
         must_administrate(visitor)
-        return await self._change(request, None)
-
-    async def _change(self, request: web.Request, value: object) -> web.Response:
-        await self.change(self._set, dict(request.match_info), value)
+        await self.change(self._take_away, dict(request.match_info))
         return web.Response(status=204)
 
     def _set(self, place: dict[str, str], value: object) -> None:
-        """None takes the limit away, whether it was there or not."""
-        administration = self.admin()
-        name = place.get("vhost", place.get("user", ""))
-        limits: dict[str, int] = (
-            self._vhost_limits(name) if "vhost" in place else self._user_limits(name)
-        )
-        if value is None:
-            limits.pop(place["limit"], None)
-        else:
-            limits[place["limit"]] = value  # type: ignore[assignment]  # judged where it is set
+        limits = self._limits_at(place)
+        limits[place["limit"]] = value  # type: ignore[assignment]  # judged where it is set
+        self._put_limits(place, limits)
+
+    def _take_away(self, place: dict[str, str]) -> None:
+        """Whether it was there or not."""
+        limits = self._limits_at(place)
+        limits.pop(place["limit"], None)
+        self._put_limits(place, limits)
+
+    def _limits_at(self, place: dict[str, str]) -> dict[str, int]:
         if "vhost" in place:
-            administration.set_vhost_limits(name, limits)
-        else:
-            administration.set_user_limits(name, limits)
+            return self._vhost_limits(place["vhost"])
+        return self._user_limits(place["user"])
+
+    def _put_limits(self, place: dict[str, str], limits: dict[str, int]) -> None:
+        if "user" in place:
+            self.admin().set_user_limits(place["user"], limits)
+            return
+        try:
+            self.admin().set_vhost_limits(place["vhost"], limits)
+        except PreconditionFailed as error:
+            raise invalid(str(error)) from error

@@ -61,8 +61,7 @@ class ListDesk(Desk):
     async def changed_vhost(self, request: web.Request, visitor: Visitor) -> str:
         """The one in the path, for what is put into it; RabbitMQ has other words for this."""
         name = request.match_info["vhost"]
-        if not await self._on_loop(self._view.has_vhost, name):
-            raise BadQuery("not_found", "vhost_not_found", status=404)
+        await self.must_take(name)
         await self.asked_vhosts(request, visitor)
         return name
 

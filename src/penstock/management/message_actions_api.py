@@ -12,7 +12,7 @@
 which of them is meant (0 without it).  Answered when all of it is on disk, with how many are
 ``done`` and why others stayed: ``gone`` (not ready there any more), ``unroutable``,
 ``same_queue`` (they lead back to it), ``duplicate`` (their key is in every queue they lead to),
-``without_death`` (nowhere to retry), ``full`` (a queue that refuses publishes, see ``trouble``).
+``without_death`` (no death to believe), ``full`` (a queue that refuses publishes, see ``trouble``).
 
 Wants the right to read the queue, and what publishing there would want.
 """
@@ -24,6 +24,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.broker.moving import ACTIONS, COPY, MOVE, RETRY, Errand
+from penstock.clocks import wall_ms
 from penstock.core.errors import Blocked
 from penstock.management.access import Visitor
 from penstock.management.desk import (
@@ -31,7 +32,6 @@ from penstock.management.desk import (
     Route,
     json_body,
     json_response,
-    now_ms,
     number,
     required,
     text,
@@ -66,7 +66,7 @@ class MessageActionsApi(Desk):
             self._begin, visitor, vhost, name, max(priority, 0), action, target
         )
         while left:
-            left = await self._on_loop(errand.step, left, now_ms())
+            left = await self._on_loop(errand.step, left, wall_ms())
         await self._on_disk(errand)
         return json_response(_row(errand))
 

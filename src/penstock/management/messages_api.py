@@ -13,14 +13,13 @@ says what becomes of what was got: ``ack_requeue_false`` (gone), ``ack_requeue_t
 
 import asyncio
 import base64
-import binascii
 import contextlib
-import math
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from aiohttp import web
 
+from penstock.clocks import wall_ms
 from penstock.core.away import Away
 from penstock.core.errors import AccessRefused
 from penstock.management.access import Visitor
@@ -29,20 +28,23 @@ from penstock.management.desk import (
     Desk,
     NotThere,
     Route,
+    body_of,
     check_fields,
     flag,
     json_body,
     json_response,
-    now_ms,
     number,
+    object_in,
     required,
     text,
     to_json,
+    too_large,
 )
 from penstock.management.exchanges_api import exchange_asked
 from penstock.management.facts import Agent, AgentRefused, Got
 from penstock.management.listing import BadQuery
 from penstock.management.lists import in_pieces
+from penstock.management.long_payload import TooMuchBesides, base64_decoded, read_publish
 from penstock.management.rows import Row, jsonable
 
 DURABLE_S: Final = 30.0
@@ -53,6 +55,8 @@ HEAD_WAIT_S: Final = 0.002
 GOT_AT_ONCE: Final = 64
 GOT_BYTES_AT_ONCE: Final = 1024 * 1024
 """Messages of one visit to the data loop."""
+SHOWN_BYTES: Final = 65_536
+"""Of a payload that is no base64, in the refusal."""
 COUNT_MAX: Final = 100_000
 GOT_MAX_BYTES: Final = 64 * 1024 * 1024
 """Bodies of one answer; it ends with the message that goes beyond."""
@@ -86,7 +90,7 @@ class MessagesApi(Desk):
         sender = await self._on_loop(self.name_of_sender, visitor, vhost)
         watch, entered = self._view.watch, list[Agent]()
         try:
-            await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, now_ms())))
+            await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, wall_ms())))
             yield entered[0]
         finally:
             # Behind the first on the data loop, so whoever gave up waiting for that leaves, too.
@@ -99,17 +103,23 @@ class MessagesApi(Desk):
         await self.must_be_there(vhost, visitor)
         length = request.content_length
         if length is None or length > ASKED_MAX_BYTES:
-            # Reading that holds everybody up: only for who may publish there.
+            # Only for a user with the permission to publish there.
             await self._on_loop(self._may_publish, visitor, vhost, exchange)
-        asked = await json_body(request, self._most_bytes())
+        most_bytes = self._most_bytes()
+        body = await body_of(request, most_bytes) if request.can_read_body else b"{}"
+        if len(body) <= ASKED_MAX_BYTES:
+            asked = object_in(body)
+        else:
+            asked = await asyncio.to_thread(_asked_at_length, body)
+        del body
         key, properties, payload, encoding = required(
             asked, "routing_key", "properties", "payload", "payload_encoding"
         )
         properties = _properties(properties)
-        body = _body(payload, encoding)
+        content = await asyncio.to_thread(_body, payload, encoding)
         async with self._agent(visitor, vhost) as agent, asyncio.timeout(DURABLE_S):
             routed = await self._on_loop(
-                agent.publish, exchange, text("routing_key", key), properties, body, now_ms()
+                agent.publish, exchange, text("routing_key", key), properties, content, wall_ms()
             )
             answer = await asyncio.shield(asyncio.wrap_future(routed))
         return json_response({"routed": answer})
@@ -152,9 +162,9 @@ class MessagesApi(Desk):
                 rows = [to_json(_row(one, encoding, cut)) for one in some]
                 pieces += [b"," if pieces else b"[", b",".join(rows)]
             if ackmode == "ack_requeue_false":
-                await self._on_loop(agent.accept, now_ms())
+                await self._on_loop(agent.accept, wall_ms())
             else:
-                await self._on_loop(agent.refuse, ackmode.endswith("true"), now_ms())
+                await self._on_loop(agent.refuse, ackmode.endswith("true"), wall_ms())
         return in_pieces([*pieces, b"]"] if pieces else [b"[]"])
 
     async def _get_some(self, agent: Agent, queue: str, count: int) -> list[Got]:
@@ -170,7 +180,7 @@ class MessagesApi(Desk):
 def leave(entered: list[Agent]) -> None:
     """For use on the data loop: who has come in by now goes."""
     for agent in entered:
-        agent.leave(now_ms())
+        agent.leave(wall_ms())
 
 
 @contextlib.asynccontextmanager
@@ -192,7 +202,7 @@ def _get_at_once(agent: Agent, queue: str, count: int) -> list[Got] | None:
     size = 0
     while len(found) < min(count, GOT_AT_ONCE) and size < GOT_BYTES_AT_ONCE:
         try:
-            got = agent.get(queue, now_ms())
+            got = agent.get(queue, wall_ms())
         except Away:
             return found or None
         if got is None:
@@ -220,22 +230,42 @@ def _properties(given: Any) -> dict[str, Any]:
     return given
 
 
+def _asked_at_length(body: bytes) -> dict[str, Any]:
+    """A publish whose payload is bytes; raises BadQuery where anything else is long."""
+    besides = too_large(ASKED_MAX_BYTES, "all but the payload")
+    try:
+        rest, mark, payload = read_publish(body, ASKED_MAX_BYTES)
+    except TooMuchBesides as error:
+        raise besides from error
+    except ValueError as error:
+        raise BadQuery("bad_request", "not_json") from error
+    asked = object_in(rest)
+    if asked.get("payload") != mark:
+        raise besides
+    asked["payload"] = payload
+    return asked
+
+
 def _body(payload: Any, encoding: Any) -> bytes:
+    """``payload``: bytes when it is long, else as JSON had it."""
     if encoding not in ("string", "base64"):
         raise BadQuery("bad_request", ["unsupported_encoding", str(encoding)])
+    if isinstance(payload, bytes):
+        data = payload
+    else:
+        data = text("payload", payload).encode("utf-8", "surrogateescape")
     if encoding == "string":
-        return text("payload", payload).encode("utf-8", "surrogateescape")
+        return data
     try:
-        return base64.b64decode(text("payload", payload), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadQuery("bad_request", ["not_base64", str(payload)]) from error
+        return base64_decoded(data)
+    except ValueError as error:
+        shown = data[:SHOWN_BYTES].decode("utf-8", "replace")
+        raise BadQuery("bad_request", ["not_base64", shown]) from error
 
 
 def _whole(value: object) -> int:
     """As RabbitMQ reads it: what follows the point does not count, and digits may have a sign."""
     if isinstance(value, float):
-        if not math.isfinite(value):  # 1e999
-            raise BadQuery("bad_request", ["not_integer", str(value)])
         return int(value)
     if isinstance(value, str) and value[:1] in ("-", "+"):
         size = number(value[1:])

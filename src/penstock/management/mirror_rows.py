@@ -101,8 +101,7 @@ def queue_fields(facts: MirrorFacts | None) -> Row:
         "synchronised_slave_nodes": facts.synchronised_slave_nodes(),
         "recoverable_slaves": facts.recoverable_slaves(),
     }
-    if facts.master():
-        row["node"] = facts.master()
+    row["node"] = facts.master() or facts.complete_node()
     if facts.state in (DOWN, WAITING):
         row["state"] = DOWN
     elif facts.state == SYNCING:

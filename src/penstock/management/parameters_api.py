@@ -28,7 +28,6 @@ from penstock.management.desk import (
     must_administrate,
     must_have,
     must_make_policies,
-    now_ms,
 )
 from penstock.management.listing import ListQuery
 from penstock.management.lists import ListDesk
@@ -107,7 +106,7 @@ class ParametersApi(ListDesk):
         try:
             if component == OPERATOR_POLICY:
                 policy = operator_policy_in(name, value)
-                self.admin().put_policy(vhost, policy, now_ms(), operator=True)
+                self.admin().put_policy(vhost, policy, operator=True)
             elif component == VHOST_LIMITS and isinstance(value, dict):
                 self.admin().set_vhost_limits(vhost, value)
             else:
@@ -130,7 +129,7 @@ class ParametersApi(ListDesk):
         if name not in known:
             raise NotFound("no such parameter")
         if component == OPERATOR_POLICY:
-            self.admin().delete_policy(vhost, name, now_ms(), operator=True)
+            self.admin().delete_policy(vhost, name, operator=True)
         else:
             self.admin().set_vhost_limits(vhost, {})
 

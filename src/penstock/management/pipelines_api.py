@@ -8,8 +8,9 @@ The rows are those of ``broker/pipelines``.
 
 from aiohttp import web
 
+from penstock.clocks import wall_ms
 from penstock.management.access import Visitor
-from penstock.management.desk import Desk, Route, json_response, now_ms
+from penstock.management.desk import Desk, Route, json_response
 from penstock.management.rows import Row
 
 
@@ -28,4 +29,4 @@ class PipelinesApi(Desk):
             for name, vhost in self._broker.vhosts.items()
             if visitor.may_monitor or visitor.may_enter(name)
         }
-        return self._broker.pipelines.rows(vhosts, now_ms())
+        return self._broker.pipelines.rows(vhosts, wall_ms())

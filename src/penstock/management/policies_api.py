@@ -27,7 +27,6 @@ from penstock.management.desk import (
     must_administrate,
     must_have,
     must_make_policies,
-    now_ms,
 )
 from penstock.management.listing import BadQuery, ListQuery
 from penstock.management.lists import ListDesk
@@ -97,7 +96,7 @@ class PoliciesApi(ListDesk):
         known = policies_in(self._broker.vhost(vhost).policies, operator)
         is_new = policy.name not in known
         try:
-            self.admin().put_policy(vhost, policy, now_ms(), operator)
+            self.admin().put_policy(vhost, policy, operator)
         except (PreconditionFailed, NotImplementedYet) as error:
             raise invalid(str(error)) from error
         return is_new
@@ -107,7 +106,7 @@ class PoliciesApi(ListDesk):
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["policy"]
         operator = _is_operator(request)
-        await self.change(self.admin().delete_policy, vhost, name, now_ms(), operator)
+        await self.change(self.admin().delete_policy, vhost, name, operator)
         return web.Response(status=204)
 
     def _check_rights(self, request: web.Request, visitor: Visitor) -> None:

@@ -35,7 +35,6 @@ from penstock.management.desk import (
     Route,
     json_body,
     json_response,
-    now_ms,
     required,
     text,
 )
@@ -91,7 +90,7 @@ class QueueActionsApi(Desk):
         self._broker.mirrors.hand_over(self._broker.vhost(vhost).queue(name), node)
 
     def _pause(self, vhost: str, name: str, paused: bool) -> None:
-        self.admin().pause_queue(vhost, name, paused, now_ms())
+        self.admin().pause_queue(vhost, name, paused)
 
     async def messages(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost, name = _queue_asked(request, visitor)

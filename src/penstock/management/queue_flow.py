@@ -150,7 +150,7 @@ def _without_target(row: Facts) -> str:
             how = f"{_number(back)} a second are read ahead of consumers"
         elif row["reading"]:
             how = "the next are being read"
-        return f"memory is not short; {_number(on_disk)} messages are still on disk, {how}"
+        return f"no RAM target; {_number(on_disk)} messages are on disk, {how}"
     if cast(int, row["messages"]) == 0:
         return "empty: what is published goes through q4 to the next consumer"
     count = cast(int, row["messages"])

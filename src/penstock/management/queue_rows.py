@@ -3,11 +3,11 @@
 Called on the data loop; see ``view``.
 """
 
-import time
 from collections.abc import Sequence
 from typing import cast
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.clocks import wall_ms
 from penstock.core.credit import QUEUE, Stage
 from penstock.management.facts import ConnectionFacts
 from penstock.management.mirror_rows import queue_fields
@@ -72,7 +72,8 @@ class QueueRows(Rows):
         book = self._broker.flow.book
         stage = queue.flow if queue.flow is not None else Stage(book, QUEUE, queue)
         stopped = queue.backing.why_stopped() != ""
-        active_at_ms = max(int(queue.active_at_ms), int(queue.last_used_ms))
+        used_ms = self._broker.idleness.unused_since_ms(queue, wall_ms())
+        active_at_ms = max(int(queue.active_at_ms), int(used_ms))
         state = "stopped" if stopped else stage.state(active_at_ms)
         return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
 
@@ -101,7 +102,7 @@ class QueueRows(Rows):
         consumers = queue.consumers
         alone = len(consumers) == 1 and consumers[0].exclusive
         parts = queue.backing.parts()
-        capacity = queue.capacity.share(time.time_ns() // 1_000_000) if consumers else 0
+        capacity = queue.capacity.share(wall_ms()) if consumers else 0
         return {
             **self._lasting_fields(queue),
             **self._queue_state(queue),

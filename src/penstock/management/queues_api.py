@@ -23,7 +23,6 @@ from penstock.management.desk import (
     json_body,
     json_response,
     name_of,
-    now_ms,
     text,
 )
 from penstock.management.listing import BadQuery, ListQuery
@@ -82,7 +81,7 @@ class QueuesApi(ListDesk):
         return json_response(ListQuery(request.query).project(row))
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        (vhost,) = await self.asked_vhosts(request, visitor)
+        vhost = await self.changed_vhost(request, visitor)
         asked = await json_body(request)
         name = name_of("queue", request.match_info["name"])
         is_new = await self.change(self._declare_at, vhost, name, asked, visitor)
@@ -115,7 +114,6 @@ class QueuesApi(ListDesk):
             None,
             flag(asked.get("auto_delete", False)),
             arguments_in(asked),
-            now_ms(),
         )
         return is_new
 

@@ -1,6 +1,7 @@
 """Memory and disk over HTTP: health checks as RabbitMQ answers them, and limits at run time.
 
     GET  /api/health/checks/alarms    /api/health/checks/local-alarms    503 while one is set
+    GET  /api/penstock/vm-memory-high-watermark    {"node": ..., "limit_bytes": ...} and the limit
     PUT  /api/penstock/vm-memory-high-watermark    {"fraction": 0.4}  {"absolute": "2GB"}
     PUT  /api/penstock/disk-free-limit             {"absolute": "2GB"}  {"mem_relative": 1.0}
 
@@ -29,6 +30,7 @@ from penstock.management.desk import (
     json_response,
     json_value,
     must_administrate,
+    must_monitor,
 )
 from penstock.management.listing import BadQuery
 from penstock.management.rows import Row
@@ -47,7 +49,7 @@ class ResourcesApi(Desk):
         return [
             Route("/api/health/checks/alarms", {"GET": self.check_alarms}),
             Route("/api/health/checks/local-alarms", {"GET": self.check_local_alarms}),
-            Route(memory, {"PUT": self.put_memory}),
+            Route(memory, {"GET": self.memory, "PUT": self.put_memory}),
             Route("/api/penstock/disk-free-limit", {"PUT": self.put_disk}),
         ]
 
@@ -69,6 +71,17 @@ class ResourcesApi(Desk):
         alarms = [{"node": self._view.node_name, "resource": name} for name in found]
         row: Row = {"alarms": alarms, "reason": reason, "status": "failed"}
         return json_response(row, 503)
+
+    async def memory(self, _request: web.Request, visitor: Visitor) -> web.Response:
+        """The limit as it was set, a fraction or bytes, and what it comes to."""
+        must_monitor(visitor)
+        limit = await self._on_loop(self._alarms.memory_limit)
+        is_absolute = limit.absolute_bytes >= 0
+        row: Row = {"node": self._view.node_name, "limit_bytes": self._alarms.memory_limit_bytes}
+        row[ABSOLUTE if is_absolute else FRACTION] = (
+            limit.absolute_bytes if is_absolute else limit.fraction
+        )
+        return json_response(row)
 
     async def put_memory(self, request: web.Request, visitor: Visitor) -> web.Response:
         limit = _memory_limit(*await _asked(request, visitor))

@@ -5,8 +5,8 @@ The last line begins with ``ready in``: scripts and tests wait for it.
 
 from collections.abc import Sequence
 
+from penstock.core.doors import DOORS, HTTP, door_of, host_and_port, stays_here
 from penstock.core.settings import Settings
-from penstock.management.access import is_loopback
 
 
 def start_screen(
@@ -18,26 +18,28 @@ def start_screen(
     listeners: Sequence[tuple[str, str, int]],
     http_port: int,
     recovery: str,
+    log_in: bool,
     ready_ms: float,
 ) -> str:
     """The text, lines ended; the ports are the bound ones, ``recovery`` says what was found.
 
-    ``listeners``: protocol, host and port each.
+    ``listeners``: protocol, host and port each.  ``log_in``: the default user of the settings
+    exists with that password; a data directory keeps the users it was made with.
     """
     build = "compiled" if compiled else "interpreted, slower: no compiled files"
-    bind = settings.http_bind or settings.bind
-    host = f"[{bind}]" if ":" in bind else bind
+    management = door_of(HTTP).address(settings)
     lines = [
         f"Penstock {version}, pid {pid}, {build}",
         *(_listener_line(*listener) for listener in listeners),
-        f"  management  http://{host}:{http_port}/",
+        _listener_line(HTTP, management, http_port),
         f"  data        {settings.data_dir} ({settings.source_of('data_dir')})",
         f"  recovered   {recovery}",
         f"  config      {settings.file_name or 'no file'}",
         f"  log         {_log(settings)}",
-        f"  log in as   {_credentials(settings)}",
+        f"  log in as   {_credentials(settings, log_in)}",
     ]
-    lines.extend(f"  warning     {text}" for text in _warnings(settings))
+    warnings = _warnings(settings) if log_in else []
+    lines.extend(f"  warning     {text}" for text in warnings)
     lines.append(f"ready in {ready_ms:.0f} ms")
     return "\n".join(lines) + "\n"
 
@@ -52,25 +54,15 @@ def _log(settings: Settings) -> str:
 
 
 def _listener_line(protocol: str, host: str, port: int) -> str:
-    if protocol.startswith("nsq"):
-        program, _, scheme = protocol.partition("/")
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        name = "NSQ" if program == "nsq" else program
-        return f"  {name:<11} {scheme}://{place}/" if scheme else f"  {name:<11} {place}"
-    if protocol == "http/prometheus":
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return f"  metrics     http://{place}/metrics"
-    return f"  AMQP        {_amqp_url(protocol, host, port)}"
+    """``port`` 0: a Unix socket, whose path is ``host``."""
+    is_unix = port == 0
+    door = next(one for one in DOORS if one.protocol == protocol and one.is_unix == is_unix)
+    return f"  {door.title:<11} {door.url.format(host if is_unix else host_and_port(host, port))}"
 
 
-def _amqp_url(protocol: str, host: str, port: int) -> str:
-    if port == 0:
-        return f"{host} (Unix socket)"
-    scheme = "amqps" if protocol.endswith("ssl") else "amqp"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _credentials(settings: Settings) -> str:
+def _credentials(settings: Settings, log_in: bool) -> str:
+    if not log_in:
+        return "a user of the data directory"
     user = settings.default_user
     password = settings.default_pass
     shown = password if _is_well_known(settings) else "(the password you set)"
@@ -80,8 +72,7 @@ def _credentials(settings: Settings) -> str:
 
 def _warnings(settings: Settings) -> list[str]:
     """What somebody who opened the broker to a network should hear."""
-    stays_here = settings.bind == "localhost" or is_loopback(settings.bind)
-    if stays_here or not _is_well_known(settings):
+    if stays_here(settings.bind) or not _is_well_known(settings):
         return []
     if settings.default_user in settings.loopback_users:
         return ["nobody can log in from the network: set default_user and default_pass"]

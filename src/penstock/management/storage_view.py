@@ -193,6 +193,7 @@ def storage_row(engine: Engine, disk: DiskFacts, opening: Opening | None) -> Fac
 def _recovery_row(opening: Opening) -> Facts:
     return {
         "clean": opening.clean,
+        "new": opening.new,
         "queues": len(opening.queues),
         "messages": int(opening.messages),
         "bytes_read": int(opening.bytes_read),

@@ -28,6 +28,18 @@ TYPES: Final = {
 }
 
 
+PAGES: Final = {"/": "index.html", "/api/index.html": "api.html", "/cli/index.html": "cli.html"}
+MOVED: Final = {
+    "/api": "/api/index.html",
+    "/api/": "/api/index.html",
+    "/cli": "/cli/index.html",
+    "/cli/": "/cli/index.html",
+    "/doc/stats.html": "/api/index.html",
+    "/favicon.ico": "/ui/logo.svg",
+}
+"""Paths of RabbitMQ's that bookmarks have."""
+
+
 class UiFile(NamedTuple):
     content: bytes
     content_type: str
@@ -45,11 +57,17 @@ class UiFiles:
         }
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        router.add_get("/", self._index)
+        for path in PAGES:
+            router.add_get(path, self._page)
+        for path in MOVED:
+            router.add_get(path, self._moved)
         router.add_get("/ui/{name:.+}", self._file)
 
-    async def _index(self, request: web.Request) -> web.Response:
-        return self._answer(request, "index.html")
+    async def _page(self, request: web.Request) -> web.Response:
+        return self._answer(request, PAGES[request.path])
+
+    async def _moved(self, request: web.Request) -> web.Response:
+        raise web.HTTPMovedPermanently(MOVED[request.path])
 
     async def _file(self, request: web.Request) -> web.Response:
         return self._answer(request, request.match_info["name"])

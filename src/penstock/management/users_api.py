@@ -32,11 +32,10 @@ from penstock.management.desk import (
     must_have,
 )
 from penstock.management.listing import BadQuery, ListQuery
-from penstock.management.lists import ListDesk, slices
+from penstock.management.lists import ListDesk
 from penstock.management.rows import Row
 
 TAG: Final = "users"
-GONE: Final = "user '{}' is deleted"
 
 
 class UsersApi(ListDesk):
@@ -129,8 +128,6 @@ class UsersApi(ListDesk):
     async def _delete(self, names: list[str]) -> web.Response:
         for name in names:
             await self.change(self.admin().delete_user, name)
-        for sessions in slices(await self._on_loop(self._view.sessions)):
-            await self._on_loop(self._view.close_sessions_of, sessions, names, GONE)
         return web.Response(status=204)
 
 

@@ -12,7 +12,6 @@ Sessions are the server's; ``facts`` has what it tells about them.
 
 from collections.abc import Sequence
 
-from penstock.broker.access import User
 from penstock.broker.administration import CLUSTER_NAME
 from penstock.management.alarms_view import alarms_row
 from penstock.management.client_rows import ClientRows
@@ -29,12 +28,6 @@ from penstock.management.storage_view import files_row, storage_row
 
 class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
     """The broker, described."""
-
-    # -- who ---------------------------------------------------------------------------
-
-    def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
-        """Raises AccessRefused."""
-        return self._broker.authenticate(name, password, peer_is_loopback)
 
     # -- totals --------------------------------------------------------------------------
 

@@ -18,9 +18,10 @@ from aiohttp import web
 from penstock.backing.description import describe_segments
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topics import queue_name
+from penstock.clocks import wall_ms
 from penstock.core.errors import NotFound
 from penstock.management.access import Visitor
-from penstock.management.desk import Context, Desk, Route, json_response, must_monitor, now_ms
+from penstock.management.desk import Context, Desk, Route, json_response, must_monitor
 from penstock.management.forecast_view import forecast_row
 from penstock.management.heaps_view import SAMPLED, heaps_row
 from penstock.management.queue_flow import flow_facts
@@ -88,7 +89,7 @@ class ViewsApi(Desk):
             "vhost": vhost,
             "name": name,
             "segment_entries": int(parts[0].segment_entries()),
-            "journal_entries": sum(int(part.dirty_count) for part in parts),
+            "journal_entries": sum(int(part.journal_only_count()) for part in parts),
             "journal_entries_limit": int(limits.journal_entries),
             "embed_below_bytes": int(limits.embed_below_bytes),
             "parts": rows,
@@ -99,7 +100,7 @@ class ViewsApi(Desk):
 
     def _queue_heaps(self, vhost: str, name: str) -> Row:
         queue = self._broker.vhost(vhost).queue(name)
-        at_ms = now_ms()
+        at_ms = wall_ms()
         given = self._view.watch.open_deliveries(queue, SAMPLED)
         row = {"vhost": vhost, "name": name, **heaps_row(queue, given, self._broker, at_ms)}
         counts = {"requeued": int(queue.requeued_count), "timed_out": int(queue.timed_out_count)}

@@ -16,11 +16,12 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
+from penstock.clocks import wall_ms
 from penstock.core import patterns
 from penstock.core.errors import NotFound
 from penstock.core.headers import LOOKING, NOW
 from penstock.management.access import Visitor
-from penstock.management.desk import Desk, Route, json_response, now_ms
+from penstock.management.desk import Desk, Route, json_response
 from penstock.management.listing import BadQuery
 from penstock.management.rows import DEFAULT_EXCHANGE_IN_PATHS
 from penstock.queues.queue import Queue
@@ -69,7 +70,7 @@ class WhatIfApi(Desk):
         exchange = vhost.exchanges.get(name)
         if exchange is None:
             raise NotFound(f"no exchange '{name}'")
-        looked_at = {**headers, NOW: now_ms(), LOOKING: False}
+        looked_at = {**headers, NOW: wall_ms(), LOOKING: False}
         found = cast(list[Queue], route(exchange, routing_key, looked_at, vhost.exchanges))
         # A room where messages wait (delays, a topic's backlog) is no queue anybody knows.
         return [queue.name for queue in found if queue.releases_to is None]

@@ -133,20 +133,21 @@ class Ring:
         self.priority: i64 = priority
         self.members: list[Consumer] = []
         self.next: i64 = 0
+        self._of_holder: dict[int, int] = {}  # members by the identity of their holder
         self.shares_holder: bool = False  # two of them belong to one session's channel
 
     def add(self, consumer: Consumer) -> None:
         """Behind everybody who waits for a turn: the one to be served next heads the ring."""
         self.members.insert(self.next, consumer)
         self.next = (self.next + 1) % len(self.members)
-        self._note_holders()
+        self._count_holder(consumer, 1)
 
     def remove(self, consumer: Consumer) -> None:
         place: i64 = self.members.index(consumer)
         del self.members[place]
         if place < self.next:
             self.next -= 1
-        self._note_holders()
+        self._count_holder(consumer, -1)
 
     def has_room(self) -> bool:
         for consumer in self.members:  # noqa: SIM110 - compiled code has no cheap generators
@@ -154,6 +155,12 @@ class Ring:
                 return True
         return False
 
-    def _note_holders(self) -> None:
-        holders = [id(consumer.holder) for consumer in self.members]
-        self.shares_holder = len(set(holders)) < len(holders)
+    def _count_holder(self, consumer: Consumer, more: int) -> None:
+        """Not by looking at all members: a peer may add thousands with one read."""
+        holder = id(consumer.holder)
+        count = self._of_holder.get(holder, 0) + more
+        if count > 0:
+            self._of_holder[holder] = count
+        else:
+            del self._of_holder[holder]
+        self.shares_holder = len(self._of_holder) < len(self.members)

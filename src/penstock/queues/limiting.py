@@ -10,8 +10,8 @@ none.
 to consumers before it counts, here deliveries come at the end of a turn.
 
 **Bytes** are those of bodies.  They are counted here, as messages come and go, and only for
-queues that limit them; after a start what rests on disk counts with its properties until it is
-fetched.
+queues that limit them.  What is there after a start, or when the first limit in bytes comes, counts
+with its properties, since the disk has one size of each; the surplus stays until nothing is ready.
 """
 
 from typing import Final
@@ -61,8 +61,11 @@ class LimitedMessages(CountedMessages):
         """These are pending, and nobody will have them."""
         if self.limits.buries:
             self._deaths.append(Death(self, reason, messages, False))
+            return
+        self.fates.count(reason, len(messages))
+        if reason == MAXLEN:
+            self.backing.ack_behind(messages)  # what they make room for may not be synced yet
         else:
-            self.fates.count(reason, len(messages))
             self.backing.ack(messages)
 
     def whole(self, message: Message) -> Message | None:

@@ -30,7 +30,7 @@ from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import Message
 from penstock.queues.consumers import UNLIMITED, Consumer, Ring
-from penstock.queues.dealing import Dealing, Delivery, in_order, stamp
+from penstock.queues.dealing import Dealing, Delivery, in_order, is_late, stamp
 from penstock.queues.leasing import LeasedMessages
 from penstock.queues.limits import Death
 from penstock.queues.publish_notes import PublishNotes
@@ -195,6 +195,7 @@ class Queue(LeasedMessages):
         """From the head; a message whose time passed behind one that lasts is not handed out.
 
         One whose time comes just now may be: a time to live of 0 means "at once or not at all".
+        One that came back had its once.
         """
         if count > DELIVER_MESSAGES_MAX:
             count = DELIVER_MESSAGES_MAX
@@ -206,12 +207,12 @@ class Queue(LeasedMessages):
                 self._count_bodies(messages, -1)
             if len(messages) == 0 or not self.backing.may_expire():
                 return messages
-            late = [one for one in messages if 0 < one.expires_at_ms < now_ms]
+            late = [one for one in messages if is_late(one, now_ms)]
             if len(late) == 0:
                 return messages
             self._expired(late)
             if len(late) < len(messages):
-                return [one for one in messages if not 0 < one.expires_at_ms < now_ms]
+                return [one for one in messages if not is_late(one, now_ms)]
 
     def _deliver_to(self, consumer: Consumer, now_ms: i64) -> list[Delivery]:
         room = consumer.room()

@@ -145,10 +145,10 @@ class Exchange:
 
     def bind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
         """True when the binding is new; ``PreconditionFailed`` for wrong arguments."""
+        if self.has_binding(destination, routing_key, arguments):
+            return False
         ways = self.bound.get(id(destination))
         key = (routing_key, arguments_key(arguments))
-        if ways is not None and key in ways:
-            return False
         self.matcher.add(destination, routing_key, arguments)
         if ways is None:
             ways = {}
@@ -163,6 +163,10 @@ class Exchange:
     ) -> Binding | None:
         ways = self.bound.get(id(destination))
         return None if ways is None else ways.get((routing_key, arguments_key(arguments)))
+
+    def is_bound(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
+        ways = self.bound.get(id(destination))
+        return ways is not None and (routing_key, arguments_key(arguments)) in ways
 
     def unbind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
         """True when there was such a binding."""
@@ -237,6 +241,12 @@ class Exchange:
     def bindings_to(self, destination: object) -> list[Binding]:
         ways = self.bound.get(id(destination))
         return [] if ways is None else list(ways.values())
+
+    def has_binding(
+        self, destination: object, routing_key: str, arguments: dict[str, object]
+    ) -> bool:
+        ways = self.bound.get(id(destination))
+        return ways is not None and (routing_key, arguments_key(arguments)) in ways
 
     def has_bindings(self) -> bool:
         return len(self.bound) > 0

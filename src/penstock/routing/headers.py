@@ -17,6 +17,7 @@ With no argument to compare, ``all`` matches every message and ``any`` none.
 """
 
 from decimal import Decimal
+from math import isfinite
 from typing import Final, final
 
 from penstock.core.errors import PreconditionFailed
@@ -262,6 +263,11 @@ def type_name(value: object) -> str:
     return "void" if value is None else "array"
 
 
+def is_integer(value: object) -> bool:
+    """An integer of any width: no truth value, no time."""
+    return type(value) is int
+
+
 def term(value: object) -> str:
     """The value as RabbitMQ's texts print it."""
     if value is None:
@@ -275,7 +281,37 @@ def term(value: object) -> str:
         return "[" + ",".join(fields) + "]"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join([f"{{{type_name(v)},{term(v)}}}" for v in value]) + "]"
+    if isinstance(value, float):
+        return float_term(value)
+    if isinstance(value, Decimal):
+        sign, digits, exponent = value.as_tuple()
+        number = "".join([str(digit) for digit in digits])
+        return f"{{{-int(exponent)},{'-' if sign else ''}{number}}}"
     return str(int(value)) if isinstance(value, int) else str(value)
+
+
+def float_term(value: float) -> str:
+    """The shorter of 100.0 and 1.0e2, and always the latter from 2**53 on."""
+    if not isfinite(value):
+        return str(value)
+    _, figures, exponent = Decimal(repr(abs(value))).as_tuple()
+    digits = "".join([str(figure) for figure in figures]).rstrip("0") or "0"
+    place = len(figures) + int(exponent)  # of the point, counted from the first digit
+    if value == 0:
+        place = 1
+    minus = "-" if str(value).startswith("-") else ""
+    if 0 < place < len(digits):
+        return f"{minus}{digits[:place]}.{digits[place:]}"
+    if place == 0:
+        return f"{minus}0.{digits}"
+    shown = f"{digits[0]}.{digits[1:] or '0'}e{place - 1}"
+    cost = len(str(place - 1)) + (3 if len(digits) == 1 else 2)
+    if place < 0:
+        return minus + (f"0.{'0' * -place}{digits}" if 2 - place <= cost else shown)
+    zeros = place - len(digits)
+    if zeros + 2 <= cost and abs(value) < 1 << 53:
+        return f"{minus}{digits}{'0' * zeros}.0"
+    return minus + shown
 
 
 def binary_term(data: bytes) -> str:

@@ -19,13 +19,40 @@ reached, the way a regular expression without backtracking does:
 Only a ``#`` node can be reached in two ways at one step (by staying, and from its
 parent), so a stamp on it keeps the list free of doubles.  So a key of w words over a
 tree of n nodes never costs more than w·n, however many ``#`` the patterns have.
+
+Two thousand patterns of a hundred words can still make that a second.  So a publish of a client has
+``STEPS_MAX`` nodes to reach, over all exchanges it comes to, and is refused when it needs more;
+what the broker itself routes (dead letters, delayed messages) has no such bound.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.errors import PreconditionFailed
 from penstock.routing.matcher import Destinations, Matcher, append_once
+
+STEPS_MAX: Final[i64] = 200_000
+"""Some milliseconds."""
+UNLIMITED: Final[i64] = 1 << 62
+
+
+@final
+class Steps:
+    """How many nodes what is routed at present may still reach."""
+
+    def __init__(self) -> None:
+        self.left: i64 = UNLIMITED
+
+    def take(self, count: i64, routing_key: str) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise PreconditionFailed(
+                f"too many patterns match a part of the routing key '{routing_key}'"
+            )
+
+
+steps: Final = Steps()
 
 
 @final
@@ -128,6 +155,7 @@ class TopicTrie(Matcher):
     def match(
         self, routing_key: str, headers: dict[str, object] | None, found: list[object]
     ) -> None:
+        """Raises PreconditionFailed when ``steps`` are used up."""
         reached: list[TrieNode] = []
         self.step += 1
         self.reach(self.root, reached)
@@ -137,6 +165,7 @@ class TopicTrie(Matcher):
             for node in reached:
                 self.take_word(node, word, following)
             reached = following
+            steps.take(len(reached), routing_key)
         collect(reached, found)
 
     def take_word(self, node: TrieNode, word: str, reached: list[TrieNode]) -> None:

@@ -41,6 +41,7 @@ peer_link.py       one of them                peer_session.py  one connection of
 peer_dialer.py     calling                    peer_access.py   secret, certificates, listener
 turn_part.py       what else has its part in each turn
 lookup_http.py     nsqlookupd                 lookup_tcp.py, lookup_peers.py
+http_asking.py     requests to other machines
 etcd_coordinator.py  where a cluster of several machines agrees: etcd_http.py requests,
                    etcd_names.py keys, etcd_lease.py, etcd_watch.py events, etcd_proposals.py
 coordination_server.py  where the nodes of one machine agree: the process that holds the store

@@ -12,10 +12,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from penstock.broker.arguments import (
-    consumer_priority,
-    consumer_timeout,
-)
+from penstock.broker.arguments import check_consumer_arguments, consumer_priority, consumer_timeout
 from penstock.broker.replies import REPLY_TO
 from penstock.cluster.queue_places import subscribe_anew
 from penstock.core.errors import (
@@ -95,8 +92,10 @@ class AmqpChannel(Subscriber):
         if consumer.no_ack:
             first_tag = self.ledger.skip(len(messages))
         else:
-            self.deadlines.stamp(link.now_ms)
+            self.deadlines.stamp(link.broker.idleness.now_ms)
             first_tag = self.ledger.add(consumer, messages)
+        if len(self.consumers) > 1 and consumer.tag in self.consumers:  # in order of turns
+            self.consumers[consumer.tag] = self.consumers.pop(consumer.tag)
         tag_bytes = self._tag_bytes.get(consumer.tag)
         if tag_bytes is None:
             tag_bytes = short_bytes(consumer.tag)
@@ -147,32 +146,33 @@ class AmqpChannel(Subscriber):
         return self.ledger.take_through(tag)
 
     def _settle(self, settlements: list[Settlement]) -> None:
+        self._room_comes()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
             self.traffic.ack(len(settlement.messages))
             cast(Queue, consumer.queue).settle(consumer, settlement.messages)
-        self._room_again()
 
     def _reject(self, settlements: list[Settlement]) -> None:
+        self._room_comes()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
             cast(Queue, consumer.queue).reject(consumer, settlement.messages)
-        self._room_again()
 
     def _requeue(self, settlements: list[Settlement]) -> None:
+        self._room_comes()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
             cast(Queue, consumer.queue).requeue(consumer, settlement.messages)
-        self._room_again()
 
-    def _room_again(self) -> None:
-        """With a shared window, a settlement may let any of our consumers go on."""
-        if self.shared.limit > 0:
+    def _room_comes(self) -> None:
+        """A settlement follows: with a full shared window, any of our consumers may go on."""
+        if self.shared.limit > 0 and self.shared.room() == 0:
             self.wake_queues()
 
     def wake_queues(self) -> None:
+        """In turn: the queue of the consumer that was served last is the last one."""
         for consumer in self.consumers.values():
-            cast(Queue, consumer.queue).wake()
+            self.link.broker.wake_behind(cast(Queue, consumer.queue))
 
     # -- transactions --------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class AmqpChannel(Subscriber):
             self._commit(transaction)
             return True
         self.publishing.rollback()
-        transaction.take_verdicts()
+        transaction.roll_back()
         self.link.send(self.number, m.TX_ROLLBACK_OK, [])
         return False
 
@@ -211,22 +211,49 @@ class AmqpChannel(Subscriber):
             raise _unknown_tag(last_tag)
 
     def _commit(self, transaction: Transaction) -> None:
-        """Everything at once; commit-ok leaves when all of it is on disk."""
+        """Publish; what was settled follows when the publishes are safe (``_end_commits``)."""
         journal = self.link.broker.engine.journal
         before = journal.position
-        all_taken = self.publishing.commit()
-        for verdict in transaction.take_verdicts():
-            settled, _ = self.ledger.take(verdict.first_tag, verdict.last_tag)
-            if verdict.kind == ACK:
-                self._settle(settled)
-            elif verdict.kind == REJECT:
-                self._reject(settled)
-            else:
-                self._requeue(settled)
-        if not all_taken:
+        if not self.publishing.commit():
             raise PreconditionFailed("partial tx completion")
         after = journal.position
-        self.publishing.committed(after if after != before else 0)
+        waits = self.publishing.take_waits()
+        transaction.commit(after if after != before else 0, waits)
+        self._end_commits(transaction)
+
+    def _end_commits(self, transaction: Transaction) -> None:
+        """Settle what commits with safe publishes judged; commit-ok leaves when that is safe."""
+        journal = self.link.broker.engine.journal
+        for commit in transaction.take_safe(journal.durable_position):
+            before = journal.position
+            for verdict in commit.verdicts:
+                settled, _ = self.ledger.take(verdict.first_tag, verdict.last_tag)
+                if verdict.kind == ACK:
+                    self._settle(settled)
+                elif verdict.kind == REJECT:
+                    self._reject(settled)
+                else:
+                    self._requeue(settled)
+            after = journal.position
+            self.publishing.committed(after if after != before else 0)
+
+    def awaits_disk(self) -> bool:
+        """Is something to be confirmed, or a commit to be ended, when the journal moves?"""
+        transaction = self.transaction
+        if transaction is not None and transaction.commits and not self.closing:
+            return True
+        return self.publishing.awaits_confirms()
+
+    def advance(self, durable_position: i64) -> None:
+        """The journal is on disk so far.
+
+        Raises ``PreconditionFailed`` for a commit that is not safe: another node had no room for
+        some of it, or was lost.
+        """
+        transaction = self.transaction
+        if transaction is not None and not self.closing:
+            self._end_commits(transaction)
+        self.publishing.advance(durable_position)
 
     def _recover(self) -> None:
         """Put back what is unsettled; what the open transaction judged is its affair."""
@@ -322,6 +349,7 @@ class AmqpChannel(Subscriber):
         check_head(queue.backing, queue.name, queue.vhost)
         arguments = method.table("arguments")
         what = self.link.vhost.queue_text(queue.name)
+        check_consumer_arguments(arguments, what)
         priority = consumer_priority(arguments, what)
         timeout_ms = consumer_timeout(arguments, what)
         no_ack = method.flag("no_ack")
@@ -359,13 +387,14 @@ class AmqpChannel(Subscriber):
         if queue.unused:
             self.topology.delete_queue(queue)
         else:
-            self.link.vhost.touch(queue, self.link.now_ms)
+            self.link.vhost.touch(queue)
 
     def _get(self, method: Method) -> None:
         link = self.link
         queue = self.topology.readable_queue(method)
-        link.vhost.touch(queue, link.now_ms)
+        link.vhost.touch(queue)
         queue.expire(link.now_ms)
+        link.broker.serve_consumers(queue, link.now_ms)
         no_ack = method.flag("no_ack")
         account = self._accounts.get(queue.incarnation)
         if account is None or account.no_ack != no_ack or account.queue is not queue:
@@ -380,7 +409,7 @@ class AmqpChannel(Subscriber):
             self._reply(method, m.BASIC_GET_EMPTY, [""])
             return
         self.traffic.get(1, 1 if message.flags & REDELIVERED else 0, no_ack)
-        self.deadlines.stamp(link.now_ms)
+        self.deadlines.stamp(link.broker.idleness.now_ms)
         tag = self.ledger.skip(1) if no_ack else self.ledger.add(account, [message])
         if link.vhost.tracing:
             trace_deliveries(link, self.number, queue.name, [message])
@@ -396,18 +425,13 @@ class AmqpChannel(Subscriber):
 
     # -- time ----------------------------------------------------------------------------
 
-    def check_deadlines(self, now_ms: i64) -> None:
+    def check_deadlines(self) -> None:
         """Raises PreconditionFailed when a delivery was open for too long."""
-        if self.ledger.open_count == 0:
-            return
-        consumers = [*self.consumers.values(), *self._accounts.values()]
-        timeout_ms = self.deadlines.overdue(now_ms, self.link.broker.consumer_timeout_ms, consumers)
-        if timeout_ms > 0:
-            raise PreconditionFailed(
-                f"delivery acknowledgement on channel {int(self.number)} timed out. Timeout value"
-                f" used: {int(timeout_ms)} ms. This timeout value can be configured, see consumers"
-                " doc guide to learn more"
-            )
+        if self.ledger.open_count > 0:
+            consumers = [*self.consumers.values(), *self._accounts.values()]
+            broker = self.link.broker
+            default_ms = broker.consumer_timeout_ms
+            self.deadlines.check(broker.idleness.now_ms, default_ms, consumers, self.number)
 
     # -- ends ----------------------------------------------------------------------------
 
@@ -419,6 +443,13 @@ class AmqpChannel(Subscriber):
         consumer.cancelled = True
         if self.link.cancel_notify:
             self.link.send(self.number, m.BASIC_CANCEL, [consumer.tag, True])
+
+    def rights_changed(self) -> None:
+        """Cancel the consumers of queues that the user may not read any more."""
+        for consumer in list(self.consumers.values()):
+            if not self.link.rights.may_read("queue", cast(Queue, consumer.queue).name):
+                self._remove_consumer(consumer)
+                self.queue_lost(consumer)
 
     def send_away(self, consumer: Consumer, why: str) -> None:
         self.link.session.channel_failed(self.number, Unavailable(why), 0)

@@ -9,8 +9,8 @@ the node's ``consumer_timeout_ms``.  RabbitMQ knows no way to ask for more time.
 such a publish names delivery tags of the same channel, in digits, apart by commas or blanks;
 0 names all open ones.  Their time begins anew.
 
-Times are kept to a second or two, one stamp for all deliveries of a second: ``stamp`` is
-called for each batch, and mostly does nothing.
+Times are those of the monotonic clock, kept to a second or two, one stamp for all deliveries of a
+second: ``stamp`` is called for each batch, and mostly does nothing.
 """
 
 from bisect import bisect_right
@@ -92,6 +92,16 @@ class Deadlines:
                 self._extended[tag] = int(now_ms)
             else:
                 raise PreconditionFailed(f"unknown delivery tag {tag}")
+
+    def check(self, now_ms: i64, default_ms: i64, consumers: list[Consumer], number: i64) -> None:
+        """Raises PreconditionFailed, in RabbitMQ's words, when one of channel ``number`` is."""
+        timeout_ms = self.overdue(now_ms, default_ms, consumers)
+        if timeout_ms > 0:
+            raise PreconditionFailed(
+                f"delivery acknowledgement on channel {int(number)} timed out. Timeout value"
+                f" used: {int(timeout_ms)} ms. This timeout value can be configured, see consumers"
+                " doc guide to learn more"
+            )
 
     def overdue(self, now_ms: i64, default_ms: i64, consumers: list[Consumer]) -> i64:
         """The timeout that some delivery has passed; 0 = none has.

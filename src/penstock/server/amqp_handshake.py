@@ -10,6 +10,8 @@ from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
+from penstock.broker.log_ins import NO_CREDENTIALS, Source
+from penstock.core.errors import AccessRefused
 from penstock.wire.amqp.errors import MalformedArguments, ProtocolViolation
 from penstock.wire.amqp.tables import decode_table
 
@@ -19,6 +21,7 @@ ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 FRAME_MIN_BYTES: Final = 4096
 MECHANISMS: Final = b"AMQPLAIN PLAIN"
 EXTERNAL: Final = "EXTERNAL"
+KNOWN_MECHANISMS: Final = ("AMQPLAIN", "PLAIN", EXTERNAL)
 
 
 @final
@@ -46,15 +49,16 @@ def mechanisms(external: str | None) -> bytes:
 
 
 def log_in(
-    broker: Broker, mechanism: str, response: bytes, peer_is_loopback: bool, external: str | None
+    broker: Broker, mechanism: str, response: bytes, source: Source, external: str | None
 ) -> User | None:
-    """Who it is; None when it is nothing we understand.  Raises AccessRefused."""
+    """The user; None when mechanism and response name none.  Raises LoginRefused."""
     if mechanism == EXTERNAL and external is not None:
-        return broker.users.trust(external, peer_is_loopback)
+        return broker.users.trust(external, source)
     credentials = credentials_in(mechanism, response)
     if credentials is None:
+        broker.users.refuse(source, "", AccessRefused(NO_CREDENTIALS))
         return None
-    return broker.authenticate(credentials[0], credentials[1], peer_is_loopback)
+    return broker.users.authenticate(credentials[0], credentials[1], source)
 
 
 def credentials_in(mechanism: str, response: bytes) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ TICK_MAX_MS: Final[i64] = 1000
 FINE: Final = 0
 SPEAK: Final = 1
 DEAD: Final = 2
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
 @final

@@ -3,10 +3,12 @@
 ``now_ms`` is set by the session at each call, so that channels need no clock.
 
 What changes the topology costs more than anything else a client may ask for.  So a connection
-does ``TOPOLOGY_SHARE`` such things in a turn; what it sent behind them waits for the next one.
+does ``TOPOLOGY_SHARE`` such things in a turn, and looks for routes for ``ROUTING_SHARE_NS`` or a
+little longer; what it sent behind them waits for the next one.
 """
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Final, cast, final
 
 from librt.strings import BytesWriter
@@ -24,6 +26,7 @@ from penstock.core.message import Address
 from penstock.core.traffic import AMQP, Traffic
 from penstock.queues.consumers import Consumer, Outlet
 from penstock.queues.queue import Queue
+from penstock.routing.topic_trie import STEPS_MAX, UNLIMITED, steps
 from penstock.server.session import Session
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
@@ -32,6 +35,7 @@ from penstock.wire.amqp.methods import encode_method
 from penstock.wire.amqp.skim import ANYBODY
 
 TOPOLOGY_SHARE: Final[i64] = 100
+ROUTING_SHARE_NS: Final[i64] = 5_000_000
 
 NameSource = Callable[[str], str]
 """Prefix in, random name out: for server-named queues and consumer tags."""
@@ -61,6 +65,7 @@ class Link:
         self.frame_max: i64 = decoder.frame_max
         self.now_ms: i64 = 0
         self._share: i64 = TOPOLOGY_SHARE
+        self._routing_ns: i64 = 0  # in this turn, over routes that were not known
         self.traffic = Traffic(None)  # of its virtual host, once that is known
         self.user: User | None = None
         self._vhost: Vhost | None = None
@@ -93,6 +98,7 @@ class Link:
         """A turn: it is that late, and everything may be asked for again."""
         self.now_ms = now_ms
         self._share = TOPOLOGY_SHARE
+        self._routing_ns = 0
         self.session.has_more = False
 
     def take_share(self) -> None:
@@ -101,6 +107,10 @@ class Link:
             self.session.has_more = True
             raise Away
         self._share -= 1
+
+    def has_routed_enough(self) -> bool:
+        """Finding new routes took so long that what is left is for the next turn."""
+        return self._routing_ns > ROUTING_SHARE_NS
 
     def ask(self) -> Ask:
         """For what a cluster has to agree on, one thing at a time."""
@@ -143,8 +153,14 @@ class Link:
         vhost = self.vhost
         if address.route_epoch != vhost.epoch:
             exchange = vhost.exchanges.get(address.exchange)
+            since = perf_counter_ns()
             self.rights.publish(exchange, address.exchange, address.routing_key)
-            return vhost.route(address)
+            steps.left = STEPS_MAX
+            try:
+                return vhost.route(address)
+            finally:
+                steps.left = UNLIMITED
+                self._routing_ns += perf_counter_ns() - since
         return cast(Route, address.route)
 
     def count_channel(self, more: i64) -> None:

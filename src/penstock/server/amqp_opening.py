@@ -13,21 +13,23 @@ from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
-from penstock.core.errors import AccessRefused, BrokerError
+from penstock.broker.log_ins import Source
+from penstock.core.errors import BrokerError, LoginRefused
+from penstock.core.traffic import AMQP
 from penstock.server.amqp_handshake import (
     ACCEPTED_HEADERS,
     FRAME_MIN_BYTES,
+    KNOWN_MECHANISMS,
     PROTOCOL_HEADER,
     Limits,
     check_tuning,
-    credentials_in,
     log_in,
     mechanisms,
 )
-from penstock.server.amqp_heartbeat import Heartbeat
+from penstock.server.amqp_heartbeat import DEAD, HEARTBEAT_FRAME, SPEAK, Heartbeat
 from penstock.server.amqp_link import CancelSink, Link, NameSource
 from penstock.server.session import Session
-from penstock.server.session_events import entered, refused
+from penstock.server.session_events import connection_name, entered
 from penstock.wire.amqp import methods as m
 from penstock.wire.amqp.decoder import AmqpDecoder
 from penstock.wire.amqp.errors import ProtocolViolation
@@ -45,6 +47,8 @@ CLOSING: Final = 5
 CLOSED: Final = 6
 STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running", "closing", "closed")
 
+CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
+
 
 class AmqpOpening(Session):
     """See the head of this file."""
@@ -57,11 +61,12 @@ class AmqpOpening(Session):
         new_name: NameSource,
         tell_cancelled: CancelSink,
         report: Callable[[str], None],
-        peer_is_loopback: bool,
+        peer: tuple[str, bool],
         now_ms: i64,
         external: str | None = None,
     ) -> None:
-        # ``external``: whom a certificate names, "" = nobody; None = EXTERNAL is not offered.
+        # ``peer``: its address, and is it this machine?  ``external``: the user that a certificate
+        # names, "" = none; None = EXTERNAL is not offered.
         super().__init__(broker.flow.book)
         self.broker = broker
         self.limits = limits
@@ -76,10 +81,11 @@ class AmqpOpening(Session):
         self.active_at_ms: i64 = now_ms  # heartbeats are no activity
         self._server_properties = server_properties
         self._report = report
-        self._peer_is_loopback = peer_is_loopback
+        self._peer = peer
         self._external = external
         self._header: bytes = b""
         self._closing_since_ms: i64 = 0
+        self._close_tail: bytes = b""
 
     @property
     def opening_state(self) -> str:
@@ -90,6 +96,7 @@ class AmqpOpening(Session):
     def _protocol_header(self, data: bytes) -> bytes:
         """Collect and judge the first eight octets; returns what follows them."""
         header = self._header + data
+        shown = header[:8]
         if not PROTOCOL_HEADER.startswith(header[:4]) and len(header) < 8:
             header = header.ljust(8, b"\x00")
         if len(header) < 8:
@@ -97,6 +104,7 @@ class AmqpOpening(Session):
             return b""
         if header[:8] not in ACCEPTED_HEADERS:
             # Tell what we speak, and go: the answer every AMQP client knows.
+            self._opening_failed("bad header " + repr(shown))
             self.out.write(PROTOCOL_HEADER)
             self._close_now()
             return b""
@@ -117,25 +125,32 @@ class AmqpOpening(Session):
         self.mechanism = method.text("mechanism")
         response = method.raw("response")
         try:
-            user = log_in(
-                self.broker, self.mechanism, response, self._peer_is_loopback, self._external
-            )
-        except AccessRefused as error:
-            said = credentials_in(self.mechanism, response)
-            name = said[0] if said is not None else self._external or ""
-            refused(self.broker.events, self, name, self.mechanism, str(error))
+            user = log_in(self.broker, self.mechanism, response, self._source(), self._external)
+        except LoginRefused as error:
+            self.mute_until_ms = self.link.now_ms + error.delay_ms
             self._refuse_login(understood.get("authentication_failure_close") is True)
             return
         if user is None:
+            self._opening_failed("bad response to mechanism '" + self.mechanism + "'")
             self._hang_up_later()
             return
         self.link.user = user
+        self.log_in_as(user)
         self.decoder.user_id = user.name.encode()
         self.state = WAIT_TUNE_OK
         limits = self.limits
         self.link.send(
             0, m.CONNECTION_TUNE, [limits.channel_max, limits.frame_max, limits.heartbeat_s]
         )
+
+    def _source(self) -> Source:
+        address, is_local = self._peer
+        # The log has the words of the node, not of a client.
+        mechanism = self.mechanism if self.mechanism in KNOWN_MECHANISMS else "unknown"
+        return Source(AMQP, mechanism, address, is_local, connection_name(self))
+
+    def _opening_failed(self, reason: str) -> None:
+        self.broker.users.opening_failed(self._source(), reason)
 
     def _refuse_login(self, tell: bool) -> None:
         """403 to those who understand it; silence, and after a while the end, to the others."""
@@ -176,7 +191,8 @@ class AmqpOpening(Session):
         self.link.enter(vhost)
         self.state = RUNNING
         self.decoder.opened = True
-        entered(self.broker.events, self, user.name, name, "AMQP 0-9-1")
+        given_name = self.client_properties.get("connection_name")
+        entered(self.broker.events, self, user.name, name, "AMQP 0-9-1", given_name)
         self.look_at_gate()
         self.link.send(0, m.CONNECTION_OPEN_OK, [""])
 
@@ -198,3 +214,19 @@ class AmqpOpening(Session):
     def renew_output(self) -> None:
         super().renew_output()
         self.link.out = self.out
+
+    def _await_close_ok(self, data: bytes) -> None:
+        """After an error frame boundaries may be lost, so look for the frame itself."""
+        self._close_tail = (self._close_tail + data)[-65536:]
+        if CLOSE_OK_FRAME in self._close_tail:
+            self._close_now()
+
+    # -- time ----------------------------------------------------------------------------
+
+    def _beat(self, todo: int) -> None:
+        if todo == SPEAK:
+            self.out.write(HEARTBEAT_FRAME)
+        elif todo == DEAD:
+            seconds = self.heartbeat.interval_ms // 1000
+            self._report(f"missed heartbeats from client, timeout: {seconds}s")
+            self._abandon()

@@ -128,6 +128,7 @@ class Publishing:
         ``_refused`` then has the places of those that some queue had no room for.
         """
         link = self.link
+        run.enter(link.now_ms)
         messages = run.messages
         route.traffic.taken += len(messages)
         if route.needs_headers or marks & COPIES:
@@ -157,7 +158,7 @@ class Publishing:
 
     def _confirm_away(self, count: i64, position: i64) -> None:
         """Some of the run has gone to other nodes."""
-        waits = self._take_waits()
+        waits = self.take_waits()
         refused = self._refused
         self._refused = set()
         confirms = self.confirms
@@ -169,7 +170,7 @@ class Publishing:
         for place in sorted(refused):
             confirms.deny(first + place)
 
-    def _take_waits(self) -> list[Wait]:
+    def take_waits(self) -> list[Wait]:
         """Raises Unavailable where the publisher is to go to another node."""
         waits = self.link.broker.waits.take()
         for wait in waits:
@@ -200,8 +201,9 @@ class Publishing:
         if address.exchange == "":
             answered = self.link.broker.replies.publish([address.routing_key], messages)
             if address.routing_key == EXTEND_KEY:
+                mono_ms = self.link.broker.idleness.now_ms
                 for message in messages:
-                    self.deadlines.extend(body_of(message.content), self.link.now_ms)
+                    self.deadlines.extend(body_of(message.content), mono_ms)
                 return
         if address.mandatory:
             self._return(messages)
@@ -345,13 +347,7 @@ class Publishing:
         """The commit is safe, and answered, when the log is durable up to ``position``."""
         durable_position = self.link.broker.engine.journal.durable_position
         confirms = cast(ConfirmLedger, self.confirms)
-        waits = self._take_waits()
-        if waits:
-            for wait in waits:
-                wait.cover(0, 1)
-            confirms.published_away(1, position, durable_position, self.link.now_ms, waits)
-        else:
-            confirms.published(1, position, durable_position, self.link.now_ms)
+        confirms.published(1, position, durable_position, self.link.now_ms)
 
     # -- what is safe by now -------------------------------------------------------------
 
@@ -359,14 +355,10 @@ class Publishing:
         return self.confirms is not None and self.confirms.waiting()
 
     def advance(self, durable_position: i64) -> None:
-        """The journal is on disk so far; raises PreconditionFailed for a commit that is not safe:
-        another node had no room for some of it, or was lost.
-        """
+        """The journal is on disk so far."""
         broker = self.link.broker
         confirms = cast(ConfirmLedger, self.confirms)
         confirms.advance(durable_position, broker.events.now_ms, broker.confirm_times)
-        if self.transactional and len(confirms.take_denied()) > 0:
-            raise PreconditionFailed("partial tx completion")
         self.write_confirms()
 
 

@@ -11,7 +11,7 @@ when the connection is lost: it was never confirmed.
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
@@ -21,7 +21,8 @@ from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError, CommandInvalid
 from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_handshake import Limits
-from penstock.server.amqp_heartbeat import DEAD, SPEAK
+from penstock.server.amqp_heartbeat import HEARTBEAT_FRAME
+from penstock.server.amqp_input import UnfinishedInput, too_much
 from penstock.server.amqp_intake import OVERTAKES
 from penstock.server.amqp_link import CancelSink, NameSource
 from penstock.server.amqp_opening import (
@@ -47,9 +48,6 @@ from penstock.wire.amqp.events import (
 )
 from penstock.wire.amqp.methods import Method
 
-HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
-CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
-
 
 @final
 class AmqpSession(AmqpOpening):
@@ -63,7 +61,7 @@ class AmqpSession(AmqpOpening):
         new_name: NameSource,
         tell_cancelled: CancelSink,
         report: Callable[[str], None],
-        peer_is_loopback: bool,
+        peer: tuple[str, bool],
         now_ms: i64,
         external: str | None = None,
     ) -> None:
@@ -74,16 +72,17 @@ class AmqpSession(AmqpOpening):
             new_name,
             tell_cancelled,
             report,
-            peer_is_loopback,
+            peer,
             now_ms,
             external,
         )
         self.channels: dict[int, AmqpChannel] = {}
         self._confirm_ready: list[AmqpChannel] = []
-        self._close_tail: bytes = b""
         self._is_lost: bool = False
         self._postponed: list[Event] = []  # behind a get whose message is not at hand
         self._close_waits: bool = False  # behind what is held
+        most_bytes = limits.max_message_size_bytes
+        self._input = UnfinishedInput(broker.engine.ram, broker.flow, most_bytes)
 
     @property
     def state_name(self) -> str:
@@ -111,6 +110,9 @@ class AmqpSession(AmqpOpening):
             return
         self._events(self._decoded(data))
         self._decode_on()
+        if not self._input.count(self.decoder.unfinished.size_bytes):
+            self.decoder.stop()
+            self._violated(0, too_much())
         if self.state == CLOSING and self.decoder.failed:
             self._await_close_ok(data)  # it may have come behind what broke the decoder
         self._flush_confirms()
@@ -176,6 +178,8 @@ class AmqpSession(AmqpOpening):
         try:
             if channel.publishing.publish(run):
                 self._confirm_ready.append(channel)
+            if self.link.has_routed_enough():
+                self.has_more = self.waiting_head = True
         except BrokerError as error:
             self.channel_failed(run.channel, error, m.BASIC_PUBLISH)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
@@ -200,8 +204,8 @@ class AmqpSession(AmqpOpening):
                 self._open_channel(number)
             else:
                 self._channel_method(number, method)
-        except ProtocolViolation as violation:
-            self._violated(number, violation)
+        except ProtocolViolation as wrong:
+            self._violated(number, wrong)
         except Away as away:
             self.waiting_head = True
             self.ticket = away.ticket
@@ -377,24 +381,25 @@ class AmqpSession(AmqpOpening):
 
     # -- endings -------------------------------------------------------------------------
 
-    def _violated(self, number: i64, violation: ProtocolViolation) -> None:
+    def _violated(self, number: i64, wrong: ProtocolViolation) -> None:
         """Say why, give everything back, and wait for the peer's close-ok."""
         if self.state >= CLOSING:
             return
+        text = wrong.name
+        if wrong.text != "":
+            text += " - " + wrong.text
         if self.state < WAIT_OPEN:
+            if wrong.code not in (0, 320):
+                self._opening_failed(text)
             self._hang_up_later()
             return
-        text = violation.name
-        if violation.text != "":
-            text += " - " + violation.text
-        if violation.code != 0:
-            key = violation.method_key
-            self._note_failure("connection_failed", number, key, violation.code, text)
+        if wrong.code != 0:
+            self._note_failure("connection_failed", number, wrong.method_key, wrong.code, text)
         self.lost(self.link.now_ms)
-        if violation.code == 0:
+        if wrong.code == 0:
             self._close_now()
             return
-        self._say_close(violation.code, text, violation.method_key)
+        self._say_close(wrong.code, text, wrong.method_key)
 
     def _await_method_close_ok(self, event: Event) -> None:
         if isinstance(event, MethodReceived) and event.channel == 0:
@@ -402,12 +407,6 @@ class AmqpSession(AmqpOpening):
                 self._close_now()
             elif event.method.key == m.CONNECTION_CLOSE and self.state == CLOSING:
                 self.link.send(0, m.CONNECTION_CLOSE_OK, [])
-
-    def _await_close_ok(self, data: bytes) -> None:
-        """After an error frame boundaries may be lost, so look for the frame itself."""
-        self._close_tail = (self._close_tail + data)[-65536:]
-        if CLOSE_OK_FRAME in self._close_tail:
-            self._close_now()
 
     def lost(self, now_ms: i64) -> None:
         if self._is_lost:
@@ -417,6 +416,7 @@ class AmqpSession(AmqpOpening):
         self.drop_ticket()
         self._postponed = []
         self.link.now_ms = now_ms
+        self._input.forget()
         for channel in list(self.channels.values()):
             if not channel.closing:
                 channel.publishing.write_confirms()
@@ -431,36 +431,33 @@ class AmqpSession(AmqpOpening):
         self.force_close("broker forced connection closure with reason 'shutdown'")
 
     def force_close(self, reason: str) -> None:
-        """Somebody here wants it to end."""
         self._violated(0, ProtocolViolation(320, NAMES[320], reason, True, 0))
 
     # -- the turn ------------------------------------------------------------------------
 
     def _flush_confirms(self) -> None:
-        if len(self._confirm_ready) == 0:
-            return
         for channel in self._confirm_ready:
-            if channel.closing:
-                continue
-            channel.publishing.write_confirms()
-            if channel.publishing.awaits_confirms():
-                self.awaiting_disk = True
-        self._confirm_ready = []
+            if not channel.closing:
+                channel.publishing.write_confirms()
+                self.awaiting_disk = self.awaiting_disk or channel.awaits_disk()
+        self._confirm_ready.clear()
 
     def confirm(self, durable_position: i64) -> None:
         self.awaiting_disk = False
         for channel in self.channels.values():
-            publishing = channel.publishing
-            if publishing.awaits_confirms():
+            if channel.awaits_disk():
                 try:
-                    publishing.advance(durable_position)
+                    channel.advance(durable_position)
                 except BrokerError as error:
                     self.channel_failed(channel.number, error, m.TX_COMMIT)
-                self.awaiting_disk = self.awaiting_disk or publishing.awaits_confirms()
+                self.awaiting_disk = self.awaiting_disk or channel.awaits_disk()
 
     def drained(self) -> None:
-        for channel in self.channels.values():
-            channel.wake_queues()
+        numbers = list(self.channels)  # in turn: the first one is the last next time
+        for number in numbers:
+            self.channels[number].wake_queues()
+        for number in numbers[:1]:
+            self.channels[number] = self.channels.pop(number)
 
     def sent(self, count: i64, now_ms: i64) -> None:
         self.sent_bytes += count
@@ -477,24 +474,25 @@ class AmqpSession(AmqpOpening):
                 self._abandon()
         elif self.state < RUNNING:
             if now_ms - self.connected_at_ms > self.limits.handshake_timeout_ms:
+                self._opening_failed("handshake timeout in state " + self.opening_state)
                 self._close_now()
         elif self.state == RUNNING:
-            self._check_channels(now_ms)
+            self.look_at_user()
+            self._check_channels()
             self._beat(self.heartbeat.tick(now_ms, self.unread))
 
-    def _beat(self, todo: int) -> None:
-        if todo == SPEAK:
-            self.out.write(HEARTBEAT_FRAME)
-        elif todo == DEAD:
-            seconds = self.heartbeat.interval_ms // 1000
-            self._report(f"missed heartbeats from client, timeout: {seconds}s")
-            self._abandon()
+    def user_deleted(self) -> None:
+        self.force_close(f"user '{self.link.who[0]}' is deleted")
 
-    def _check_channels(self, now_ms: i64) -> None:
+    def rights_changed(self) -> None:
+        for channel in self.channels.values():
+            channel.rights_changed()
+
+    def _check_channels(self) -> None:
         """Close those on which a delivery was open for too long."""
         for number, channel in list(self.channels.items()):
             if not channel.closing:
                 try:
-                    channel.check_deadlines(now_ms)
+                    channel.check_deadlines()
                 except BrokerError as error:
                     self.channel_failed(number, error, 0)

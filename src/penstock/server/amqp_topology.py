@@ -103,6 +103,7 @@ class TopologyMethods:
             name_in(method, "exchange"),
             self._bind_key(method),
             method.table("arguments"),
+            link.session,
         )
         return m.QUEUE_UNBIND_OK, []
 
@@ -129,7 +130,7 @@ class TopologyMethods:
         if method.flag("passive"):
             queue = vhost.queue(name)
             queue.check_owner(link.session)
-            vhost.touch(queue, link.now_ms)
+            vhost.touch(queue)
         else:
             declare = declaring.declare_queue
             if name == "":
@@ -145,7 +146,6 @@ class TopologyMethods:
                 link.session if method.flag("exclusive") else None,
                 method.flag("auto_delete"),
                 method.table("arguments"),
-                link.now_ms,
             )
         self._new_queue = ""
         if queue.owner is link.session:

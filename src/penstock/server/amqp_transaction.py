@@ -1,11 +1,12 @@
 """What a channel in tx mode has said of its deliveries and not committed yet.
 
     ack, nack, reject  ─► their tags are noted; the deliveries stay open in the ledger
-    commit             ─► they are handed out in the order they came, behind the publishes
-    rollback           ─► they are forgotten: what was delivered is unsettled as before
+    commit             ─► the publishes are made; the tags wait until those are safe
+    the commit is safe ─► the tags are settled in the order they came; commit-ok when that is safe
+    rollback           ─► what was noted since the last commit is forgotten
 
-Publishes are held by ``amqp_publishing``; deliveries and everything else of the channel
-are no part of a transaction.
+So no crash takes a message from one queue before it is in the other.  Publishes are held by
+``amqp_publishing``; deliveries and everything else of the channel are no part of a transaction.
 
     T1  every noted tag is open in the ledger, and noted once
 """
@@ -14,6 +15,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.errors import PreconditionFailed
+from penstock.core.frontier import Wait, all_done, any_lost, any_refused
 from penstock.wire.amqp.ledger import DeliveryLedger
 
 ACK: Final = 0
@@ -30,13 +33,33 @@ class Verdict:
         self.first_tag = first_tag
         self.last_tag = last_tag
 
+    def tags(self) -> range:
+        return range(int(self.first_tag), int(self.last_tag) + 1)
+
+
+@final
+class Commit:
+    """Its publishes are safe when the journal is on disk up to ``position``, and ``waits`` done."""
+
+    def __init__(self, verdicts: list[Verdict], position: i64, waits: list[Wait]) -> None:
+        self.verdicts = verdicts
+        self._position: i64 = position
+        self._waits = waits
+
+    def is_safe(self, durable_position: i64) -> bool:
+        """Raises ``PreconditionFailed`` when a node refused some of its publishes, or was lost."""
+        if any_lost(self._waits) or any_refused(self._waits):
+            raise PreconditionFailed("partial tx completion")
+        return self._position <= durable_position and all_done(self._waits)
+
 
 @final
 class Transaction:
     """Of one channel; begins anew after each commit and rollback."""
 
     def __init__(self, ledger: DeliveryLedger) -> None:
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[Verdict] = []  # since the last commit
+        self.commits: list[Commit] = []  # whose publishes are not safe yet
         self._ledger = ledger
         self._noted: set[int] = set()
 
@@ -75,17 +98,37 @@ class Transaction:
     def noted_count(self) -> int:
         return len(self._noted)
 
-    def take_verdicts(self) -> list[Verdict]:
-        verdicts = self.verdicts
+    def roll_back(self) -> None:
+        """The verdicts since the last commit are forgotten."""
+        for verdict in self.verdicts:
+            self._noted.difference_update(verdict.tags())
         self.verdicts = []
-        self._noted = set()
-        return verdicts
+
+    def commit(self, position: i64, waits: list[Wait]) -> None:
+        """``position``, ``waits``: what makes its publishes safe."""
+        self.commits.append(Commit(self.verdicts, position, waits))
+        self.verdicts = []
+
+    def take_safe(self, durable_position: i64) -> list[Commit]:
+        """The first commits, as far as their publishes are safe.
+
+        Raises as ``Commit.is_safe``.
+        """
+        count = 0
+        while count < len(self.commits) and self.commits[count].is_safe(durable_position):
+            for verdict in self.commits[count].verdicts:
+                self._noted.difference_update(verdict.tags())
+            count += 1
+        safe = self.commits[:count]
+        del self.commits[:count]
+        return safe
 
     def check(self) -> None:
         """Assert T1."""
         tags: list[int] = []
-        for verdict in self.verdicts:
-            tags.extend(range(verdict.first_tag, verdict.last_tag + 1))
+        for verdicts in [*(commit.verdicts for commit in self.commits), self.verdicts]:
+            for verdict in verdicts:
+                tags.extend(verdict.tags())
         assert len(tags) == len(self._noted), "T1"
         assert set(tags) == self._noted, "T1"
         for tag in tags:

@@ -35,14 +35,16 @@ def _of_channel(channel: AmqpChannel, queue: Queue, at_most: int) -> list[OpenDe
     ledger = channel.ledger
     if ledger.open_count == 0:
         return []
-    default_ms = channel.link.broker.consumer_timeout_ms
+    broker = channel.link.broker
+    default_ms = broker.consumer_timeout_ms
+    to_wall_ms = int(broker.events.now_ms - broker.idleness.now_ms)  # both are the turn's
     last = int(ledger.oldest_tag()) + PLACES_PER_DELIVERY * at_most
     found: list[OpenDelivery] = []
     for tag in ledger.open_tags(min(last, int(ledger.next_tag) - 1)):
         consumer = cast(Consumer, ledger.holder(tag))
         if consumer.queue is not queue:
             continue
-        begun_ms = channel.deadlines.begun_ms(tag)
+        begun_ms = channel.deadlines.begun_ms(tag) + to_wall_ms
         timeout_ms = int(timeout_of(consumer, default_ms))
         due_ms = begun_ms + timeout_ms if timeout_ms > 0 else 0
         found.append(OpenDelivery(ledger.message(tag), consumer.tag, begun_ms, due_ms))

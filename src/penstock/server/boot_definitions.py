@@ -35,7 +35,6 @@ def load_definitions(
     path: str,
     broker: Broker,
     segment_entries: int,
-    now_ms: int,
     wait: Callable[[], None] | None = None,
 ) -> None:
     """Raises SettingInvalid, naming the file.
@@ -50,7 +49,7 @@ def load_definitions(
         )
     except (OSError, ValueError, RecursionError, PreconditionFailed) as error:
         raise SettingInvalid(f"load_definitions = {path!r}: {error}") from error
-    while not work.run(now_ms, STEPS):
+    while not work.run(STEPS):
         if wait is not None:
             wait()
     broker.definitions.commit()

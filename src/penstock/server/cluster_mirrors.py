@@ -18,6 +18,7 @@ from penstock.cluster.mirrored_queue import Places
 from penstock.cluster.mirroring import Mirroring
 from penstock.cluster.queue_views import node_of
 from penstock.cluster.remote_queue import RemoteQueue
+from penstock.core.clock_types import MonoMs
 from penstock.core.credit import FlowBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -146,14 +147,14 @@ class MirrorsHere:
             return None
         return KnownView(known.view, known.view_revision)
 
-    def look_who_lives(self, wall_ms: int, *, is_cut_off: bool) -> None:
+    def look_who_lives(self, mono_ms: MonoMs, *, is_cut_off: bool) -> None:
         """``is_cut_off``: this node's lease is over, as far as it knows."""
         self.mirroring.lone.is_cut_off = is_cut_off
         nodes = self._membership.nodes.values()
         living = {node.name: node.living.member for node in nodes if node.living is not None}
         self.facts_and_verbs.nodes_known = self._membership.known()
         unreached = [name for name in living if not self._is_reached(name)]
-        self.mirroring.look_who_lives(wall_ms, self._changes.member, living, unreached)
+        self.mirroring.look_who_lives(mono_ms, self._changes.member, living, unreached)
 
     def _is_reached(self, node: str) -> bool:
         return node == self.mirroring.nodes.here or self.is_connected(node)

@@ -1,12 +1,13 @@
 """``ClusterNode``: what makes a node one of several; a node that stands alone has none.
 
-    join        before the broker exists: etcd, the lease, the name; the listener for other nodes
-    attach      the broker is there, with what this node knew last
+    join        the messages are recovered: etcd, the lease, the name; the listener for other nodes
+    attach      at once behind it: the broker, with what this node knew last
     begin, end  its part of each turn: news of the cluster, then what other nodes sent; at the end
                 of the turn what it brought forth goes out in one batch per neighbour
     leave       an orderly stop
 
-Times here are CLOCK_BOOTTIME's where leases are concerned, the loop's for everything else.
+Three clocks are in use: CLOCK_BOOTTIME where leases are concerned, the monotonic clock for all that
+the cluster waits for, and wall time, which is the loop's ``now_ms``, for messages and people.
 
 A node whose lease has ended counts as gone (K4): its exclusive queues are, and its links end.  It
 goes on serving the queues whose only copy it has, and joins again as a new member as soon as etcd
@@ -23,6 +24,7 @@ from typing import Final
 from penstock import __version__
 from penstock.broker.broker import Broker
 from penstock.broker.vhost_removal import CloseSome
+from penstock.clocks import mono_ms, wall_ms
 from penstock.cluster.batch_homes import BatchHomes
 from penstock.cluster.common_metadata import CommonMetadata
 from penstock.cluster.coordinator import Event, Proposal
@@ -41,6 +43,8 @@ from penstock.cluster.membership import (
     Membership,
 )
 from penstock.cluster.mirroring import UNREACHED_MS
+from penstock.cluster.pauses import Pauses
+from penstock.core.doors import door_at, host_and_port
 from penstock.core.errors import PenstockError, SettingInvalid
 from penstock.core.settings import Settings
 from penstock.queues.consumers import Consumer
@@ -65,6 +69,7 @@ from penstock.server.peers import PeerLimits, PeerOwner, Peers
 from penstock.server.turn_part import TurnPart
 from penstock.storage.ram import RamAccount
 
+TOLD: Final = {DOWN: "is down", FORGOTTEN: "was forgotten"}
 PEER_ADDRESS: Final = "peer"
 """In a member's addresses: where other nodes call it."""
 PEER_UNIX_ADDRESS: Final = "peer_unix"
@@ -79,6 +84,8 @@ RETURN_MS: Final = 5000
 PROMOTION_MS: Final = 2000
 """From the end of a master's lease until its successor is known everywhere, at most."""
 JOIN_LOOK_S: Final = 0.01
+LEASE_PATIENCE_S: Final = 1.0
+"""After a pause, until it is known whether the lease lasts."""
 HAND_OVER_PATIENCE_S: Final = 5
 LOCAL: Final = "unix:"
 """In place of an endpoint of etcd: the socket of the coordinator that ``--nodes`` starts."""
@@ -125,6 +132,7 @@ class ClusterNode(TurnPart, PeerOwner):
         self._early: list[Event] = []
         self._tell_cancelled: Callable[[list[Consumer]], None]
         self._more = False
+        self._pauses: Pauses
 
     @property
     def member(self) -> str:
@@ -141,7 +149,7 @@ class ClusterNode(TurnPart, PeerOwner):
     def join(self) -> None:
         """Raises ``EtcdUnavailable``, OSError for the listener, SettingInvalid for the name."""
         settings = self._settings
-        bind = settings.cluster_bind or settings.bind
+        bind = door_at("cluster_port").address(settings)
         tls = None if self._tls is None else self._tls[0]
         self.listeners.append(peer_listener(bind, settings.cluster_port, tls))
         unix_path = settings.cluster_unix_socket
@@ -150,8 +158,7 @@ class ClusterNode(TurnPart, PeerOwner):
         host = settings.cluster_address or (platform.node() if bind in ANYWHERE else bind)
         self.coordinator.start(ANSWER_PATIENCE_S)
         started_ms = wall_ms()
-        address = f"[{host}]" if ":" in host else host
-        addresses = {PEER_ADDRESS: f"{address}:{self.listeners[0].port}"}
+        addresses = {PEER_ADDRESS: host_and_port(host, self.listeners[0].port)}
         if unix_path:
             addresses[PEER_UNIX_ADDRESS] = unix_address(unix_path)
         here = MemberRecord(
@@ -163,6 +170,7 @@ class ClusterNode(TurnPart, PeerOwner):
         )
         patience_ms = LEASES_WAITED * 1000 * settings.cluster_lease_ttl_s
         self.membership = Membership(self.coordinator, here, started_ms, patience_ms)
+        self._pauses = Pauses(self.membership, self.coordinator, patience_ms // LEASES_WAITED)
         self._await_membership(time.monotonic() + join_patience_s(settings.cluster_lease_ttl_s))
         logger.info("%s has joined the cluster %s", self.member, settings.cluster_name)
 
@@ -189,7 +197,6 @@ class ClusterNode(TurnPart, PeerOwner):
         loop: Loop,
         close_some: CloseSome,
         tell_cancelled: Callable[[list[Consumer]], None],
-        now_ms: int,
     ) -> None:
         """``tell_cancelled``: their queue is gone."""
         self._tell_cancelled = tell_cancelled
@@ -245,9 +252,10 @@ class ClusterNode(TurnPart, PeerOwner):
         until_s = time.monotonic() + join_patience_s(self._settings.cluster_lease_ttl_s)
         while not self.metadata.is_ready:
             if time.monotonic() > until_s:
-                why = self.coordinator.why_not() or "another node is founding it and does not end"
+                why = self.coordinator.why_not() or self.metadata.why_not_ready()
                 raise EtcdUnavailable(f"the cluster's metadata cannot be had: {why}")
-            self._hear_news(now_ms)
+            self._hear_news(wall_ms())
+            self._stay_member()
             time.sleep(JOIN_LOOK_S)
         self._name_peers()
 
@@ -256,24 +264,44 @@ class ClusterNode(TurnPart, PeerOwner):
     def begin(self, now_ms: int) -> None:
         self._now_ms = now_ms
         happenings = self._hear_news(now_ms)
+        self._stay_member()
+        if happenings and self.membership.state == JOINED:
+            self._name_peers()
+        for happening in happenings:
+            if happening.kind in TOLD:
+                logger.warning("%s %s", happening.member, TOLD[happening.kind])
+        for name in list(self._held):
+            self._let_in(name)
+        self.peers.begin(now_ms)
+        self._lost_transients.turn(mono_ms())
+        self.batches.turn(now_ms)
+        self.metadata.changes.look()  # others may have said that they know
+        self.mirrors.begin(now_ms)
+        self._pauses.turned(boot_ms())
+
+    def stood_still(self, now_ms: int) -> bool:
+        pauses = self._pauses
+        if pauses.unsure_until_ms:
+            pauses.settle(boot_ms())
+            self.begin(now_ms)
+            return True
+        if not pauses.lapsed(boot_ms()):
+            return False
+        # It may have been kept alive before the pause: the coordinator knows.
+        until_s = time.monotonic() + LEASE_PATIENCE_S
+        while not pauses.is_known(boot_ms()) and time.monotonic() < until_s:
+            time.sleep(JOIN_LOOK_S)
+            self.coordinator.tick(boot_ms())
+        pauses.doubt(boot_ms())
+        self.begin(now_ms)
+        return not self.membership.may_act(boot_ms())
+
+    def _stay_member(self) -> None:
+        """Raises ``NameTaken``."""
         if self.membership.state == OVER:
             self._join_again()
         if self.membership.state == REFUSED_HERE:
             raise NameTaken(self.membership.why_refused)
-        if happenings and self.membership.state == JOINED:
-            self._name_peers()
-        for happening in happenings:
-            if happening.kind == DOWN:
-                logger.warning("%s is down", happening.member)
-            elif happening.kind == FORGOTTEN:
-                logger.warning("%s was forgotten", happening.member)
-        for name in list(self._held):
-            self._let_in(name)
-        self.peers.begin(now_ms)
-        self._lost_transients.turn(now_ms)
-        self.batches.turn(now_ms)
-        self.metadata.changes.look()  # others may have said that they know
-        self.mirrors.begin(now_ms)
 
     def _join_again(self) -> None:
         """As a new member: what was bound to the life before is gone, and its links with it."""
@@ -307,10 +335,10 @@ class ClusterNode(TurnPart, PeerOwner):
         self.metadata.changes.settles = False
         is_cut_off = not self.membership.may_act(boot_ms())
         self.queues.patience_ms = UNREACHED_MS if is_cut_off else self._successor_ms()
-        self.mirrors.look_who_lives(wall_ms(), is_cut_off=is_cut_off)
+        self.mirrors.look_who_lives(mono_ms(), is_cut_off=is_cut_off)
         self.mirrors.mirroring.told(events)
         self.batches.told(events)
-        self._more = self.metadata.turn(now_ms, events)
+        self._more = self.metadata.turn(mono_ms(), events)
         if self.metadata.is_begun and not self._more:
             self.metadata.heard(self.mirrors.mirroring.hear(now_ms))
         lost = self.metadata.take_lost()
@@ -456,10 +484,6 @@ class ClusterNode(TurnPart, PeerOwner):
         while not all(one.done for one in proposals) and time.monotonic() < until_s:
             self.coordinator.tick(boot_ms())
             time.sleep(JOIN_LOOK_S)
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def etcd_options(settings: Settings) -> EtcdOptions:

@@ -69,13 +69,13 @@ class ClusterQueues:
 
     # -- queues --------------------------------------------------------------------------
 
-    def make(self, vhost: Vhost, meta: QueueMeta, owner: object, now_ms: int) -> Queue:
+    def make(self, vhost: Vhost, meta: QueueMeta, owner: object) -> Queue:
         """``MakeQueue`` of the applier."""
         home = self.master_node(vhost.name, meta.name)
         if home is None:
             home = meta.home
             if home == self._home:
-                queue = make_here(vhost, meta, owner, now_ms)
+                queue = make_here(vhost, meta, owner)
                 self.made_here(vhost, queue)
                 return queue
         remote = self._remote_queue(

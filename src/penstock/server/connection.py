@@ -5,6 +5,7 @@ import select
 import socket
 from typing import Any, Final, Protocol
 
+from penstock.core.doors import PEER
 from penstock.server.secure_socket import SecureSocket
 from penstock.server.session import Session
 
@@ -95,6 +96,11 @@ class Connection:
         """From now on what comes in is for this session."""
         session.carrier = self
         self.session = session
+
+    def is_stranger(self) -> bool:
+        """No user has logged in on it yet; links between nodes have a bound of their own."""
+        session = self.session
+        return self.protocol != PEER and (session is None or session.user is None)
 
     @property
     def login(self) -> str | None:

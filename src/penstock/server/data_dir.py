@@ -1,14 +1,31 @@
 """The data directory belongs to one process, and to releases that can read it."""
 
 import fcntl
+import logging
 import os
+import stat
+from typing import Final
 
 from penstock.core.errors import DataDirLocked, DataDirOutdated
+
+OTHERS: Final = 0o077
+"""Rights of all accounts but the broker's."""
+
+
+logger = logging.getLogger("penstock.node")
 
 
 def lock_data_dir(path: str) -> int:
     """Take the data directory for this process; raises DataDirLocked naming the holder."""
     os.makedirs(path, mode=0o700, exist_ok=True)
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & OTHERS:
+        logger.warning(
+            "other accounts of this machine may enter the data directory %s (mode %o), which has"
+            " password hashes and messages: chmod 700 it",
+            path,
+            mode,
+        )
     fd = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -16,8 +33,8 @@ def lock_data_dir(path: str) -> int:
         holder = os.read(fd, 32).decode().strip() or "unknown"
         os.close(fd)
         raise DataDirLocked(f"{path} is in use by process {holder}") from None
-    os.truncate(fd, 0)
-    os.write(fd, f"{os.getpid()}\n".encode())
+    # In this order it needs no new block: a start on a full disk comes this far.
+    os.ftruncate(fd, os.pwrite(fd, f"{os.getpid()}\n".encode(), 0))
     return fd
 
 

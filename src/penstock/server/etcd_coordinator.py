@@ -96,6 +96,7 @@ class EtcdCoordinator(Coordinator):
         self._news: deque[Event | tuple[Proposal, Outcome]] = deque()
         self._events: list[Event] = []
         self._entries: list[Entry] = []
+        self._revision = 0  # of the snapshot
         self._closed = False
         self._started: Future[None] = Future()
         self._thread: threading.Thread | None = None
@@ -140,9 +141,9 @@ class EtcdCoordinator(Coordinator):
         try:
             self._http = http = EtcdHttp(self.options)
             self._watch = EtcdWatch(http, names, self._told)
-            self._lease = EtcdLease(http, names, self._wake)
+            self._lease = EtcdLease(http, names, self._lease_changed, self._watch.check)
             self._proposals = EtcdProposals(http, names, self._watch)
-            http.on_move = self._watch.restart
+            http.on_doubt = self._watch.restart
             await self._join(names, patience_s)
             loops = (self._watch.run, self._lease.run)
             running = [asyncio.create_task(_for_ever(run)) for run in loops]
@@ -168,6 +169,7 @@ class EtcdCoordinator(Coordinator):
             try:
                 await self._check_format(names)
                 self._entries = await self._watch.begin()
+                self._revision = self._watch.known.revision
                 await self._lease.grant()
             except EtcdFailed as error:
                 passing = isinstance(error, NotReached | AnswerLost)
@@ -212,6 +214,11 @@ class EtcdCoordinator(Coordinator):
         if events:
             self._wake()
 
+    def _lease_changed(self) -> None:
+        if not self._lease.lease:
+            self._watch.restart()  # else news of its end may be late
+        self._wake()
+
     async def _decide(self, proposal: Proposal, lease: int) -> None:
         outcome: Outcome = UNCERTAIN, 0, "this member left before it was known"
         try:
@@ -237,6 +244,12 @@ class EtcdCoordinator(Coordinator):
 
     def snapshot(self) -> list[Entry]:
         return self._entries
+
+    def revision(self) -> int:
+        return self._revision
+
+    def why_lost(self) -> str:
+        return self._watch.known.lost
 
     def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
         proposal = Proposal(conditions, changes)
@@ -279,6 +292,9 @@ class EtcdCoordinator(Coordinator):
     def why_not(self) -> str:
         if self._closed:
             return "this member has left the cluster"
+        if self.why_lost():
+            at = ", ".join(self.options.endpoints)
+            return f"etcd at {at} cannot be used: {self.why_lost()}"
         silent_s = self._http.failed_for_s()
         if silent_s > SILENT_S:
             at = ", ".join(self.options.endpoints)

@@ -3,7 +3,7 @@
 In: a path below ``/v3/`` and a body.  Out: the answer, or an exception that says what may be
 believed: ``NotReached`` (nothing has happened), ``AnswerLost`` (it may have), ``EtcdRefusal`` (it
 has not, and etcd says why).  One endpoint is in use at a time; when it does not answer the
-next one is, and who follows a stream is told (``on_move``).
+next one is, and ``on_doubt`` tells the followers of streams.
 
 A login is renewed when etcd has forgotten it.  Tried and dropped: gRPC, which asks
 for a large package with a thread pool of its own, for three requests and two streams.
@@ -21,6 +21,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from penstock.server.http_asking import ASKING, PLAIN, AnswerTooLong, read_answer
+
 Row = dict[str, Any]
 
 ENDED: Final = 5
@@ -33,6 +35,8 @@ TIMEOUT_S: Final = 2.0
 WITH_OTHERS_S: Final = 1.0
 """The same where there is another endpoint to ask."""
 CONNECT_S: Final = 1.0
+ANSWER_MAX_BYTES: Final = 256 * 1024 * 1024
+"""And a row of a stream: 500 keys with values of half a megabyte."""
 ANSWER_SHOWN_CHARS: Final = 120
 
 
@@ -89,20 +93,24 @@ class EtcdOptions:
 
 
 class EtcdHttp:
-    """Made on the event loop that uses it.  ``failing``: why nothing answers, "" = it does."""
+    """Made on the event loop that uses it.  ``failing``: why nothing answers, "" = it does.
+
+    ``on_doubt`` is called when streams that are open may be dead without saying so: another
+    endpoint is in use, or etcd answers again after it did not.
+    """
 
     def __init__(self, options: EtcdOptions) -> None:
         self.options = options
         self.failing = ""
         self.failing_since_s = 0.0
-        self.on_move: Callable[[], None] = lambda: None
+        self.on_doubt: Callable[[], None] = lambda: None
         self._at = 0
         self._cluster = ""
         self._token = ""
         self._login = asyncio.Lock()
         self._tls = options.context()
         connector = aiohttp.TCPConnector(limit=0)
-        self._session = aiohttp.ClientSession(connector=connector)
+        self._session = aiohttp.ClientSession(connector=connector, **PLAIN)
 
     async def close(self) -> None:
         await self._session.close()
@@ -142,7 +150,9 @@ class EtcdHttp:
             )
 
     def answered(self) -> None:
-        self.failing = ""
+        if self.failing:
+            self.failing = ""
+            self.on_doubt()
 
     def gave_up(self, endpoint: str, why: str) -> None:
         """It did not answer: the next one is tried, unless somebody has moved on already."""
@@ -151,7 +161,7 @@ class EtcdHttp:
         self.failing = f"{endpoint}: {why}"
         if endpoint == self.endpoint and len(self.options.endpoints) > 1:
             self._at = (self._at + 1) % len(self.options.endpoints)
-            self.on_move()
+            self.on_doubt()
 
     # -- one request ---------------------------------------------------------------------
 
@@ -193,13 +203,14 @@ class EtcdHttp:
             headers=headers,
             timeout=timeout,
             ssl=True if self._tls is None else self._tls,
+            **ASKING,
         )
 
     async def _post(self, endpoint: str, path: str, body: Row, timeout_s: float) -> Row:
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         try:
             async with self._request(endpoint, path, body, timeout) as response:
-                data = await response.read()
+                data = await read_answer(response, ANSWER_MAX_BYTES)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotReached(_words(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -225,16 +236,20 @@ class EtcdHttp:
 
 
 async def _rows(content: aiohttp.StreamReader, on_row: Callable[[Row], None]) -> None:
-    """A row is a line, and may be long."""
+    """A row is a line, and may be long.  Raises AnswerTooLong."""
     parts: list[bytes] = []
+    size = 0
     async for chunk in content.iter_any():
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             row = b"".join((*parts, line))
-            parts = []
+            parts, size = [], 0
             if row:
                 on_row(_understood(row))
         parts.append(rest)
+        size += len(rest)
+        if size > ANSWER_MAX_BYTES:
+            raise AnswerTooLong(f"a row of its answer has more than {ANSWER_MAX_BYTES} bytes")
 
 
 def _understood(data: bytes) -> Row:

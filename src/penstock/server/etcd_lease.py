@@ -11,7 +11,7 @@ Time is CLOCK_BOOTTIME: a machine that slept has slept through its lease.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from penstock.server.etcd_http import EtcdFailed, EtcdHttp
@@ -34,15 +34,25 @@ def boot_ms() -> int:
 
 
 class EtcdLease:
-    """``lease`` 0: there is none, or none any more."""
+    """``lease`` 0: there is none, or none any more.
 
-    def __init__(self, http: EtcdHttp, names: EtcdNames, on_change: Callable[[], None]) -> None:
+    ``check`` comes before each new one, and raises ``EtcdFailed`` when there must be none.
+    """
+
+    def __init__(
+        self,
+        http: EtcdHttp,
+        names: EtcdNames,
+        on_change: Callable[[], None],
+        check: Callable[[], Awaitable[None]],
+    ) -> None:
         self.lease = 0
         self.valid_until_ms = 0
         self.alive_at_ms = boot_ms()
         self._http = http
         self._names = names
         self._on_change = on_change
+        self._check = check
         self._ttl_ms = http.options.lease_ttl_s * 1000
         self._wanted = asyncio.Event()
         self._keep_at_ms = 0
@@ -68,6 +78,7 @@ class EtcdLease:
                 await asyncio.sleep(min(retry_s(failures), self._ttl_ms / 1000 / 10))
 
     async def grant(self) -> None:
+        await self._check()
         sent_ms = boot_ms()
         answer = await self._http.call("lease/grant", {"TTL": str(self._ttl_ms // 1000)})
         self._ttl_ms = number(answer, "TTL") * 1000  # etcd has a least time of its own

@@ -1,9 +1,10 @@
 """What changes in etcd, as events of the coordinator: a snapshot first, then a stream.
 
 In: the names and the way to etcd.  Out, to ``on_events``: batches of events and the revision that
-is complete with them, in order, each change once.  A stream that breaks, or whose
-endpoint was given up, begins again behind what was told.  When etcd has compacted what
-lies between, a new snapshot is read and the difference is told (``KnownKeys``).
+is complete with them, in order, each change once.  A stream that breaks, or whose endpoint was
+given up, begins again behind what was told, if etcd still has that (``check``).
+When etcd has compacted the events between, the watch reads a new snapshot, and ``KnownKeys`` makes
+the events that lead to it.
 
 etcd never splits a revision over two answers of a stream that did not ask for fragments, so
 what an answer's last event has is complete.
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.cluster.coordinator import Entry, Event
-from penstock.cluster.known_keys import KnownKeys
+from penstock.cluster.known_keys import FOUNDED, KnownKeys
 from penstock.server.etcd_http import AnswerLost, EtcdFailed, EtcdHttp, EtcdRefusal, Row
 from penstock.server.etcd_names import EtcdNames, number, revision_of
 
@@ -43,6 +44,10 @@ def retry_s(failures: int) -> float:
     return min(RETRY_MAX_S, RETRY_S * 2.0 ** min(failures, 8)) * _dice.uniform(0.5, 1.0)
 
 
+class DataLost(EtcdFailed):
+    """etcd does not have what it told before."""
+
+
 class EtcdWatch:
     """``known.revision``: everything up to it was told."""
 
@@ -55,6 +60,7 @@ class EtcdWatch:
         self._names = names
         self._on_events = on_events
         self._stream: asyncio.Task[None] | None = None
+        self._is_open = False  # it has asked for what comes next
         self._failures = 0
 
     async def begin(self) -> list[Entry]:
@@ -63,8 +69,21 @@ class EtcdWatch:
         self.known = KnownKeys(entries, revision)
         return entries
 
+    async def check(self) -> None:
+        """Ask etcd whether it still has what was told; raises ``DataLost``, and as ``call``."""
+        if not self.known.lost:
+            answer = await self._http.call("kv/range", self._names.one_key(FOUNDED))
+            kvs = answer.get("kvs", [])
+            founded = self._names.entry(kvs[0]).value if kvs else None
+            self.known.look(founded, revision_of(answer))
+        self._stop_if_lost()
+
+    def _stop_if_lost(self) -> None:
+        if self.known.lost:
+            raise DataLost(self.known.lost)
+
     async def run(self) -> None:
-        while True:
+        while not self.known.lost:
             began_s = time.monotonic()
             self._stream = asyncio.create_task(self._follow())
             try:
@@ -78,12 +97,20 @@ class EtcdWatch:
             self._failures += 1
 
     def restart(self) -> None:
-        """The stream begins again, at the endpoint that is now in use."""
-        if self._stream is not None:
+        """The stream begins again, at the endpoint that is now in use.
+
+        A way that was cut leaves a connection on which nothing comes for a long time, or ever.
+        """
+        if self._stream is not None and self._is_open:
             self._stream.cancel()
 
     async def _follow(self) -> None:
-        await self._http.stream("watch", self._names.watch(self.known.revision), self._row)
+        await self.check()
+        self._is_open = True
+        try:
+            await self._http.stream("watch", self._names.watch(self.known.revision), self._row)
+        finally:
+            self._is_open = False
 
     async def _judge(self, stream: "asyncio.Task[None]") -> None:
         error = None if stream.cancelled() else stream.exception()
@@ -110,17 +137,17 @@ class EtcdWatch:
         events = [event for event in map(self._names.event, rows) if event is not None]
         for event in events:
             self.known.told(event)
+        self._stop_if_lost()
         revision = number(rows[-1]["kv"], "mod_revision")
         self.known.revision = revision
         self._on_events(events, revision)
 
     async def _tell_difference(self) -> None:
         entries, revision = await self._read_all()
-        if revision < self.known.revision:
-            log.error("etcd has older data than it told us before: was a backup put in its place?")
-            return
+        events = self.known.difference(entries, revision)
+        self._stop_if_lost()
         self.differences += 1
-        self._on_events(self.known.difference(entries, revision), revision)
+        self._on_events(events, revision)
 
     async def _read_all(self) -> tuple[list[Entry], int]:
         """All keys, at one revision."""

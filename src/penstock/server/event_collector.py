@@ -10,12 +10,13 @@ interval, then the next begins when it is over.  A queue whose figures have not 
 written; a state that comes and goes between two looks is not seen.
 """
 
-import time
 from collections.abc import Iterator
 from typing import Final
 
 from penstock import __version__
 from penstock.broker.broker import Broker
+from penstock.clocks import wall_ms
+from penstock.core.clock_types import MonoMs
 from penstock.core.credit import CHANNEL, IDLE_AFTER_MS, KINDS, QUEUE, READER, Stage
 from penstock.core.event_book import EventBook
 from penstock.core.settings import Settings
@@ -41,7 +42,7 @@ NOTHING: Final[Counts] = (0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class EventCollector:
-    """Of one node; ``look`` is told a clock that only goes forward."""
+    """Of one node."""
 
     def __init__(
         self, broker: Broker, loop: Loop, log: EventLog, settings: Settings, node_name: str
@@ -63,7 +64,7 @@ class EventCollector:
         self._states: dict[object, str] = {}
         self._alarms: dict[str, int] = {}  # since when
 
-    def start(self, now_ms: int) -> None:
+    def start(self, now_ms: MonoMs) -> None:
         """From here on the rooms' notes are kept, and messages are sampled."""
         self._log.start()
         book = self._book
@@ -72,7 +73,7 @@ class EventCollector:
             return  # what came and went is enough for the lines of the log
         book.directory = str(self._log.directory)
         self._broker.flow.book.noting = True
-        book.now_ms = time.time_ns() // 1_000_000
+        book.now_ms = wall_ms()
         self._began_ms = self._walked_ms = now_ms
         self._interval_at_ms = now_ms + self._interval_ms
         book.note("node_started", (self._node_name, __version__, self._interval_ms))
@@ -82,7 +83,7 @@ class EventCollector:
                 self._counts[queue] = _counts_of(queue)
                 queue.sampler = Sampler(self._broker.sampling, vhost.name, queue.name)
 
-    def look(self, now_ms: int) -> None:
+    def look(self, now_ms: MonoMs) -> None:
         """What is due; called after every turn, so it looks once a millisecond at most."""
         if now_ms == self._looked_ms or not self._book.on:
             return

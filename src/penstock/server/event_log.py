@@ -16,12 +16,12 @@ import logging
 import os
 import re
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from penstock.clocks import wall_ms
 from penstock.core.event_book import Event
 from penstock.core.event_kinds import line_of
 
@@ -123,7 +123,7 @@ class EventLog:
         with self._lock:
             dropped, self._dropped = self._dropped, {}
         if dropped:
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = wall_ms()
             told = [line_of(now_ms, "events_dropped", (n, why)) for why, n in dropped.items()]
             data = b"".join(told) + data
         try:

@@ -17,11 +17,13 @@ from typing import Final
 
 from penstock.core.credit import CHANNEL, KINDS, QUEUE, READER, Credit, Stage
 from penstock.queues.queue import Queue
+from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.flow_view import Row, because, flow_row, stage_name, waited_for
 from penstock.server.loop import Loop
 from penstock.server.nsq_session import NsqSession
 from penstock.server.publish_credit import PublishCredit
+from penstock.server.session import Session
 
 LINKS_MAX: Final = 120
 LOOKED_AT: Final = 200
@@ -125,6 +127,7 @@ def _node_row(stage: Stage, name: str) -> Row:
         "id": name,
         "kind": KINDS[stage.kind],
         "name": "queues" if works else stage_name(stage),
+        "label": "queues" if works else _label(stage),
         "in_flow": stage.in_flow(),
         "share": round(stage.share(), 2),
         "flow_s": int(stage.flow_s),
@@ -140,3 +143,24 @@ def _node_row(stage: Stage, name: str) -> Row:
     if stage.kind == CHANNEL:
         row["kept"] = sum(int(credit.kept) for credit in stage.kept)
     return row
+
+
+def _label(stage: Stage) -> str:
+    """Its name in a picture, where there is little room: what tells it from its neighbours."""
+    owner = stage.owner
+    if isinstance(owner, Queue):
+        return owner.name
+    if isinstance(owner, AmqpChannel):
+        given = _given_name(owner.link.session)
+        return f"{given} ({int(owner.number)})" if given else stage_name(stage)
+    if isinstance(owner, Session):
+        return _given_name(owner) or stage_name(stage)
+    return stage_name(stage)
+
+
+def _given_name(session: Session) -> str:
+    """By its client; "" = none."""
+    if not isinstance(session, AmqpSession):
+        return ""
+    given = session.client_properties.get("connection_name")
+    return given if isinstance(given, str) else ""

@@ -4,6 +4,7 @@ Reads the flow of a node on the data loop; only stages that were in flow lately 
 ten thousand quiet queues cost nothing.
 """
 
+from itertools import islice
 from typing import Final
 
 from penstock.broker.flow import Flow
@@ -11,11 +12,14 @@ from penstock.core.bottleneck import bottleneck
 from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, QUEUE, READER, STORE, Stage
 from penstock.queues.queue import Queue
 from penstock.server.amqp_channel import AmqpChannel
+from penstock.server.amqp_session import AmqpSession
 from penstock.server.connection import Connection
 from penstock.server.loop import Loop
 from penstock.server.session import Session
 
 WAITS_MAX: Final = 100
+LOOKED_AT: Final = 2000
+"""Connections, for those that an alarm holds."""
 
 Row = dict[str, object]
 
@@ -38,7 +42,7 @@ def flow_row(loop: Loop) -> Row:
         "held_bytes": int(flow.held_bytes),
         "blocked": blocked,
         "processor": _processor_row(flow),
-        "waits": [_wait_row(stage) for stage in sorted(stages, key=_most_first)[:WAITS_MAX]],
+        "waits": _wait_rows(loop, stages, blocked)[:WAITS_MAX],
         "bottleneck": verdict.stage,
         "sentence": verdict.sentence,
         "advice": verdict.advice,
@@ -76,6 +80,29 @@ def why_most(stages: list[Stage], kind: int) -> str:
 def _stage_row(stages: list[Stage], kind: int, share: float) -> Row:
     now = [stage for stage in stages if stage.kind == kind and stage.in_flow()]
     return {"kind": KINDS[kind], "in_flow": len(now), "share": round(share, 2)}
+
+
+def _wait_rows(loop: Loop, stages: list[Stage], blocked: str) -> list[Row]:
+    """First the publishers that an alarm holds: they are in no stage, and have no share."""
+    held: list[Row] = []
+    if blocked:
+        for connection in islice(loop.connections.values(), LOOKED_AT):
+            session = connection.session
+            if isinstance(session, AmqpSession) and session.state_name == "blocked":
+                held.append(_held_row(connection.name, blocked))
+    return held + [_wait_row(stage) for stage in sorted(stages, key=_most_first)]
+
+
+def _held_row(name: str, blocked: str) -> Row:
+    return {
+        "kind": KINDS[READER],
+        "name": name,
+        "waits_for": "the node",
+        "because": blocked,
+        "now": True,
+        "share": None,
+        "flow_s": 0,
+    }
 
 
 def _wait_row(stage: Stage) -> Row:

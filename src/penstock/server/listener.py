@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from penstock.core.doors import AMQP, AMQP_SSL, door_at
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings
 from penstock.server.connection import UNIX, Connection
@@ -21,11 +22,8 @@ from penstock.server.output_budget import KERNEL_UNSENT_BYTES
 from penstock.server.proxy_protocol import ProxySocket
 from penstock.server.secure_socket import SecureSocket, TlsOptions
 
-AMQP: Final = "amqp"
-AMQP_SSL: Final = "amqp/ssl"
-NSQ: Final = "nsq"
-PEER: Final = "peer"
-"""Other nodes of the cluster; ``Doors`` leaves these in when clients are kept out."""
+CLIENT_PLACES: Final = ("amqp_port", "ssl_port", "nsq_port", "unix_socket")
+"""Settings of the listeners whose clients are served by the data loop."""
 BACKLOG: Final = 1024
 KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -163,23 +161,22 @@ def open_listeners(
     listeners: list[Listener] = []
     again = ports or {}
 
-    def listen(address: str, protocol: str, port: int) -> socket.socket:
-        place = again.get(protocol, port)
-        return tcp_socket(address, place, settings.listen_backlog, shared=settings.shares_ports)
-
     try:
-        if settings.amqp_listener:
-            plain = listen(settings.bind, AMQP, settings.amqp_port)
-            listeners.append(Listener(plain, None, AMQP in settings.proxy_protocol))
-        if tls is not None:
-            sock = listen(settings.ssl_bind or settings.bind, AMQP_SSL, settings.ssl_port)
-            listeners.append(Listener(sock, tls, AMQP_SSL in settings.proxy_protocol))
-        if settings.nsq_port:
-            sock = listen(settings.bind, NSQ, settings.nsq_port)
-            listeners.append(Listener(sock, protocol=NSQ))
-        if settings.unix_socket:
-            path = os.path.abspath(settings.unix_socket)
-            listeners.append(Listener(unix_socket(path, socket_mode(settings))))
+        for place_key in CLIENT_PLACES:
+            door = door_at(place_key)
+            if not door.is_open(settings):
+                continue
+            if door.is_unix:
+                path = os.path.abspath(settings.unix_socket)
+                listeners.append(Listener(unix_socket(path, socket_mode(settings))))
+                continue
+            port = again.get(door.protocol, door.port(settings))
+            sock = tcp_socket(
+                door.address(settings), port, settings.listen_backlog, shared=settings.shares_ports
+            )
+            options = tls if door.protocol == AMQP_SSL else None
+            proxied = door.protocol in settings.proxy_protocol
+            listeners.append(Listener(sock, options, proxied, door.protocol))
     except OSError:
         for listener in listeners:
             listener.close()

@@ -10,12 +10,12 @@ meanwhile, so the log can never feed itself.
 """
 
 import threading
-import time
 from contextlib import suppress
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
+from penstock.clocks import wall_ms
 from penstock.core.away import Away
 from penstock.core.message import Message
 from penstock.routing.exchanges import Exchange
@@ -44,7 +44,7 @@ class LogExchange:
             return
         outbox.closed_to = threading.get_ident()
         try:
-            self._publish_some(outbox, time.time_ns() // 1_000_000)
+            self._publish_some(outbox, wall_ms())
         finally:
             outbox.closed_to = 0
 

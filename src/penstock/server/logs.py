@@ -21,6 +21,7 @@ from logging.handlers import RotatingFileHandler
 from typing import Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.printable import printable
 from penstock.core.settings import Settings
 
 ROOT: Final = "penstock"
@@ -66,7 +67,10 @@ def level_word(number: int) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-11-21 20:00:00.123456+00:00 [info] <connection> words``, as RabbitMQ's columns."""
+    """``2026-11-21 20:00:00.123456+00:00 [info] <connection> words``, as RabbitMQ's columns.
+
+    Words may be those of peers: they neither begin a line nor move a terminal's cursor.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         text: str | None = record.__dict__.get(MADE)
@@ -74,9 +78,9 @@ class TextFormatter(logging.Formatter):
             return text  # for another place the same line goes to
         at = datetime.fromtimestamp(record.created, UTC).isoformat(" ", "microseconds")
         text = f"{at} [{record.levelname.lower()}] <{category_of(record.name)}> "
-        text += record.getMessage()
+        text += printable(record.getMessage())
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text += "\n" + printable(self.formatException(record.exc_info), "\n")
         record.__dict__[MADE] = text
         return text
 

@@ -5,18 +5,31 @@ with nsqlookupd there are no users: whoever reaches the port may look up and cha
 It is no way to the messages.
 """
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.broker.lookup import Lookup, Producer
 from penstock.broker.topics import is_name
-from penstock.server.nsq_answers import VERSION, Call, Plain, Refused, Table
+from penstock.clocks import wall_ms
+from penstock.server.nsq_answers import (
+    VERSION,
+    Call,
+    Encoded,
+    Plain,
+    Refused,
+    Table,
+    go_json,
+)
 from penstock.server.nsq_http import on_loop, topic_and_channel
 
 T = TypeVar("T")
+
+DEBUG_ROWS_MAX: Final = 5_000
+"""Of ``/debug``: the data loop and the interpreter belong to it for so long."""
+ZERO_TIME_NS = -6_795_364_578_871_345_152
+"""Go's zero time in nanoseconds since 1970, as far as 64 bits go: never."""
 
 
 class LookupApi:
@@ -64,18 +77,23 @@ class LookupApi:
     def _look_up(self, topic: str) -> dict[str, object]:
         if not self._lookup.has_topic(topic):
             raise Refused(404, "TOPIC_NOT_FOUND")
-        producers = self._lookup.producers(topic, now_ms())
+        producers = self._lookup.producers(topic, wall_ms())
         return {
             "channels": self._lookup.channels(topic),
             "producers": [node.facts() for node in producers],
         }
 
     async def _nodes(self, _call: Call) -> object:
-        return {"producers": await self._do(lambda: self._lookup.nodes(now_ms()))}
+        nodes = await self._do(lambda: self._lookup.nodes(wall_ms()))
+        rows: list[str] = []
+        for node in nodes:  # one at a time: each may have very many topics
+            facts = await self._do(partial(self._lookup.node_facts, node, wall_ms()))
+            rows.append(go_json(facts))
+        return Encoded(f'{{"producers":[{",".join(rows)}]}}')
 
     async def _debug(self, _call: Call) -> object:
-        keys = await self._do(self._lookup.all_keys)
-        return {key: [_debug_row(one) for one in rows] for key, rows in keys.items() if rows}
+        keys = await self._do(partial(self._lookup.some_keys, DEBUG_ROWS_MAX))
+        return {key: [_debug_row(one) for one in keys[key]] for key in sorted(keys) if keys[key]}
 
     async def _create_topic(self, call: Call) -> object:
         topic = call.argument("topic")
@@ -90,7 +108,7 @@ class LookupApi:
 
     async def _tombstone(self, call: Call) -> object:
         topic, node = call.argument("topic"), call.argument("node")
-        await self._do(lambda: self._lookup.tombstone(topic, node, now_ms()))
+        await self._do(lambda: self._lookup.tombstone(topic, node, wall_ms()))
         return None
 
     async def _create_channel(self, call: Call) -> object:
@@ -115,10 +133,6 @@ def _debug_row(producer: Producer) -> dict[str, object]:
         "last_update": int(node.heard_ms) * 1_000_000,
         "tcp_port": node.tcp_port,
         "tombstoned": producer.tombstoned_ms > 0,
-        "tombstoned_at": int(producer.tombstoned_ms) * 1_000_000,
+        "tombstoned_at": int(producer.tombstoned_ms) * 1_000_000 or ZERO_TIME_NS,
         "version": node.version,
     }
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -19,6 +19,7 @@ from typing import Any, Final
 import aiohttp
 
 from penstock.broker.topics import is_ephemeral, is_name
+from penstock.server.http_asking import ASKING, PLAIN, is_host, read_answer
 
 PING_S: Final = 15.0
 PATIENCE_S: Final = 1.0
@@ -26,7 +27,10 @@ PATIENCE_S: Final = 1.0
 LOOK_S: Final = 1.0
 """How often it is seen whether the connection still is."""
 RETRY_MAX_S: Final = 15.0
-ANSWER_MAX_BYTES: Final = 5 * 1024 * 1024
+ANSWER_MAX_BYTES: Final = 1024 * 1024
+"""The interpreter belongs to its reader for so long."""
+OK: Final = 200
+PORTS_END: Final = 65_536
 
 Topics = dict[str, list[str]]
 Pairs = set[tuple[str, str]]
@@ -110,8 +114,17 @@ class LookupPeer:
         if not isinstance(info, dict):
             raise PeerFailed(f"it answered IDENTIFY with {answer[:100]!r}")
         host, port = info.get("broadcast_address"), info.get("http_port")
-        if isinstance(host, str) and isinstance(port, int) and host:
-            self.http_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if not host or not port:
+            return  # it has no HTTP
+        if not (isinstance(host, str) and isinstance(port, int)):
+            raise PeerFailed(f"it answered IDENTIFY with {answer[:100]!r}")
+        if not is_host(host) or not 0 < port < PORTS_END:
+            log.warning(
+                "nsqlookupd %s is not asked for channels: it says that it is at %r, port %d",
+                *(self.address, host[:100], port),
+            )
+            return
+        self.http_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def _say(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wanted = self._wanted
@@ -179,16 +192,19 @@ class LookupPeers:
         found: set[str] = set()
 
         async def ask(session: aiohttp.ClientSession, address: str) -> None:
-            url = f"http://{address}/channels"
+            url = f"http://{address}/channels"  # see ``_learn``
             try:
-                async with session.get(url, params={"topic": topic}) as response:
-                    found.update(_names_in(await response.json(content_type=None)))
+                async with session.get(url, params={"topic": topic}, **ASKING) as response:
+                    if response.status != OK:
+                        raise PeerFailed(f"it answers {response.status}")
+                    answer = await read_answer(response, ANSWER_MAX_BYTES)
+                    found.update(_names_in(json.loads(answer)))
             except Exception as error:  # noqa: BLE001 - whatever it sent, others may know
                 log.warning("nsqlookupd %s does not say channels of %s: %s", address, topic, error)
 
         if addresses:
             timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
-            async with aiohttp.ClientSession(timeout=timeout) as session:
+            async with aiohttp.ClientSession(timeout=timeout, **PLAIN) as session:
                 await asyncio.gather(*(ask(session, address) for address in addresses))
         return sorted(found)
 

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topics import is_name
+from penstock.clocks import wall_ms
 from penstock.core.errors import BrokerError
-from penstock.server.lookup_http import now_ms
 from penstock.server.nsq_answers import VERSION, go_json
 from penstock.server.nsq_config import NsqConfig
 from penstock.server.nsq_http import on_loop
@@ -28,7 +28,7 @@ V = TypeVar("V", str, int)
 
 MAGIC: Final = b"  V1"
 LINE_MAX_BYTES: Final = 16 * 1024
-BODY_MAX_BYTES: Final = 1024 * 1024
+BODY_MAX_BYTES: Final = 64 * 1024
 FIRST_WORD_S: Final = 30.0
 SEND_S: Final = 5.0
 """So long a peer may not take its answers."""
@@ -108,7 +108,7 @@ class LookupServer:
         verb = words[0]
         if verb == "PING":
             if peer.node is not None:
-                await on_loop(self._call, partial(self._lookup.ping, peer.node, now_ms()))
+                await on_loop(self._call, partial(self._lookup.ping, peer.node, wall_ms()))
             return "OK"
         if verb == "IDENTIFY":
             return await self._identify(peer, reader)
@@ -129,7 +129,7 @@ class LookupServer:
             raise Fatal("E_INVALID cannot IDENTIFY again")
         node = _node(peer.address, await _body(reader))
         peer.node = node  # before it is known: whatever comes between, it is forgotten
-        await on_loop(self._call, partial(self._lookup.identify, node, now_ms()))
+        await on_loop(self._call, partial(self._lookup.identify, node, wall_ms()))
         return go_json(
             {
                 "broadcast_address": self._config.broadcast_address,
@@ -167,7 +167,9 @@ def _node(address: str, body: bytes) -> Node:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
+        found = ""
+    if found is None:
+        found = {}  # as Go reads null
     if not isinstance(found, dict):
         raise Fatal("E_BAD_BODY IDENTIFY failed to decode JSON body")
     fields = {key.lower(): value for key, value in found.items() if value is not None}

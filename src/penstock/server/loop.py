@@ -2,9 +2,8 @@
 
     poll ─► read every ready socket once ─► turn ─► write every touched socket once
 
-A connection is read at most once per turn, so a turn is short and everybody has their
-share; it is written once per turn, so what a turn produced leaves in one system call.
-A peer that does not take its bytes is not read from either, above a limit.
+A connection is read and written at most once per turn: a turn is short, and what it produced leaves
+in one system call.  A peer that does not take its bytes is not read from either, above a limit.
 """
 
 import logging
@@ -14,9 +13,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, cast
 
+from penstock.clocks import mono_ms, wall_ms
+from penstock.core.doors import PEER
 from penstock.server.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
 from penstock.server.descriptors import Descriptors
-from penstock.server.listener import PEER, Listener
+from penstock.server.listener import Listener
 from penstock.server.session import Session
 from penstock.server.thread_calls import T, ThreadCalls
 from penstock.server.turn import Turn
@@ -105,7 +106,7 @@ class Loop:
             except OSError as error:
                 self._rest_listeners(error)
                 return
-            if not self._descriptors.has_room(sock.fileno(), now_ms):
+            if not self._descriptors.has_room(sock.fileno(), peer[0], self.connections, now_ms):
                 sock.close()
                 continue
             self._add(listener.connection(sock, peer, now_ms))
@@ -137,8 +138,8 @@ class Loop:
         elif self._flow.is_someone_behind():
             timeout_ms = min(timeout_ms, HOLD_MS)
         ready = self._epoll.poll(timeout_ms / 1000)
-        now_ms = time.time_ns() // 1_000_000
-        turn.begin(now_ms)
+        now_ms = wall_ms()
+        turn.begin(now_ms, mono_ms())
         if self._flow.book.freed:
             since = time.perf_counter_ns()
             self._go_on_publishing(now_ms)
@@ -164,7 +165,7 @@ class Loop:
         if turn.blocked_reason() != self._gate or self._admission.vhost_reasons != self._gates:
             self._move_gate()
         self.flush(now_ms)
-        self._flow.end_turn(time.time_ns() // 1_000_000)  # waits are as long as the turn
+        self._flow.end_turn(wall_ms())  # waits are as long as the turn
         if self._full and self._flow.held_bytes != self._full_at_bytes:
             self._full_at_bytes = self._flow.held_bytes
             self._read_those_with_room()
@@ -182,10 +183,7 @@ class Loop:
     def wait_ms(self) -> int:
         """How long the loop may sleep."""
         longest = WAITERS_MS if self._waiters else TICK_MS
-        due = int(self.turn.next_due_ms())
-        if due == 0:
-            return longest
-        return max(0, min(longest, due - time.time_ns() // 1_000_000))
+        return int(self.turn.wait_ms(longest, wall_ms(), mono_ms()))
 
     def _other(self, fd: int, now_ms: int) -> None:
         listener = self.listeners.get(fd)
@@ -373,15 +371,20 @@ class Loop:
         if not touched:
             return
         self.turn.touched = []
+        stood_still = self.turn.stood_still(now_ms)
         for session in touched:
             session.touched = False
             connection = session.carrier
-            if isinstance(connection, Connection) and not connection.gone:
+            if not isinstance(connection, Connection) or connection.gone:
+                continue
+            if stood_still:
+                self._drop(connection, now_ms)  # what it would be told may not be true any more
+            else:
                 self._write(connection, now_ms)
 
     def _write(self, connection: Connection, now_ms: int) -> None:
         session = connection.session
-        if session is None:
+        if session is None or now_ms < session.mute_until_ms:
             return
         try:
             self._send(connection, session, now_ms)
@@ -451,7 +454,7 @@ class Loop:
 
     def shut_down_sessions(self) -> None:
         """The broker stops: let every session say so."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         for connection in list(self.connections.values()):
             session = connection.session
             if session is None:
@@ -489,7 +492,7 @@ class Loop:
 
     def drop_all(self) -> None:
         for connection in list(self.connections.values()):
-            self._drop(connection, time.time_ns() // 1_000_000)
+            self._drop(connection, wall_ms())
 
     def close(self) -> None:
         self.stop_listening()

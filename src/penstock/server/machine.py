@@ -6,6 +6,7 @@ limits of our control group and of those around it, in either version of control
 
 import contextlib
 import ctypes
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ ASSUMED_BYTES: Final = 1 << 30
 _GROUPS: Final = "/sys/fs/cgroup"
 _UNLIMITED: Final = 1 << 60
 """Version 1 says "no limit" with a number near 2^63."""
+_MALLOPT_TRIM_THRESHOLD: Final = -1
+_MALLOPT_MMAP_THRESHOLD: Final = -3
 
 
 def total_memory_bytes(root: str = "") -> int:
@@ -94,3 +97,16 @@ def free_space(path: str) -> tuple[int, int]:
     """Free and all bytes of the file system there; raises OSError."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def settle_memory() -> None:
+    """What is alive now stays: keep the collector from walking it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    # Buffers of some hundred KiB come and go each turn; without this the C library
+    # would map and unmap them every time.
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_MALLOPT_MMAP_THRESHOLD, 8 * 1024 * 1024)
+        libc.mallopt(_MALLOPT_TRIM_THRESHOLD, 64 * 1024 * 1024)

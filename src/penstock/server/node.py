@@ -10,8 +10,6 @@ Shutting down (``ending``): no new connections, 320 to every client, what they h
 the queues, what rests in memory goes into segments, and the terms are written.
 """
 
-import ctypes
-import gc
 import logging
 import os
 import platform
@@ -30,7 +28,9 @@ from penstock.broker.access import NO_LIMIT
 from penstock.broker.alarms import NO_PAGING
 from penstock.broker.broker import Broker
 from penstock.broker.mirror_copies import is_copy
+from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
+from penstock.core.doors import HTTP, door_of
 from penstock.core.settings import Settings
 from penstock.server.amqp_stamping import STAMPINGS
 from penstock.server.boot_definitions import load_definitions, warn_of_refused
@@ -38,6 +38,7 @@ from penstock.server.boot_topology import create_defaults, name_cluster
 from penstock.server.committer import Committer
 from penstock.server.control_file import new_token, remove_control, write_control
 from penstock.server.data_dir import lock_data_dir, refuse_old_data
+from penstock.server.disk_room import DiskRoom
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.doors import Doors
 from penstock.server.ending import Ending
@@ -49,7 +50,7 @@ from penstock.server.listener import check_listeners
 from penstock.server.log_exchange import LogExchange
 from penstock.server.logs import Logs
 from penstock.server.loop import Loop
-from penstock.server.machine import ASSUMED_BYTES, total_memory_bytes
+from penstock.server.machine import ASSUMED_BYTES, settle_memory, total_memory_bytes
 from penstock.server.measured_files import MeasuredFiles
 from penstock.server.nsq_settings import make_nsq, make_scan_loop
 from penstock.server.reloading import Reloading
@@ -79,8 +80,6 @@ if TYPE_CHECKING:
     from penstock.server.nsq_services import NsqServices
 
 COMMITTER_LOOK_S: Final = 0.001
-_MALLOPT_TRIM_THRESHOLD: Final = -1
-_MALLOPT_MMAP_THRESHOLD: Final = -3
 
 logger = logging.getLogger("penstock")
 
@@ -102,9 +101,12 @@ class Node:
         refuse_old_data(settings.data_dir)
         raise_descriptor_limit()
         self.files = MeasuredFiles()
+        self._room = DiskRoom(self.files, settings.data_dir)
         self.name = settings.node_name or f"penstock@{platform.node()}"
-        self.cluster = self._join_cluster()
-        self.definitions = Definitions(os.path.join(settings.data_dir, "definitions.db"))
+        self.cluster = self._cluster_node()
+        self.definitions = Definitions(
+            os.path.join(settings.data_dir, "definitions.db"), self._room.make_room
+        )
         topology = self._topology()
         memory = settings.total_memory_override_bytes or total_memory_bytes()
         entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
@@ -121,6 +123,7 @@ class Node:
             },
             settings.journal_file_size_bytes,
             settings.msg_store_file_size_limit_bytes,
+            self.definitions.deleted_queues(),
         )
         self.engine = self.opening.engine
         self.broker = Broker(
@@ -166,7 +169,7 @@ class Node:
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
         self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
-        self.sessions.recovered(time.time_ns() // 1_000_000)
+        self.sessions.recovered()
         self.loop = Loop(self.turn, self.sessions, settings.handshake_timeout_ms)
         self.events = self._event_collector()
         self.doors = Doors(self.loop, settings, self.tls)
@@ -175,15 +178,13 @@ class Node:
         self._reloading = Reloading(settings, self.broker, self.monitor, self.tls, self._logs)
         self._stalled = ""
 
-    def _join_cluster(self) -> "ClusterNode | None":
+    def _cluster_node(self) -> "ClusterNode | None":
         if not self.settings.cluster_etcd_endpoints:
             return None
         # The client of etcd costs a third of a second to import, as management does below.
         from penstock.server.cluster_node import ClusterNode  # noqa: PLC0415
 
-        cluster = ClusterNode(self.settings, self.name)
-        cluster.join()
-        return cluster
+        return ClusterNode(self.settings, self.name)
 
     def _event_collector(self) -> EventCollector:
         settings = self.settings
@@ -212,12 +213,12 @@ class Node:
 
     def _recover(self, topology: Topology) -> str:
         """Messages; returns what was found, for the start screen."""
-        now_ms = time.time_ns() // 1_000_000
         opening = self.opening
         progress = StartProgress(self.files, self._notifier.progress)
         with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
             opening.run(progress.run, progress.say)
-        self.broker.open(topology, now_ms, now_ms)
+        self.definitions.forget_deleted_queues()
+        self.broker.open(topology, wall_ms(), mono_ms())
         warn_of_refused(self.broker)
         name_cluster(self.broker, self.settings.queue_index_segment_entries)
         if self.settings.load_definitions:
@@ -225,7 +226,6 @@ class Node:
                 self.settings.load_definitions,
                 self.broker,
                 self.settings.queue_index_segment_entries,
-                now_ms,
             )
         self.broker.adopt(topology, opening.queues)
         reach("recovery.ready")
@@ -255,14 +255,14 @@ class Node:
         from penstock.server.watch import NodeWatch  # noqa: PLC0415
 
         settings = self.settings
+        if self.cluster is not None:
+            self.cluster.join()  # not before the recovery: a lease is shorter than that may be
         listeners = self.doors.open()
         nsq = self.nsq_services()
         watch = NodeWatch(self.loop, self.sessions)
         watch.elsewhere = nsq.listeners
         if self.cluster is not None:
-            self.cluster.attach(
-                self.broker, self.loop, watch.close_some, self.turn.cancelled, _now_ms()
-            )
+            self.cluster.attach(self.broker, self.loop, watch.close_some, self.turn.cancelled)
             watch.cluster_facts = self.cluster.facts
             watch.forget_in_cluster = self.cluster.forget
             self.sessions.peers = self.cluster.peers
@@ -289,9 +289,9 @@ class Node:
         write_control(settings.data_dir, http_bind(settings), http_port, self.name, token)
         nsq.start()
         self.doors.announce = nsq.announce
-        self._settle_memory()
-        self.monitor.begin(_now_ms(), int(self.engine.ram.used_bytes()))
-        self.events.start(_now_ms())
+        settle_memory()
+        self.monitor.begin(mono_ms(), int(self.engine.ram.used_bytes()))
+        self.events.start(mono_ms())
         self.ending.install(self._logs.flush)
         sys.stdout.write(
             start_screen(
@@ -306,23 +306,31 @@ class Node:
                 ],
                 http_port=http_port,
                 recovery=self.recovery,
+                log_in=self._has_default_log_in(),
                 ready_ms=(time.monotonic() - self._started) * 1000,
             )
         )
         sys.stdout.flush()
         self._notifier.ready(f"serving, {self.recovery} recovered")
+        self._room.waits = lambda: not self.loop.stopping
         try:
             self._turn_until_stopped(reread)
+            logger.info("stopping: clients are told, and what is open is finished")
             self.ending.begun()
             self._notifier.stopping(settings.stop_timeout_s)
             management.set_ready(ready=False)
             nsq.stop()
-            self.ending.drain(self.sessions.peers, lambda: self._notifier.look(_now_ms()))
+            self.ending.drain(self.sessions.peers, lambda: self._notifier.look(mono_ms()))
         finally:
             remove_control(settings.data_dir)
             nsq.stop()
             management.stop()
         return self._close()
+
+    def _has_default_log_in(self) -> bool:
+        """Can the user of the settings log in with the password of the settings?"""
+        user = self.broker.users.users.get(self.settings.default_user)
+        return user is not None and user.has_password(self.settings.default_pass)
 
     def nsq_services(self) -> "NsqServices":
         """Not started yet."""
@@ -335,7 +343,7 @@ class Node:
         loop = self.loop
         while not loop.stopping:
             loop.run_once(loop.wait_ms())
-            now_ms = _now_ms()
+            now_ms = mono_ms()
             self.monitor.look(now_ms)
             self.events.look(now_ms)
             self._lines.look()
@@ -358,6 +366,7 @@ class Node:
             raise error
         for fault in self.engine.take_faults():
             logger.error("%s", fault)
+        self._keep_reserve()
         stalled = self.turn.disk_stalled()
         if bool(stalled) != bool(self._stalled):
             if stalled:
@@ -366,17 +375,18 @@ class Node:
                 logger.warning("the disk has space again")
         self._stalled = stalled
 
-    def _settle_memory(self) -> None:
-        """What is alive now stays: keep the collector from walking it again and again."""
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
-        # Buffers of some hundred KiB come and go each turn; without this the C library
-        # would map and unmap them every time.
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "mallopt"):
-            libc.mallopt(_MALLOPT_MMAP_THRESHOLD, 8 * 1024 * 1024)
-            libc.mallopt(_MALLOPT_TRIM_THRESHOLD, 64 * 1024 * 1024)
+    def _keep_reserve(self) -> None:
+        """While it has not what it should, publishers wait as for a disk that takes nothing."""
+        journal = self.engine.journal
+        sizes = int(journal.total_bytes()), int(journal.file_size_bytes)
+        admission = self.broker.admission
+        short = not self._room.look(mono_ms(), *sizes)
+        if short != admission.unreserved:
+            if short:
+                logger.warning("the disk has no room for the reserve; publishers wait")
+            else:
+                logger.info("the reserve has its room again")
+        admission.unreserved = short
 
     # -- stop ----------------------------------------------------------------------------
 
@@ -391,6 +401,7 @@ class Node:
         self.definitions.close()
         self.loop.close()
         self.events.stop()
+        logger.info("stopped")
         self._logs.flush()
         self._notifier.close()
         os.close(self._lock_fd)
@@ -441,10 +452,6 @@ class Node:
             self.engine.committed(done)
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
 def engine_limits(settings: Settings, memory: int) -> EngineLimits:
     """``memory``: of the whole process; the alarms take off what is not for messages."""
     ratio = settings.vm_memory_high_watermark_paging_ratio
@@ -470,7 +477,7 @@ def is_compiled() -> bool:
 
 def http_bind(settings: Settings) -> str:
     """Where the management API listens."""
-    return settings.http_bind or settings.bind
+    return door_of(HTTP).address(settings)
 
 
 def run(settings: Settings, reread: Callable[[], Settings]) -> int:

@@ -9,6 +9,7 @@ a broken escape or a semicolon makes the whole request invalid, and the first of
 counts.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -16,17 +17,21 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from aiohttp import web
+from aiohttp import BasicAuth, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from penstock.core.errors import AccessRefused, BrokerError
+from penstock.core.doors import is_loopback
+from penstock.core.errors import AccessRefused, AuthRequired, BrokerError, LoginRefused
+from penstock.management.browsers import guard
+from penstock.server.nsq_shared import Visitor
 
 VERSION: Final = "1.3.0"
 """The release of NSQ whose API this is; nsqadmin and clients compare it."""
 JSON_TYPE: Final = "application/json; charset=utf-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
 NSQ_TYPE: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
-LOOPBACK: Final = ("::1", "::ffff:127.0.0.1")
+REASONS: Final = {413: "Request Entity Too Large"}
+"""As Go spells them; Python has words of its own since 3.13."""
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -79,10 +84,18 @@ class Call:
         return self._query
 
     @property
-    def is_local(self) -> bool:
-        """Does it come from this machine?"""
+    def visitor(self) -> Visitor:
+        """Raises Refused for a log-in that is none."""
         peer = self.request.remote or ""
-        return peer.startswith("127.") or peer in LOOPBACK
+        is_local = is_loopback(peer)
+        shown = self.request.headers.get("Authorization")
+        if shown is None:
+            return Visitor(peer, is_local)
+        try:
+            login = BasicAuth.decode(shown, encoding="utf-8")
+        except ValueError as error:
+            raise Refused(401, "INVALID_AUTHORIZATION") from error
+        return Visitor(peer, is_local, login.login, login.password)
 
     def boolean(self, name: str, default: bool) -> bool:
         return _BOOLEANS.get(self.query.get(name, ""), default)
@@ -107,6 +120,12 @@ class Call:
                 raise Refused(413, error)
             parts.append(part)
         return b"".join(parts)
+
+
+class Encoded(str):
+    """JSON, made piece by piece of what is large."""
+
+    __slots__ = ()
 
 
 Endpoint = Callable[[Call], Awaitable[object]]
@@ -150,6 +169,8 @@ def _whole(value: object) -> object:
 def answer(result: object) -> web.Response:
     if isinstance(result, Plain):
         return web.Response(text=str(result), headers={"Content-Type": TEXT_TYPE})
+    if isinstance(result, Encoded):
+        return web.Response(text=str(result), headers={**NSQ_TYPE, "Content-Type": JSON_TYPE})
     if isinstance(result, str):
         return web.Response(text=result, headers={**NSQ_TYPE, "Content-Type": TEXT_TYPE})
     if result is None:
@@ -159,11 +180,19 @@ def answer(result: object) -> web.Response:
 
 def refusal(status: int, text: str) -> web.Response:
     headers = {**NSQ_TYPE, "Content-Type": JSON_TYPE}
-    return web.Response(text=go_json({"message": text}), status=status, headers=headers)
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Basic realm="Penstock NSQ"'
+    body = go_json({"message": text})
+    return web.Response(text=body, status=status, reason=REASONS.get(status), headers=headers)
 
 
-def application(table: Table, tls_at: int | None = None) -> web.Application:
-    """Serves what the table says; ``tls_at``: nothing, but the port where one is to come."""
+def application(
+    table: Table, host_names: frozenset[str], tls_at: int | None = None
+) -> web.Application:
+    """Serves what the table says; ``tls_at``: nothing, but the port where one is to come.
+
+    ``host_names``: see ``management.browsers``; pages of other sites are refused here as there.
+    """
 
     async def serve(request: web.Request) -> web.Response:
         if tls_at is not None:
@@ -180,7 +209,8 @@ def application(table: Table, tls_at: int | None = None) -> web.Application:
         return await _served(endpoint, call)
 
     # Bodies are read in pieces, each endpoint up to its own limit.
-    made = web.Application()
+    no_other_pages = guard(host_names, lambda why: refusal(403, f"FORBIDDEN {why}"))
+    made = web.Application(middlewares=[no_other_pages])
     made.router.add_route("*", "/{path:.*}", serve)
     return made
 
@@ -226,6 +256,11 @@ async def _served(endpoint: Endpoint, call: Call) -> web.Response:
         return answer(await endpoint(call))
     except Refused as error:
         return refusal(error.status, error.text)
+    except LoginRefused as error:
+        await asyncio.sleep(error.delay_ms / 1000)
+        return refusal(403, f"ACCESS_REFUSED {error}")
+    except AuthRequired as error:
+        return refusal(401, f"ACCESS_REFUSED {error}")
     except AccessRefused as error:
         return refusal(403, f"ACCESS_REFUSED {error}")
     except TimeoutError:

@@ -5,7 +5,8 @@
             {"topic": pattern, "channels": [pattern], "permissions": ["subscribe", "publish"]}]}
 
 Threads ask; the loop is woken when one has an answer.  One address of several is asked first, at
-random, and the next one when it fails.  Why it failed is in the log: a client is told nothing.
+random, and the next one when it fails; redirects are not followed.  The log says why a
+request failed; the client's answer does not.
 
 Whoever connects may have us ask, so there are bounds: a secret of more than 4 KiB is nobody's, and
 while very many wait for an answer the next one gets none.
@@ -14,13 +15,14 @@ while very many wait for an answer the next one gets none.
 import json
 import logging
 import random
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from threading import BoundedSemaphore
 from typing import Any, Final
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.core.errors import PenstockError
 from penstock.server.nsq_rights import PUBLISH, SUBSCRIBE, Grant, Identified, Inquiry
@@ -39,6 +41,16 @@ logger = logging.getLogger("penstock.nsq")
 
 class AnswerInvalid(PenstockError):
     """A server answered, but not as it should."""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """The secret goes to the servers that the setting names only."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: the answer is an error."""
+
+
+_OPENER: Final = build_opener(_NoRedirects)
 
 
 class HttpAuthority(Authority):
@@ -99,9 +111,16 @@ class HttpAuthority(Authority):
 def _ask_one(address: str, query: str) -> bytes:
     endpoint = address if "://" in address else f"http://{address}/auth"
     request = Request(f"{endpoint}?{query}", headers={"Accept": ACCEPT})  # noqa: S310 - as configured
-    with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - as above
-        body: bytes = answer.read(ANSWER_MAX_BYTES)
-    return body
+    until_s = time.monotonic() + TIMEOUT_S
+    parts: list[bytes] = []
+    size = 0
+    with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
+        while part := answer.read1(ANSWER_MAX_BYTES):
+            parts.append(part)
+            size += len(part)
+            if size > ANSWER_MAX_BYTES or time.monotonic() > until_s:
+                raise AnswerInvalid(f"the answer is longer than {ANSWER_MAX_BYTES} bytes or 5 s")
+    return b"".join(parts)
 
 
 def identified_in(body: bytes) -> Identified:

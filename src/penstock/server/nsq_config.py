@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.settings import Settings
+from penstock.server.http_asking import is_host
 from penstock.server.nsq_answers import VERSION, Refused
 from penstock.server.nsq_statsd import PACKET_BYTES, full_prefix
 
@@ -31,11 +32,12 @@ LEVELS: Final = {
 
 
 def is_address(text: object) -> bool:
-    """``host:port``."""
+    """``host:port``; an address of IPv6 may have brackets."""
     if not isinstance(text, str):
         return False
     host, _, port = text.rpartition(":")
-    return host != "" and port.isascii() and port.isdigit() and 0 < int(port) < 65536
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+    return is_port and is_host(host.removeprefix("[").removesuffix("]"))
 
 
 class NsqConfig:

@@ -73,9 +73,9 @@ class NsqConsuming(Subscriber):
 
     # -- joining and leaving -----------------------------------------------------------------
 
-    def subscribe(self, vhost: Vhost, topic: Topic, name: str, now_ms: i64) -> None:
+    def subscribe(self, vhost: Vhost, topic: Topic, name: str) -> None:
         """Raises BrokerError, also for one consumer too many."""
-        channel = vhost.topics.channel(topic, name, now_ms)
+        channel = vhost.topics.channel(topic, name)
         queue = channel.queue
         queue.check_owner(self.session)
         check_head(queue.backing, queue.name, queue.vhost)
@@ -106,7 +106,7 @@ class NsqConsuming(Subscriber):
         self._leases().leave(self._owner)
         if queue.unused:
             return vhost.delete_queue(queue)
-        vhost.touch(queue, now_ms)
+        vhost.touch(queue)
         return []
 
     def queue_lost(self, consumer: Consumer) -> None:

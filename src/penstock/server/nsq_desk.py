@@ -1,9 +1,9 @@
 """NSQ's topics and channels as HTTP asks for them, on the data loop.
 
-In: names and bodies of one request, and whether it comes from this machine.  Out: what was asked
-for; of a publish, a future that is done when the disk has the messages.  Whoever asks acts as the
-user ``nsq_user`` in the virtual host ``nsq_vhost``: that one's rights hold, and so do alarms and
-the budget of the virtual host, which refuse a publish with 503.
+In: names and bodies of one request, and the visitor.  Out: the answer; of a publish, a future
+that is done when the disk has the messages.  The rights are those of the visitor's user
+(``NsqShared.user_of``) in the virtual host ``nsq_vhost``; alarms and the budget of the virtual
+host refuse a publish with 503.
 """
 
 import time
@@ -15,14 +15,15 @@ from penstock.broker.changes import Ask
 from penstock.broker.rights import Rights
 from penstock.broker.topics import Channel, Topic, exchange_name, is_name, queue_name
 from penstock.broker.vhost import Vhost
-from penstock.core.errors import AccessRefused, NotFound
+from penstock.clocks import wall_ms
+from penstock.core.errors import AccessRefused, AuthRequired, NotFound
 from penstock.core.frontier import all_done
 from penstock.core.message import PERSISTENT, Message
 from penstock.core.traffic import NSQ
 from penstock.server.disk_waiters import DiskWaiters
 from penstock.server.nsq_answers import Refused
 from penstock.server.nsq_publishing import count_published
-from penstock.server.nsq_shared import NsqShared
+from penstock.server.nsq_shared import NsqShared, Visitor
 from penstock.server.turn import Turn
 from penstock.wire.nsq.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
 from penstock.wire.nsq.ids import SUFFIXES
@@ -57,19 +58,20 @@ class Desk:
     def find_vhost(self) -> Vhost | None:
         return self._broker.vhosts.get(self._nsq.vhost_name)
 
-    def rights(self, is_local: bool) -> Rights:
+    def rights(self, visitor: Visitor) -> Rights:
         """Raises AccessRefused."""
-        name = self._nsq.user_name
-        user = self._broker.users.trust(name, is_local)
+        user = self._nsq.user_of(visitor)
         vhost = self.vhost()
         if vhost.name not in user.vhosts:
-            raise AccessRefused(f"access to vhost '{vhost.name}' refused for user '{name}'")
+            raise AccessRefused(f"access to vhost '{vhost.name}' refused for user '{user.name}'")
         return Rights(user, vhost.name)
 
-    def check_manager(self, is_local: bool) -> None:
-        """May he change how the node works?  Raises AccessRefused."""
-        rights = self.rights(is_local)
+    def check_manager(self, visitor: Visitor) -> None:
+        """May it change how the node works?  Raises AccessRefused."""
+        rights = self.rights(visitor)
         user = rights.user
+        if visitor.name == "" and not visitor.is_local:
+            raise AuthRequired("an administrator must log in to change options of the node")
         if "administrator" not in user.tags and user.vhosts[rights.vhost][0] != EVERYTHING:
             raise AccessRefused(f"user '{user.name}' may not change options of the node")
 
@@ -89,82 +91,89 @@ class Desk:
 
     # -- topics and channels -----------------------------------------------------------------
 
-    def create_topic(self, name: str, is_local: bool) -> Topic:
+    def create_topic(self, name: str, visitor: Visitor) -> Topic:
         """Raises Refused for what is no name."""
-        rights = self.rights(is_local)
+        rights = self.rights(visitor)
         if not is_name(name):
             raise Refused(400, "INVALID_TOPIC")
         topics = self.vhost().topics
         if name not in topics.topics:
             rights.configure("exchange", exchange_name(name))
-        return topics.topic(name, _now_ms())
+        return topics.topic(name)
 
-    def create_channel(self, topic: str, name: str, is_local: bool) -> None:
-        rights = self.rights(is_local)
+    def create_channel(self, topic: str, name: str, visitor: Visitor) -> None:
+        rights = self.rights(visitor)
         found = self.topic(topic)
         if name not in found.channels:
             queue = queue_name(topic, name)
             rights.configure("queue", queue)
             rights.bind("queue", queue, found.exchange.name)
-        self.vhost().topics.channel(found, name, _now_ms())
+        self.vhost().topics.channel(found, name)
 
-    def delete_topic(self, name: str, is_local: bool) -> None:
+    def delete_topic(self, name: str, visitor: Visitor) -> None:
+        rights = self.rights(visitor)
         topic = self.topic(name)
-        rights = self.rights(is_local)
         rights.configure("exchange", topic.exchange.name)
         for channel in topic.channels.values():
             rights.configure("queue", channel.queue.name)
         self.turn.cancelled(self.vhost().topics.delete(topic))
 
-    def delete_channel(self, topic: str, name: str, is_local: bool) -> None:
+    def delete_channel(self, topic: str, name: str, visitor: Visitor) -> None:
+        rights = self.rights(visitor)
         channel = self.channel(topic, name)
-        self.rights(is_local).configure("queue", channel.queue.name)
+        rights.configure("queue", channel.queue.name)
         self.turn.cancelled(self.vhost().topics.delete_channel(channel))
 
-    def empty_topic(self, name: str, is_local: bool) -> None:
+    def empty_topic(self, name: str, visitor: Visitor) -> None:
+        rights = self.rights(visitor)
         topic = self.topic(name)
-        self.rights(is_local).read("queue", topic.exchange.name)
+        rights.read("queue", topic.exchange.name)
         self.vhost().topics.empty(topic)
 
-    def empty_channel(self, topic: str, name: str, is_local: bool) -> None:
+    def empty_channel(self, topic: str, name: str, visitor: Visitor) -> None:
+        rights = self.rights(visitor)
         channel = self.channel(topic, name)
-        self.rights(is_local).read("queue", channel.queue.name)
+        rights.read("queue", channel.queue.name)
         channel.queue.empty()
 
-    def pause_topic(self, name: str, paused: bool, is_local: bool) -> None:
+    def pause_topic(self, name: str, paused: bool, visitor: Visitor) -> None:
+        rights = self.rights(visitor)
         topic = self.topic(name)
-        self.rights(is_local).configure("exchange", topic.exchange.name)
+        rights.configure("exchange", topic.exchange.name)
         self.vhost().topics.pause(topic, paused)
 
-    def pause_channel(self, topic: str, name: str, paused: bool, is_local: bool) -> None:
+    def pause_channel(self, topic: str, name: str, paused: bool, visitor: Visitor) -> None:
+        rights = self.rights(visitor)
         channel = self.channel(topic, name)
-        self.rights(is_local).configure("queue", channel.queue.name)
+        rights.configure("queue", channel.queue.name)
         self.vhost().topics.pause_channel(channel, paused)
 
     # -- what waits for its time -------------------------------------------------------------
 
     def deferred(
-        self, topic: str, name: str, after: tuple[int, int], limit: int, is_local: bool
+        self, topic: str, name: str, after: tuple[int, int], limit: int, visitor: Visitor
     ) -> list[tuple[int, int, int]]:
         """(due in ms, place, bytes) of the first behind that due and place."""
+        rights = self.rights(visitor)
         queue = self.channel(topic, name).queue
-        self.rights(is_local).read("queue", queue.name)
+        rights.read("queue", queue.name)
         backing = cast(VariableQueue, queue.backing)
         return backing.list_delayed(after[0], after[1], limit)
 
-    def cancel_deferred(self, topic: str, name: str, place: int, is_local: bool) -> None:
+    def cancel_deferred(self, topic: str, name: str, place: int, visitor: Visitor) -> None:
         """Raises Refused when there is none at that place."""
+        rights = self.rights(visitor)
         queue = self.channel(topic, name).queue
-        self.rights(is_local).read("queue", queue.name)
+        rights.read("queue", queue.name)
         if not cast(VariableQueue, queue.backing).cancel_delayed(place):
             raise Refused(404, "DEFERRED_NOT_FOUND")
 
     # -- publishing --------------------------------------------------------------------------
 
-    def check_open(self, is_local: bool) -> Vhost:
+    def check_open(self, visitor: Visitor) -> Vhost:
         """May he publish at all for now?  Raises Refused or AccessRefused."""
         vhost = self.vhost()
-        self.rights(is_local)
+        self.rights(visitor)
         self.turn.blocked_reason()  # looks anew at the alarms
         reason = self.turn.admission.reason(vhost.name)
         if reason:
@@ -172,18 +181,18 @@ class Desk:
         return vhost
 
     def publish(
-        self, name: str, bodies: list[bytes], defer_ms: int, is_local: bool
+        self, name: str, bodies: list[bytes], defer_ms: int, visitor: Visitor
     ) -> Future[None] | None:
         """Returns what is to be waited for before it is safe; None = nothing.
 
         Raises Refused or AccessRefused.
         """
-        vhost = self.check_open(is_local)
-        topic = self.create_topic(name, is_local)
-        self.rights(is_local).write("exchange", topic.exchange.name)
+        vhost = self.check_open(visitor)
+        topic = self.create_topic(name, visitor)
+        self.rights(visitor).write("exchange", topic.exchange.name)
         if not bodies:
             return None
-        now_ms = _now_ms()
+        now_ms = wall_ms()
         messages, size = self._messages(topic, bodies)
         if defer_ms > 0:
             until_ms = now_ms + defer_ms
@@ -218,7 +227,3 @@ class Desk:
                 content = self._maker.make(suffix, bodies[len(messages)])
                 messages.append(Message(content, address, flags, 0))
         return messages, sum(len(body) for body in bodies)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -4,7 +4,7 @@ Runs on the loop of ``nsq_services``; the work is done on the data loop, by ``ns
 publish is answered when its messages are on disk.  Paths, parameters, statuses and error texts are
 those of nsqd 1.3.0.  Beyond them:
 
-    403  ACCESS_REFUSED ...   the user NSQ acts as may not do that
+    403  ACCESS_REFUSED ...   the user NSQ acts as may not do that; only /ping asks for no user
     503  BLOCKED ...          memory or disk is short, or the virtual host is over its budget
     GET  /channel/deferred?topic=&channel=&after=&limit=     what waits for its time
     POST /channel/deferred/cancel?topic=&channel=&id=        one of these is to be gone
@@ -109,24 +109,26 @@ class NsqdApi:
             raise Refused(500, health)
         return Plain(health)
 
-    async def _info(self, _call: Call) -> object:
+    async def _info(self, call: Call) -> object:
+        await self._do(partial(self._stats.check, call.visitor))
         return self._config.info()
 
     async def _show_stats(self, call: Call) -> object:
         topic, channel = call.query.get("topic", ""), call.query.get("channel", "")
         clients = call.boolean("include_clients", default=True)
         memory = call.boolean("include_mem", default=True)
-        await self._do(partial(self._stats.check, call.is_local))
+        await self._do(partial(self._stats.check, call.visitor))
         stats = await collect(self._do, self._stats, topic, channel, clients, memory)
         if call.query.get("format") == "json":
             return stats
         return stats_text(stats, self._stats.uptime_ns())
 
     async def _get_option(self, call: Call) -> object:
+        await self._do(partial(self._stats.check, call.visitor))
         return self._config.value(call.option)
 
     async def _put_option(self, call: Call) -> object:
-        await self._do(partial(self._desk.check_manager, call.is_local))
+        await self._do(partial(self._desk.check_manager, call.visitor))
         body = await call.body(self._settings.nsq_max_msg_size_bytes, "INVALID_VALUE")
         if not body:
             raise Refused(413, "INVALID_VALUE")
@@ -138,7 +140,7 @@ class NsqdApi:
     async def _check_open(self, call: Call) -> None:
         """Before a body of many bytes is taken into memory."""
         if call.request.content_length is None or call.request.content_length > SMALL_BYTES:
-            await self._do(partial(self._desk.check_open, call.is_local))
+            await self._do(partial(self._desk.check_open, call.visitor))
 
     async def _pub(self, call: Call) -> object:
         await self._check_open(call)
@@ -180,7 +182,7 @@ class NsqdApi:
 
     async def _publish(self, call: Call, topic: str, bodies: list[bytes], defer_ms: int) -> None:
         """Returns when it is safe."""
-        publish = partial(self._desk.publish, topic, bodies, defer_ms, call.is_local)
+        publish = partial(self._desk.publish, topic, bodies, defer_ms, call.visitor)
         safe = await self._change(publish)
         if safe is not None:
             async with asyncio.timeout(DURABLE_S):
@@ -190,42 +192,42 @@ class NsqdApi:
 
     async def _create_topic(self, call: Call) -> object:
         topic = _topic_to_publish(call)
-        await self._change(partial(self._desk.create_topic, topic, call.is_local))
+        await self._change(partial(self._desk.create_topic, topic, call.visitor))
         return None
 
     async def _delete_topic(self, call: Call) -> object:
         topic = call.argument("topic")
-        await self._change(partial(self._desk.delete_topic, topic, call.is_local))
+        await self._change(partial(self._desk.delete_topic, topic, call.visitor))
         return None
 
     async def _empty_topic(self, call: Call) -> object:
         topic = _topic_to_publish(call)
-        await self._do(partial(self._desk.empty_topic, topic, call.is_local))
+        await self._do(partial(self._desk.empty_topic, topic, call.visitor))
         return None
 
     async def _pause_topic(self, call: Call, paused: bool) -> object:
         topic = call.argument("topic")
-        await self._change(partial(self._desk.pause_topic, topic, paused, call.is_local))
+        await self._change(partial(self._desk.pause_topic, topic, paused, call.visitor))
         return None
 
     async def _create_channel(self, call: Call) -> object:
         topic, channel = topic_and_channel(call)
-        await self._change(partial(self._desk.create_channel, topic, channel, call.is_local))
+        await self._change(partial(self._desk.create_channel, topic, channel, call.visitor))
         return None
 
     async def _delete_channel(self, call: Call) -> object:
         topic, channel = topic_and_channel(call)
-        await self._change(partial(self._desk.delete_channel, topic, channel, call.is_local))
+        await self._change(partial(self._desk.delete_channel, topic, channel, call.visitor))
         return None
 
     async def _empty_channel(self, call: Call) -> object:
         topic, channel = topic_and_channel(call)
-        await self._do(partial(self._desk.empty_channel, topic, channel, call.is_local))
+        await self._do(partial(self._desk.empty_channel, topic, channel, call.visitor))
         return None
 
     async def _pause_channel(self, call: Call, paused: bool) -> object:
         topic, channel = topic_and_channel(call)
-        await self._change(partial(self._desk.pause_channel, topic, channel, paused, call.is_local))
+        await self._change(partial(self._desk.pause_channel, topic, channel, paused, call.visitor))
         return None
 
     # -- beyond nsqd -------------------------------------------------------------------------
@@ -237,7 +239,7 @@ class NsqdApi:
         due, _, place = call.query.get("after", "0-").partition("-")
         after = _whole("after", due), _whole("after", place) if place else -1
         rows = await self._do(
-            partial(self._desk.deferred, topic, channel, after, limit, call.is_local)
+            partial(self._desk.deferred, topic, channel, after, limit, call.visitor)
         )
         last = rows[-1] if len(rows) == limit else None
         return {
@@ -250,7 +252,7 @@ class NsqdApi:
     async def _cancel_deferred(self, call: Call) -> object:
         topic, channel = topic_and_channel(call)
         place = _whole("id", call.argument("id"))
-        await self._do(partial(self._desk.cancel_deferred, topic, channel, place, call.is_local))
+        await self._do(partial(self._desk.cancel_deferred, topic, channel, place, call.visitor))
         return None
 
 

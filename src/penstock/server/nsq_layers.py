@@ -6,10 +6,9 @@
 A layer is a ``Carrier`` like the socket under it, so the loop sees no difference.  ``send`` says
 that bytes have left when all they became has, as ``SecureSocket`` does.
 
-A few bytes may become very many, so a read is small and what comes of it is bounded: snappy makes
-at most 21 bytes of one and a chunk never more than 64 KiB; of deflate, which makes a thousand,
-8 KiB are read at a time.  Where TLS lies below and brings more, a read that becomes more than
-``PLAIN_MAX_BYTES`` ends the connection.
+A few bytes may become very many, so what comes of a read is bounded: snappy makes at most 21 bytes
+of one and a chunk never more than 64 KiB; deflate, which makes a thousand, gives ``PLAIN_BYTES`` at
+a time and keeps the rest compressed until the session asks for ``more``.
 """
 
 import logging
@@ -27,7 +26,7 @@ from penstock.server.session import Session
 SEND_BYTES: Final = 128 * 1024
 SNAPPY_READ_BYTES: Final = 64 * 1024
 DEFLATE_READ_BYTES: Final = 8 * 1024
-PLAIN_MAX_BYTES: Final = 32 * 1024 * 1024
+PLAIN_BYTES: Final = 64 * 1024
 
 IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
 COMPRESSED: Final = 0x00
@@ -76,14 +75,17 @@ class Layer:
             data = self._below.recv(min(size, self.read_bytes))
             if not data:
                 return data
-        try:
-            plain = self._decode(data)
-        except (ValueError, zlib.error) as error:
-            logger.warning("what an NSQ client sent is not compressed: %s", error)
-            raise ConnectionAbortedError from error
+        plain = self._plain(data)
         if not plain and not self._at_end:
             raise BlockingIOError
         return plain
+
+    def _plain(self, data: bytes) -> bytes:
+        try:
+            return self._decode(data)
+        except (ValueError, zlib.error) as error:
+            logger.warning("what an NSQ client sent is not compressed: %s", error)
+            raise ConnectionAbortedError from error
 
     def send(self, data: memoryview) -> int:
         if not self._owed:
@@ -158,6 +160,7 @@ class DeflateLayer(Layer):
 
     def __init__(self, below: Carrier, rest: bytes, level: int) -> None:
         super().__init__(below, rest)
+        self._is_full = False
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
         self._decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
 
@@ -165,11 +168,19 @@ class DeflateLayer(Layer):
         return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
     def _decode(self, data: bytes) -> bytes:
-        plain = self._decompressor.decompress(data, PLAIN_MAX_BYTES)
-        if self._decompressor.unconsumed_tail:
-            raise ValueError(f"{len(data)} bytes that become more than {PLAIN_MAX_BYTES}")
+        plain = self._decompressor.decompress(data, PLAIN_BYTES)
+        self._rest = self._decompressor.unconsumed_tail
+        # A full piece without a tail: the library may have more of what it was given.
+        self._is_full = len(plain) == PLAIN_BYTES
         self._at_end = self._decompressor.eof
         return plain
+
+    def more(self) -> bytes:
+        """More of what was read, b"" at its end; raises ConnectionAbortedError."""
+        if self._at_end or not (self._rest or self._is_full):
+            return b""
+        data, self._rest = self._rest, b""
+        return self._plain(data)
 
 
 class SocketLayers(Layers):
@@ -186,7 +197,8 @@ class SocketLayers(Layers):
         if kind == SNAPPY:
             layer: Layer = SnappyLayer(below, rest)
         else:
-            layer = DeflateLayer(below, rest, int(session.identity.deflate_level))
+            layer = deflate = DeflateLayer(below, rest, int(session.identity.deflate_level))
+            session.inflate = deflate.more
         session.layer_is_up()
         return layer
 

@@ -18,16 +18,18 @@ from mypy_extensions import i64
 
 from penstock.broker.access import User
 from penstock.broker.changes import Ask
+from penstock.broker.log_ins import Source
 from penstock.broker.rights import Rights
 from penstock.broker.topics import is_name
 from penstock.broker.vhost import Vhost
-from penstock.core.errors import BrokerError
+from penstock.core.errors import BrokerError, LoginRefused
 from penstock.core.traffic import NSQ, Traffic
 from penstock.server.nsq_consuming import NsqConsuming
 from penstock.server.nsq_publishing import NsqPublishing
 from penstock.server.nsq_rights import Identified, Inquiry
-from penstock.server.nsq_shared import DEFLATE, SNAPPY, TLS, NsqShared
+from penstock.server.nsq_shared import DEFLATE, SNAPPY, TLS, NsqShared, Visitor
 from penstock.server.session import Session
+from penstock.server.session_events import connection_name
 from penstock.wire.nsq.commands import Command, Invalid, Request, quoted, text_of
 from penstock.wire.nsq.frames import OK, error_frame, response_frame
 from penstock.wire.nsq.identify import Identity, identify, response
@@ -38,9 +40,6 @@ SUBSCRIBED: Final = 3
 CLOSING: Final = 4
 TOPICS_SHARE: Final[i64] = 100
 """New topics one connection may make in a turn; the rest waits for the next one."""
-
-REFUSED_CLOSE_DELAY_MS: Final[i64] = 3000
-"""Whoever guesses passwords has to wait, as with AMQP."""
 
 
 class NsqOpening(Session):
@@ -61,8 +60,11 @@ class NsqOpening(Session):
         self.tls_version: str = ""
         self.tls_cipher: str = ""
         self.layers: list[str] = []  # those that are up
+        # More plain bytes of what a layer has read; raises ConnectionAbortedError.
+        self.inflate: Callable[[], bytes] | None = None
         self.identified: Identified | None = None  # by AUTH
         self._line = NsqReader(shared.reader_limits, shared.ids, is_name)
+        self._line.must_log_in = shared.identify_limits.auth_required
         self._magic_due: bool = True
         self._now_ms: i64 = now_ms
         self._ended: bool = False  # the last word is in the queue of answers, or was said
@@ -76,8 +78,8 @@ class NsqOpening(Session):
         self._ticked_at_ms: i64 = now_ms
         self._silent_ms: i64 = 0
         self._beat_ms: i64 = 0  # since the last heartbeat
+        self._unknown_ms: i64 = 0  # without a log-in, where one is due
         # whose rights hold, and what is known of them
-        self._user: User | None = None
         self._vhost: Vhost | None = None
         self._rights: Rights | None = None
         self._allowed: set[str] = set()  # topics it may publish to, as long as the epoch lasts
@@ -125,18 +127,34 @@ class NsqOpening(Session):
     def _enter(self) -> None:
         """As the user for those who do not say who they are; AUTH may come later."""
         shared = self.shared
-        if shared.identify_limits.auth_required and shared.authority is None:
-            return
         try:
-            user = shared.broker.users.trust(shared.user_name, self._peer_is_loopback)
+            if shared.authority is not None:  # it says of each client what that may
+                user = shared.broker.users.trust(shared.user_name, self._visitor("", "").source)
+            elif shared.identify_limits.auth_required:
+                return
+            else:
+                user = shared.user_of(self._visitor("", ""))
             self._enter_as(user)
         except BrokerError:
             return  # said at the first command that needs rights
 
+    def _visitor(self, name: str, password: str) -> Visitor:
+        return Visitor(self.peer[0], self._peer_is_loopback, name, password)
+
+    def _opening_failed(self, reason: str) -> None:
+        address, local = self.peer[0], self._peer_is_loopback
+        source = Source(NSQ, NSQ, address, local, connection_name(self))
+        self.shared.broker.users.opening_failed(source, reason)
+
+    def _must_log_in(self) -> bool:
+        """Is there no user whose rights hold?  It is sent away then, after some time."""
+        required = self.shared.identify_limits.auth_required
+        return self.user is None or (required and self.identified is None)
+
     @property
     def user_name(self) -> str:
         """Whose rights hold; "" = nobody's yet."""
-        return "" if self._user is None else self._user.name
+        return "" if self.user is None else self.user.name
 
     @property
     def vhost_name(self) -> str:
@@ -146,7 +164,7 @@ class NsqOpening(Session):
         """Raises BrokerError."""
         broker = self.shared.broker
         vhost = broker.enter(user, self.shared.vhost_name)
-        self._user = user
+        self.log_in_as(user)
         self._vhost = vhost
         self._rights = Rights(user, vhost.name)
         self.traffic = Traffic(broker.traffic.of(vhost.name, NSQ))
@@ -207,10 +225,11 @@ class NsqOpening(Session):
         name, _, password = self._secret.partition(":")
         self._secret = ""
         try:
-            user = shared.broker.authenticate(name, password, self._peer_is_loopback)
+            user = shared.user_of(self._visitor(name, password))
             self._enter_as(user)
-        except BrokerError:
-            self.close_after_ms = self._now_ms + REFUSED_CLOSE_DELAY_MS
+        except BrokerError as error:
+            if isinstance(error, LoginRefused):
+                self.mute_until_ms = self._now_ms + error.delay_ms
             raise Invalid("E_AUTH_FAILED", "AUTH failed") from None
         self._welcome(Identified(user.name, "", [], 0), 1)
 
@@ -234,6 +253,7 @@ class NsqOpening(Session):
 
     def _welcome(self, identified: Identified, permissions: int) -> None:
         self.identified = identified
+        self._line.must_log_in = False
         self.publishing.answer(0, response_frame(identified.welcome(permissions)))
 
     # -- what it speaks ------------------------------------------------------------------------
@@ -277,6 +297,17 @@ class NsqOpening(Session):
         touch = self._touch
         if touch is not None:
             touch()
+
+    def _draw(self) -> bytes:
+        """More plain bytes of what came in already; b"" = there are none."""
+        inflate = self.inflate
+        if inflate is None:
+            return b""
+        try:
+            return inflate()
+        except ConnectionAbortedError:
+            self.closed = True
+            return b""
 
     def describe_tls(self, version: str, cipher: str, common_name: str) -> None:
         """What TLS agreed on."""

@@ -140,10 +140,10 @@ class NsqPublishing(PublishCredit):
             answer.frames = frames
             answer.position = position
 
-    def open_topic(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> None:
+    def open_topic(self, vhost: Vhost, run: PublishRun) -> None:
         """Have it there before its first publish is held; raises Invalid, or Away."""
         try:
-            vhost.topics.topic(run.topic, now_ms)
+            vhost.topics.topic(run.topic)
         except BrokerError as error:
             raise Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed {error}") from None
 
@@ -170,7 +170,7 @@ class NsqPublishing(PublishCredit):
         try:
             topic = vhost.topics.topics.get(run.topic)
             if topic is None:
-                topic = vhost.topics.topic(run.topic, now_ms)
+                topic = vhost.topics.topic(run.topic)
             position = self._enqueue(vhost, topic, run, cost, now_ms)
         except BrokerError as error:
             code = f"E_{run.verb}_FAILED"

@@ -29,12 +29,15 @@ from aiohttp import web
 from penstock.broker.changes import Ask
 from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topics import Topic, Topics, is_ephemeral
+from penstock.clocks import wall_ms
 from penstock.core.away import Away
+from penstock.core.doors import LOOKUP, LOOKUP_HTTP, NSQ_HTTP, NSQ_HTTPS, door_of
 from penstock.core.errors import BrokerError, SettingInvalid
 from penstock.core.settings import Settings
+from penstock.management.browsers import names_in
 from penstock.management.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.server.listener import tcp_socket
-from penstock.server.lookup_http import LookupApi, now_ms
+from penstock.server.lookup_http import LookupApi
 from penstock.server.lookup_peers import LookupPeers
 from penstock.server.lookup_tcp import LINE_MAX_BYTES, LookupServer
 from penstock.server.loop import Loop
@@ -47,6 +50,8 @@ from penstock.server.nsq_stats import Row, StatsView, collect
 from penstock.server.nsq_statsd import Statsd
 
 STOP_TIMEOUT_S: Final = 5.0
+HEALTH_CHECKS: Final = ("/ping",)
+"""What is answered when all connections have requests."""
 SWITCH_INTERVAL_S: Final = 0.0005
 """See ``management/app.py``: the data loop shall not wait long for the interpreter."""
 LOOK_S: Final = 1.0
@@ -150,7 +155,7 @@ class Follower:
         assert self._topics is not None
         for channel in channels:
             try:
-                self._topics.channel(topic, channel, now_ms())
+                self._topics.channel(topic, channel)
             except BrokerError as error:
                 log.warning("topic %s lacks a channel that others have: %s", topic.name, error)
 
@@ -177,7 +182,7 @@ class Follower:
             self._later(name, channels)
             return
         self._asks.pop(name, None)
-        self._topics.prepared(name, [], now_ms())
+        self._topics.prepared(name, [])
 
 
 def check_addresses(settings: Settings) -> None:
@@ -214,7 +219,10 @@ class NsqServices:
         targets = settings.nsq_e2e_processing_latency_percentiles
         self._stats = StatsView(loop, desk, nsq, targets)
         self.config = NsqConfig(settings, tcp_port, self._stats.started_s, self._follow)
-        self.lookup = Lookup()
+        self.lookup = Lookup(
+            silent_after_ms=settings.nsqlookupd_inactive_producer_timeout_ms,
+            tombstone_ms=settings.nsqlookupd_tombstone_lifetime_ms,
+        )
         self._here = Node(f"{settings.bind}:{tcp_port}", is_here=True)
         self._peers = LookupPeers(self._identity)
         self._follower = Follower(loop, desk, self.lookup, self._here, self._peers)
@@ -222,10 +230,10 @@ class NsqServices:
         self._server = LookupServer(self.lookup, self.config, loop.call)
         self.lookup_tcp_port = 0
         self.lookup_http_port = 0
-        self.connections = HttpConnections()
+        self.connections: dict[str, HttpConnections] = {}  # by protocol, as in ``listeners``
         self._tls = tls
         self._needs_tls = settings.nsq_tls_required == "yes"
-        self._listening: list[tuple[str, int]] = []
+        self._listening: list[tuple[str, str, int]] = []
         self._started: Future[None] = Future()
         self._thread: threading.Thread | None = None
         self._side: asyncio.AbstractEventLoop | None = None
@@ -257,7 +265,7 @@ class NsqServices:
 
     def listeners(self) -> list[tuple[str, str, int]]:
         """Protocol, host and port of each, for the start screen."""
-        return [(protocol, self._settings.bind, port) for protocol, port in self._listening]
+        return self._listening
 
     def announce(self, wanted: bool) -> None:
         """Be registered at the nsqlookupds, or at none while nobody is let in; from any thread."""
@@ -317,36 +325,35 @@ class NsqServices:
     async def _listen(self, runners: list[web.AppRunner]) -> asyncio.Server | None:
         settings = self._settings
         table = self._api.table()
+        names = names_in(settings.http_host_names)
         https_port = 0
         if settings.nsq_https_port and self._tls is not None:
-            https_port = settings.nsq_https_port
-            https_port = await self._open(runners, https_port, application(table), self._tls)
-            self._listening.append(("nsq/https", https_port))
+            served = application(table, names)
+            https_port = await self._open(runners, NSQ_HTTPS, served, self._tls)
         if settings.nsq_http_port:
-            plain = application(table, https_port if self._needs_tls else None)
-            self.config.http_port = await self._open(runners, settings.nsq_http_port, plain)
-            self._listening.append(("nsq/http", self.config.http_port))
+            served = application(table, names, https_port if self._needs_tls else None)
+            self.config.http_port = await self._open(runners, NSQ_HTTP, served)
         if settings.nsqlookupd_http_port:
-            lookups = application(LookupApi(self.lookup, self._loop.call).table())
-            self.lookup_http_port = await self._open(
-                runners, settings.nsqlookupd_http_port, lookups
-            )
-            self._listening.append(("nsqlookupd/http", self.lookup_http_port))
+            served = application(LookupApi(self.lookup, self._loop.call).table(), names)
+            self.lookup_http_port = await self._open(runners, LOOKUP_HTTP, served)
         if not settings.nsqlookupd_tcp_port:
             return None
+        host, port = self._place(LOOKUP)
         registrar = await asyncio.start_server(
-            self._server.handle,
-            sock=tcp_socket(settings.bind, settings.nsqlookupd_tcp_port),
-            limit=LINE_MAX_BYTES,
+            self._server.handle, sock=tcp_socket(host, port), limit=LINE_MAX_BYTES
         )
         self.lookup_tcp_port = registrar.sockets[0].getsockname()[1]
-        self._listening.append(("nsqlookupd", self.lookup_tcp_port))
+        self._listening.append((LOOKUP, host, self.lookup_tcp_port))
         return registrar
+
+    def _place(self, protocol: str) -> tuple[str, int]:
+        door = door_of(protocol)
+        return door.address(self._settings), door.port(self._settings)
 
     async def _open(
         self,
         runners: list[web.AppRunner],
-        port: int,
+        protocol: str,
         served: web.Application,
         tls: SSLContext | None = None,
     ) -> int:
@@ -357,12 +364,17 @@ class NsqServices:
             handle_signals=False,
             shutdown_timeout=1.0,
             keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+            auto_decompress=False,  # nsqd takes a body as it comes
         )
         runners.append(runner)
         await runner.setup()
-        sock = tcp_socket(self._settings.bind, port)
-        await self.connections.site_at(runner, sock, tls).start()
-        return int(runner.addresses[0][1])
+        host, wanted = self._place(protocol)
+        sock = tcp_socket(host, wanted)
+        self.connections[protocol] = connections = HttpConnections(HEALTH_CHECKS)
+        await connections.site_at(runner, sock, tls).start()
+        port = int(runner.addresses[0][1])
+        self._listening.append((protocol, host, port))
+        return port
 
     def _tell_ports(self) -> None:
         """Before the data loop is asked for anything."""
@@ -377,7 +389,7 @@ class NsqServices:
 
     def _begin(self) -> None:
         if self._is_node():
-            self.lookup.identify(self._here, now_ms())
+            self.lookup.identify(self._here, wall_ms())
             self._follower.attach()
 
     def _is_node(self) -> bool:

@@ -7,9 +7,9 @@ turn and then the connection ends; only a FIN, REQ or TOUCH that came too late d
 
 What it is (IDENTIFY, AUTH, the layers on its socket) is in ``nsq_opening.py``.
 
-Commands that have to wait for somebody (a callback that is asked, the next turn's share of new
-topics, an answer from another node: ``core/away.py``) set ``waiting_head``; what came behind them
-waits too.
+Commands that have to wait (for a callback's answer, for one of another node: ``core/away.py``, for
+the next turn's share of new topics) set ``waiting_head``; what came behind them waits too.  A turn
+does ``WORK_MAX`` commands and messages of one session: what else it sent waits for the next turn.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.broker.topics import is_name
+from penstock.broker.topics import is_name, queue_name
 from penstock.broker.vhost import Vhost
 from penstock.core.away import Away
 from penstock.core.errors import AccessRefused, BrokerError
@@ -51,6 +51,8 @@ from penstock.wire.nsq.unfinished import fault_in
 TICK_MAX_MS: Final[i64] = 1000
 EARLY_MAX_BYTES: Final[i64] = 64 * 1024
 """Kept of what comes before a layer is up."""
+DRAWS_MAX: Final[i64] = 16
+"""Times a turn that a layer is asked for more."""
 
 
 @final
@@ -67,6 +69,7 @@ class NsqSession(NsqOpening):
         if self._magic_due:
             self._magic_due = False
             if data[: len(MAGIC)] != MAGIC:
+                self._opening_failed("bad protocol magic " + repr(data[: len(MAGIC)]))
                 self.out.write(BAD_PROTOCOL)
                 self.closed = True
                 return
@@ -94,6 +97,8 @@ class NsqSession(NsqOpening):
         """Who only stopped speaking still hears what became of its publishes, as with nsqd."""
         if self._has_hung_up or self.closed:
             return False
+        if self.has_more and not self._ended:
+            return True  # what it sent before is done first; the loop asks again after that
         self._has_hung_up = True
         if self._ended:
             return True
@@ -115,9 +120,21 @@ class NsqSession(NsqOpening):
         self.has_more = False
 
     def _read_on(self) -> None:
-        """What came behind IDENTIFY and AUTH, if it is still ours to read."""
-        while self._line.paused and self._may_go_on():
-            self._commands(self._line.receive(b"", self._now_ms))
+        """What came behind IDENTIFY and AUTH and what a layer still has, as far as a turn goes."""
+        line = self._line
+        draws: i64 = 0
+        while self._may_go_on():
+            if line.full or draws > DRAWS_MAX:
+                self.has_more = True
+                self.waiting_head = True
+            elif line.paused:
+                self._commands(line.receive(b"", self._now_ms))
+            else:
+                draws += 1
+                data = self._draw()
+                if len(data) == 0:
+                    break
+                self._commands(line.receive(data, self._now_ms))
         self._said()
 
     def _may_go_on(self) -> bool:
@@ -142,6 +159,8 @@ class NsqSession(NsqOpening):
         self._postponed = []
         self._commands(postponed)
         answers.shown = None
+        if self._line.full and self._may_go_on():
+            self._commands(self._line.receive(b"", self._now_ms))
         self._read_on()
 
     def _commands(self, commands: list[Command]) -> None:
@@ -245,7 +264,7 @@ class NsqSession(NsqOpening):
                 self._agree(partial(self._make_topic, vhost, run.topic))
             except BrokerError as error:
                 raise Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed {error}") from None
-        self.publishing.open_topic(vhost, run, self._now_ms)
+        self.publishing.open_topic(vhost, run)
         if vhost.epoch != self._allowed_epoch or len(self._allowed) > 1024:
             self._allowed.clear()
             self._allowed_epoch = vhost.epoch
@@ -255,7 +274,7 @@ class NsqSession(NsqOpening):
     def _make_topic(self, vhost: Vhost, topic: str) -> None:
         """In a cluster that is to be agreed on before something is published to it."""
         if self.shared.broker.changes.proposes:
-            vhost.topics.topic(topic, self._now_ms)
+            vhost.topics.topic(topic)
 
     def _take_share(self, command: Command) -> bool:
         """For a new topic or channel; False: in the next turn."""
@@ -308,8 +327,8 @@ class NsqSession(NsqOpening):
         self.publishing.answer(0, OK)
 
     def _join(self, vhost: Vhost, topic: str, name: str) -> None:
-        found = vhost.topics.topic(topic, self._now_ms)
-        self.consuming.subscribe(vhost, found, name, self._now_ms)
+        found = vhost.topics.topic(topic)
+        self.consuming.subscribe(vhost, found, name)
 
     def _agree(self, function: Callable[[], None]) -> None:
         """What it makes has to be agreed on in a cluster; raises Away until that is so."""
@@ -351,6 +370,16 @@ class NsqSession(NsqOpening):
 
     def drained(self) -> None:
         self.consuming.wake()
+
+    def rights_changed(self) -> None:
+        channel = self.consuming.channel
+        rights = self._rights
+        if channel is None or rights is None or self._ended:
+            return
+        topic = channel.topic.name
+        if not rights.may_read("queue", queue_name(topic, channel.name)):
+            self._fault(unauthorized("SUB", topic, channel.name))
+            self._said()
 
     # -- for people who watch ------------------------------------------------------------------
 
@@ -420,7 +449,7 @@ class NsqSession(NsqOpening):
         self.shared.sessions.pop(self, None)
         self.publishing.close()
         vhost = self._vhost
-        user = self._user
+        user = self.user
         if vhost is None or user is None:
             return
         lost = self.consuming.leave(vhost, now_ms)
@@ -448,6 +477,12 @@ class NsqSession(NsqOpening):
     def tick(self, now_ms: i64) -> None:
         elapsed_ms = min(max(now_ms - self._ticked_at_ms, 0), TICK_MAX_MS)
         self._ticked_at_ms = now_ms
+        self.look_at_user()
+        if self._must_log_in():
+            self._unknown_ms += elapsed_ms
+            if self._unknown_ms > self.shared.opening_timeout_ms:
+                self._opening_failed("no AUTH in time")
+                self.shut_down()
         interval_ms = self.identity.heartbeat_ms
         if self.closed or interval_ms == 0 or self._magic_due:
             return

@@ -46,7 +46,9 @@ def make_nsq(
         shared.authority = HttpAuthority(settings.nsq_auth_http_addresses, wake)
     shared.vhost_name = settings.nsq_vhost
     shared.user_name = settings.nsq_user or settings.default_user
+    shared.is_user_named = settings.nsq_user != ""
     _warn(shared, settings)
+    shared.opening_timeout_ms = settings.handshake_timeout_ms
     shared.fast = settings.nsq_publish_mode == "fast"
     shared.requeue_on_disconnect = settings.nsq_requeue_on_disconnect
     shared.tls_required = settings.nsq_tls_required != "no"

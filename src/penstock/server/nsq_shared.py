@@ -5,11 +5,15 @@ samples, ``authority`` asks who a client is, ``layers`` puts TLS and compression
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.broker.access import User
 from penstock.broker.broker import Broker
+from penstock.broker.log_ins import Source
+from penstock.core.errors import AccessRefused, AuthRequired
+from penstock.core.traffic import NSQ
 from penstock.queues.consumers import Consumer
 from penstock.server.nsq_rights import Inquiry
 from penstock.server.session import Session
@@ -42,6 +46,19 @@ class Layers:
         raise NotImplementedError
 
 
+@final
+class Visitor:
+    """An NSQ client before its log-in: its address, and the name and password it sends, if any."""
+
+    __slots__ = ("is_local", "name", "password", "source")
+
+    def __init__(self, address: str, is_local: bool, name: str = "", password: str = "") -> None:
+        self.source: Source = Source(NSQ, NSQ, address, is_local)
+        self.is_local: bool = is_local
+        self.name: str = name
+        self.password: str = password
+
+
 class NsqShared:
     """See the head of this file."""
 
@@ -63,9 +80,41 @@ class NsqShared:
         self.layers: Layers = Layers()
         self.authority: Authority | None = None
         self.vhost_name: str = "/"
-        self.user_name: str = "guest"
+        self.user_name: str = "guest"  # of clients that do not log in
+        self.is_user_named: bool = True  # by a setting; else it is the broker's default user
+        self.opening_timeout_ms: i64 = 10_000  # until AUTH, of clients that must log in
         self.fast: bool = False
         self.requeue_on_disconnect: bool = False
         self.tls_required: bool = False
         self.max_channel_consumers: i64 = 0
         self.sessions: dict[Session, None] = {}  # in the order they came
+
+    def user_of(self, visitor: Visitor) -> User:
+        """The user whose rights hold, over TCP and HTTP alike.  Raises AccessRefused, and logs it.
+
+        A client that does not log in acts as ``nsq_user``.  Where no setting names that user, a
+        client of this machine acts as the default user, and one of another machine is refused: a
+        listener on a public address is no decision to serve anonymous clients.
+        """
+        users = self.broker.users
+        source = visitor.source
+        if visitor.name != "":
+            return users.authenticate(visitor.name, visitor.password, source)
+        try:
+            self._check_guest(visitor)
+        except AccessRefused as error:
+            users.refuse(source, "", error)
+            raise
+        return users.trust(self.user_name, source)
+
+    def _check_guest(self, visitor: Visitor) -> None:
+        """Is a client that does not log in served at all?  Raises AccessRefused."""
+        # A callback that says what TCP clients may do says nothing of HTTP, as with nsqd.
+        asks_only_tcp = self.authority is not None and visitor.is_local
+        if self.identify_limits.auth_required and not asks_only_tcp:
+            raise AuthRequired("authentication is required")
+        if not self.is_user_named and not visitor.is_local:
+            raise AccessRefused(
+                "NSQ clients of other machines must authenticate, or act as a user that"
+                " nsq_user names"
+            )

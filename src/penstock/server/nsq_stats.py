@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 
 from penstock import __version__
 from penstock.broker.topics import Channel, Topic
+from penstock.clocks import wall_ms
 from penstock.core.quantiles import TargetedQuantiles
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -29,7 +30,7 @@ from penstock.server.loop import Loop
 from penstock.server.nsq_answers import VERSION
 from penstock.server.nsq_desk import Desk
 from penstock.server.nsq_session import NsqSession
-from penstock.server.nsq_shared import NsqShared
+from penstock.server.nsq_shared import NsqShared, Visitor
 from penstock.server.peer_queues import PeerSubscriber
 from penstock.server.session import Session, Subscriber
 
@@ -59,9 +60,9 @@ class StatsView:
         stalled = self._loop.turn.disk_stalled()
         return f"NOK - {stalled}" if stalled else HEALTHY
 
-    def check(self, is_local: bool) -> None:
+    def check(self, visitor: Visitor) -> None:
         """May he know?  Raises AccessRefused."""
-        self._desk.rights(is_local)
+        self._desk.rights(visitor)
 
     def head(self, topic: str, clients: bool, memory: bool) -> Row:
         """All but the topics: of those the names, None when the one asked for is not there."""
@@ -133,7 +134,7 @@ class StatsView:
         measured = [one.queue.latency for one in channels if one.queue.latency is not None]
         if not measured:
             return {"count": 0, "percentiles": None}
-        now_ms = time.time_ns() // NS_PER_MS
+        now_ms = wall_ms()
         for latency in measured:
             latency.quantiles.add_to(total, now_ms)
         percentiles = [

@@ -11,10 +11,11 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from penstock.core.doors import PEER
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings
 from penstock.server.certificate_dates import expiry_dates
-from penstock.server.listener import PEER, Listener, tcp_socket, unix_socket
+from penstock.server.listener import Listener, tcp_socket, unix_socket
 from penstock.server.secure_socket import TlsOptions
 from penstock.wire.peer_hello import SECRET_MIN_BYTES
 

@@ -23,6 +23,7 @@ Invariants (``check``):
 from copy import copy
 from typing import TYPE_CHECKING, Final
 
+from penstock.clocks import wall_ms
 from penstock.cluster.link_session import Delivery, LinkFault, LinkSession
 from penstock.server.connection import Connection
 from penstock.server.peer_session import PeerSession
@@ -136,7 +137,7 @@ class PeerLink:
             raise Wrong(str(fault)) from None
         self.connection = connection
         facts = self.facts
-        facts.connected_at_ms = self._peers.wall_ms()
+        facts.connected_at_ms = wall_ms()
         facts.connections += 1
         facts.peer_address = connection.where
 
@@ -156,7 +157,7 @@ class PeerLink:
     def failed(self, reason: str) -> None:
         """Why it is not connected, in words."""
         self.facts.last_error = reason
-        self.facts.last_error_at_ms = self._peers.wall_ms()
+        self.facts.last_error_at_ms = wall_ms()
 
     # -- in ------------------------------------------------------------------------------
 

@@ -27,14 +27,14 @@ Invariants (``check``):
 import logging
 import random
 import socket
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from penstock.clocks import mono_ms, wall_ms
 from penstock.cluster.link_session import Delivery
 from penstock.core.credit import FlowBook
+from penstock.core.doors import PEER
 from penstock.server.connection import UNIX, Connection
-from penstock.server.listener import PEER
 from penstock.server.loop import Loop
 from penstock.server.peer_dialer import Dialer
 from penstock.server.peer_link import LinkFacts, Member, PeerLink
@@ -115,7 +115,7 @@ class Peers(TurnPart):
         self.cluster = cluster
         self.secret = secret
         self.limits = limits or PeerLimits()
-        self.clock = clock or monotonic_ms
+        self.clock = clock or mono_ms
         self.links: dict[str, PeerLink] = {}
         self.refused_count = 0
         self._loop = loop
@@ -128,10 +128,6 @@ class Peers(TurnPart):
         self._ended: dict[tuple[str, str], None] = {}
         self._complained: dict[tuple[str, str], int] = {}
         self._stopped = False
-
-    @staticmethod
-    def wall_ms() -> int:
-        return time.time_ns() // 1_000_000
 
     # -- members -------------------------------------------------------------------------
 
@@ -218,6 +214,9 @@ class Peers(TurnPart):
             link.session.tick(now)
             link.flush()
 
+    def stood_still(self, now_ms: int) -> bool:
+        return False
+
     def has_work(self) -> bool:
         return any(link.has_deliveries() or link.can_flush() for link in self.links.values())
 
@@ -276,7 +275,7 @@ class Peers(TurnPart):
 
     def _open(self, link: PeerLink, member: Member, sock: socket.socket) -> None:
         where = (UNIX, 0) if member.unix_path else (member.host, member.port)
-        connection = Connection(sock, where, self.wall_ms(), PEER)
+        connection = Connection(sock, where, wall_ms(), PEER)
         session = PeerSession(self, self._book, member.address(), link)
         if self._tls is None or member.unix_path:
             self._loop.adopt(connection, session)
@@ -366,7 +365,3 @@ class Peers(TurnPart):
         guests = {one for one in sessions if isinstance(one, PeerSession) and not one.called}
         unproven = {one for one in guests if one.link is None and not one.closed}
         assert set(self._unproven) == unproven, "Y3"
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

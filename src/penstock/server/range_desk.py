@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
 from penstock.broker.vhost import Vhost
+from penstock.core.errors import AccessRefused
 
 if TYPE_CHECKING:
     from penstock.server.range_session import RangeSession
@@ -49,6 +50,12 @@ class RangeDesk:
 
     def tick(self) -> None:
         """Some time has passed (see ``session.now_ms``)."""
+
+    def rights_changed(self) -> None:
+        """Raises AccessRefused when what it has begun may not go on."""
+        user, vhost = self.session.peer()
+        if vhost.name not in user.vhosts:
+            raise AccessRefused(f"access to vhost '{vhost.name}' refused for user '{user.name}'")
 
     def confirm(self, durable_position: int) -> None:
         """The journal is on disk up to here; called while ``session.awaiting_disk``."""

@@ -25,6 +25,7 @@ to a place the reader has already passed would be acknowledged without having be
 from typing import Final, final
 
 from penstock.broker.broker import Broker
+from penstock.broker.idleness import Idleness
 from penstock.broker.letting_go import LettingGo
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import BrokerError, NoMaster, ResourceLocked
@@ -89,16 +90,17 @@ class _Lease:
 class RangeLeases:
     """Who reads which queue by ranges, and how far it has acknowledged; one per node."""
 
-    def __init__(self, grace_ms: int, letting_go: LettingGo) -> None:
+    def __init__(self, grace_ms: int, letting_go: LettingGo, idleness: Idleness) -> None:
         self._grace_ms = grace_ms
         self._letting_go = letting_go
+        self._idleness = idleness  # of the same broker: the time by its clock
         self._leases: dict[str, _Lease] = {}
         self.budget = BlockBudget()
         self._acked_below: dict[str, int] = {}
         self._starts: dict[str, tuple[str, int]] = {}  # of queues that do not outlive the node
         self._noted: dict[str, Queue] = {}  # of which these two know something
 
-    def adopt(self, broker: Broker, now_ms: int) -> None:
+    def adopt(self, broker: Broker) -> None:
         """The leases there were when the node ended, of queues that are there; once, at start."""
         for vhost_name, name, incarnation, token in RangeReaders(broker.definitions).tokens():
             vhost = broker.vhosts.get(vhost_name)
@@ -107,7 +109,7 @@ class RangeLeases:
                 continue  # its master is asked meanwhile
             queue.open_range_lease(token)
             lease = _Lease(vhost, queue, token, None)
-            lease.orphaned_at_ms = now_ms
+            lease.orphaned_at_ms = int(self._idleness.now_ms)
             self._leases[incarnation] = lease
 
     def take(self, vhost: Vhost, queue: Queue, owner: object, token: int, force: bool) -> int:
@@ -141,13 +143,13 @@ class RangeLeases:
             readers.put_token(vhost.name, queue.name, queue.incarnation, token)
         return token
 
-    def join(self, vhost: Vhost, queue: Queue, token: int, now_ms: int) -> None:
+    def join(self, vhost: Vhost, queue: Queue, token: int) -> None:
         """As ``require``; but a queue that came here may have a task come before its reader."""
         held = self._current(queue)
         came_here = held is None and queue.begun_elsewhere
         if came_here or (held is not None and held.is_older_than(token)):
             self._open(vhost, queue, None, token)
-            self._leases[queue.incarnation].orphaned_at_ms = now_ms
+            self._leases[queue.incarnation].orphaned_at_ms = int(self._idleness.now_ms)
         self.require(queue, token)
 
     def require(self, queue: Queue, token: int) -> None:
@@ -197,18 +199,19 @@ class RangeLeases:
             if lease.owner is owner:
                 self._end(incarnation, lease)
 
-    def orphan(self, owner: object, now_ms: int) -> None:
+    def orphan(self, owner: object) -> None:
         """The owner's connection broke: keep its place for a while."""
         for lease in self._leases.values():
             if lease.owner is owner:
                 lease.owner = None
-                lease.orphaned_at_ms = now_ms
+                lease.orphaned_at_ms = int(self._idleness.now_ms)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """End the leases nobody came back for, forget deleted queues; call about once a second."""
         for queue in list(self._noted.values()):
             if queue.deleted:
                 self.forget(queue)
+        now_ms = int(self._idleness.now_ms)
         for incarnation, lease in list(self._leases.items()):
             if lease.owner is None and now_ms - lease.orphaned_at_ms >= self._grace_ms:
                 self._end(incarnation, lease)

@@ -92,6 +92,11 @@ class ReadingDesk(RangeDesk):
         if self._closing:
             self._close()
 
+    def rights_changed(self) -> None:
+        super().rights_changed()
+        if self._queue is not None:
+            Rights(self.user(), self.vhost().name).read("queue", self._queue.name)
+
     def failed(self) -> None:
         self._leases.release(self.session)
         self._wait = None
@@ -100,7 +105,7 @@ class ReadingDesk(RangeDesk):
         self._choosing = None
 
     def lost(self) -> None:
-        self._leases.orphan(self.session, self.session.now_ms)
+        self._leases.orphan(self.session)
 
     def _open(self, request: ranges.OpenRequest) -> None:
         if self._queue is not None:
@@ -114,12 +119,12 @@ class ReadingDesk(RangeDesk):
             token, force = request.token, request.force
             self._token = self._leases.take(vhost, queue, self.session, token, force)
         elif request.mode == ranges.JOIN:
-            self._leases.join(vhost, queue, request.token, self.session.now_ms)
+            self._leases.join(vhost, queue, request.token)
             self._token = request.token
         self.mode = request.mode
         self._vhost = vhost
         self._queue = queue
-        vhost.touch(queue, self.session.now_ms)
+        vhost.touch(queue)
         opened = ranges.encode_opened(queue.incarnation, self._head(queue), self._token)
         self.session.send(opened)
 
@@ -269,7 +274,7 @@ class ReadingDesk(RangeDesk):
             self._leases.forget(queue)
             check_moved(vhost, queue)
             raise NotFound(f"{named(queue)} was deleted")
-        vhost.touch(queue, self.session.now_ms)
+        vhost.touch(queue)
         if self.mode != ranges.BROWSE:
             self._leases.require(queue, self._token)
         return vhost, queue

@@ -18,10 +18,12 @@ from mypy_extensions import i64
 import penstock
 from penstock.broker.access import User
 from penstock.broker.broker import Broker
+from penstock.broker.log_ins import NO_CREDENTIALS, RANGES, Source
 from penstock.broker.vhost import Vhost
 from penstock.core.errors import (
     AccessRefused,
     BrokerError,
+    LoginRefused,
     NoMaster,
     NotFound,
     QueueElsewhere,
@@ -42,21 +44,23 @@ OPEN_TIMEOUT_MS: Final = 10_000
 """Who has not said who he is by then is not a reader."""
 OUTPUT_MAX_BYTES: Final = 16 * 1024 * 1024
 REQUESTS_MAX: Final = 64
+LOGIN_MAX_BYTES: Final = 4096
+"""Of a request before the log-in: three names and a password."""
 
 
 @final
 class RangeSession(Session):
     """See the top of this file."""
 
-    def __init__(self, broker: Broker, leases: RangeLeases, peer_is_loopback: bool) -> None:
+    def __init__(self, broker: Broker, leases: RangeLeases, peer: tuple[str, bool]) -> None:
         super().__init__(broker.flow.book)
         self.now_ms = 0
         self._broker = broker
-        self._peer_is_loopback = peer_is_loopback
+        self._source = Source(RANGES, RANGES, *peer)
         self._peer: tuple[User, Vhost] | None = None
         self._greeting = b""
         self._greeted = False
-        self._splitter = range_frames.FrameSplitter(range_frames.REQUEST_MAX_BYTES)
+        self._splitter = range_frames.FrameSplitter(LOGIN_MAX_BYTES)
         self._requests: list[tuple[int, bytes]] = []
         reading = ReadingDesk(self, broker, leases)
         self._desks: list[RangeDesk] = [
@@ -102,6 +106,7 @@ class RangeSession(Session):
         self._go_on()
         if self._came_at_ms == 0:
             self._came_at_ms = self.now_ms
+        self.look_at_user()
         if self._peer is None and self.now_ms - self._came_at_ms > OPEN_TIMEOUT_MS:
             self.closed = True
 
@@ -127,6 +132,10 @@ class RangeSession(Session):
         for desk in self._desks:
             desk.lost()
 
+    def rights_changed(self) -> None:
+        for desk in self._desks:
+            self._guarded(desk.rights_changed)
+
     def shut_down(self) -> None:
         """Say nothing: a reader whose line breaks comes back, one that is refused does not."""
         self.closed = True
@@ -134,14 +143,16 @@ class RangeSession(Session):
     # -- what desks call -------------------------------------------------------------------
 
     def log_in(self, user: str, password: str, vhost: str) -> tuple[User, Vhost]:
-        """Once for a connection; raises what ``Broker.authenticate`` and ``enter`` raise.
+        """Once for a connection; raises what ``LogIns.authenticate`` and ``Broker.enter`` raise.
 
         What it has begun (a set, a lease) was judged by the rights of this one.
         """
         if self._peer is not None:
             raise MalformedFrame("this connection has logged in already")
-        found = self._broker.authenticate(user, password, self._peer_is_loopback)
+        found = self._broker.users.authenticate(user, password, self._source)
         self._peer = (found, self._broker.enter(found, vhost))
+        self.log_in_as(found)
+        self._splitter.max_bytes = range_frames.REQUEST_MAX_BYTES
         entered(self._broker.events, self, user, vhost, "ranges")
         return self._peer
 
@@ -152,6 +163,7 @@ class RangeSession(Session):
 
     def peer(self) -> tuple[User, Vhost]:
         if self._peer is None:
+            self._broker.users.refuse(self._source, "", AccessRefused(NO_CREDENTIALS))
             raise MalformedFrame("OPEN or LOGIN comes first")
         return self._peer
 
@@ -188,6 +200,9 @@ class RangeSession(Session):
             move()
         except MalformedFrame as error:
             self._fail(range_frames.MALFORMED, str(error))
+        except LoginRefused as error:
+            self.mute_until_ms = self.now_ms + error.delay_ms
+            self._fail(range_frames.ACCESS_REFUSED, str(error))
         except BrokerError as error:
             self._fail(_code_of(error), str(error))
 

@@ -152,8 +152,7 @@ class SubscribingDesk(RangeDesk):
             rights.bind("queue", name, source)
             rights.topic(READ, exchange, key)
         if queue is None:
-            now_ms = self.session.now_ms
-            queue = vhost.declare_queue(name, True, None, False, {}, now_ms)
+            queue = vhost.declare_queue(name, True, None, False, {})
         for key in missing:
             vhost.bind_queue(queue, source, key, {})
         return queue
@@ -171,10 +170,9 @@ class SubscribingDesk(RangeDesk):
                 f" ('{queue_name(topic, channel)}' in vhost '{vhost.name}'): a stream makes it when"
                 " it first starts, a batch read does not"
             )
-        now_ms = self.session.now_ms
         if found is None:
-            found = vhost.topics.topic(topic, now_ms)
-        return vhost.topics.channel(found, channel, now_ms).queue
+            found = vhost.topics.topic(topic)
+        return vhost.topics.channel(found, channel).queue
 
     # -- from where ------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ anyway, since small groups are written by the same thread; a thread of its own w
 
 The interval is RabbitMQ's: the time in which half of what is left above the limit would be
 gone at 250 MB a second, from 100 ms to 10 s; 10 s while the alarm is set.  Here the alarm looks
-again after a second, because publishers wait for it.  When the disk cannot be asked it is tried
+again after a second, because publishers wait for it.  A new limit is a reason to look at once: the
+old interval was that of the old limit.  When the disk cannot be asked it is tried
 ``RETRIES`` times more, ``RETRY_MS`` apart; then nobody is held for the disk any more, and the
 log says so.
 
@@ -26,6 +27,7 @@ from typing import Final
 
 from penstock.broker.alarms import UNKNOWN, Alarms
 from penstock.core.capacity import DiskLimit, MemoryLimit
+from penstock.core.clock_types import MonoMs
 from penstock.server.machine import ASSUMED_BYTES, Heap, free_space, resident_bytes
 
 MEMORY_MS: Final = 1000
@@ -42,7 +44,7 @@ logger = logging.getLogger("penstock.alarm")
 
 
 class ResourceMonitor:
-    """One node's; ``now_ms`` is of a clock that only goes forward."""
+    """One node's."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class ResourceMonitor:
         self._alarms.set_memory_limit(memory)
         self._alarms.set_disk_limit(disk)
 
-    def begin(self, now_ms: int, messages_bytes: int) -> None:
+    def begin(self, now_ms: MonoMs, messages_bytes: int) -> None:
         """The node is up and nothing was published yet: what it takes now is the base."""
         gc.collect()
         self._heap.trim()
@@ -89,14 +91,15 @@ class ResourceMonitor:
         self._memory_at_ms = self._disk_at_ms = now_ms
         self.look(now_ms)
 
-    def look(self, now_ms: int) -> None:
+    def look(self, now_ms: MonoMs) -> None:
         """What is due; costs a comparison or two when nothing is."""
         if now_ms >= self._memory_at_ms:
             self._memory_at_ms = now_ms + MEMORY_MS
             self._look_at_memory(now_ms)
-        if now_ms >= self._disk_at_ms:
-            self._disk_at_ms = now_ms + self._look_at_disk(now_ms)
         alarms = self._alarms
+        is_new_limit = alarms.disk_limit_bytes != self._limits[1]
+        if now_ms >= self._disk_at_ms or (is_new_limit and self.failures == 0):
+            self._disk_at_ms = now_ms + self._look_at_disk(now_ms)
         if self._limits != (alarms.memory_limit_bytes, alarms.disk_limit_bytes):
             self._tell_limits()
         if self._told != (alarms.memory, alarms.disk):

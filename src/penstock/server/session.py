@@ -9,6 +9,7 @@ from collections.abc import Callable
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.broker.access import User
 from penstock.core.away import Answers, Ticket
 from penstock.core.credit import READER, FlowBook, Stage
 from penstock.core.errors import BrokerError
@@ -43,15 +44,40 @@ class Session:
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection
+        self.user: User | None = None  # once it has logged in
+        self._rights_lost: i64 = 0  # of that user, when it was last looked at
         self.event_name: str = ""  # in the event log, once somebody has logged in
         self.entered_at_ms: i64 = 0
         self.swaps_carrier: bool = False  # as soon as what it has said has left
-        self.close_after_ms: i64 = 0  # and not before this time (a refused login waits)
+        self.close_after_ms: i64 = 0  # and not before this time
+        self.mute_until_ms: i64 = 0  # what it says waits until then (a refused login)
 
     @property
     def has_waiters(self) -> bool:
         """Wants ``tick`` more often, because a peer waits for something to happen."""
         return False
+
+    def log_in_as(self, user: User) -> None:
+        self.user = user
+        self._rights_lost = user.rights_lost
+
+    def look_at_user(self) -> None:
+        """The user may be deleted, or may have lost rights on which something here rests."""
+        user = self.user
+        if user is None or self.closed:
+            return
+        if user.deleted:
+            self.user_deleted()
+        elif user.rights_lost != self._rights_lost:
+            self._rights_lost = user.rights_lost
+            self.rights_changed()
+
+    def user_deleted(self) -> None:
+        """End, and say why where the protocol has words for it."""
+        self.shut_down()
+
+    def rights_changed(self) -> None:
+        """End what the user may not have any more."""
 
     def next_carrier(self, sock: object, touch: Callable[[], None]) -> object:
         """The socket ``swaps_carrier`` asked for; ``touch`` tells the loop of output later."""

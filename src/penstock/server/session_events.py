@@ -10,13 +10,21 @@ from penstock.server.session import Session
 from penstock.wire.amqp.methods import METHODS
 
 
-def entered(book: EventBook, session: Session, user: str, vhost: str, protocol: str) -> None:
-    """Somebody has logged in."""
+def entered(
+    book: EventBook,
+    session: Session,
+    user: str,
+    vhost: str,
+    protocol: str,
+    given_name: object = None,
+) -> None:
+    """A client has logged in; ``given_name``: what it calls its connection, if that is a text."""
     carrier = session.carrier
     if book.on and isinstance(carrier, Connection) and session.entered_at_ms == 0:
         session.event_name = carrier.name
         session.entered_at_ms = book.now_ms
-        book.note("connection_opened", (session.event_name, user, vhost, protocol))
+        name = given_name if isinstance(given_name, str) else None
+        book.note("connection_opened", (session.event_name, user, vhost, protocol, name))
 
 
 def left(book: EventBook, session: Session) -> None:
@@ -33,12 +41,6 @@ def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> 
         book.note(kind, (session.event_name, number))
 
 
-def refused(book: EventBook, session: Session, user: str, mechanism: str, reason: str) -> None:
-    """Somebody wanted to log in and may not."""
-    if book.on:
-        book.note("login_refused", (_name(session), user, mechanism, reason))
-
-
 def failed(
     book: EventBook,
     kind: str,
@@ -52,10 +54,10 @@ def failed(
     """``kind`` is channel_failed or connection_failed, ``who`` the user and the virtual host."""
     if book.on:
         operation = METHODS[method_key][0] if method_key in METHODS else None
-        book.note(kind, (_name(session), number, *who, operation, code, reason))
+        book.note(kind, (connection_name(session), number, *who, operation, code, reason))
 
 
-def _name(session: Session) -> str:
+def connection_name(session: Session) -> str:
     """Before log-in it has none of its own."""
     carrier = session.carrier
     if session.event_name == "" and isinstance(carrier, Connection):

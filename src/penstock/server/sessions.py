@@ -13,12 +13,12 @@ from typing import Final
 from penstock import __version__
 from penstock.broker.administration import CLUSTER_NAME
 from penstock.broker.broker import Broker
+from penstock.core.doors import NSQ, PEER, is_loopback
 from penstock.core.settings import Settings
 from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_link import CancelSink
 from penstock.server.amqp_session import AmqpSession
 from penstock.server.connection import UNIX
-from penstock.server.listener import NSQ, PEER
 from penstock.server.nsq_session import NsqSession
 from penstock.server.nsq_shared import NsqShared
 from penstock.server.peers import Peers
@@ -33,7 +33,6 @@ PEER_VERSION: Final = "3.10.8"
 """The RabbitMQ release whose behaviour AMQP clients find here.  Some look at it: to any other
 product kombu says ``basic.qos`` as the specification has it, and Celery's workers then never
 get more room for tasks that are not due.  Who we are stands in ``information``."""
-HERE: Final = (UNIX, "::1", "::ffff:127.0.0.1")
 """Hosts of peers on this machine, besides those of 127.0.0.0/8."""
 
 logger = logging.getLogger("penstock.connection")
@@ -58,7 +57,9 @@ class Sessions:
         self._tell_cancelled = tell_cancelled
         self._nsq = nsq
         self.peers: Peers | None = None  # of a node of a cluster
-        self._leases = RangeLeases(settings.range_lease_grace_ms, broker.letting_go)
+        self._leases = RangeLeases(
+            settings.range_lease_grace_ms, broker.letting_go, broker.idleness
+        )
         self._limits = Limits(
             settings.channel_max,
             settings.frame_max,
@@ -69,9 +70,9 @@ class Sessions:
         self._properties = server_properties()
         self._unnamed = self._properties["cluster_name"]
 
-    def recovered(self, now_ms: int) -> None:
+    def recovered(self) -> None:
         """The broker has its queues again, and nobody is there yet."""
-        self._leases.adopt(self._broker, now_ms)
+        self._leases.adopt(self._broker)
 
     def choose(
         self,
@@ -83,25 +84,27 @@ class Sessions:
     ) -> Session | None:
         if protocol == PEER:
             return None if self.peers is None else self.peers.guest(peer)
-        is_loopback = peer[0].startswith("127.") or peer[0] in HERE
+        is_here = peer[0] == UNIX or is_loopback(peer[0])
         if protocol == NSQ:
             if len(first) < len(MAGIC) or self._nsq is None:
                 return None
-            return NsqSession(self._nsq, peer, is_loopback, now_ms)
+            return NsqSession(self._nsq, peer, is_here, now_ms)
         if first.startswith(range_frames.MAGIC):
-            return RangeSession(self._broker, self._leases, is_loopback)
+            return RangeSession(self._broker, self._leases, (peer[0], is_here))
         if range_frames.MAGIC.startswith(first):
             return None
         name = f"{peer[0]}:{peer[1]}"
         if login:
             logger.info("connection %s: its certificate names user '%s'", name, login)
-        return self._amqp(name, is_loopback, now_ms, login)
+        return self._amqp(name, (peer[0], is_here), now_ms, login)
 
     def inside(self, user: str, now_ms: int) -> AmqpSession:
         """One without a socket, for somebody who has logged in elsewhere already."""
-        return self._amqp(f"of '{user}' over HTTP", True, now_ms, user)
+        return self._amqp(f"of '{user}' over HTTP", ("", True), now_ms, user)
 
-    def _amqp(self, name: str, is_loopback: bool, now_ms: int, login: str | None) -> AmqpSession:
+    def _amqp(
+        self, name: str, peer: tuple[str, bool], now_ms: int, login: str | None
+    ) -> AmqpSession:
         named = self._broker.global_parameters.get(CLUSTER_NAME, self._unnamed)
         self._properties["cluster_name"] = named
         return AmqpSession(
@@ -111,13 +114,14 @@ class Sessions:
             new_name,
             self._tell_cancelled,
             lambda text: logger.error("connection %s: %s", name, text),
-            is_loopback,
+            peer,
             now_ms,
             login,
         )
 
     def tick(self, now_ms: int) -> None:
-        self._leases.tick(now_ms)
+        self._leases.tick()
+        self._broker.users.look()
         self._broker.budgets.tick(now_ms)
         if self.peers is not None:
             self.peers.tick(now_ms)

@@ -11,18 +11,21 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from penstock.broker.log_ins import RANGES
 from penstock.core.event_book import Event
+from penstock.core.traffic import NSQ
 
 Values = Sequence[object]
 Words = Callable[[Values], str]
 
 
 def _connection_opened(values: Values) -> str:
-    name, user, vhost, protocol = values
+    name, user, vhost, protocol, given_name = values
+    called = f" - {given_name}" if given_name else ""
     kind = "AMQP" if "AMQP" in str(protocol).upper() else protocol
     return (
-        f"accepting {kind} connection ({name}): user '{user}' authenticated and granted access to"
-        f" vhost '{vhost}'"
+        f"accepting {kind} connection ({name}{called}): user '{user}' authenticated and granted"
+        f" access to vhost '{vhost}'"
     )
 
 
@@ -39,9 +42,32 @@ def _connection_state(values: Values) -> str:
 
 def _login_refused(values: Values) -> str:
     name, user, mechanism, reason = values
+    if mechanism == "HTTP":
+        return f"HTTP access denied: user '{user}' from {name}: {reason}"
+    if mechanism in (NSQ, RANGES):
+        return f"{mechanism} access refused to {name}: user '{user}' - {reason}"
     return (
         f"Error on AMQP connection ({name}, state: starting): {mechanism} login refused: user"
         f" '{user}' - {reason}"
+    )
+
+
+def _logins_refused(values: Values) -> str:
+    address, count, users = values
+    return f"{count} more log-ins refused to {address} within a minute, as '{users}' and others"
+
+
+def _opening_failed(values: Values) -> str:
+    name, protocol, reason = values
+    kind = "NSQ" if protocol == NSQ else "AMQP"
+    return f"closing {kind} connection ({name}) before it is open: {reason}"
+
+
+def _openings_failed(values: Values) -> str:
+    address, count, reasons = values
+    return (
+        f"{count} more connections of {address} closed within a minute before they were open:"
+        f" {reasons}"
     )
 
 
@@ -111,6 +137,9 @@ def _paging_ended(values: Values) -> str:
 LINES: Final[Mapping[str, tuple[str, int, Words]]] = {
     "connection_opened": ("connection", logging.INFO, _connection_opened),
     "login_refused": ("connection", logging.ERROR, _login_refused),
+    "logins_refused": ("connection", logging.ERROR, _logins_refused),
+    "opening_failed": ("connection", logging.ERROR, _opening_failed),
+    "openings_failed": ("connection", logging.ERROR, _openings_failed),
     "connection_failed": ("connection", logging.ERROR, _connection_failed),
     "channel_failed": ("channel", logging.ERROR, _channel_failed),
     "connection_closed": ("connection", logging.INFO, _connection_closed),
@@ -140,13 +169,4 @@ def log_events(events: list[Event]) -> None:
         category, level, words = line
         logger = _LOGGERS[category]
         if logger.isEnabledFor(level):
-            logger.log(level, "%s", on_one_line(words(values)))
-
-
-def on_one_line(text: str) -> str:
-    """Clients choose names: none of them begins a line of its own."""
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-    )
+            logger.log(level, "%s", words(values))

@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from penstock.clocks import mono_ms
 from penstock.core.settings import Settings
 from penstock.server.cluster_node import LOCAL
 from penstock.server.coordination_server import CoordinationServer
@@ -212,10 +213,9 @@ class Supervisor:
     def _watch(self, notifier: Notifier) -> int:
         while not self._stopping:
             time.sleep(LOOK_S)
-            now_s = time.monotonic()
-            notifier.look(int(now_s * 1000))
+            notifier.look(mono_ms())
             for node in self._nodes:
-                self._look_after(node, now_s)
+                self._look_after(node, time.monotonic())
         return 0
 
     def _look_after(self, node: NodeProcess, now_s: float) -> None:

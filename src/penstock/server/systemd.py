@@ -16,6 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.core.clock_types import MonoMs
+
 EXTEND_S: Final = 60
 
 
@@ -63,8 +65,8 @@ class Notifier:
             self._extended_s = now_s
             self.send(f"EXTEND_TIMEOUT_USEC={EXTEND_S * 1_000_000}", f"STATUS={text}")
 
-    def look(self, now_ms: int) -> None:
-        """The data loop turns; ``now_ms`` is of a clock that only goes forward."""
+    def look(self, now_ms: MonoMs) -> None:
+        """The data loop turns."""
         if self._every_ms and now_ms >= self._ping_at_ms:
             self._ping_at_ms = now_ms + self._every_ms
             self.send("WATCHDOG=1")

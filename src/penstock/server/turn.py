@@ -19,6 +19,7 @@ from mypy_extensions import i64
 from penstock.broker.admission import Admission
 from penstock.broker.broker import Broker
 from penstock.broker.flow import Flow
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -41,6 +42,8 @@ REFILL_DELAY_MS: Final[i64] = 1
 """How long a consumer with a nearly full window may wait for its refill, while more comes in."""
 SYNC_INTERVAL_MS: Final[i64] = 200
 """What nobody waits for is synced this often."""
+CHECKPOINT_AFTER_MS: Final[i64] = 500
+"""Definitions leave SQLite's log when none was committed for so long."""
 
 logger = logging.getLogger("penstock.loop")
 
@@ -59,6 +62,7 @@ class Turn:
         self.answers = broker.answers
         self._events = broker.events
         self._broker = broker
+        broker.deliver_from = self._deliver_from
         self.admission = broker.admission
         self._engine = engine
         self._committer = committer
@@ -67,6 +71,8 @@ class Turn:
         self._more_work: bool = False
         self._synced_at_ms: i64 = 0
         self._unwritten_bytes: i64 = 0  # with the committer
+        self._defined: bool = False  # in this turn
+        self._checkpoint_at_ms: i64 = 0
         self._refill_since_ms: i64 = 0  # the last turn that had no refills waiting
 
     def touch(self, session: Session) -> None:
@@ -84,10 +90,16 @@ class Turn:
             session.waiting_listed = True
             self.waiting.append(session)
 
-    def begin(self, now_ms: i64) -> None:
+    def begin(self, now_ms: WallMs, mono_ms: MonoMs) -> None:
         """The loop woke, and is about to read."""
+        self._broker.idleness.set_now(mono_ms)
         self._events.now_ms = now_ms
         self.flow.begin_turn(now_ms)
+        self.stood_still(now_ms)
+
+    def stood_still(self, now_ms: i64) -> bool:
+        """See ``TurnPart``: before clients are heard, and before anything is said to them."""
+        return self.part is not None and self.part.stood_still(now_ms)
 
     def run(self, now_ms: i64, idle: bool) -> None:
         """One turn; ``idle`` = no socket had anything to read."""
@@ -102,9 +114,11 @@ class Turn:
             self._answer()
         scanned = self._broker.scan_channels(now_ms)
         self._deliver(now_ms)
+        if self._broker.idleness.is_due():
+            self.cancelled(self._broker.delete_unused())
         next_ms = self._broker.schedule.next_ms()
         if next_ms > 0 and next_ms <= now_ms:
-            self.cancelled(self._broker.take_due(now_ms))
+            self._broker.visit_due(now_ms)
             self._deliver(now_ms)
         letters = self._broker.dead_letters.publish(now_ms)
         # Behind them: it waits for those that are left, not for what has just died.
@@ -118,6 +132,7 @@ class Turn:
         self._commit(now_ms)
         self.collect()
         self._commit_definitions()  # as above
+        self._checkpoint(now_ms)
         self._engine.disk_is_short = self._look().alarms.disk
         self._more_work = self._engine.work(now_ms, idle) or letters or swept or left or scanned
         self._hand_over()
@@ -250,6 +265,18 @@ class Turn:
         """
         if self._broker.definitions.dirty:
             self._broker.definitions.commit()
+            self._defined = True
+
+    def _checkpoint(self, now_ms: i64) -> None:
+        """Not after each commit: a client that declares one thing at a time would wait for it."""
+        if self._defined:
+            self._defined = False
+            self._checkpoint_at_ms = now_ms + CHECKPOINT_AFTER_MS
+            return
+        due = not 0 < self._checkpoint_at_ms - now_ms <= CHECKPOINT_AFTER_MS
+        if due and self._broker.definitions.in_log:
+            self._broker.definitions.checkpoint()
+            self._checkpoint_at_ms = now_ms + CHECKPOINT_AFTER_MS
 
     def collect(self) -> None:
         """Take what the committer and the worker have finished; confirm, and wake readers."""
@@ -304,11 +331,26 @@ class Turn:
             or broker.has_refills()
             or broker.replies.count_answered() > 0
             or broker.staging.has_work()
+            or self._is_awaited()
             or (self.part is not None and self.part.has_work())
         )
 
-    def next_due_ms(self) -> i64:
-        return self._broker.next_due_ms()
+    def _is_awaited(self) -> bool:
+        """Does a session wait for what was journalled behind the last group?"""
+        if len(self.waiting) == 0 or self._engine.pending_bytes() == 0:
+            return False
+        return self._committer.idle()
+
+    def wait_ms(self, longest_ms: i64, now_ms: WallMs, mono_ms: MonoMs) -> i64:
+        """How long nothing is due by either clock; at most ``longest_ms``."""
+        wait_ms = longest_ms
+        due_ms = self._broker.next_due_ms()
+        if due_ms > 0:
+            wait_ms = min(wait_ms, due_ms - now_ms)
+        unused_ms = self._broker.idleness.next_ms()
+        if unused_ms > 0:
+            wait_ms = min(wait_ms, unused_ms - mono_ms)
+        return max(0, wait_ms)
 
 
 def _size(group: JournalGroup) -> i64:

@@ -17,6 +17,14 @@ class TurnPart:
         """All is done but for writing to the sockets."""
         raise NotImplementedError
 
+    def stood_still(self, now_ms: int) -> bool:
+        """Has the process paused for so long that other nodes may have taken its place?
+
+        True: they have, or may have, and this part has given up what they have now.  What was to
+        be said to clients since ``begin`` may not be true any more.
+        """
+        raise NotImplementedError
+
     def has_work(self) -> bool:
         """Should the loop come back without waiting?"""
         raise NotImplementedError

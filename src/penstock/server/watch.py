@@ -128,7 +128,7 @@ class NodeWatch(Watch):
         there = session.session
         if isinstance(there, NsqSession) and _is_entered(session):
             return [nsq_watch.CHANNEL]
-        return list(there.channels) if isinstance(there, AmqpSession) else []
+        return sorted(there.channels) if isinstance(there, AmqpSession) else []
 
     def channels(self, session: object, numbers: Sequence[int]) -> list[ChannelFacts]:
         assert isinstance(session, Connection)

@@ -31,14 +31,13 @@ Invariants:
   U2  where a start would refuse the directory, ``damages`` is not empty
 """
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.errors import Corrupt
 from penstock.core.message import STORED
+from penstock.storage.audit_contents import Contents
 from penstock.storage.audit_files import (
     UNTRUE,
     Damage,
@@ -53,6 +52,7 @@ from penstock.storage.journal_recovery import JournalledQueue, JournalRecovery
 from penstock.storage.segment import Segment
 from penstock.storage.segment_codec import UNFINISHED_SUFFIX as UNFINISHED_SEGMENT
 from penstock.storage.segment_codec import segment_file_name, segment_no
+from penstock.storage.seq_ranges import SeqRanges
 from penstock.storage.store_codec import (
     UNFINISHED_SUFFIX,
     TableReader,
@@ -60,12 +60,17 @@ from penstock.storage.store_codec import (
     store_file_no,
 )
 from penstock.storage.terms import TERMS_FILE, Terms, read_terms
+from penstock.storage.unknown_queues import QueueDirectories
 
+DEFINITIONS: Final = "definitions.db"
 JOURNAL: Final = "journal"
 QUEUES: Final = "queues"
 STORE: Final = "store/persistent"
 FORGOTTEN_AT_START: Final = ("transient", "store/transient")
-KNOWN_NAMES: Final = ("journal", "queues", "transient", "store", "terms", "lock")
+KNOWN_NAMES: Final = (
+    *("journal", "queues", "transient", "store", "terms", "lock", "reserve"),
+    *("events", "logs", "control.json"),  # not of the engine
+)
 
 Progress = Callable[[str, int], None]
 """(file about to be read, its size)"""
@@ -107,44 +112,6 @@ class QueueAudit:
         return self.in_segments + self.journal_only
 
 
-class Contents:
-    """The contents of the store, and how many living messages were seen to name each."""
-
-    def __init__(self) -> None:
-        self.ids = array("q")
-        self.sizes = array("q")
-        self.references = array("q")
-        self.copies = 0
-
-    def add(self, walk: StoreWalk) -> None:
-        """Files in ascending order; what an older file has as well is a copy."""
-        last = self.ids[-1] if self.ids else 0
-        for msg_id, size in zip(walk.msg_ids, walk.content_sizes, strict=True):
-            if msg_id > last:
-                self.ids.append(msg_id)
-                self.sizes.append(size)
-                self.references.append(0)
-            else:
-                self.copies += 1
-
-    def index_of(self, msg_id: int) -> int:
-        """Its place here; -1 = it is not here."""
-        i = bisect_left(self.ids, msg_id)
-        return i if i < len(self.ids) and self.ids[i] == msg_id else -1
-
-    def refer(self, msg_id: int) -> bool:
-        i = self.index_of(msg_id)
-        if i >= 0:
-            self.references[i] += 1
-        return i >= 0
-
-    def live(self) -> tuple[int, int]:
-        """Contents referred to, and their bytes."""
-        pairs = zip(self.references, self.sizes, strict=True)
-        sizes = [size for references, size in pairs if references > 0]
-        return len(sizes), sum(sizes)
-
-
 class DataAudit:
     """One look; ``run`` it, then look at the attributes.
 
@@ -154,8 +121,14 @@ class DataAudit:
     """
 
     def __init__(
-        self, files: FileSystem, directory: str, queues: list[QueueFacts], progress: Progress
+        self,
+        files: FileSystem,
+        directory: str,
+        queues: list[QueueFacts],
+        progress: Progress,
+        deleted: SeqRanges | None = None,
     ) -> None:
+        """``deleted``: numbers of queues whose deletion the definitions have recorded."""
         self.damages: list[Damage] = []
         self.notes: list[str] = []
         self.journal: list[JournalWalk] = []
@@ -168,6 +141,8 @@ class DataAudit:
         self._directory = directory
         self._progress = progress
         self._journalled: dict[int, JournalledQueue] = {}
+        self._deleted = SeqRanges() if deleted is None else deleted
+        self._left = QueueDirectories(files, directory, set(self.queues))
 
     def run(self) -> None:
         self._read_terms()
@@ -277,7 +252,7 @@ class DataAudit:
     def _recover_journal(self) -> None:
         """What the journal knows, by recovery's own reading."""
         directory = f"{self._directory}/{JOURNAL}"
-        recovery = JournalRecovery(self._files, directory, set(self.queues))
+        recovery = JournalRecovery(self._files, directory, set(self.queues), self._deleted)
         try:
             recovery.run()
         except Corrupt as error:
@@ -289,6 +264,7 @@ class DataAudit:
             )
             return
         self._journalled = recovery.queues
+        self._left.judge_journal(recovery.unknown, self._deleted)
 
     # -- store -----------------------------------------------------------------------------
 
@@ -461,9 +437,16 @@ class DataAudit:
 
     def _look_around(self) -> None:
         """What is there and belongs to nobody."""
-        for name in self._names(QUEUES):
-            if not name.isdigit() or int(name) not in self.queues:
-                self.notes.append(f"{QUEUES}/{name} belongs to no queue; the next start removes it")
+        if self.terms is not None:
+            self._left.judge_terms(self.terms, self._deleted)
+        for queue in self._left.unknown:
+            text = f"names nothing of {queue.text()}, and no deletion is recorded"
+            self._damage(DEFINITIONS, 0, 0, text)
+        for path in self._left.dead:
+            name = path.removeprefix(f"{self._directory}/")
+            self.notes.append(f"{name} is of a deleted queue; the next start removes it")
+        for name in sorted(self._left.strange):
+            self.notes.append(f"{QUEUES}/{name} is no file of this broker")
         for name in self._names(JOURNAL):
             if journal_file_no(name) == 0 and not name.endswith(SPARE_SUFFIX):
                 self.notes.append(f"{JOURNAL}/{name} is no file of this broker")

@@ -24,6 +24,7 @@ from typing import Any, Final, final
 
 from penstock.core.errors import Corrupt, PenstockError
 from penstock.storage.sqlite_errors import disk_error
+from penstock.storage.sqlite_log import check_log
 
 FORMAT_VERSION: Final = 1
 HISTORY_KEPT: Final = 10_000
@@ -83,6 +84,7 @@ class CoordinationStore:
         self._dirty = False
         self._error: OSError | None = None
         self._place = 0
+        check_log(path)  # before SQLite, which makes the file fit what it took of it
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._open(now_ms)
@@ -234,6 +236,11 @@ class CoordinationStore:
     def entries(self) -> list[EntryRow]:
         """In the order in which they were made."""
         return self._rows("SELECT key, value, revision, made FROM keys ORDER BY made, key")
+
+    def value(self, key: str) -> str | None:
+        """None: it is not there."""
+        rows = self._rows("SELECT value FROM keys WHERE key = ?", key)
+        return str(rows[0][0]) if rows else None
 
     def history(self, above: int) -> list[EventRow]:
         """What happened above that revision; raises ``HistoryForgotten``."""

@@ -6,10 +6,12 @@ the old version, which is upgraded at the next start.
 
 from typing import Final
 
+from penstock.storage.definition_deletions import ALL_WITHOUT_A_ROW, DELETED_QUEUES
+from penstock.storage.definition_followed import FOLLOWED
 from penstock.storage.definition_parameters import PARAMETERS
 from penstock.storage.definition_staging import STAGING
 
-FORMAT_VERSION: Final = 7
+FORMAT_VERSION: Final = 8
 
 _LEAVING: Final = """
 CREATE TABLE leaving (
@@ -70,6 +72,8 @@ CREATE INDEX bindings_by_destination ON bindings (vhost, destination_type, desti
     + _RANGE_READERS
     + STAGING
     + PARAMETERS
+    + FOLLOWED
+    + DELETED_QUEUES
 )
 
 UPGRADES: Final = {
@@ -82,5 +86,6 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
     4: "ALTER TABLE bindings ADD COLUMN number INTEGER NOT NULL DEFAULT 0;" + _LEAVING,
     5: _RANGE_READERS + STAGING,
     6: PARAMETERS,
+    7: FOLLOWED + DELETED_QUEUES + ALL_WITHOUT_A_ROW,
 }
 """Version to the statements that make the next one of it."""

@@ -22,14 +22,15 @@ docs/formats/definitions.md has the tables and the JSON of arguments.
 
 import json
 import sqlite3
+from collections.abc import Callable
 from typing import Final, final
 
 from penstock.core.errors import Corrupt
-from penstock.storage.definition_parameters import load_global_parameters
+from penstock.storage.definition_deletions import DeletedQueues
+from penstock.storage.definition_loading import load_topology
 from penstock.storage.definition_records import (
     BindingRecord,
     ExchangeRecord,
-    LimitRecord,
     PermissionRecord,
     PolicyRecord,
     QueueRecord,
@@ -50,37 +51,50 @@ from penstock.storage.definition_sweep import (
     Departures,
     slice_statement,
 )
+from penstock.storage.definition_transaction import Transaction, no_room
 from penstock.storage.definition_values import (
     arguments_from_json,
     arguments_to_json,
-    name_in_cell,
     name_to_cell,
 )
-from penstock.storage.sqlite_errors import disk_error
+from penstock.storage.seq_ranges import SeqRanges
+from penstock.storage.sqlite_errors import disk_error, is_full
+from penstock.storage.sqlite_log import check_log, log_bytes
 
 QUEUE_IDS_SET_ASIDE: Final = 1024
 READERS: Final = ("range_starts", "range_leases")
 """Tables of ``range_readers``."""
 QUEUE_ID_MAX: Final = 2**31 - 1
+BUSY_MS: Final = 5000
+"""How long a change waits for another process that has the file; a checkpoint does not wait."""
+LOG_BYTES_MAX: Final = 4 * 1024 * 1024
+"""From here on the log is emptied by the commit, not when there is time."""
 
 
 @final
 class Definitions:
-    """``dirty``: something was changed since the last ``commit``."""
+    """``in_log``: something was committed that only SQLite's log has.
 
-    def __init__(self, path: str) -> None:
+    ``make_room``: see ``definition_transaction``.
+    """
+
+    def __init__(self, path: str, make_room: Callable[[], bool] = no_room) -> None:
         self.path = path
-        self.dirty = False
-        self._error: OSError | None = None
+        self.in_log = False
         self._next_queue_id = 0
         self._set_aside_below = 0
         self._departures = Departures()
         self._next_binding_number = 1
+        check_log(path)  # before SQLite, which makes the file fit what it took of it
         # The node's loop and its closing code may run in different threads, never at once.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._transaction = Transaction(self._db, path, make_room)
         self.staging = StagingTables(self._db, self._change)
+        self._deleted = DeletedQueues(self.change)
         try:
             self._open()
+            # What is done at start because of what was read must not outlive it.
+            self.checkpoint()
         except sqlite3.DatabaseError as error:
             self._db.close()
             # Locked, read-only or full is not damage.
@@ -94,6 +108,7 @@ class Definitions:
     def _open(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA wal_autocheckpoint = 0")
         version = self._version()
         if version == 0:
             self._db.executescript(
@@ -117,6 +132,8 @@ class Definitions:
         self._next_queue_id = self._set_aside_below = int(row[0])
         for row in self._db.execute("SELECT side, vhost, name, below FROM leaving"):
             self._departures.take(row)
+        for first, below in self._db.execute("SELECT first, below FROM deleted_queues"):
+            self._deleted.take(first, below)
         (highest,) = self._db.execute("SELECT max(number) FROM bindings").fetchone()
         self._next_binding_number = max([highest or 0, *self._departures.below.values()]) + 1
 
@@ -129,19 +146,40 @@ class Definitions:
 
     # -- transactions ----------------------------------------------------------------------
 
+    @property
+    def dirty(self) -> bool:
+        """Was something changed since the last ``commit``?"""
+        return self._transaction.open
+
     def commit(self) -> None:
         """Everything since the last commit is on disk on return."""
         if self.dirty:
             if self._next_queue_id + QUEUE_IDS_SET_ASIDE // 2 > self._set_aside_below:
                 self._set_aside()
-            self._execute("COMMIT")
-            self.dirty = False
+            self._transaction.commit()
+            self.in_log = True
+            if log_bytes(self.path) > LOG_BYTES_MAX:
+                self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Bring what was committed from the log into the file, and empty the log.
+
+        The log is all there is of a commit before that, so it should not stay long.  Where
+        there is no space, or another process reads, it stays: that is no error.
+        """
+        assert not self.dirty
+        self._db.execute("PRAGMA busy_timeout = 0")
+        try:
+            (busy, _, _) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self.in_log = bool(busy)
+        except sqlite3.OperationalError as error:
+            if not is_full(error) and error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise disk_error(error, self.path) from error
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
 
     def _change(self, statement: str, *values: str | bytes | int) -> int:
-        if not self.dirty:
-            self.dirty = True
-            self._execute("BEGIN IMMEDIATE")
-        return self._execute(statement, *values)
+        return self._transaction.change(statement, values)
 
     def change(self, statement: str, *values: str | bytes | int) -> None:
         """For tables that have a file of their own; part of the turn's transaction."""
@@ -152,20 +190,6 @@ class Definitions:
     ) -> list[tuple[str | bytes | int, ...]]:
         """As it is now, with what this turn has changed."""
         return self._db.execute(statement, values).fetchall()
-
-    def _execute(self, statement: str, *values: str | bytes | int) -> int:
-        """How many rows it changed.  Raises OSError, and from then on nothing else.
-
-        SQLite may have taken the whole transaction back, so the turn's other changes are gone
-        too: nobody may be told that they were kept.
-        """
-        if self._error is not None:
-            raise self._error
-        try:
-            return self._db.execute(statement, values).rowcount
-        except sqlite3.OperationalError as error:
-            self._error = disk_error(error, self.path)
-            raise self._error from error
 
     def _set_aside(self) -> None:
         self._set_aside_below = below = self._next_queue_id + QUEUE_IDS_SET_ASIDE
@@ -204,6 +228,7 @@ class Definitions:
 
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
+        self._note_deleted("vhost = ?", name_to_cell(name))
         self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
         tables = ("permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
         self._departures.forget_vhost(name)
@@ -336,13 +361,39 @@ class Definitions:
         )
 
     def delete_queue(self, vhost: str, name: str) -> None:
-        """With the bindings to it, and what is known of its reader of ranges."""
-        self._change(
-            "DELETE FROM queues WHERE vhost = ? AND name = ?",
-            name_to_cell(vhost),
-            name_to_cell(name),
-        )
+        """With the bindings to it, and what is known of its reader of ranges.
+
+        That its numbers are deleted is kept.
+        """
+        which, cells = "vhost = ? AND name = ?", (name_to_cell(vhost), name_to_cell(name))
+        self._note_deleted(which, *cells)
+        self._change(f"DELETE FROM queues WHERE {which}", *cells)  # noqa: S608
         self._forget_queue(vhost, name)
+
+    def _note_deleted(self, which: str, *cells: str | bytes) -> None:
+        statement = f"SELECT queue_id, arguments FROM queues WHERE {which}"  # noqa: S608
+        for queue_id, arguments in self._db.execute(statement, cells).fetchall():
+            table = arguments_from_json(arguments)
+            ids = QueueRecord(queue_id, "", "", "", False, table).queue_ids()
+            self._deleted.add(ids[0], ids[-1] + 1)
+
+    def delete_unknown_queues(self, queue_ids: list[int]) -> None:
+        """Queues that have no row: an operator gives up what is left of them."""
+        known = self.deleted_queues()
+        for queue_id in queue_ids:
+            if not known.contains(queue_id):
+                self._deleted.add(queue_id, queue_id + 1)
+        # An older file may not know that they were handed out.
+        self._next_queue_id = max([self._next_queue_id, *[one + 1 for one in queue_ids]])
+
+    def forget_deleted_queues(self) -> None:
+        """Files and journal know nothing of them any more."""
+        if self._deleted:
+            self._deleted.clear()
+
+    def deleted_queues(self) -> SeqRanges:
+        """The numbers of queues whose deletion is recorded."""
+        return self._deleted.ranges()
 
     def rename_queue(self, vhost: str, name: str, new_name: str) -> None:
         """What is in it goes by its id and follows; bindings and readers of ranges do not."""
@@ -423,72 +474,6 @@ class Definitions:
 
     def load(self) -> Topology:
         try:
-            return self._load()
+            return load_topology(self._db, self._departures, self.staging, self.rows)
         except (sqlite3.DatabaseError, ValueError, ArithmeticError, TypeError) as error:
             raise Corrupt(f"{self.path}: unreadable definitions: {error}") from error
-
-    def _load(self) -> Topology:
-        topology = Topology()
-        for row in self._db.execute("SELECT * FROM vhosts"):
-            name, tags = name_in_cell(row[0]), json.loads(row[3])
-            record = VhostRecord(name, int(row[1]), name_in_cell(row[2]), tags)
-            record.closing = name in self._departures.vhosts
-            topology.vhosts.append(record)
-        for row in self._db.execute("SELECT * FROM users"):
-            topology.users.append(
-                UserRecord(
-                    name_in_cell(row[0]),
-                    name_in_cell(row[1]),
-                    name_in_cell(row[2]),
-                    json.loads(row[3]),
-                )
-            )
-        for row in self._db.execute("SELECT * FROM permissions"):
-            user, vhost, configure, write, read = [name_in_cell(cell) for cell in row]
-            topology.permissions.append(PermissionRecord(user, vhost, configure, write, read))
-        self._load_rules(topology)
-        for row in self._db.execute("SELECT * FROM exchanges"):
-            vhost, name, kind = [name_in_cell(cell) for cell in row[:3]]
-            arguments = arguments_from_json(row[5])
-            topology.exchanges.append(
-                ExchangeRecord(vhost, name, kind, bool(row[3]), bool(row[4]), arguments)
-            )
-        for row in self._db.execute("SELECT * FROM queues ORDER BY queue_id"):
-            incarnation, vhost, name = [name_in_cell(cell) for cell in row[1:4]]
-            arguments = arguments_from_json(row[5])
-            topology.queues.append(
-                QueueRecord(
-                    int(row[0]), incarnation, vhost, name, bool(row[4]), arguments, bool(row[6])
-                )
-            )
-        names = "vhost, source, destination, destination_type, routing_key, arguments, number"
-        for row in self._db.execute(f"SELECT {names} FROM bindings"):  # noqa: S608
-            vhost, source, destination, destination_type, key = [
-                name_in_cell(cell) for cell in row[:5]
-            ]
-            if self._departures.covers(vhost, source, destination_type, destination, row[6]):
-                continue
-            arguments = arguments_from_json(row[5])
-            topology.bindings.append(
-                BindingRecord(vhost, source, destination, destination_type, key, arguments)
-            )
-        topology.staged_sets = self.staging.load_sets()
-        topology.staged_producers = self.staging.load_producers()
-        topology.global_parameters = load_global_parameters(self.rows)
-        return topology
-
-    def _load_rules(self, topology: Topology) -> None:
-        for row in self._db.execute("SELECT * FROM topic_permissions"):
-            user, vhost, exchange, write, read = [name_in_cell(cell) for cell in row]
-            topology.topic_permissions.append(
-                TopicPermissionRecord(user, vhost, exchange, write, read)
-            )
-        for row in self._db.execute("SELECT * FROM policies"):
-            vhost, kind, name, pattern, apply_to = [name_in_cell(cell) for cell in row[:5]]
-            definition = arguments_from_json(row[6])
-            topology.policies.append(
-                PolicyRecord(vhost, kind, name, pattern, apply_to, int(row[5]), definition)
-            )
-        for row in self._db.execute("SELECT * FROM limits"):
-            scope, owner, name = [name_in_cell(cell) for cell in row[:3]]
-            topology.limits.append(LimitRecord(scope, owner, name, int(row[3])))

@@ -13,7 +13,8 @@ the loop is held for a few milliseconds at most.
 **Paging.**  Over ``ram.paging_bytes`` the memory monitor (memory_monitor.py) finds out what each
 queue may keep, and those that hold more write to segments what is over it, the furthest over
 first.  Nothing more is paged while ``WRITES_WAITING_MAX_BYTES`` wait for the disk: they are in
-memory all the same.
+memory all the same.  A target lasts until a fifth of ``ram.paging_bytes`` is free: between two
+slices there is always a little room, and memory is short all the same.
 
 **Retirement** of the oldest journal file, in steps: every queue that may need it writes to
 segments what still lives there; settled marks are written; the segments are synced; the file
@@ -44,7 +45,7 @@ from penstock.storage.memory_monitor import Holding, MemoryMonitor, holdings_of
 from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import RamAccount
-from penstock.storage.resting_queue import RestingQueue
+from penstock.storage.resting_queue import INFINITE, RestingQueue
 from penstock.storage.segment import Segment
 from penstock.storage.segment_jobs import SegmentSync, Undertaker, WriteAccount
 
@@ -252,8 +253,11 @@ class Engine:
         return self.account.waiting_bytes + self.ram.cached_bytes > WRITES_WAITING_MAX_BYTES
 
     def _page(self, now_ms: i64) -> bool:
-        if self.disk_is_short or not self.ram.must_page():
+        if self.disk_is_short or not self.ram.is_short():
             self._end_paging()
+            return False
+        if not self.ram.must_page():
+            self._paging = []  # the targets last
             return False
         if self._disk_is_busy():
             return False
@@ -289,10 +293,13 @@ class Engine:
                 held, target = int(over.held_bytes), int(over.target_bytes)
                 if queue.reader is not None:  # else it is nobody's by name
                     self.events.note("paging_begun", (queue.reader, None, held, target))
+        for holding in holdings:
+            if holding.target_bytes != INFINITE and int(holding.queue.queue_id) in self._paged:
+                holding.queue.target_ram_bytes = holding.target_bytes
 
     def _end_paging(self) -> None:
         for queue in self._paged.values():
-            queue.end_paging()
+            queue.target_ram_bytes = INFINITE
             lasted_ms = int(self.events.now_ms - queue.paging_since_ms)
             held, paged = int(queue.ram_bytes()), int(queue.paged_bytes)
             if queue.reader is not None:
@@ -308,8 +315,7 @@ class Engine:
             if int(queue.queue_id) in self.queues and queue.converting():
                 self._converting.insert(0, queue)
                 return queue.page(0, SLICE_MESSAGES)
-            if int(queue.queue_id) not in self._paged:
-                queue.end_paging()
+            queue.target_ram_bytes = INFINITE
         return False
 
     def _flush_impatient(self) -> bool:

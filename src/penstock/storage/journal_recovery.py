@@ -1,6 +1,7 @@
 """Reads the journal at start, after a crash.
 
-In: a directory of journal files and the ids of the queues that exist.  Out: for each queue
+In: a directory of journal files, the ids of the queues that exist and of those deleted.  Out: for
+each queue
 the messages that live as far as the journal knows, the seq_ids it says are settled (their
 messages may be in segments), delays, attempts, and the next seq_id.  Files are read from the newest
 to the oldest: an acknowledgement always lies in the file of its message or in a newer one, so
@@ -161,14 +162,19 @@ class JournalRecovery:
     """One reading of a journal directory; ``run`` it, then look at the attributes.
 
     ``queues``         id → JournalledQueue, for every id asked for
+    ``unknown``        the same for other ids that are met and that are not ``deleted``
     ``numbers``        files that are there, ascending
     ``last_file_no``   of the newest file that began
     """
 
-    def __init__(self, files: FileSystem, directory: str, queue_ids: set[int]) -> None:
+    def __init__(
+        self, files: FileSystem, directory: str, queue_ids: set[int], deleted: SeqRanges
+    ) -> None:
         self.files: FileSystem = files
         self.directory: str = directory
         self.queues: dict[int, JournalledQueue] = {}
+        self.unknown: dict[int, JournalledQueue] = {}
+        self._are_deleted: SeqRanges = deleted
         self.numbers: list[int] = []
         self.last_file_no: i64 = 0
         self.bytes_read: i64 = 0
@@ -176,8 +182,8 @@ class JournalRecovery:
         self.messages_read: i64 = 0
         for queue_id in queue_ids:
             self.queues[queue_id] = JournalledQueue()
-        self._unknown: JournalledQueue = JournalledQueue()  # queues that are no more
-        self._unknown.forgotten = True
+        self._deleted: JournalledQueue = JournalledQueue()  # all that are deleted
+        self._deleted.forgotten = True
         self._listed: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._touched: list[JournalledQueue] = []  # with messages in the file being read
@@ -195,6 +201,8 @@ class JournalRecovery:
         for queue in self.queues.values():
             queue.join()
             self.messages_read += len(queue.messages)
+        for queue in self.unknown.values():
+            queue.join()
 
     def secure(self) -> None:
         """From here on all that was read is durable."""
@@ -318,7 +326,11 @@ class JournalRecovery:
 
     def _queue(self, queue_id: i64) -> JournalledQueue:
         queue = self.queues.get(int(queue_id))
-        return self._unknown if queue is None else queue
+        if queue is not None:
+            return queue
+        if self._are_deleted.contains(queue_id):
+            return self._deleted
+        return self.unknown.setdefault(int(queue_id), JournalledQueue())
 
     # -- second pass over a file: the messages that live, and what was counted of them ------
 
@@ -334,7 +346,7 @@ class JournalRecovery:
             queue.file_is_read()
 
     def _collect_block(self, file_no: i64, data: bytes, at: i64, end: i64) -> None:
-        queue = self._unknown
+        queue = self._deleted
         known_id: i64 = -1
         while at < end:
             size = record_size(data, at, end)

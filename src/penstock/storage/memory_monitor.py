@@ -42,15 +42,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.storage.resting_queue import RestingQueue
+from penstock.storage.resting_queue import INFINITE, RestingQueue
 
 INTERVAL_MS: Final[i64] = 2500
 LEAST_TARGET_BYTES: Final[i64] = 256 * 1024
 QUEUES_PER_MS: Final[i64] = 16
 """A look at so many queues is taken once a millisecond at most: so it costs a few per cent."""
 ENDLESS: Final = float("inf")
-INFINITE: Final[i64] = -1
-"""As a target: keep everything in memory."""
 
 
 @final

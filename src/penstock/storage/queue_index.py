@@ -29,7 +29,7 @@ cancelled.  Nor may one that is being rewritten (segment_rewriting.py).
 
 Invariants (``check``):
   X1  a segment is here exactly while a message lives in it
-  X2  live_count and live_bytes are the sums over the segments
+  X2  live_count, live_bytes and transient_count are the sums over the segments
   X3  segments being removed are not here
 """
 
@@ -110,6 +110,7 @@ class QueueIndex(IndexRewriting):
         self.removing: dict[int, Segment] = {}  # dead, their files not surely gone
         self.live_count: i64 = 0
         self.live_bytes: i64 = 0
+        self.transient_count: i64 = 0  # living ones that are not to outlive the process
         self.blocks_written: i64 = 0
         self._deleted: bool = False
         self._undertaker: Undertaker = undertaker
@@ -169,6 +170,7 @@ class QueueIndex(IndexRewriting):
                 segment.has_stored = True
             if not message.flags & PERSISTENT:
                 segment.transient_count += 1
+                self.transient_count += 1
             message.flags |= INDEXED
             content_bytes += message.size
             if message.expires_at_ms > 0:
@@ -307,6 +309,8 @@ class QueueIndex(IndexRewriting):
         segment.settle(position, message.size, message_record_size(message), transient)
         self.live_count -= 1
         self.live_bytes -= message.size
+        if transient:
+            self.transient_count -= 1
         if segment.live_count == 0:
             self._drop(segment)
 
@@ -370,6 +374,7 @@ class QueueIndex(IndexRewriting):
         self._near = self._nowhere
         self.live_count -= segment.live_count
         self.live_bytes -= segment.live_bytes
+        self.transient_count -= segment.transient_count
         segment.gone = True
         files.remove(self.path(number))
         files.sync_dir(self.directory)
@@ -412,6 +417,7 @@ class QueueIndex(IndexRewriting):
         segment.live_count = count
         segment.live_bytes = size
         segment.record_bytes = record_bytes
+        self.transient_count -= segment.transient_count - transient_count
         segment.transient_count = transient_count
         if count == 0:
             self._drop(segment)
@@ -445,6 +451,7 @@ class QueueIndex(IndexRewriting):
         self._near = self._nowhere
         self.live_count = 0
         self.live_bytes = 0
+        self.transient_count = 0
         self._remove_directory()
 
     def _remove_directory(self) -> None:
@@ -460,6 +467,7 @@ class QueueIndex(IndexRewriting):
                 self._drop(segment)
                 self.live_count -= segment.live_count
                 self.live_bytes -= segment.live_bytes
+                self.transient_count -= segment.transient_count
             elif segment.transient_count > 0:
                 base = segment.number * self.entries
                 job = self._plan_in(segment, base, base + self.entries, READ_ALL_BYTES)
@@ -474,6 +482,7 @@ class QueueIndex(IndexRewriting):
     def check(self) -> None:
         count: i64 = 0
         size: i64 = 0
+        transient_count: i64 = 0
         for number, segment in self.segments.items():
             assert number == segment.number
             assert number not in self.removing, "X3"
@@ -481,5 +490,7 @@ class QueueIndex(IndexRewriting):
             segment.check()
             count += segment.live_count
             size += segment.live_bytes
+            transient_count += segment.transient_count
         assert count == self.live_count, "X2"
         assert size == self.live_bytes, "X2"
+        assert transient_count == self.transient_count, "X2"

@@ -27,6 +27,9 @@ of the new one lost).  So whoever dies in between finds at the next start what t
 or more in segments and the same in the journal, which is the same.  All that survived is
 marked redelivered.
 
+A queue of which something lives must be in the definitions, unless its deletion is recorded there
+or in the journal: else they are damaged, and nothing is removed (``unknown_queues``).
+
 A content that a living record names must be in the store: the store is on disk before the
 journal, and both before a segment.  So a missing one is damage and refused, except where the
 record is in the end of the journal that was never known to be synced: that one was not
@@ -52,7 +55,9 @@ from penstock.storage.message_store import MessageStore
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.resting_queue import RestingQueue
 from penstock.storage.segment_codec import segment_file_name
+from penstock.storage.seq_ranges import SeqRanges
 from penstock.storage.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
+from penstock.storage.unknown_queues import QueueDirectories, refusal
 
 RunJobs = Callable[[list[DiskJob]], None]
 """Runs jobs, in any order, perhaps several at a time, and returns when all have run."""
@@ -88,10 +93,15 @@ class Opening:
         entries: dict[int, int],
         journal_file_bytes: i64 = JOURNAL_FILE_BYTES,
         store_file_bytes: i64 = STORE_FILE_BYTES,
+        deleted: SeqRanges | None = None,
     ) -> None:
-        """``entries``: the durable queues that exist, and their segment sizes."""
+        """``entries``: the durable queues that exist, and their segment sizes.
+
+        ``deleted``: ids of queues whose deletion the definitions have recorded.
+        """
         self.queues: dict[int, FoundQueue] = {}
         self.clean: bool = False
+        self.new: bool = False  # the data directory had nothing in it
         self.bytes_read: i64 = 0
         self.bytes_cut: i64 = 0
         self.messages: i64 = 0
@@ -99,6 +109,7 @@ class Opening:
         self._files: FileSystem = files
         self._directory: str = directory
         self._entries: dict[int, int] = entries
+        self._deleted: SeqRanges = SeqRanges() if deleted is None else deleted
         board = JobBoard()
         store = MessageStore(files, f"{directory}/store/persistent", board, store_file_bytes)
         transient = MessageStore(
@@ -113,24 +124,31 @@ class Opening:
         files = self._files
         for name in ("journal", "queues", "transient", "store/persistent", "store/transient"):
             files.makedirs(f"{self._directory}/{name}")
+        terms = read_terms(files, self._directory)
+        known = set(self._entries.keys())
+        journal = JournalRecovery(files, self.engine.journal.directory, known, self._deleted)
+        left = QueueDirectories(files, self._directory, known)
+        if terms is not None:
+            left.judge_terms(terms, self._deleted)
+        else:
+            journal.run()
+            left.judge_journal(journal.unknown, self._deleted)
+        if left.unknown:
+            raise Corrupt(refusal(self._directory, left.unknown))
+        # Here the changes begin.
         for name in files.listdir(f"{self._directory}/transient"):
             files.remove_dir(f"{self._directory}/transient/{name}")
         self.engine.transient_store.clear()
-        self._remove_unknown()
-        terms = read_terms(files, self._directory)
         if terms is not None:
+            left.remove_dead(self._deleted)
             self._open_cleanly(terms)
         else:
             remove_terms(files, self._directory)
-            self._recover(run_jobs, progress)
+            journal.secure()
+            left.remove_dead(self._deleted)
+            self._recover(journal, run_jobs, progress)
         for found in self.queues.values():
             self.messages += found.count()
-
-    def _remove_unknown(self) -> None:
-        """Directories of queues that were deleted, perhaps with a write still under way."""
-        for name in self._files.listdir(f"{self._directory}/queues"):
-            if not name.isdigit() or int(name) not in self._entries:
-                self._files.remove_dir(f"{self._directory}/queues/{name}")
 
     # -- after a clean stop ----------------------------------------------------------------
 
@@ -170,16 +188,11 @@ class Opening:
 
     # -- after a crash ---------------------------------------------------------------------
 
-    def _recover(self, run_jobs: RunJobs, progress: Progress) -> None:
-        journal = JournalRecovery(
-            self._files, self.engine.journal.directory, set(self._entries.keys())
-        )
-        journal.run()
-        journal.secure()
+    def _recover(self, journal: JournalRecovery, run_jobs: RunJobs, progress: Progress) -> None:
         reach("recovery.journal_read")
         self.bytes_read += journal.bytes_read
         self.bytes_cut += journal.bytes_cut
-        self.clean = not journal.numbers  # of a new data directory
+        self.new = self.clean = not journal.numbers
         if journal.numbers:
             progress(
                 f"journal: {int(journal.messages_read)} messages in {len(journal.numbers)} files"
@@ -269,7 +282,8 @@ class Opening:
             if index is not None:
                 index.flush_marks()
                 index.sync()
-        progress("writing what only the journal had into segments")
+        if self.queues:
+            progress("writing what only the journal had into segments")
         self._run_writes(0)
 
     def _run_writes(self, above_bytes: i64) -> None:

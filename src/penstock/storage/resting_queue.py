@@ -5,9 +5,14 @@ In: files that are to be given up, targets, the time.  Out: what is still needed
 memory, how fast it leaves.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from penstock.storage.queue_index import QueueIndex
+
+INFINITE: Final[i64] = -1
+"""As a target: keep everything in memory."""
 
 
 class RestingQueue:
@@ -20,6 +25,7 @@ class RestingQueue:
 
     def __init__(self) -> None:
         self.reader: object = None
+        self.target_ram_bytes: i64 = INFINITE  # what it may keep in memory
         self.paged_bytes: i64 = 0  # since memory became short
         self.paging_since_ms: i64 = 0
 
@@ -55,10 +61,6 @@ class RestingQueue:
 
     def page(self, target_bytes: i64, quota: i64) -> bool:
         """Let go of memory over the target, about ``quota`` messages; True = there is more."""
-        raise NotImplementedError
-
-    def end_paging(self) -> None:
-        """Memory is not short any more."""
         raise NotImplementedError
 
     def tick(self, now_ms: i64) -> None:

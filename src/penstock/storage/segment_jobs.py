@@ -313,7 +313,7 @@ class Burial(DiskJob):
 class RemoveDirectory(DiskJob):
     """Removes the directory of a queue that is no more; nothing else may work in it then.
 
-    Not made durable: what comes back belongs to no queue, and the next start removes it.
+    Not made durable: what comes back is of a queue recorded as deleted; the next start removes it.
     """
 
     def __init__(self, directory: str) -> None:

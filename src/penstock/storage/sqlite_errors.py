@@ -6,7 +6,6 @@ import sqlite3
 from typing import Final
 
 _ERRORS: Final = {
-    sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_CANTOPEN: errno.EACCES,
     sqlite3.SQLITE_BUSY: errno.EBUSY,
@@ -14,6 +13,14 @@ _ERRORS: Final = {
 }
 
 
+def is_full(error: sqlite3.OperationalError) -> bool:
+    """Has the disk no room?  The shared memory of the log says it in a way of its own."""
+    code = error.sqlite_errorcode
+    return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
+
+
 def disk_error(error: sqlite3.OperationalError, path: str) -> OSError:
+    if is_full(error):
+        return OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({error})", path)
     number = _ERRORS.get(error.sqlite_errorcode & 0xFF, errno.EIO)
     return OSError(number, f"{os.strerror(number)} ({error})", path)

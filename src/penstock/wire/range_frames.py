@@ -69,7 +69,7 @@ class FrameSplitter:
     """Bytes in, whole frames out; what is left of a frame waits here."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes: int = max_bytes
+        self.max_bytes: int = max_bytes  # of the frames that follow
         self._rest: list[bytes] = []
         self._rest_bytes: int = 0
         self._needed_bytes: int = 4
@@ -86,8 +86,8 @@ class FrameSplitter:
         at = 0
         while len(buffer) - at >= 4:
             length: int = _U32.unpack_from(buffer, at)[0]
-            if length == 0 or length > self._max_bytes:
-                raise MalformedFrame(f"frame of {length} bytes, allowed are 1 to {self._max_bytes}")
+            if length == 0 or length > self.max_bytes:
+                raise MalformedFrame(f"frame of {length} bytes, allowed are 1 to {self.max_bytes}")
             if len(buffer) - at - 4 < length:
                 self._needed_bytes = 4 + length
                 break

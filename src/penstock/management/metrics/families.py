@@ -384,6 +384,20 @@ AUTH_ATTEMPTS: Final = (
         "Total number of failed authentication attempts",
     ),
 )
+VHOST_STATUS: Final = Family(
+    "rabbitmq_cluster_vhost_status", GAUGE, "Whether a given vhost is running"
+)
+EXCHANGE_NAME: Final = Family(
+    "rabbitmq_cluster_exchange_name",
+    GAUGE,
+    "Enumerates exchanges without any additional info. This value is cluster-wide. A cheaper "
+    "alternative to `exchange_bindings`",
+)
+EXCHANGE_BINDINGS: Final = Family(
+    "rabbitmq_cluster_exchange_bindings",
+    GAUGE,
+    "Number of bindings for an exchange. This value is cluster-wide.",
+)
 BUILD_INFO: Final = Family("rabbitmq_build_info", UNTYPED, "RabbitMQ & Erlang/OTP version info")
 IDENTITY_INFO: Final = Family(
     "rabbitmq_identity_info", UNTYPED, "RabbitMQ node & cluster identity info"

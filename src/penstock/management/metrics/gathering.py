@@ -4,12 +4,12 @@ An object is a row of numbers in the order of its families (``Table``).
 """
 
 import gc
-import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.clocks import wall_ms
 from penstock.core.traffic import PROTOCOLS, Fates, Latencies
 from penstock.management.facts import ChannelFacts, ConnectionFacts
 from penstock.management.metrics.families import CHANNEL as CHANNEL_FAMILIES
@@ -126,14 +126,12 @@ class Gathering:
         node: NodeFacts,
         statistics: Statistics,
         sampler: Sampler,
-        http_log_ins: Callable[[], tuple[int, int]],
     ) -> None:
         self.view = view
         self.statistics = statistics
         self.sampler = sampler
         self._on_loop = on_loop
         self._node = node
-        self._http_log_ins = http_log_ins
 
     # -- on management's side ------------------------------------------------------------------
 
@@ -149,6 +147,18 @@ class Gathering:
                 for name, numbers in await self._on_loop(self._queues, vhost, some):
                     shown = labels(vhost=vhost, queue=name)
                     table.add(shown, labels(queue_vhost=vhost, queue=name), "", numbers)
+        return table
+
+    async def exchanges(self, vhosts: Sequence[str]) -> Table:
+        """How many bindings leave each, but for the default exchange and internal ones."""
+        table = Table(1)
+        for vhost in vhosts:
+            names = await self._on_loop(self._exchange_names, vhost)
+            for start in range(0, len(names), SLICE):
+                some = names[start : start + SLICE]
+                for name, kind, count in await self._on_loop(self._exchanges, vhost, some):
+                    shown = labels(vhost=vhost, exchange=name, type=kind)
+                    table.add(shown, "", "", (count,))
         return table
 
     async def clients(self, vhosts: Sequence[str]) -> tuple[Table, Table]:
@@ -198,6 +208,19 @@ class Gathering:
             if not queue.remote
         ]
 
+    def _exchange_names(self, vhost: str) -> list[str]:
+        found = self.view.broker.vhosts.get(vhost)
+        return [] if found is None else [name for name in found.exchanges if name != ""]
+
+    def _exchanges(self, vhost: str, names: Sequence[str]) -> list[tuple[str, str, int]]:
+        found = self.view.broker.vhosts.get(vhost)
+        known = {} if found is None else found.exchanges
+        return [
+            (name, known[name].type, sum(len(ways) for ways in known[name].bound.values()))
+            for name in names
+            if name in known and not known[name].internal
+        ]
+
     def _clients(self, parts: Sequence[Part]) -> tuple[list[Client], list[Client]]:
         connections: list[Client] = []
         channels: list[Client] = []
@@ -216,12 +239,6 @@ class Gathering:
             connections.append((facts.name, facts.vhost, protocol, numbers))
         return connections, channels
 
-    def _log_ins(self) -> dict[str, tuple[int, int]]:
-        users = self.view.broker.users
-        total, failed = self._http_log_ins()
-        rest = int(users.attempt_count) - total, int(users.failed_count) - failed
-        return {"http": (total, failed), "amqp091": rest}
-
     def _numbers(self, row: Row) -> NodeNumbers:
         view = self.view
         broker = view.broker
@@ -234,8 +251,8 @@ class Gathering:
             _fates(broker.fates),
             storage_row(broker.engine, view.watch.disk(), None),
             view.flow_row(),
-            broker.pipelines.rows(broker.vhosts, time.time_ns() // 1_000_000),
-            self._log_ins(),
+            broker.pipelines.rows(broker.vhosts, wall_ms()),
+            broker.users.counts(),
             broker.confirm_times,
             broker.sampling.times,
         )

@@ -15,7 +15,6 @@ from typing import Final, cast
 
 from penstock import __version__
 from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS
-from penstock.management.listing import BadQuery
 from penstock.management.metrics import families as f
 from penstock.management.metrics import own
 from penstock.management.metrics.gathering import (
@@ -51,11 +50,6 @@ CONNECTION_GROUPS: Final = {
     "connection_coarse_metrics": (0, 1),
     "connection_metrics": (2, 3, 4, 5),
 }
-NODE_GROUPS: Final = (
-    *("connection_churn_metrics", "node_metrics", "node_coarse_metrics"),
-    "node_persister_metrics",
-)
-GROUPS: Final = (*QUEUE_GROUPS, *CHANNEL_GROUPS, *CONNECTION_GROUPS, *NODE_GROUPS)
 
 
 class Pages:
@@ -113,10 +107,7 @@ class Pages:
             yield family, _of(connections, place)
 
     async def detailed(self, wanted: Sequence[str], vhosts: Sequence[str]) -> AsyncIterator[str]:
-        """Raises BadQuery for a family nobody knows."""
-        unknown = [group for group in wanted if group not in GROUPS]
-        if unknown:
-            raise BadQuery("bad_request", f"unknown family {unknown[0]}; there are {GROUPS}")
+        """Of families that are not here there are no samples, as in RabbitMQ."""
         there = await self._gathering.vhosts()
         asked = [vhost for vhost in there if not vhosts or vhost in vhosts]
         node = await self._gathering.node()
@@ -130,6 +121,18 @@ class Pages:
         if "node_persister_metrics" in wanted:
             for family, value in _io(node):
                 yield _alone(family, value)
+        if "auth_attempt_metrics" in wanted:
+            yield "".join(_log_ins(node, DETAILED))
+        if "vhost_status" in wanted:
+            yield f.VHOST_STATUS.labelled([(labels(vhost=vhost), 1) for vhost in there])
+        if "exchange_names" in wanted or "exchange_bindings" in wanted:
+            exchanges = await self._gathering.exchanges(asked)
+            if "exchange_names" in wanted:
+                async for piece in written(f.EXCHANGE_NAME, ((one, 1) for one in exchanges.labels)):
+                    yield piece
+            if "exchange_bindings" in wanted:
+                async for piece in written(f.EXCHANGE_BINDINGS, _of(exchanges, 0)):
+                    yield piece
         async for piece in self._detailed_objects(wanted, asked):
             yield piece
 
@@ -235,10 +238,11 @@ def _global(node: NodeNumbers, connections: Table) -> Iterator[str]:
         )
 
 
-def _log_ins(node: NodeNumbers) -> Iterator[str]:
+def _log_ins(node: NodeNumbers, prefix: str = "") -> Iterator[str]:
     counts = {name: (all_, all_ - failed, failed) for name, (all_, failed) in node.log_ins.items()}
     for place, family in enumerate(f.AUTH_ATTEMPTS):
-        yield family.labelled((labels(protocol=name), one[place]) for name, one in counts.items())
+        shown = family._replace(name=prefixed(family.name, prefix))
+        yield shown.labelled((labels(protocol=name), one[place]) for name, one in counts.items())
 
 
 def _sums(families: Sequence[Family], table: Table) -> Iterator[str]:

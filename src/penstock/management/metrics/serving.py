@@ -1,21 +1,34 @@
-"""The pages over HTTP: without login on a port of their own, with one on management's.
+"""The pages over HTTP: on a port of their own for Prometheus, and with a log-in on management's.
 
-The port is bound where management is, so nobody on a network reads it unless `bind` says so.
+The port is bound where management is.  ``/metrics``, which names no queue, needs no log-in there,
+as with RabbitMQ's plug-in.  Pages that name queues, connections and virtual hosts are answered to
+this machine, to a user who may monitor, or to all where the setting
+``prometheus_objects_open`` says so.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
+from penstock.core.doors import is_loopback
 from penstock.management.access import Visitor
+from penstock.management.browsers import guard
 from penstock.management.desk import Desk, Route, must_monitor
-from penstock.management.listing import BadQuery
-from penstock.management.metrics.pages import Pages
-from penstock.management.metrics.text import CONTENT_TYPE
+from penstock.management.metrics.scrapes import Scrapes
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+BASIC: Final = {"WWW-Authenticate": 'Basic realm="Penstock metrics"'}
+LOG_IN: Final = (
+    "this page names queues: log in as a user with the tag monitoring, or set"
+    " prometheus_objects_open\n"
+)
+LogIn = Callable[[web.Request], Awaitable[Visitor]]
+Refuse = Callable[[web.Request], Awaitable[None]]
+
+PAGES: Final = ("/metrics", "/metrics/per-object", "/metrics/detailed")
 INDEX: Final = b"Metrics: /metrics, /metrics/per-object, /metrics/detailed?family=...\n"
 
 
@@ -23,74 +36,47 @@ class MetricsDesk(Desk):
     """On the management port, for users who may monitor."""
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/metrics", {"GET": self.overall}),
-            Route("/metrics/per-object", {"GET": self.each}),
-            Route("/metrics/detailed", {"GET": self.detailed}),
-        ]
+        return [Route(path, {"GET": self.page}) for path in PAGES]
 
-    async def overall(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+    async def page(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         must_monitor(visitor)
-        return await streamed(request, self._pages().overall())
-
-    async def each(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        must_monitor(visitor)
-        return await streamed(request, self._pages().each())
-
-    async def detailed(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        must_monitor(visitor)
-        return await streamed(request, asked_details(self._pages(), request))
-
-    def _pages(self) -> Pages:
-        return Pages(self._context.gathering)
+        return await self._context.scrapes.answer(request, page_of(request))
 
 
-def metrics_application(pages: Pages) -> web.Application:
-    """For a port of its own."""
+def metrics_application(
+    scrapes: Scrapes,
+    host_names: frozenset[str],
+    log_in: LogIn,
+    refuse: Refuse,
+    is_open: bool,
+    errors: Middleware,
+) -> web.Application:
+    """For a port of its own.  ``host_names``: see ``browsers``; ``log_in``: the user who asks;
+    ``refuse``: notes that there was none;
+    ``is_open``: no page needs that; ``errors``: makes answers of what both raise.
+    """
 
     async def index(_request: web.Request) -> web.StreamResponse:
         return web.Response(body=INDEX, content_type="text/plain")
 
     async def overall(request: web.Request) -> web.StreamResponse:
-        return await streamed(request, pages.overall())
+        return await scrapes.answer(request, page_of(request))
 
-    async def each(request: web.Request) -> web.StreamResponse:
-        return await streamed(request, pages.each())
+    async def of_objects(request: web.Request) -> web.StreamResponse:
+        if not is_open and not is_loopback(request.remote or ""):
+            if "Authorization" not in request.headers:
+                await refuse(request)
+                return web.Response(status=401, text=LOG_IN, headers=BASIC)
+            must_monitor(await log_in(request))
+        return await scrapes.answer(request, page_of(request))
 
-    async def detailed(request: web.Request) -> web.StreamResponse:
-        return await streamed(request, asked_details(pages, request))
-
-    application = web.Application(middlewares=[_faults_as_answers])
+    no_other_pages = guard(host_names, lambda why: web.Response(status=403, text=f"{why}\n"))
+    application = web.Application(middlewares=[errors, no_other_pages])
     application.router.add_get("/", index)
-    application.router.add_get("/metrics", overall)
-    application.router.add_get("/metrics/per-object", each)
-    application.router.add_get("/metrics/detailed", detailed)
+    for path in PAGES:
+        application.router.add_get(path, overall if path == "/metrics" else of_objects)
     return application
 
 
-@web.middleware
-async def _faults_as_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except BadQuery as wrong:
-        return web.Response(status=400, text=f"{wrong}\n")
-    except TimeoutError:
-        return web.Response(status=503, text="the broker did not answer in time\n")
-
-
-def asked_details(pages: Pages, request: web.Request) -> AsyncIterator[str]:
-    query = request.query
-    return pages.detailed(query.getall("family", []), query.getall("vhost", []))
-
-
-async def streamed(request: web.Request, pieces: AsyncIterator[str]) -> web.StreamResponse:
-    """What goes wrong before the first piece is an answer of its own."""
-    first = await anext(pieces, "")
-    response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
-    await response.prepare(request)
-    if request.method != "HEAD":
-        await response.write(first.encode())
-        async for piece in pieces:
-            await response.write(piece.encode())
-    await response.write_eof()
-    return response
+def page_of(request: web.Request) -> str:
+    return request.path.rstrip("/").rpartition("/")[2]

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Final
 
-from penstock.management.listing import BadQuery
-
 GROUPS: Final = ("lengths", "msg_rates", "data_rates", "node_stats")
 AGE_MAX_S: Final = 366 * 24 * 3600
 
@@ -21,20 +19,19 @@ asked_now: ContextVar[Asked] = ContextVar("asked_now", default=NOTHING)
 
 
 def read_asked(query: Mapping[str, str]) -> Asked:
-    """Raises BadQuery."""
+    """What is no time is passed over, as RabbitMQ does."""
     found: dict[str, tuple[int, int]] = {}
     for group in GROUPS:
-        age, step = query.get(f"{group}_age"), query.get(f"{group}_incr")
-        if age is not None and step is not None:
-            found[group] = (_number(age), _number(step))
+        age, step = _seconds(query.get(f"{group}_age")), _seconds(query.get(f"{group}_incr"))
+        if age and step:
+            found[group] = (age, step)
     return found or NOTHING
 
 
-def _number(text: str) -> int:
+def _seconds(text: str | None) -> int:
+    """0 = none."""
     try:
-        number = int(text)
+        number = int(text or "")
     except ValueError:
-        number = 0
-    if not 0 < number <= AGE_MAX_S:
-        raise BadQuery("bad_request", f"invalid parameter: {text}")
-    return number
+        return 0
+    return number if 0 < number <= AGE_MAX_S else 0

@@ -3,11 +3,11 @@
 Objects that never did anything are left out.  A name that has vanished meanwhile is, too.
 """
 
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from penstock.broker.broker import Broker
+from penstock.clocks import wall_ms
 from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS, ExchangeTraffic
 from penstock.management.facts import SessionTally, Watch
 from penstock.management.portions import Part
@@ -45,7 +45,7 @@ class Reading:
             return []
         queues = [found.queues[name] for name in names if name in found.queues]
         used = [queue for queue in queues if not is_unused(queue)]
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         for queue in used:
             queue.measure_capacity(now_ms)
         return [(queue.name, queue_counts(queue)) for queue in used]

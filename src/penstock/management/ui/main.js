@@ -2,11 +2,13 @@
 
 import { html, render, signal, cx, useEffect, useRef, useState } from "./lib/ui.js";
 import {
-  comeBack, interval, isAdministrator, line, logIn, logOut, mayMonitor, refresh, setInterval_, useLive, useOnce, user,
+  ENDED, comeBack, farewell, interval, isAdministrator, line, logIn, logOut, mayMonitor, refresh, setInterval_, useLive,
+  useOnce, user,
 } from "./lib/api.js";
 import { Guarded, Notices, Question } from "./lib/parts.js";
 import { match, route } from "./lib/router.js";
 import { theme } from "./lib/chart.js";
+import { SPANS, setSpan, span } from "./lib/stats.js";
 import { pages, sections } from "./pages/index.js";
 
 const THEMES = ["system", "light", "dark"];
@@ -53,7 +55,7 @@ function Login() {
         <div class="field"><label for="password">Password</label>
           <input id="password" name="password" type="password" autocomplete="current-password" required /></div>
         <button class="primary" disabled=${busy}>Log in</button>
-        <p class="problem" role="alert" hidden=${!error}>${error?.message}</p>
+        <p class="problem" role="alert" hidden=${!error && !farewell.value}>${error?.message ?? farewell.value}</p>
       </form>
     </main>`;
 }
@@ -75,6 +77,10 @@ function Menu({ here }) {
           <select value=${interval.value} onChange=${(event) => setInterval_(Number(event.target.value))}>
             <option value="1000">1 s</option><option value="2000">2 s</option><option value="5000">5 s</option>
             <option value="30000">30 s</option><option value="0">paused</option>
+          </select></label>
+        <label>Charts
+          <select value=${span.value} onChange=${(event) => setSpan(Number(event.target.value))}>
+            ${SPANS.map(([seconds, text]) => html`<option key=${seconds} value=${seconds}>${text}</option>`)}
           </select></label>
         <label>Theme
           <select value=${chosen.value} onChange=${(event) => choose(event.target.value)}>
@@ -112,7 +118,7 @@ function Header({ onMenu, open }) {
         ${LINE_TEXTS[line.value]}</span>
       ${line.value === "paused" && html`<button type="button" class="small" onClick=${refresh}>Look now</button>`}
       <span class="who" title=${user.value.tags.join(", ")}>${user.value.name}</span>
-      <button type="button" onClick=${logOut}>Log out</button>
+      <button type="button" onClick=${() => logOut()}>Log out</button>
     </header>`;
 }
 
@@ -140,8 +146,8 @@ function usePage(page) {
   const [, redraw] = useState(0);
   const [error, setError] = useState(null);
   useEffect(() => {
-    if (!page || loaded.has(page.module)) return;
     setError(null);
+    if (!page || loaded.has(page.module)) return;
     import(`./pages/${page.module}`).then(
       (module) => {
         loaded.set(page.module, module.default);
@@ -155,7 +161,8 @@ function usePage(page) {
 
 function Frame() {
   const found = match(pages, route.value.path);
-  const { Page, error } = usePage(found?.page);
+  const barred = found && !allowed(found.page);
+  const { Page, error } = usePage(barred ? undefined : found?.page);
   const [open, setOpen] = useState(false);
   const main = useRef(null);
   const title = found ? Object.values(found.params).at(-1) ?? found.page.title : "Not found";
@@ -176,7 +183,9 @@ function Frame() {
       <main id="main" tabindex="-1" ref=${main}>
         <${AlarmBanner} />
         ${!found && html`<h1>No such page</h1><p><a href="#/">Back to the overview</a></p>`}
-        ${error && html`<p class="problem" role="alert">The page could not be loaded: ${error.message}</p>`}
+        ${barred && html`<h1>${found.page.title}</h1>
+          <p>Only users with the tag ${found.page.administrator ? "administrator" : "monitoring or administrator"} see this page.</p>`}
+        ${error && html`<p class="problem" role="alert">The page could not be loaded from the broker. Once it is there again, open the page anew.</p>`}
         ${Page && html`<${Guarded} key=${route.value.path}><${Page} params=${found.params} /><//>`}
       </main>
     </div>
@@ -190,8 +199,8 @@ function App() {
 applyTheme();
 try {
   await comeBack();
-} catch {
-  logOut();
+} catch (error) {
+  logOut(error.status === 401 ? ENDED : "");
 }
 document.getElementById("app").replaceChildren();
 render(html`<${App} />`, document.getElementById("app"));

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.core.message import Address
+from penstock.core.message import Address, Message
 
 HEADER_DUE: Final[i64] = -1
 OVERRUN: Final[i64] = -2
@@ -16,21 +16,56 @@ OVERRUN: Final[i64] = -2
 
 
 @final
+class Unfinished:
+    """What the contents under way of one connection take, over all its channels."""
+
+    def __init__(self) -> None:
+        self.size_bytes: i64 = 0
+
+
+@final
 class Assembly:
     """One channel's view of the frame order: what may come next, and what came so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, unfinished: Unfinished) -> None:
+        self._unfinished = unfinished
+        self._size_bytes: i64 = 0  # of ``parts``
         self.discarding: bool = False
         self.address: Address | None = None
         self.flags: i64 = 0
-        self.expires_at_ms: i64 = 0
+        self.expires_at_ms: i64 = 0  # as if it were whole at the time of its header
+        self.header_at_ms: i64 = 0
         self.parts: list[bytes] = []
         self.missing_bytes: i64 = 0
 
+    def add(self, part: bytes) -> None:
+        self.parts.append(part)
+        self._size_bytes += len(part)
+        self._unfinished.size_bytes += len(part)
+
+    def drop_parts(self) -> None:
+        self.parts = []
+        self._unfinished.size_bytes -= self._size_bytes
+        self._size_bytes = 0
+
     def reset(self) -> None:
         self.address = None
-        self.parts = []
+        self.drop_parts()
         self.missing_bytes = 0
+
+    def whole(self, address: Address, now_ms: i64) -> Message:
+        """All of it is here: its time to live begins now, not with its header."""
+        expires_at_ms = self.expires_at_ms
+        if expires_at_ms != 0:
+            expires_at_ms += now_ms - self.header_at_ms
+        message = Message(b"".join(self.parts), address.wire, self.flags, expires_at_ms)
+        self.reset()
+        return message
+
+    def discard(self) -> None:
+        """Until the channel is closed, what comes on it is not kept."""
+        self.reset()
+        self.discarding = True
 
     def unexpected_text(self) -> str:
         """RabbitMQ's words for a frame that is not the one that is due."""

@@ -18,9 +18,10 @@ from typing import Final, final
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from penstock.core.errors import BrokerError, PreconditionFailed
+from penstock.core.errors import BrokerError
 from penstock.core.message import Address, Message
-from penstock.wire.amqp.assembly import HEADER_DUE, OVERRUN, Assembly
+from penstock.wire.amqp import refusals
+from penstock.wire.amqp.assembly import HEADER_DUE, OVERRUN, Assembly, Unfinished
 from penstock.wire.amqp.errors import (
     MalformedArguments,
     MalformedTable,
@@ -45,7 +46,6 @@ from penstock.wire.amqp.methods import (
     Method,
     decode_method,
 )
-from penstock.wire.amqp.refusals import bad_end, frame_text, too_large
 from penstock.wire.amqp.skim import PropertySkim
 
 FRAME_METHOD: Final = 1
@@ -62,6 +62,7 @@ CLASS_BASIC: Final = 60
 _CLASS_AND_NO_WEIGHT: Final[i64] = CLASS_BASIC << 16
 
 ADDRESSES_MAX: Final = 8192
+_CR_LF: Final = {13: None, 10: None}
 
 _HEARD_WHILE_DISCARDING: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
 
@@ -81,6 +82,7 @@ class AmqpDecoder:
         self.failed: bool = False
         self.paused: bool = False  # the session must look before we go on: call again with b""
         self.user_id: bytes = b""  # what a user-id property must say
+        self.unfinished = Unfinished()
         self._channels: dict[int, Assembly] = {}
         self._addresses: dict[bytes, Address] = {}
         self._rest: list[bytes] = []
@@ -121,8 +123,15 @@ class AmqpDecoder:
         """The session closed this channel: drop its frames until ``channel.close-ok``."""
         assembly = self._channels.get(channel)
         if assembly is not None:
-            assembly.reset()
-            assembly.discarding = True
+            assembly.discard()
+
+    def stop(self) -> None:
+        """Decode nothing that comes from now on, and let go of what came in part."""
+        self.failed = True
+        self._channels.clear()
+        self.unfinished.size_bytes = 0
+        self._rest = []
+        self._rest_bytes = 0
 
     # -- frames ------------------------------------------------------------------------
 
@@ -135,7 +144,7 @@ class AmqpDecoder:
             # RabbitMQ forgives the eight octets of overhead; so do we.
             if size > self.frame_max:
                 self._frame_error(
-                    data, position, position, position, too_large(size, self.frame_max)
+                    data, position, position, position, refusals.too_large(size, self.frame_max)
                 )
                 return length
             end = position + 7 + size
@@ -143,7 +152,7 @@ class AmqpDecoder:
                 self._needed_bytes = end + 1 - position
                 break
             if i64(data[end]) != FRAME_END:
-                self._frame_error(data, position, position + 7, end, bad_end(data[end]))
+                self._frame_error(data, position, position + 7, end, refusals.bad_end(data[end]))
                 return length
             kind = i64(data[position])
             channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
@@ -199,6 +208,10 @@ class AmqpDecoder:
         method = self._decoded(data[position + 7 : end], channel)
         if method is None:
             return
+        if channel != 0 and size > refusals.METHOD_BYTES_MAX:
+            error = refusals.method_too_long(size)
+            self._reject_channel(channel, self._channels[int(channel)], error, key)
+            return
         if key == CHANNEL_CLOSE or (key == CHANNEL_CLOSE_OK and self._is_discarding(channel)):
             self._channels.pop(channel, None)
         self._events.append(MethodReceived(channel, method))
@@ -214,9 +227,9 @@ class AmqpDecoder:
         try:
             return decode_method(payload)
         except UnknownMethod:
-            self._hang_up(channel)
+            self._fail(channel, 0, "", "")  # without a word, as RabbitMQ's reader does
         except MalformedTable:
-            self._hang_up(channel)
+            self._fail(channel, 0, "", "")  # without a word, as RabbitMQ's reader does
         except MalformedArguments as malformed:
             if channel == 0 and isinstance(malformed, MalformedText):
                 key = read_i32_be(payload, 0)
@@ -247,7 +260,7 @@ class AmqpDecoder:
             text = "number of channels opened (" + str(count) + ") has reached the negotiated "
             self._fail(channel, 530, "NOT_ALLOWED", text + f"channel_max ({self.channel_max})", 0)
             return None
-        assembly = Assembly()
+        assembly = Assembly(self.unfinished)
         self._channels[channel] = assembly
         return assembly
 
@@ -357,7 +370,7 @@ class AmqpDecoder:
             run.size_bytes += message.size
             return
         self._ack = None
-        run = PublishRun(channel, address, [message])
+        run = PublishRun(channel, address, [message], self._now_ms)
         self._run = run
         self._events.append(run)
 
@@ -379,14 +392,8 @@ class AmqpDecoder:
             return
         body_size = read_i64_be(data, position + 11)
         if body_size < 0 or body_size > self.max_message_size_bytes:
-            self._reject_channel(
-                channel,
-                assembly,
-                PreconditionFailed(
-                    f"message size {int(body_size) & 0xFFFFFFFFFFFFFFFF} is larger than configured "
-                    f"max size {self.max_message_size_bytes}"
-                ),
-            )
+            error = refusals.message_too_large(body_size, self.max_message_size_bytes)
+            self._reject_channel(channel, assembly, error)
             return
         if size < 14:
             self._bad_properties(channel)
@@ -395,7 +402,8 @@ class AmqpDecoder:
             return
         assembly.flags = self._skim.flags
         assembly.expires_at_ms = self._skim.expires_at_ms
-        assembly.parts = [data[position : end + 1]]
+        assembly.header_at_ms = self._now_ms
+        assembly.add(data[position : end + 1])
         assembly.missing_bytes = body_size
         if body_size == 0:
             self._assembled(channel, assembly)
@@ -411,13 +419,12 @@ class AmqpDecoder:
         if assembly.missing_bytes == OVERRUN:
             return
         if size > assembly.missing_bytes:
-            # RabbitMQ goes on waiting for a body that can never be complete; so do we,
-            # without keeping it.
-            assembly.parts = []
+            # As RabbitMQ we go on waiting for what cannot be complete, but without keeping it.
+            assembly.drop_parts()
             assembly.missing_bytes = OVERRUN
             return
         if size > 0:
-            assembly.parts.append(data[position : end + 1])
+            assembly.add(data[position : end + 1])
         assembly.missing_bytes -= size
         if assembly.missing_bytes == 0:
             self._assembled(channel, assembly)
@@ -425,10 +432,7 @@ class AmqpDecoder:
     def _assembled(self, channel: i64, assembly: Assembly) -> None:
         address = assembly.address
         assert address is not None
-        content = b"".join(assembly.parts)
-        message = Message(content, address.wire, assembly.flags, assembly.expires_at_ms)
-        assembly.reset()
-        self._published(channel, address, message)
+        self._published(channel, address, assembly.whole(address, self._now_ms))
 
     def _content_assembly(
         self, data: bytes, position: i64, end: i64, channel: i64
@@ -468,33 +472,28 @@ class AmqpDecoder:
         """What came is not the part of the content that was due."""
         self._fail(channel, 505, "UNEXPECTED_FRAME", assembly.unexpected_text(), _KEY_PUBLISH)
 
-    def _reject_channel(self, channel: i64, assembly: Assembly, error: BrokerError) -> None:
+    def _reject_channel(
+        self, channel: i64, assembly: Assembly, error: BrokerError, key: i64 = _KEY_PUBLISH
+    ) -> None:
         self._run = None
         self._ack = None
-        assembly.reset()
-        assembly.discarding = True
-        self._events.append(ChannelFailed(channel, error, _KEY_PUBLISH))
+        assembly.discard()
+        self._events.append(ChannelFailed(channel, error, key))
 
     def _fail(self, channel: i64, code: i64, name: str, text: str, key: i64 = 0) -> None:
-        self.failed = True
-        self._channels.clear()
-        self._rest = []
-        self._rest_bytes = 0
+        self.stop()
         violation = ProtocolViolation(int(code), name, text, True, int(key))
         self._events.append(ConnectionFailed(channel, violation))
-
-    def _hang_up(self, channel: i64) -> None:
-        """Code 0: close without a word, as RabbitMQ's reader does when it cannot go on."""
-        self._fail(channel, 0, "", "")
 
     def _frame_error(self, data: bytes, position: i64, start: i64, end: i64, term: str) -> None:
         """Bytes that are no frame; ``term`` is RabbitMQ's reason, an Erlang term."""
         channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
-        self._fail(channel, 501, "FRAME_ERROR", frame_text(data, position, start, end) + term)
+        self._fail(
+            channel, 501, "FRAME_ERROR", refusals.frame_text(data, position, start, end) + term
+        )
 
     def _misplaced(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
         """A sound frame where none of its kind may be."""
-        self._fail(channel, 505, "UNEXPECTED_FRAME", frame_text(data, position, position + 7, end))
-
-
-_CR_LF: Final = {13: None, 10: None}
+        self._fail(
+            channel, 505, "UNEXPECTED_FRAME", refusals.frame_text(data, position, position + 7, end)
+        )

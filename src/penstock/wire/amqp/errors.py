@@ -135,6 +135,7 @@ KIND_CODES: Final[list[tuple[type[kinds.BrokerError], int]]] = [
     (kinds.AccessRefused, ACCESS_REFUSED),
     (kinds.ResourceLocked, RESOURCE_LOCKED),
     (kinds.PreconditionFailed, PRECONDITION_FAILED),
+    (kinds.Blocked, PRECONDITION_FAILED),
     (kinds.NotAllowed, NOT_ALLOWED),
     (kinds.CommandInvalid, COMMAND_INVALID),
     (kinds.NotImplementedYet, NOT_IMPLEMENTED),

@@ -25,14 +25,28 @@ class Event:
 class PublishRun(Event):
     """Consecutive publishes to one address; each message came with its whole content.
 
-    ``messages`` are one to begin with; ``size_bytes`` is the sum of their contents.
+    ``messages`` are one to begin with; ``size_bytes`` is the sum of their contents; ``read_ms`` is
+    the wall clock when they were read, from which their ``expires_at_ms`` counts.
     """
 
-    def __init__(self, channel: i64, address: Address, messages: list[Message]) -> None:
+    def __init__(
+        self, channel: i64, address: Address, messages: list[Message], read_ms: i64
+    ) -> None:
         super().__init__(channel)
         self.address = address
         self.messages = messages
         self.size_bytes: i64 = messages[0].size
+        self.read_ms: i64 = read_ms
+
+    def enter(self, now_ms: i64) -> None:
+        """They go to queues now: if they were held, their times to live begin only here."""
+        held_ms = now_ms - self.read_ms
+        if held_ms == 0:
+            return
+        self.read_ms = now_ms
+        for message in self.messages:
+            if message.expires_at_ms != 0:
+                message.expires_at_ms += held_ms
 
 
 @final

@@ -80,8 +80,8 @@ def table_payload(fields: list[Field]) -> bytes:
 
 
 def with_headers(content: bytes, fields: list[Field], dropped: i64) -> bytes:
-    """The content with these headers (no table when there are none), and without the properties
-    whose flags are in ``dropped``.
+    """The content with these headers (no table when there are none and were none), and without the
+    properties whose flags are in ``dropped``.
     """
     end = header_end(content, 0)
     flags = i64(read_i16_be(content, FLAGS_AT)) & 0xFFFF
@@ -92,7 +92,7 @@ def with_headers(content: bytes, fields: list[Field], dropped: i64) -> bytes:
     while bit >= CLUSTER_ID:
         after = skip(content, position, bit, end) if flags & bit else position
         if bit == HEADERS:
-            if fields:
+            if fields or flags & bit:
                 payload = table_payload(fields)
                 properties.write(len(payload).to_bytes(4, "big"))
                 properties.write(payload)

@@ -1,15 +1,16 @@
 """Writes a death on an AMQP message: the headers RabbitMQ's users read on dead letters.
 Also the end of a delay: its ``x-delay`` becomes negative.
 
-    x-death                 array, the newest first: count, reason, queue, time, exchange,
+    x-death                 array, the newest in front: count, reason, queue, time, exchange,
                             routing-keys, and original-expiration if the message had one
     x-first-death-exchange  of the first death, set once
     x-first-death-queue
     x-first-death-reason
 
 The first death replaces whatever a publisher has written into the other three.  The same queue and
-reason again: that entry comes to the front and counts one more.  An ``x-death`` that is none is
-replaced; one that a publisher wrote as we do is taken for ours, since nothing tells them apart.
+reason again: that entry comes to the front and counts one more; behind it the others are turned
+round, as in RabbitMQ.  An ``x-death`` that is none is replaced; one that a publisher wrote as we do
+is taken for ours, since nothing tells them apart.
 ``expiration`` goes, else the letter would die as soon as it arrives; CC goes
 when the queue has a routing key for its letters.
 
@@ -54,6 +55,7 @@ FIRST_DEATH: Final = (
 )
 LONG: Final = b"l"
 """Integers of 64 bits, as RabbitMQ writes counts."""
+COUNT_MAX: Final = 2**63 - 1
 INTEGER: Final = b"I"
 TIMESTAMP: Final = b"T"
 
@@ -165,18 +167,50 @@ def _moved_to_front(
 ) -> list[bytes]:
     newest = [(b"count", _count(1)), *info]
     others: list[bytes] = []
-    for entry in entries:
-        said, _ = decode_table(entry, 1)
-        if said.get("queue") == queue and said.get("reason") == reason:
-            count = said.get("count")
-            known = count if isinstance(count, int) and count > 0 else 0
-            newest = [
-                (b"count", _count(known + 1)),
-                *(field for field in fields_between(entry, 5, len(entry)) if field[0] != b"count"),
-            ]
+    for fields in _by_queue_and_reason(entries):
+        if _queue_and_reason(fields) == (text_value(queue), text_value(reason)):
+            count = _count(_counted(fields) + 1)
+            newest = [(b"count", count), *(field for field in fields if field[0] != b"count")]
         else:
-            others.append(entry)
+            others.append(table_value(fields))
     return [table_value(sorted(newest)), *others]
+
+
+def _by_queue_and_reason(entries: list[bytes]) -> list[list[Field]]:
+    """One entry for each.  Releases before 3.6 wrote one for each death, without a count.
+
+    As RabbitMQ does it: of several the first one stays and counts them all if it has no count; a
+    single entry is left alone, and the order is turned round.
+    """
+    deaths: dict[tuple[bytes, bytes], list[list[Field]]] = {}
+    for entry in entries:
+        fields = fields_between(entry, 5, len(entry))
+        deaths.setdefault(_queue_and_reason(fields), []).append(fields)
+    found: list[list[Field]] = []
+    for same in deaths.values():
+        first = same[0]
+        if len(entries) > 1 and all(key != b"count" for key, _ in first):
+            first = [(b"count", _count(len(same))), *first]
+        found.append(first)
+    found.reverse()
+    return found
+
+
+def _queue_and_reason(fields: list[Field]) -> tuple[bytes, bytes]:
+    queue = reason = b""
+    for key, value in fields:
+        if key == b"queue" and queue == b"":
+            queue = value
+        elif key == b"reason" and reason == b"":
+            reason = value
+    return queue, reason
+
+
+def _counted(fields: list[Field]) -> int:
+    """The count of an entry; 0 when it has none that could grow."""
+    said, _ = decode_table(table_value(fields), 1)
+    count = said.get("count")
+    return count if isinstance(count, int) and -COUNT_MAX < count < COUNT_MAX else 0
 
 
 def _seen_queues(headers: dict[str, object]) -> list[str]:
@@ -194,4 +228,4 @@ def _seen_queues(headers: dict[str, object]) -> list[str]:
 
 
 def _count(number: int) -> bytes:
-    return LONG + number.to_bytes(8, "big")
+    return LONG + number.to_bytes(8, "big", signed=True)

@@ -7,8 +7,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.core.errors import BrokerError, PreconditionFailed
+
 FRAME_OVERHEAD: Final = 8
 SNIPPET_BYTES: Final = 16
+METHOD_BYTES_MAX: Final[i64] = 20 * 1024
+"""Of a method on a channel, which has names and a table of arguments."""
 
 
 def frame_text(data: bytes, position: i64, start: i64, end: i64) -> str:
@@ -41,3 +45,18 @@ def erlang_binary(octets: bytes) -> str:
         return "<<" + ",".join([str(octet) for octet in octets]) + ">>"
     text = octets.decode("latin-1").replace("\\", "\\\\").replace('"', '\\"')
     return '<<"' + text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '">>'
+
+
+def message_too_large(size_bytes: i64, most_bytes: i64) -> BrokerError:
+    size = int(size_bytes) & 0xFFFFFFFFFFFFFFFF
+    return PreconditionFailed(
+        f"message size {size} is larger than configured max size {int(most_bytes)}"
+    )
+
+
+def method_too_long(size_bytes: i64) -> BrokerError:
+    """Arguments are kept as long as what they declare, and no account counts them."""
+    return PreconditionFailed(
+        f"a method of {int(size_bytes)} bytes: with all its arguments it may have"
+        f" {int(METHOD_BYTES_MAX)}"
+    )

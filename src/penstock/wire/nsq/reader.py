@@ -12,10 +12,11 @@ A publisher sends the same line again and again, so a line that is a publish is 
 bytes are the key of a dictionary.  Of a message its body is cut out, and one content made of it.
 
 Memory is bounded: lines by ``LINE_BYTES_MAX``, bodies by the limits, known lines by ``LINES_MAX``,
-commands at a time by ``COMMANDS_MAX``.
+what is made of it at a time by ``WORK_MAX``: then ``receive(b"")`` goes on.
 Nothing a peer sends makes this module raise; what is wrong becomes a ``Fault`` with nsqd's code
 and text, and nothing after it is read.  One thing is stricter than nsqd: an MPUB whose messages
 are not exactly as long as it says is refused; there, the rest is read as the next command.
+And what comes before a log-in, IDENTIFY and AUTH, has at most ``OPENING_BYTES_MAX``.
 """
 
 from collections.abc import Callable
@@ -42,8 +43,12 @@ from penstock.wire.nsq.ids import SUFFIXES, IdFactory
 MAGIC: Final = b"  V2"
 LINE_BYTES_MAX: Final = 16 * 1024
 LINES_MAX: Final = 1024
-COMMANDS_MAX: Final = 10_000
-"""Made at a time, a run being one: a few compressed bytes may be millions of short ones."""
+OPENING_BYTES_MAX: Final[i64] = 64 * 1024
+"""Of the body of an IDENTIFY or AUTH, which a client sends before it has logged in."""
+WORK_MAX: Final[i64] = 5_000
+"""Commands and messages made at a time: a few compressed bytes may be millions of short ones."""
+_BODY_WORK: Final[i64] = 100
+"""What an IDENTIFY or AUTH counts for, whose body is JSON or a password."""
 _FIN: Final[i64] = 0x46494E20
 _FIN_LINE: Final[i64] = 21
 _ID_AT: Final[i64] = 4
@@ -91,6 +96,8 @@ class NsqReader:
 
     def __init__(self, limits: ReaderLimits, ids: IdFactory, is_name: IsName) -> None:
         self.paused: bool = False  # the session must look before we go on: call again with b""
+        self.full: bool = False  # paused because WORK_MAX is reached
+        self.must_log_in: bool = False  # and has not: what it sends is short
         self.begun: bool = False  # IDENTIFY and AUTH come too late, and are not read further
         self._limits = limits
         self._ids = ids
@@ -101,6 +108,8 @@ class NsqReader:
         self._rest: list[bytes] = []
         self._rest_bytes: i64 = 0
         self._needed_bytes: i64 = 0
+        self._mpub_at: i64 = 0  # the next message of an MPUB that is under way; 0 = none is
+        self._left: i64 = 0  # of WORK_MAX
         self._now_ms: i64 = 0
         self._commands: list[Command] = []
 
@@ -119,6 +128,8 @@ class NsqReader:
         self._rest_bytes = 0
         self._needed_bytes = 1
         self.paused = False
+        self.full = False
+        self._left = WORK_MAX
         self._now_ms = now_ms
         commands: list[Command] = []
         self._commands = commands
@@ -167,6 +178,7 @@ class NsqReader:
                     self._commands.append(finishes)
                 finishes.keys.append(data[position + _ID_AT : end])
                 position = end + 1
+                self._worked(1)
                 continue
             finishes = None
             line = data[position : end + 1]
@@ -182,9 +194,12 @@ class NsqReader:
             if after == _UNFINISHED:
                 break
             position = after
-            if len(self._commands) >= COMMANDS_MAX:
-                self.paused = True
         return position
+
+    def _worked(self, count: i64) -> None:
+        self._left -= count
+        if self._left <= 0:
+            self.paused = self.full = True
 
     def _parse(self, line: bytes) -> PublishLine | None:
         """A line not seen before: of a publish, or None."""
@@ -223,6 +238,7 @@ class NsqReader:
         has_body = not self.begun and (verb == b"IDENTIFY" or verb == b"AUTH")
         if not has_body or (verb == b"AUTH" and len(params) != 1):
             self._commands.append(Request(params, b""))
+            self._worked(1)
             if verb not in _VERBS:
                 self.paused = True  # it will be refused
             return end + 1
@@ -231,13 +247,16 @@ class NsqReader:
             return _UNFINISHED
         size = i64(read_i32_be(data, end + 1))
         name = text_of(verb)
-        if size > self._limits.body_bytes:
-            text = f"{name} body too big {int(size)} > {int(self._limits.body_bytes)}"
-            raise Invalid("E_BAD_BODY", text)
+        largest = self._limits.body_bytes
+        if largest >= size:
+            largest = min(largest, OPENING_BYTES_MAX)
+        if size > largest:
+            raise Invalid("E_BAD_BODY", f"{name} body too big {int(size)} > {int(largest)}")
         if size <= 0:
             raise Invalid("E_BAD_BODY", f"{name} invalid body size {int(size)}")
         if not self._has(data, position, start + size):
             return _UNFINISHED
+        self._worked(_BODY_WORK)
         # What follows depends on the answer: it may even be compressed.
         self.paused = True
         self._commands.append(Request(params, data[start : start + size]))
@@ -258,7 +277,7 @@ class NsqReader:
         """This one, and those of the same line that follow it."""
         length: i64 = len(data)
         head: i64 = len(line)
-        largest = self._limits.message_bytes
+        largest = self._largest(self._limits.message_bytes)
         bodies: list[bytes] = []
         start = position + head + 4
         while True:
@@ -268,7 +287,8 @@ class NsqReader:
             size = i64(read_i32_be(data, start - 4))
             if size <= 0 or size > largest:
                 self._publish_bodies(known, bodies)
-                raise self._bad_size(known.verb, size)
+                most = self._limits.message_bytes
+                raise _bad_size(known.verb, size, most if size > most else largest)
             after = start + size
             if after > length:
                 self._needed_bytes = after - position
@@ -276,7 +296,7 @@ class NsqReader:
             bodies.append(data[start:after])
             position = after
             start = after + head + 4
-            if start > length or data[after : after + head] != line:
+            if start > length or data[after : after + head] != line or len(bodies) >= self._left:
                 break
         if len(bodies) == 0:
             return _UNFINISHED
@@ -286,13 +306,10 @@ class NsqReader:
     def _publish_bodies(self, known: PublishLine, bodies: list[bytes]) -> None:
         if len(bodies) > 0:
             self._commands.append(self._run(known, bodies, len(bodies)))
+            self._worked(len(bodies))
 
-    def _bad_size(self, verb: str, size: i64) -> Invalid:
-        if size <= 0:
-            text = f"{verb} invalid message body size {int(size)}"
-        else:
-            text = f"{verb} message too big {int(size)} > {int(self._limits.message_bytes)}"
-        return Invalid("E_BAD_MESSAGE", text)
+    def _largest(self, most_bytes: i64) -> i64:
+        return min(most_bytes, OPENING_BYTES_MAX) if self.must_log_in else most_bytes
 
     def _publish_several(self, data: bytes, position: i64, end: i64, known: PublishLine) -> i64:
         start = end + 5
@@ -301,8 +318,11 @@ class NsqReader:
         size = i64(read_i32_be(data, end + 1))
         if size <= 0:
             raise Invalid("E_BAD_BODY", f"MPUB invalid body size {int(size)}")
-        if size > self._limits.body_bytes:
-            text = f"MPUB body too big {int(size)} > {int(self._limits.body_bytes)}"
+        largest = self._limits.body_bytes
+        if largest >= size:
+            largest = self._largest(largest)
+        if size > largest:
+            text = f"MPUB body too big {int(size)} > {int(largest)}"
             raise Invalid("E_BAD_BODY", text)
         if not self._has(data, position, start + 4):
             return _UNFINISHED
@@ -313,14 +333,25 @@ class NsqReader:
             raise Invalid("E_BAD_BODY", f"MPUB invalid body size {int(size)}")
         if not self._has(data, position, start + size):
             return _UNFINISHED
-        bodies = self._bodies(data, start + 4, start + size, count)
-        self._commands.append(self._run(known, bodies, 1))
-        return start + size
-
-    def _bodies(self, data: bytes, start: i64, end: i64, count: i64) -> list[bytes]:
-        """The messages of an MPUB, which fill it to its end."""
-        largest = self._limits.message_bytes
+        if self._mpub_at == 0:
+            self._check_several(data, start + 4, start + size, count)
+            self._mpub_at = start + 4 - position
+        at = position + self._mpub_at
+        after = start + size
         bodies: list[bytes] = []
+        while at < after and len(bodies) < self._left:
+            body = at + 4
+            at = body + i64(read_i32_be(data, at))
+            bodies.append(data[body:at])
+        is_last = at == after
+        self._commands.append(self._run(known, bodies, 1 if is_last else 0))
+        self._worked(len(bodies))
+        self._mpub_at = 0 if is_last else at - position
+        return after if is_last else _UNFINISHED
+
+    def _check_several(self, data: bytes, start: i64, end: i64, count: i64) -> None:
+        """Do the messages of an MPUB fill it to its end?  None is published if not."""
+        largest = self._limits.message_bytes
         for number in range(count):
             start += 4
             if start > end:
@@ -335,12 +366,10 @@ class NsqReader:
                 raise Invalid("E_BAD_MESSAGE", text)
             if start + size > end:
                 raise Invalid("E_BAD_MESSAGE", "MPUB failed to read message body")
-            bodies.append(data[start : start + size])
             start += size
         if start < end:
             text = f"MPUB body has {int(end - start)} bytes behind its last message"
             raise Invalid("E_BAD_BODY", text)
-        return bodies
 
     def _run(self, known: PublishLine, bodies: list[bytes], answers: i64) -> PublishRun:
         """Contents of all of them, with an id and the time of now."""
@@ -375,3 +404,11 @@ def _params(line: bytes) -> list[bytes]:
     if end > 0 and line[end - 1] == 0x0D:
         end -= 1
     return line[:end].split(b" ")
+
+
+def _bad_size(verb: str, size: i64, largest: i64) -> Invalid:
+    if size <= 0:
+        text = f"{verb} invalid message body size {int(size)}"
+    else:
+        text = f"{verb} message too big {int(size)} > {int(largest)}"
+    return Invalid("E_BAD_MESSAGE", text)

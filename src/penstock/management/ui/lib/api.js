@@ -29,6 +29,10 @@ export const line = signal("live");
 /** Milliseconds between two looks; 0 = paused. */
 export const interval = signal(Number(localStorage.getItem("penstock.interval") ?? 1000));
 
+/** Why there is no log-in any more, for the form; "" = the user has logged out, or none was there. */
+export const farewell = signal("");
+export const ENDED = "You are logged out: the broker does not take this name and password any more.";
+
 let authorization = sessionStorage.getItem(LOGIN);
 
 export const enc = encodeURIComponent;
@@ -37,6 +41,8 @@ export const enc = encodeURIComponent;
 export const at = (...parts) => "/api/" + parts.map(enc).join("/");
 
 export const isAdministrator = () => !!user.value?.tags.includes("administrator");
+export const mayMakePolicies = () =>
+  !!user.value?.tags.some((tag) => tag === "administrator" || tag === "policymaker");
 export const mayMonitor = () =>
   !!user.value?.tags.some((tag) => tag === "administrator" || tag === "monitoring");
 
@@ -68,9 +74,10 @@ export async function comeBack() {
   return true;
 }
 
-export function logOut() {
+export function logOut(why = "") {
   authorization = null;
-  sessionStorage.removeItem(LOGIN);
+  farewell.value = why;
+  sessionStorage.clear();
   user.value = null;
 }
 
@@ -99,7 +106,7 @@ async function answer(response) {
   }
   if (response.ok) return body;
   const known = user.value !== null;
-  if (response.status === 401 && body?.error === "not_authorized" && known) logOut();
+  if (response.status === 401 && body?.error === "not_authorized" && known) logOut(ENDED);
   throw new ApiError(response.status, reasonOf(response.status, body));
 }
 
@@ -259,7 +266,7 @@ function hear(block, paths) {
   const data = JSON.parse(found[3]);
   const path = paths[Number(found[1])];
   if (!found[2]) tell(path, data, undefined);
-  else if (data.status === 401 && data.answer?.error === "not_authorized") logOut();
+  else if (data.status === 401 && data.answer?.error === "not_authorized") logOut(ENDED);
   else tell(path, undefined, new ApiError(data.status, reasonOf(data.status, data.answer)));
 }
 

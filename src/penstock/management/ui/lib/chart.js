@@ -9,13 +9,16 @@
 // a fixed number of points.
 
 import { html, useEffect, useRef, useState, signal } from "./ui.js";
-import { line } from "./api.js";
+import { line, user } from "./api.js";
 import uPlot from "../vendor/uplot.js";
-import { short } from "./format.js";
+import { bytes, short, zone } from "./format.js";
 
 const POINTS_MAX = 300;
 const SPAN_S = 60;
 const KEPT_MAX = 40;
+const KEPT_KEY = "penstock.history";
+/** What ticks of sizes may lie apart: KiB and their like are powers of two. */
+const BYTE_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 
 /** Changes when light became dark: canvases do not follow the theme by themselves. */
 export const theme = signal(0);
@@ -39,9 +42,13 @@ function faint(rgb) {
   return rgb.replace(/^rgb\(([^)]*)\)$/, "rgba($1, 0.12)");
 }
 
-function clock(seconds) {
-  const at = new Date(seconds * 1000);
-  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+function clocks(ticks) {
+  const whole = ticks.every((seconds) => seconds % 60 === 0);
+  return ticks.map((seconds) => {
+    const at = new Date(seconds * 1000);
+    const parts = [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0"));
+    return parts.slice(0, whole ? 2 : 3).join(":");
+  });
 }
 
 /** Room for the longest label. */
@@ -58,8 +65,8 @@ function options(width, height, series, format) {
     cursor: { y: false, points: { size: 6 } },
     scales: { x: { range: (_, first, last) => [Math.min(first, last - SPAN_S), last] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.08)] } },
     axes: [
-      { ...axis, size: 26, space: 80, values: (_, ticks) => ticks.map(clock) },
-      { ...axis, size: widest, values: (_, ticks) => ticks.map((tick) => format(tick)) },
+      { ...axis, size: 26, space: 80, values: (_, ticks) => clocks(ticks) },
+      { ...axis, size: widest, ...(format === bytes && { incrs: BYTE_STEPS }), values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
       {},
@@ -101,7 +108,7 @@ export function Chart({ title, times, series, format = short, height = 160 }) {
   const said = series.map(({ label, values }) => `${label} ${format(last(values))}`).join(", ");
   return html`
     <figure class="chart">
-      <figcaption>${title}</figcaption>
+      <figcaption>${title} <small class="quiet">${zone(Date.now())}</small></figcaption>
       <div ref=${box} role="img" aria-label=${`${title}: ${said}`}></div>
       <ul class="legend">
         ${series.map(({ label, values, color }, index) => html`
@@ -158,6 +165,17 @@ function differences(stamps, values) {
 }
 
 const kept = new Map(); // key → {stamps, columns}; the least recently seen goes first
+
+// It outlives a reload of the tab, not the log-in.
+addEventListener("pagehide", () => {
+  if (user.value) sessionStorage.setItem(KEPT_KEY, JSON.stringify([...kept]));
+});
+user.subscribe((who) => {
+  kept.clear();
+  if (!who) return;
+  for (const [key, entry] of JSON.parse(sessionStorage.getItem(KEPT_KEY)) ?? []) kept.set(key, entry);
+  sessionStorage.removeItem(KEPT_KEY);
+});
 
 /** What this tab saw, once per second: the stream only tells what changed, so the last value
  *  stands until then. fields as above, values from pick(object, field). */

@@ -5,6 +5,12 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 export const missing = "–";
 
+/** A name as it can be read and typed: blanks at its ends and beside blanks, and characters that are
+ *  not drawn, are shown as codes. */
+export const typable = (name) =>
+  name.replace(/^ +| +$| {2,}/g, (blanks) => "␣".repeat(blanks.length))
+    .replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
+
 export function count(value) {
   return value === undefined || value === null ? missing : GROUPED.format(Math.round(value));
 }
@@ -55,13 +61,22 @@ export function percent(share) {
   return share === undefined || share === null ? missing : `${Math.round(share * 100)} %`;
 }
 
-/** A point in time (ms) as local date and time. */
+/** By how much local time is ahead of UTC then: "UTC", "UTC+2", "UTC-3:30". */
+export function zone(ms) {
+  const ahead = -new Date(ms).getTimezoneOffset();
+  if (ahead === 0) return "UTC";
+  const size = Math.abs(ahead);
+  const part = size % 60 ? `:${String(size % 60).padStart(2, "0")}` : "";
+  return `UTC${ahead < 0 ? "-" : "+"}${Math.floor(size / 60)}${part}`;
+}
+
+/** A point in time (ms) as local date and time, with its zone. */
 export function when(ms) {
   if (ms === undefined || ms === null) return missing;
   const at = new Date(ms);
   const pad = (n) => String(n).padStart(2, "0");
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} `
-    + `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+    + `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())} ${zone(ms)}`;
 }
 
 /** Any value of an argument table, in one line. */

@@ -3,7 +3,7 @@
 
 import { html, cx, signal, useEffect, useErrorBoundary, useId, useLayoutEffect, useRef, useState } from "./ui.js";
 import { route, setQuery } from "./router.js";
-import { missing } from "./format.js";
+import { missing, typable } from "./format.js";
 
 // -- boxes ----------------------------------------------------------------------------------------
 
@@ -113,7 +113,8 @@ export function Tabs({ tabs, label }) {
 export function Table({ columns, rows, empty = "None.", rowKey = (row) => row.name, caption, sort: first }) {
   const [sort, setSort] = useState(first ?? { id: null, reverse: false });
   const by = columns.find((column) => column.id === sort.id);
-  const sorted = by?.sort ? rows.toSorted((a, b) => compare(by.sort(a), by.sort(b)) * (sort.reverse ? -1 : 1)) : rows;
+  const sorted = by?.sort && rows ? rows.toSorted((a, b) => compare(by.sort(a), by.sort(b)) * (sort.reverse ? -1 : 1)) : rows;
+  if (!rows) return html`<${Empty}>…<//>`; // not here yet
   if (rows.length === 0) return html`<${Empty}>${empty}<//>`;
   return html`
     <div class="scroll" tabindex="0" role="region" aria-label=${caption ?? "table"}>
@@ -274,12 +275,13 @@ export function Question() {
     question.value = null;
     asked.answer(yes);
   };
-  const ready = !asked.type || typed === asked.type;
+  const spelt = asked.type && typable(asked.type);
+  const ready = !asked.type || typed === asked.type || typed === spelt;
   return html`
     <dialog ref=${dialog} onClose=${() => question.value && close(false)} aria-labelledby="question">
       <h2 id="question">${asked.title}</h2>
       <p>${asked.text}</p>
-      ${asked.type && html`<div class="field"><label for="typed">Type <b>${asked.type}</b> to go on</label>
+      ${asked.type && html`<div class="field"><label for="typed">Type <b>${spelt}</b> to go on</label>
         <input id="typed" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} /></div>`}
       <div class="buttons">
         <button type="button" autofocus onClick=${() => close(false)}>Cancel</button>

@@ -3,11 +3,28 @@
 // Objects of the API carry `<counter>_details.rate`, and samples on request (`msg_rates_age`). Where a
 // server gives neither, this tab counts for itself from one look to the next.
 
-import { html, useRef } from "./ui.js";
+import { html, signal, useRef } from "./ui.js";
 import { Chart, samples, useHistory } from "./chart.js";
 import { rate, short } from "./format.js";
 
-export const SAMPLED = "msg_rates_age=300&msg_rates_incr=5&lengths_age=300&lengths_incr=5";
+const HOUR_S = 3600;
+export const DAY_S = 86400;
+const STEPS_S = { 60: 5, 300: 5, 600: 5, [HOUR_S]: 60, 28800: 600, [DAY_S]: 1800 };
+const KEY = "penstock.span";
+export const SPANS = [[60, "1 min"], [300, "5 min"], [600, "10 min"], [HOUR_S, "1 h"], [28800, "8 h"], [DAY_S, "1 d"]];
+/** Seconds that charts show, where the broker keeps so many. */
+export const span = signal(STEPS_S[localStorage.getItem(KEY)] ? Number(localStorage.getItem(KEY)) : 300);
+
+export function setSpan(seconds) {
+  localStorage.setItem(KEY, seconds);
+  span.value = seconds;
+}
+
+/** The query for samples of these groups; most objects keep an hour, a node and the overview a day. */
+export function sampled(groups = ["msg_rates", "lengths"], kept = HOUR_S) {
+  const age = Math.min(span.value, kept);
+  return groups.map((group) => `${group}_age=${age}&${group}_incr=${STEPS_S[age]}`).join("&");
+}
 
 export const QUEUED = [
   { label: "total", field: "messages", color: "--c6" },
@@ -52,7 +69,7 @@ export function QueuedChart({ id, object, title = "Queued messages" }) {
 
 /** Lines of those counters the object has: `deliver / get` only where the parts are unknown, rare
  *  ones only when they happened. */
-export function RatesChart({ id, stats, title = "Message rates" }) {
+export function RatesChart({ id, stats, known = true, title = "Message rates" }) {
   const own = useHistory(`rates ${id}`, stats, RATES);
   const found = samples(stats, RATES) ?? own;
   const has = (field) => stats?.[field] !== undefined;
@@ -61,9 +78,9 @@ export function RatesChart({ id, stats, title = "Message rates" }) {
     if (rare && !values.some((value) => value > 0)) return false;
     return has(field) && (field !== "deliver_get" || !has("deliver"));
   });
-  if (series.length === 0) return html`<${NoRates} title=${title} />`;
+  if (series.length === 0) return html`<${NoRates} title=${title} known=${known} />`;
   return html`<${Chart} title=${title} times=${found.times} series=${series} format=${rate} />`;
 }
 
-const NoRates = ({ title }) =>
-  html`<figure class="chart"><figcaption>${title}</figcaption><p class="empty">Nothing was published or delivered yet.</p></figure>`;
+const NoRates = ({ title, known }) =>
+  html`<figure class="chart"><figcaption>${title}</figcaption><p class="empty">${known ? "Nothing was published or delivered yet." : "…"}</p></figure>`;

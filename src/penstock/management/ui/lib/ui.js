@@ -12,7 +12,17 @@ export {
 } from "../vendor/signals.js";
 export { h, render, Fragment, Component };
 
-export const html = htm.bind(h);
+// Control characters, marks that change the direction of text, half characters; not line end and
+// tab, nor the joiners that letters and signs are made with.
+const UNSEEN = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+
+/** Text of clients: what would turn a line round or hide is shown as its code. */
+export const visible = (text) => text.replace(UNSEEN, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
+
+const shown = (child) => (typeof child === "string" ? visible(child) : Array.isArray(child) ? child.map(shown) : child);
+
+/** All text of all pages comes through here. */
+export const html = htm.bind((type, props, ...children) => h(type, props, ...children.map(shown)));
 
 /** Class names from strings and falsy values. */
 export const cx = (...names) => names.filter(Boolean).join(" ");

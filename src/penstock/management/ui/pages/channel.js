@@ -4,12 +4,12 @@ import { html } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
 import { Card, Facts, Figure, Problem, State } from "../lib/parts.js";
 import { Consumers } from "../lib/consumers.js";
-import { RatesChart, SAMPLED } from "../lib/stats.js";
+import { RatesChart, sampled } from "../lib/stats.js";
 import { count, duration } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
 export default function Channel({ params: { name } }) {
-  const { data, error } = useLive(`${at("channels", name)}?${SAMPLED}`);
+  const { data, error } = useLive(`${at("channels", name)}?${sampled()}`);
   return html`
     <p class="trail"><a href="#/channels">Channels</a></p>
     <div class="head"><h1>${name}</h1>${data && html`<${State} value=${data.state} />`}</div>

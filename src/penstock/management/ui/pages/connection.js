@@ -8,6 +8,7 @@ import { CHANNEL_COLUMNS } from "../lib/channels.js";
 import { closeConnection } from "../lib/consumers.js";
 import { bytes, count, duration, plain, when } from "../lib/format.js";
 import { go } from "../lib/router.js";
+import { sampled } from "../lib/stats.js";
 import { ShownTable } from "../lib/tables.js";
 
 const OCTETS = [
@@ -17,7 +18,7 @@ const OCTETS = [
 const perSecond = (value) => (value === undefined || value === null ? "–" : `${bytes(Math.round(value))}/s`);
 
 export default function Connection({ params: { name } }) {
-  const { data, error } = useLive(`${at("connections", name)}?data_rates_age=300&data_rates_incr=5`);
+  const { data, error } = useLive(`${at("connections", name)}?${sampled(["data_rates"])}`);
   const { data: channels, error: noChannels } = useLive(`${at("connections", name)}/channels`);
   const own = useHistory(`octets ${name}`, data, OCTETS);
   const { times, series } = samples(data, OCTETS) ?? own;
@@ -53,7 +54,7 @@ export default function Connection({ params: { name } }) {
           <h3 class="gap">Capabilities</h3><${ShownTable} table=${capabilities} /><//>
         <${Card} title="Channels" wide>
           <${Problem} error=${noChannels} />
-          <${Table} caption="Channels" rows=${channels ?? []} empty="It has no channel open." columns=${sortedHere(CHANNEL_COLUMNS)} /><//>
+          <${Table} caption="Channels" rows=${channels} empty="It has no channel open." columns=${sortedHere(CHANNEL_COLUMNS)} /><//>
       </div>`}`;
 }
 

@@ -36,7 +36,7 @@ export default function Definitions() {
     }
     const text = "What is in the file is added; users, policies and parameters of the same name are overwritten. Nothing is deleted.";
     if (!await confirm({ title: `Import ${file.name}?`, text, action: "Import", danger: false })) return;
-    const answer = await send("POST", where(vhost), value);
+    const answer = await send("POST", `${where(vhost)}?partial=true`, value);
     setLeft(answer?.left_out ?? []);
     say(`${file.name} is imported.`);
   };

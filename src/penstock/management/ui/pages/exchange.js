@@ -6,14 +6,14 @@ import { at, enc, get, send, useLive } from "../lib/api.js";
 import { Card, Empty, Facts, Field, Form, Problem, Tabs, attempt, confirm } from "../lib/parts.js";
 import { BindForm, BindingGraph, BindingsTable } from "../lib/bindings.js";
 import { PublishForm } from "../lib/publishing.js";
-import { RatesChart, SAMPLED } from "../lib/stats.js";
+import { RatesChart, sampled } from "../lib/stats.js";
 import { count, some } from "../lib/format.js";
 import { go, link } from "../lib/router.js";
 import { ShownTable, TableField, parseTable } from "../lib/tables.js";
 import { ExchangeFeatures } from "./exchanges.js";
 
 export default function Exchange({ params: { vhost, name } }) {
-  const { data, error } = useLive(`${at("exchanges", vhost, name)}?${SAMPLED}`);
+  const { data, error } = useLive(`${at("exchanges", vhost, name)}?${sampled()}`);
   const shown = name === "amq.default" ? "(default exchange)" : name;
   const remove = async () => {
     const text = "Its bindings go with it; what is published to it afterwards closes the publisher's channel.";
@@ -56,10 +56,10 @@ function Bindings({ vhost, name, builtIn }) {
       ${from.data && into.data && from.data.length + into.data.length === 0 && html`<${Empty}>Nothing is bound.<//>`}<//>
     <${Card} title=${`From ${name} to`}>
       <${Problem} error=${from.error} />
-      <${BindingsTable} bindings=${from.data ?? []} show="destination" empty="Nothing: what is published here is dropped or returned." /><//>
+      <${BindingsTable} bindings=${from.data} show="destination" empty="Nothing: what is published here is dropped or returned." /><//>
     <${Card} title=${`Into ${name} from`}>
       <${Problem} error=${into.error} />
-      <${BindingsTable} bindings=${into.data ?? []} show="source" empty="No other exchange." /><//>
+      <${BindingsTable} bindings=${into.data} show="source" empty="No other exchange." /><//>
     <${Card} title="Bind a queue or an exchange to it"><${BindForm} vhost=${vhost} source=${name} /><//>`;
 }
 

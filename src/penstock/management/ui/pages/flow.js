@@ -83,6 +83,7 @@ function Chain({ chain }) {
     <${Drawing} title="The credit chain" desc=${`${chain.sentence} ${chain.advice}`} width=${WIDTH} height=${height} className="chain" wide>
       ${COLUMNS.map((column, index) => html`<${Column} key=${column.kind} ...${column} x=${index * STEP} bottleneck=${chain.bottleneck} />`)}
       ${drawn.map((one) => html`<${Link} key=${`${one.from} ${one.to}`} ...${one} a=${places.get(one.from)} b=${places.get(one.to)} />`)}
+      ${drawn.map((one) => html`<${Credit} key=${`${one.from} ${one.to}`} ...${one} a=${places.get(one.from)} b=${places.get(one.to)} />`)}
       ${[...places.values()].map(({ node, x, y }) => html`<${Node} key=${node.id} node=${node} x=${x} y=${y} />`)}
       ${places.size > 1 && !chain.nodes.some(({ kind }) => kind === "queue") && html`
         <text class="quiet" x=${2 * STEP + NODE.width / 2} y=${HEAD + 22} text-anchor="middle">no queue is behind: what</text>
@@ -105,7 +106,7 @@ function Node({ node, x, y }) {
   const body = html`
     <rect class="back" x=${x} y=${y} width=${NODE.width} height=${NODE.height} rx="7" />
     <rect class="share" x=${x} y=${y + NODE.height - 5} width=${node.share * NODE.width} height="5" rx="2.5" />
-    <text class="name" x=${x + 9} y=${y + 18}>${cut(node.name, 29)}</text>
+    <text class="name" x=${x + 9} y=${y + 18}>${cut(node.label, 29)}</text>
     <text class="quiet" x=${x + 9} y=${y + 35}>${node.in_flow ? "in flow" : "not in flow"}, ${percent(node.share)} of 10 s</text>
     <title>${node.name}${node.because ? `: waits for ${node.waits_for}, ${node.because}` : ""}</title>`;
   const href = node.queue && link(["queues", node.vhost, node.queue], { tab: "flow" });
@@ -125,8 +126,14 @@ function Link({ from, left, of, blocks, a, b }) {
     <g class=${cx("link", blocks && "blocks")} data-link=${from}>
       <path class="whole" d=${d} />
       <path class="left" d=${d} pathLength="100" stroke-dasharray=${`${(share * 100).toFixed(0)} 100`} />
-      <text class="credit" x=${(x1 + x2) / 2} y=${(y1 + y2) / 2 - 5} text-anchor="middle">${count(left)} / ${count(of)}</text>
     </g>`;
+}
+
+/** In front of all lines. */
+function Credit({ left, of, blocks, a, b }) {
+  const x = (a.x + NODE.width + b.x) / 2;
+  const y = (a.y + b.y + NODE.height) / 2 - 5;
+  return html`<text class=${cx("credit", blocks && "blocks")} x=${x} y=${y} text-anchor="middle">${count(left)} / ${count(of)}</text>`;
 }
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, 14)}…${text.slice(15 - length)}` : text);
@@ -140,7 +147,7 @@ function Links({ chain }) {
     { id: "to", title: "To", cell: ({ to }) => names.get(to), sort: ({ to }) => names.get(to) },
     { id: "left", title: "Credit left", number: true, cell: ({ left, of }) => `${count(left)} of ${count(of)}`, sort: ({ left }) => left },
     { id: "hand", title: "In hand", number: true, cell: ({ in_hand }) => count(in_hand), sort: ({ in_hand }) => in_hand },
-    { id: "state", title: "", cell: ({ blocks }) => html`<${State} value=${blocks ? "blocked" : "ok"} />` },
+    { id: "state", title: "State", cell: ({ blocks }) => html`<${State} value=${blocks ? "blocked" : "ok"} />` },
   ];
   return html`<${Table} caption="Links" columns=${columns} rows=${chain.links} rowKey=${({ from, to }) => `${from} ${to}`} empty="Nobody publishes just now." />`;
 }
@@ -153,5 +160,5 @@ function Waits({ waits }) {
     { id: "share", title: "Share of 10 s", number: true, cell: ({ share }) => percent(share), sort: ({ share }) => share },
     { id: "all", title: "In all", number: true, cell: ({ flow_s }) => duration(flow_s * 1000), sort: ({ flow_s }) => flow_s },
   ];
-  return html`<${Table} caption="Waits" columns=${columns} rows=${waits} rowKey=${({ kind, name }) => kind + name} empty="Nobody has waited in the last ten seconds." />`;
+  return html`<${Table} caption="Waits" columns=${columns} rows=${waits} rowKey=${({ kind, name }) => kind + name} empty="No publisher has waited in the last ten seconds." />`;
 }

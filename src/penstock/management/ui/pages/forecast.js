@@ -3,9 +3,10 @@
 import { html, cx } from "../lib/ui.js";
 import { useLive } from "../lib/api.js";
 import { Card, Facts, Problem, State } from "../lib/parts.js";
-import { Chart, useHistory } from "../lib/chart.js";
+import { Chart, samples, useHistory } from "../lib/chart.js";
 import { Drawing } from "../lib/drawing.js";
 import { bytes, duration } from "../lib/format.js";
+import { DAY_S, sampled } from "../lib/stats.js";
 
 const WIDTH = 1000;
 const BAR = { y: 34, height: 26 };
@@ -14,6 +15,7 @@ const FIELDS = [
   { label: "paging line", field: "paging", kind: "count", color: "--c2" },
   { label: "limit", field: "limit", kind: "count", color: "--c5" },
 ];
+const RESIDENT = [{ label: "resident", field: "mem_used", color: "--c1" }];
 const PICKED = {
   used: ({ memory }) => memory.used_bytes,
   paging: ({ memory }) => memory.paging_bytes,
@@ -23,6 +25,9 @@ const PICKED = {
 export default function ForecastPage() {
   const { data, error } = useLive("/api/penstock/forecast");
   const seen = useHistory("forecast", data, FIELDS, (row, field) => row && PICKED[field](row));
+  const { data: nodes } = useLive(`/api/nodes?columns=os_pid,mem_used,mem_used_details&${sampled(["node_stats"], DAY_S)}`);
+  const resident = samples(nodes?.find(({ os_pid }) => os_pid), RESIDENT);
+  const { times, series } = resident && data ? withLines(resident, data.memory) : seen;
   return html`
     <div class="head"><h1>Alarm forecast</h1></div>
     <${Problem} error=${error} />
@@ -30,7 +35,14 @@ export default function ForecastPage() {
       <p class="sentence">${data.sentence}</p>
       <${Memory} memory=${data.memory} />
       <${Disk} disk=${data.disk} />
-      <${Card}><${Chart} title="Memory" times=${seen.times} series=${seen.series} format=${bytes} /><//>`}`;
+      <${Card}><${Chart} title="Memory" times=${times} series=${series} format=${bytes} /><//>`}`;
+}
+
+/** The broker's samples, and the lines as they are now. */
+function withLines({ times, series }, memory) {
+  const lines = FIELDS.slice(1).filter(({ field }) => PICKED[field]({ memory }) !== null);
+  const level = ({ label, field, color }) => ({ label, color, values: times.map(() => PICKED[field]({ memory })) });
+  return { times, series: [...series, ...lines.map(level)] };
 }
 
 const until = (seconds) => (seconds === null ? "not in sight" : seconds === 0 ? "now" : `in ${duration(seconds * 1000)}`);

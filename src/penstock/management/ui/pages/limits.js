@@ -26,7 +26,7 @@ function Kind({ kind, title, names: path }) {
   return html`
     <${Card} title=${title}>
       <${Problem} error=${error} />
-      <${Table} caption=${`Limits: ${title}`} rows=${data ?? []} rowKey=${(row) => row[kind]} empty="No limits are set." columns=${[
+      <${Table} caption=${`Limits: ${title}`} rows=${data} rowKey=${(row) => row[kind]} empty="No limits are set." columns=${[
         { id: "name", title: title.slice(0, -1), sort: (row) => row[kind], cell: (row) => row[kind] },
         { id: "limits", title: "Limits", cell: (row) => html`<${ShownTable} table=${row.value} />` },
       ]} />

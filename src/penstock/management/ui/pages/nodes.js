@@ -6,9 +6,21 @@ import { Card, Facts, Meter, Problem, State, Table, Tag } from "../lib/parts.js"
 import { Chart, samples, useHistory } from "../lib/chart.js";
 import { bytes, count, duration, short, some } from "../lib/format.js";
 import { ClusterTable } from "../lib/cluster.js";
+import { DAY_S, sampled } from "../lib/stats.js";
 
 const MEMORY = [{ label: "memory", field: "mem_used", color: "--c1" }];
 const FILES = [{ label: "files open", field: "fd_used", color: "--c2" }, { label: "sockets", field: "sockets_used", color: "--c1" }];
+/** What RabbitMQ's names of memory mean here. */
+const USES = {
+  queue_procs: "messages in queues",
+  connection_writers: "output that clients have not taken",
+  connection_other: "output kept for other nodes",
+  connection_channels: "transactions not committed yet",
+  binary: "contents on their way to the disk",
+  code: "program and definitions at the start",
+  allocated_unused: "free, kept by the C library",
+  other_system: "buffers, indexes and the rest",
+};
 const SKIPPED = new Set(["strategy", "total"]);
 
 export default function Nodes() {
@@ -32,7 +44,7 @@ function Cluster() {
 }
 
 function Node({ name }) {
-  const { data: node, error } = useLive(`${at("nodes", name)}?node_stats_age=300&node_stats_incr=5`);
+  const { data: node, error } = useLive(`${at("nodes", name)}?${sampled(["node_stats"], DAY_S)}`);
   const memory = useLive(`${at("nodes", name)}/memory`);
   const ownMemory = useHistory(`memory ${name}`, node, MEMORY);
   const ownFiles = useHistory(`files ${name}`, node, FILES);
@@ -75,12 +87,12 @@ function Breakdown({ memory }) {
   const total = Number(memory.total?.rss ?? memory.total ?? 0);
   const rows = Object.entries(memory)
     .filter(([name, value]) => !SKIPPED.has(name) && typeof value === "number" && value > 0)
-    .map(([name, value]) => ({ name, value }))
+    .map(([name, value]) => ({ name: USES[name] ?? name.replaceAll("_", " "), value }))
     .toSorted((a, b) => b.value - a.value);
   return html`
     <${Card} title=${`Memory by use: ${bytes(total)}`} wide>
       <${Table} caption="Memory by use" rows=${rows} empty="Not known." columns=${[
-        { id: "name", title: "Use", sort: (row) => row.name, cell: (row) => row.name.replaceAll("_", " ") },
+        { id: "name", title: "Use", sort: (row) => row.name, cell: (row) => row.name },
         { id: "value", title: "Bytes", number: true, sort: (row) => row.value, cell: (row) => bytes(row.value) },
         { id: "share", title: "Share", cell: (row) => html`<${Meter} label=${row.name} value=${row.value} limit=${total} warn=${2} bad=${2}
           text=${`${Math.round((row.value / total) * 100)} %`} />` },

@@ -3,7 +3,7 @@
 import { html } from "../lib/ui.js";
 import { mayMonitor, useLive } from "../lib/api.js";
 import { Card, Facts, Figure, Meter, Problem, State, Table, Tag } from "../lib/parts.js";
-import { QueuedChart, RatesChart, SAMPLED } from "../lib/stats.js";
+import { DAY_S, QueuedChart, RatesChart, sampled } from "../lib/stats.js";
 import { bytes, count, duration, missing, rate } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
@@ -14,7 +14,7 @@ const CHURN = [
 ];
 
 export default function Overview() {
-  const { data, error } = useLive(`/api/overview?${SAMPLED}`);
+  const { data, error } = useLive(`/api/overview?${sampled(undefined, DAY_S)}`);
   const totals = data?.object_totals ?? {};
   const queued = data?.queue_totals;
   return html`
@@ -31,7 +31,7 @@ export default function Overview() {
     </div>
     <div class="cards">
       <${Card}><${QueuedChart} id="overview" object=${queued} /><//>
-      <${Card}><${RatesChart} id="overview" stats=${data?.message_stats} /><//>
+      <${Card}><${RatesChart} id="overview" stats=${data?.message_stats} known=${!!data} /><//>
       <${Growing} />
       ${mayMonitor() && html`<${Nodes} />`}
       ${data?.listeners && html`<${Listeners} listeners=${data.listeners} contexts=${data.contexts ?? []} />`}
@@ -43,7 +43,7 @@ export default function Overview() {
 function Growing() {
   const path = "/api/queues?page=1&page_size=5&sort=messages&sort_reverse=true&columns=name,vhost,messages,messages_details.rate,consumers,state";
   const { data } = useLive(path);
-  const rows = (data?.items ?? []).filter((row) => row.messages > 0);
+  const rows = data?.items.filter((row) => row.messages > 0);
   return html`
     <${Card} title="Longest queues">
       <${Table} caption="Longest queues" rows=${rows} rowKey=${(row) => row.vhost + "\n" + row.name} empty="All queues are empty." columns=${[
@@ -63,7 +63,7 @@ function Nodes() {
   const known = (cell) => (row) => (row.os_pid ? cell(row) : missing);
   return html`
     <${Card} title="Nodes">
-      <${Table} caption="Nodes" rows=${data ?? []} columns=${[
+      <${Table} caption="Nodes" rows=${data} columns=${[
         { id: "name", title: "Node", cell: (row) => html`<a class="nowrap" href="#/nodes">${row.name}</a>` },
         { id: "state", title: "State", cell: (row) => html`<${State} value=${row.running ? "running" : "down"} />` },
         { id: "mem", title: "Memory", cell: known((row) => html`<${Meter} label="memory" value=${row.mem_used} limit=${row.mem_limit}

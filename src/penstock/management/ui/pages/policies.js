@@ -2,7 +2,7 @@
 // pattern is typed, the broker says which names it would reach.
 
 import { html, useEffect, useState } from "../lib/ui.js";
-import { at, enc, get, isAdministrator, send, useLive } from "../lib/api.js";
+import { at, enc, get, isAdministrator, mayMakePolicies, send, useLive } from "../lib/api.js";
 import { Card, Field, Form, Problem, Table, Tabs, attempt, confirm, say } from "../lib/parts.js";
 import { useNames } from "../lib/listing.js";
 import { count } from "../lib/format.js";
@@ -30,11 +30,11 @@ function Kind({ kind }) {
     if (!await confirm({ title: `Delete the ${what} ${row.name}?`, text, action: "Delete" })) return;
     await attempt(() => send("DELETE", at(kind, row.vhost, row.name)), `The ${what} ${row.name} is deleted.`);
   };
-  const may = kind === "policies" || isAdministrator();
+  const may = kind === "policies" ? mayMakePolicies() : isAdministrator();
   return html`
     <${Problem} error=${error} />
     <${Card}>
-      <${Table} caption=${what} rows=${data ?? []} rowKey=${(row) => row.vhost + "\n" + row.name} empty=${`There is no ${what}.`} columns=${[
+      <${Table} caption=${what} rows=${data} rowKey=${(row) => row.vhost + "\n" + row.name} empty=${`There is no ${what}.`} columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<b>${row.name}</b>` },
         { id: "vhost", title: "Virtual host", sort: (row) => row.vhost, cell: (row) => row.vhost },
         { id: "pattern", title: "Pattern", cell: (row) => html`<code>${row.pattern}</code>` },

@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
 import { Card, Facts, Figure, Guarded, Problem, State, Tabs, attempt, confirm, say } from "../lib/parts.js";
-import { QueuedChart, RatesChart, SAMPLED, useRate } from "../lib/stats.js";
+import { QueuedChart, RatesChart, sampled, useRate } from "../lib/stats.js";
 import { bytes, count, duration, percent, rate, some, when } from "../lib/format.js";
 import { go, link } from "../lib/router.js";
 import { Field, Form } from "../lib/parts.js";
@@ -16,7 +16,7 @@ import { queuePanels } from "./index.js";
 
 export default function QueuePage({ params: { vhost, name } }) {
   const path = at("queues", vhost, name);
-  const { data: queue, error } = useLive(`${path}?${SAMPLED}`);
+  const { data: queue, error } = useLive(`${path}?${sampled()}`);
   const gone = error?.status === 404;
   const panels = queuePanels.map(({ id, title, module }) => ({
     id, title, draw: () => html`<${Panel} module=${module} vhost=${vhost} name=${name} queue=${queue} />`,
@@ -122,7 +122,7 @@ function Bindings({ vhost, name }) {
   return html`
     <${Card} title=${`What comes into ${name}`}>
       <${Problem} error=${error} />
-      <${BindingsTable} bindings=${data ?? []} show="source" empty="Nothing is bound to it." />
+      <${BindingsTable} bindings=${data} show="source" empty="Nothing is bound to it." />
     <//>
     <${Card} title="Bind it"><${BindForm} vhost=${vhost} destination=${name} kind="q" /><//>`;
 }

@@ -13,7 +13,7 @@ const FEATURES = {
   "x-message-ttl": "TTL", "x-expires": "Exp", "x-max-length": "Lim", "x-max-length-bytes": "Lim B",
   "x-overflow": "Ovfl", "x-dead-letter-exchange": "DLX", "x-dead-letter-routing-key": "DLK",
   "x-max-priority": "Pri", "x-single-active-consumer": "SAC", "x-queue-mode": "Mode",
-  "x-delivery-limit": "DL", "x-penstock-lease": "Lease",
+  "x-delivery-limit": "DL",
 };
 
 export function Features({ queue }) {

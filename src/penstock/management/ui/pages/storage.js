@@ -101,7 +101,7 @@ function Recovery({ recovery }) {
   if (!recovery) return null;
   return html`
     <${Card} title="The last start"><${Facts} facts=${[
-      ["After a clean stop", recovery.clean ? "yes" : "no: what a crash left was read"],
+      ["After a clean stop", recovery.new ? "in a new data directory" : recovery.clean ? "yes" : "no: what a crash left was read"],
       ["Queues", count(recovery.queues)],
       ["Messages", count(recovery.messages)],
       ["Read", bytes(recovery.bytes_read)],

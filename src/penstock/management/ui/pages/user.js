@@ -33,10 +33,10 @@ export default function User({ params: { name } }) {
     <${Problem} error=${error} />
     ${data && html`
       <${Card} title="Permissions">
-        <${PermissionsTable} rows=${permissions.data ?? []} show="vhost" />
+        <${PermissionsTable} rows=${permissions.data} show="vhost" />
         <h3 class="gap">Set a permission</h3><${PermissionForm} user=${name} vhosts=${vhosts} /><//>
       <${Card} title="Topic permissions">
-        <${TopicPermissionsTable} rows=${topics.data ?? []} show="vhost" />
+        <${TopicPermissionsTable} rows=${topics.data} show="vhost" />
         <h3 class="gap">Set a topic permission</h3><${TopicPermissionForm} user=${name} vhosts=${vhosts} /><//>
       <div class="split">
         <${Card} title="Password and tags">

@@ -24,7 +24,7 @@ export default function Users() {
     <${Problem} error=${users.error} />
     ${guest && html`<p class="warning">The user guest is still there. It may log in from this machine only, but its password is known to everybody.</p>`}
     <${Card}>
-      <${Table} caption="Users" rows=${users.data ?? []} columns=${[
+      <${Table} caption="Users" rows=${users.data} columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<a href=${link(["users", row.name])}>${row.name}</a>` },
         { id: "tags", title: "Tags", cell: (row) => tagsOf(row).map((tag) => html`<${Tag} key=${tag}>${tag}<//>`) },
         { id: "vhosts", title: "May enter", cell: (row) => vhostsOf(row.name).join(", ") || html`<${Tag} tone="warn">nowhere<//>` },

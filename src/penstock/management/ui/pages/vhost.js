@@ -4,13 +4,13 @@ import { html } from "../lib/ui.js";
 import { at, isAdministrator, send, useLive } from "../lib/api.js";
 import { Card, Facts, Problem, attempt, confirm } from "../lib/parts.js";
 import { useNames } from "../lib/listing.js";
-import { QueuedChart, RatesChart, SAMPLED } from "../lib/stats.js";
+import { QueuedChart, RatesChart, sampled } from "../lib/stats.js";
 import { go, link } from "../lib/router.js";
 import { LimitsOf } from "../lib/limits.js";
 import { PermissionForm, PermissionsTable, TopicPermissionForm, TopicPermissionsTable } from "../lib/permissions.js";
 
 export default function VhostPage({ params: { name } }) {
-  const { data, error } = useLive(`${at("vhosts", name)}?${SAMPLED}`);
+  const { data, error } = useLive(`${at("vhosts", name)}?${sampled()}`);
   const admin = isAdministrator();
   const remove = async () => {
     const text = "Everything in it goes for good: exchanges, queues, messages, permissions, policies.";
@@ -46,9 +46,9 @@ function Permissions({ name }) {
   const users = useNames("/api/users?columns=name");
   return html`
     <${Card} className="gap" title="Permissions">
-      <${PermissionsTable} rows=${permissions.data ?? []} show="user" />
+      <${PermissionsTable} rows=${permissions.data} show="user" />
       <h3 class="gap">Set a permission</h3><${PermissionForm} vhost=${name} users=${users} /><//>
     <${Card} title="Topic permissions">
-      <${TopicPermissionsTable} rows=${topics.data ?? []} show="user" />
+      <${TopicPermissionsTable} rows=${topics.data} show="user" />
       <h3 class="gap">Set a topic permission</h3><${TopicPermissionForm} vhost=${name} users=${users} /><//>`;
 }

@@ -16,7 +16,7 @@ export default function Vhosts() {
     <div class="head"><h1>Virtual hosts</h1></div>
     <${Problem} error=${error} />
     <${Card}>
-      <${Table} caption="Virtual hosts" rows=${data ?? []} columns=${[
+      <${Table} caption="Virtual hosts" rows=${data} columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<a href=${link(["vhosts", row.name])}>${row.name}</a>` },
         { id: "description", title: "Description", cell: (row) => row.description },
         { id: "tags", title: "Tags", cell: (row) => (row.tags ?? []).map((tag) => html`<${Tag} key=${tag}>${tag}<//>`) },

@@ -1,7 +1,7 @@
 // How a queue holds its messages just now: five boxes, what moves between them, and the RAM line.
 
 import { html, cx } from "../lib/ui.js";
-import { at, useLive } from "../lib/api.js";
+import { at, mayMonitor, useLive } from "../lib/api.js";
 import { Card, Facts, Problem } from "../lib/parts.js";
 import { Chart, useHistory } from "../lib/chart.js";
 import { Arrow, Drawing, Numbers } from "../lib/drawing.js";
@@ -78,7 +78,7 @@ function rowsOf(flow) {
 
 function factsOf(flow) {
   const { memory, rates } = flow;
-  const none = "none: memory is not short";
+  const none = "none: it is not paged";
   return [
     ["Mode", flow.mode],
     ["In memory", `${count(memory.messages)} messages, ${bytes(memory.bytes)} with overhead`],
@@ -197,8 +197,10 @@ function Pending({ pending }) {
 function RamLine({ memory }) {
   const from = X.q1;
   const width = right("q4") - from;
+  const { data } = useLive(mayMonitor() ? "/api/nodes?columns=name,mem_limit" : null);
   const target = memory.target_ram_bytes;
-  const most = Math.max(memory.bytes, target ?? 0, 1) * 1.15;
+  const limit = data?.[0]?.mem_limit; // of the node that answers
+  const most = target === null ? Math.max(limit ?? Infinity, memory.bytes) : Math.max(memory.bytes, target, 1) * 1.15;
   const at = (size) => from + (size / most) * width;
   const over = target !== null && memory.bytes > target;
   const y = 284;
@@ -210,7 +212,7 @@ function RamLine({ memory }) {
       <rect class=${cx("held", over && "over")} x=${from} y=${y} width=${Math.max(0, at(memory.bytes) - from)} height="16" rx="4" />
       <text class="quiet" x=${from} y=${y + 33}>${bytes(memory.bytes)} in memory</text>
       ${target === null
-        ? html`<text class="quiet" x=${from + width} y=${y + 33} text-anchor="end">no RAM target: memory is not short</text>`
+        ? html`<text class="quiet" x=${from + width} y=${y + 33} text-anchor="end">${limit === undefined ? "" : `of ${bytes(limit)}, where publishers wait; `}no RAM target now</text>`
         : html`<line class="target" x1=${at(target)} x2=${at(target)} y1=${y - 10} y2=${y + 20} data-target=${target} />
           <text class="target-text" x=${at(target) + (flip ? -6 : 6)} y=${y - 4} text-anchor=${flip ? "end" : "start"}>RAM target ${count(memory.target_ram_count)} messages, ${bytes(target)}</text>`}
     </g>`;

@@ -13,7 +13,7 @@ const WHOLE_BYTES = 1_000_000;
 const EXCERPT = 70;
 const SEARCHES_MAX = 50;
 const DONE = { move: "moved", copy: "copied", delete: "deleted", retry: "sent back to where it was published", dead_letter: "dead-lettered" };
-const LEFT = { gone: "not there any more", unroutable: "could not be routed", same_queue: "would come back to this queue", duplicate: "known already where they would go", without_death: "never died, so there is nowhere to retry", full: "refused by a full queue" };
+const LEFT = { gone: "not there any more", unroutable: "could not be routed", same_queue: "would come back to this queue", duplicate: "known already where they would go", without_death: "did not die where x-death says, so there is nowhere to retry", full: "refused by a full queue" };
 
 const nothing = { messages: [], next: null, first: null, end: null };
 
@@ -190,8 +190,8 @@ function Messages({ messages, searched, chosen, setChosen, open, setOpen, path, 
         <caption class="unseen">Messages</caption>
         <thead><tr>
           <th scope="col"><input type="checkbox" aria-label="Select all of this page" checked=${all} onChange=${toggleAll} /></th>
-          <th scope="col" class="number">Position</th><th scope="col">Exchange</th><th scope="col">Routing key</th>
-          <th scope="col" class="number">Size</th><th scope="col">Since</th>
+          <th scope="col" class="number">Position</th><th scope="col" class="not-narrow">Exchange</th><th scope="col">Routing key</th>
+          <th scope="col" class="number not-narrow">Size</th><th scope="col" class="not-narrow">Since</th>
           ${searched && html`<th scope="col">Found in</th>`}<th scope="col">Body</th></tr></thead>
         <tbody>${messages.map((message) => html`
           <${Line} key=${message.seq_id} message=${message} searched=${searched} chosen=${chosen.has(message.seq_id)}
@@ -209,8 +209,8 @@ function Line({ message, searched, chosen, onToggle, open, onOpen, path, priorit
     <tr class=${cx(chosen && "selected")} data-seq-id=${seq_id}>
       <td><input type="checkbox" aria-label=${`Select message ${seq_id}`} checked=${chosen} onChange=${onToggle} /></td>
       <td class="number">${count(seq_id)}${redelivered && html` <span class="tag" title="handed out before, or may have been">again</span>`}</td>
-      <td>${exchange || html`<span class="quiet">default</span>`}</td><td>${routing_key}</td>
-      <td class="number">${bytes(payload_bytes)}</td><td>${when(message.enqueued_at_ms)}</td>
+      <td class="not-narrow">${exchange || html`<span class="quiet">default</span>`}</td><td>${routing_key}</td>
+      <td class="number not-narrow">${bytes(payload_bytes)}</td><td class="nowrap not-narrow">${when(message.enqueued_at_ms)}</td>
       ${searched && html`<td>${message.matched ?? missing}</td>`}
       <td><button type="button" class="plain mono" aria-expanded=${String(open)} aria-label=${`Message ${seq_id}: ${excerpt}`} onClick=${onOpen}>
         ${excerpt || html`<span class="quiet">empty</span>`}</button></td>
