@@ -22,7 +22,7 @@ class ForgetfulDisk:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         root.mkdir()
-        self.root = root
+        self.root = root.resolve()
         self._files: dict[Inode, bytes] = {}
         self._directories: dict[Inode, dict[str, tuple[Inode, bool]]] = {}
         self._held: list[int] = []  # open, so that no inode number is used again
@@ -43,9 +43,12 @@ class ForgetfulDisk:
         self._held.append(os.dup(handle))
         path = Path(f"/proc/self/fd/{handle}")
         if stat.S_ISDIR(status.st_mode):
-            self._directories[_inode(status)] = {
-                entry.name: (_inode(entry.stat()), entry.is_dir()) for entry in os.scandir(path)
-            }
+            # Other processes make and remove names in the directories above the root.
+            if path.readlink().is_relative_to(self.root):
+                with os.scandir(path) as entries:
+                    self._directories[_inode(status)] = {
+                        entry.name: (_inode(entry.stat()), entry.is_dir()) for entry in entries
+                    }
         else:
             self._files[_inode(status)] = path.read_bytes()
 
