@@ -40,6 +40,7 @@ QUICK_MS = 2000
 pytestmark = [
     pytest.mark.namespaces,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(180 + 120 * ROUNDS),
 ]
 
