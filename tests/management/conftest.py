@@ -45,7 +45,7 @@ class Served:
         self.node.loop.listen(listener)
         self._thread = threading.Thread(target=self._turn, name="data loop")
         self._thread.start()
-        watch = NodeWatch(self.node.loop, self.node.sessions)
+        watch = NodeWatch(self.node.loop, self.node.sessions.inside)
         self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
         self.node.broker.node_name = "penstock@test"
         self.facts = NodeFacts(

@@ -271,7 +271,7 @@ def test_every_door_is_tried() -> None:
     assert set(TRIES) | NOT_ASKED == {door.place_key for door in DOORS}
 
 
-@pytest.mark.parametrize("place_key", list(TRIES))
+@pytest.mark.parametrize("place_key", sorted(TRIES))
 def test_without_credentials_nothing_is_read_changed_or_stopped(
     node: OpenBroker, place_key: str
 ) -> None:

@@ -23,7 +23,7 @@ from penstock.core.errors import (
     PreconditionFailed,
     Unavailable,
 )
-from penstock.core.message import REDELIVERED
+from penstock.core.message import REDELIVERED, Message
 from penstock.core.traffic import Traffic
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.dealing import Delivery
@@ -81,6 +81,9 @@ class AmqpChannel(Subscriber):
         channel_moved(link.broker.events, "channel_opened", link.session, int(number))
 
     # -- delivering ----------------------------------------------------------------------
+
+    def answer(self, answers: list[Message]) -> None:
+        self.replies.deliver(answers)
 
     def deliver(self, delivery: Delivery) -> None:
         """Number, remember and encode what a queue hands to one of our consumers."""

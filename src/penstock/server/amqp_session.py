@@ -336,7 +336,8 @@ class AmqpSession(AmqpOpening):
         self, kind: str, number: i64, method_key: int, code: int, reason: str
     ) -> None:
         who = self.link.who
-        failed(self.broker.events, kind, self, int(number), who, method_key, code, reason)
+        operation = m.METHODS[method_key][0] if method_key in m.METHODS else None
+        failed(self.broker.events, kind, self, int(number), who, operation, code, reason)
 
     def _our_fault(self, number: i64, error: Exception, method_key: i64) -> None:
         self._report("internal error on channel " + str(number) + ": " + repr(error))

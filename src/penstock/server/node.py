@@ -259,7 +259,7 @@ class Node:
             self.cluster.join()  # not before the recovery: a lease is shorter than that may be
         listeners = self.doors.open()
         nsq = self.nsq_services()
-        watch = NodeWatch(self.loop, self.sessions)
+        watch = NodeWatch(self.loop, self.sessions.inside)
         watch.elsewhere = nsq.listeners
         if self.cluster is not None:
             self.cluster.attach(self.broker, self.loop, watch.close_some, self.turn.cancelled)

@@ -13,6 +13,7 @@ from penstock.broker.access import User
 from penstock.core.away import Answers, Ticket
 from penstock.core.credit import READER, FlowBook, Stage
 from penstock.core.errors import BrokerError
+from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, Outlet
 from penstock.queues.dealing import Delivery
 from penstock.queues.queue import Queue
@@ -158,6 +159,10 @@ class Subscriber:
 
     def deliver(self, delivery: Delivery) -> None:
         """Messages for one of its consumers."""
+        raise NotImplementedError
+
+    def answer(self, answers: list[Message]) -> None:
+        """Direct replies for its reply consumer; raises PreconditionFailed when they cannot leave."""
         raise NotImplementedError
 
     def queue_lost(self, consumer: Consumer) -> None:

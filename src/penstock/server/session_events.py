@@ -7,7 +7,6 @@ keeps the name it came in by, because later there is no socket to ask.
 from penstock.core.event_book import EventBook
 from penstock.server.connection import Connection
 from penstock.server.session import Session
-from penstock.wire.amqp.methods import METHODS
 
 
 def entered(
@@ -47,13 +46,12 @@ def failed(
     session: Session,
     number: int,
     who: tuple[str, str],
-    method_key: int,
+    operation: str | None,
     code: int,
     reason: str,
 ) -> None:
     """``kind`` is channel_failed or connection_failed, ``who`` the user and the virtual host."""
     if book.on:
-        operation = METHODS[method_key][0] if method_key in METHODS else None
         book.note(kind, (connection_name(session), number, *who, operation, code, reason))
 
 

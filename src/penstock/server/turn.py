@@ -23,7 +23,6 @@ from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
-from penstock.server.amqp_channel import AmqpChannel
 from penstock.server.committer import Committer
 from penstock.server.disk_worker import DiskWorker
 from penstock.server.output_budget import OutputBudget
@@ -163,14 +162,14 @@ class Turn:
     def _answer(self) -> None:
         """Direct replies, which wait in no queue."""
         for consumer in self._broker.replies.take_answered():
-            channel = cast(AmqpChannel, consumer.holder)
+            subscriber = cast(Subscriber, consumer.holder)
             answers = consumer.answers
             consumer.answers = []
             try:
-                channel.replies.deliver(answers)
+                subscriber.answer(answers)
             except BrokerError as error:
-                channel.link.session.channel_failed(channel.number, error, 0)
-            self.touch(channel.link.session)
+                subscriber.session.channel_failed(subscriber.number, error, 0)
+            self.touch(subscriber.session)
 
     def _deliver(self, now_ms: i64) -> None:
         for queue in self._broker.take_wakeups():

@@ -41,7 +41,6 @@ from penstock.server.nsq_watch import count_bytes
 from penstock.server.range_session import RangeSession
 from penstock.server.secure_socket import SecureSocket
 from penstock.server.session import Session, Subscriber
-from penstock.server.sessions import Sessions
 from penstock.wire.amqp.properties import body_of, decode_properties
 
 PROTOCOL: Final = "AMQP 0-9-1"
@@ -57,9 +56,10 @@ class NodeWatch(Watch):
     cluster_facts: Callable[[], dict[str, object]] = dict  # of a node that is one of several
     forget_in_cluster: Callable[[str], None] | None = None  # the same
 
-    def __init__(self, loop: Loop, sessions: Sessions) -> None:
+    def __init__(self, loop: Loop, inside: Callable[[str, int], AmqpSession]) -> None:
+        """``inside`` makes a session without a socket, for a user who has logged in over HTTP."""
         self._loop = loop
-        self._sessions = sessions
+        self._inside = inside
         self._waiters = DiskWaiters(loop.turn)
 
     def sessions(self) -> list[object]:
@@ -180,7 +180,7 @@ class NodeWatch(Watch):
         return decode_properties(message.content).as_dict(), body_of(message.content)
 
     def enter(self, user: str, vhost: str, now_ms: int) -> Agent:
-        session = self._sessions.inside(user, now_ms)
+        session = self._inside(user, now_ms)
         return Insider(session, self._loop.turn, vhost, now_ms)
 
     def close_some(self, vhost: str, at_most: int) -> bool:
