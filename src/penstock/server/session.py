@@ -162,7 +162,7 @@ class Subscriber:
         raise NotImplementedError
 
     def answer(self, answers: list[Message]) -> None:
-        """Direct replies for its reply consumer; raises PreconditionFailed when they cannot leave."""
+        """Direct replies for its reply consumer; raises PreconditionFailed if they cannot leave."""
         raise NotImplementedError
 
     def queue_lost(self, consumer: Consumer) -> None:
