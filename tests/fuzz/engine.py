@@ -67,6 +67,10 @@ def _until_channel_error(told: list[tuple[int, str]]) -> list[tuple[int, str]]:
     return kept
 
 
+TURNS_MAX = 100
+"""A session's share of a turn is a time, which is short on a busy machine."""
+
+
 class _Complaints(logging.Handler):
     """Collects what the broker says when the fault is its own."""
 
@@ -181,10 +185,16 @@ class Engine:
         return cast(AmqpSession, sessions.choose(codec.PROTOCOL_HEADER, PEER, self._now_ms))
 
     def _feed(self, node: Node, session: Session, data: bytes) -> None:
-        """What the loop does with one read, and the turn after it."""
+        """What the loop does with one read, and the turns until the session's share sufficed."""
         session.receive(data, self._now_ms)
         node.turn.fed(session)
         self._turn(node)
+        for _ in range(TURNS_MAX):
+            if not session.has_more or session.closed:
+                break
+            session.go_on(self._now_ms)
+            node.turn.fed(session)
+            self._turn(node)
 
     def _turn(self, node: Node) -> None:
         self._now_ms += 3
