@@ -62,7 +62,12 @@ class Kind(NamedTuple):
     has: Mapping[str, int]
 
 
-NAMED = {"node_name": SINGLE["node_name"], "range_lease_grace_ms": "600000"}
+NAMED = {
+    "node_name": SINGLE["node_name"],
+    "range_lease_grace_ms": "600000",
+    "staged_set_ttl_s": str(YEARS_MS // 1000),  # by the wall clock
+    "staged_producer_ttl_s": str(YEARS_MS // 1000),
+}
 KINDS = {
     "single": Kind(fill_single, SINGLE, NAMED, SINGLE_HAS),
     "nodes": Kind(fill_nodes, NODES, NAMED | {"nodes": NODES["nodes"]}, NODES_HAVE),

@@ -171,6 +171,8 @@ def test_what_went_on_is_not_kept(node: QuietBroker) -> None:
         data += codec.method_frame(2, "basic.publish", exchange="", routing_key=f"none{number % 2}")
         data += codec.content_frames(2, b"m", {})
     client.send(data, run=False)
+    while client.session.has_more:
+        client.session.go_on(node.now_ms)
     seen = []
     while client.session.held_bytes > 0:
         node.broker.flow.end_turn(node.now_ms)

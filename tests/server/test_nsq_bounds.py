@@ -63,7 +63,7 @@ def test_nothing_is_made_of_what_follows_no_command(reader: NsqReader) -> None:
 
 
 def test_commands_are_made_some_thousand_at_a_time(reader: NsqReader) -> None:
-    data = b"NOP\n" * 25_000
+    data = b"NOP\n" * (5 * WORK_MAX)
     counts = [len(reader.receive(data, 1))]
     while reader.paused:
         counts.append(len(reader.receive(b"", 1)))
@@ -72,7 +72,7 @@ def test_commands_are_made_some_thousand_at_a_time(reader: NsqReader) -> None:
 
 
 def test_runs_are_one_command(reader: NsqReader) -> None:
-    commands = reader.receive(fin(b"0123456789abcdef") * 2_000 + pub("t", b"m") * 2_000, 1)
+    commands = reader.receive(fin(b"0123456789abcdef") * 900 + pub("t", b"m") * 900, 1)
     assert len(commands) == 2
 
 

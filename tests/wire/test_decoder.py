@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.core.message import COPIES, PERSISTENT
 from penstock.wire.amqp import methods, refusals
-from penstock.wire.amqp.decoder import ADDRESSES_MAX, AmqpDecoder
+from penstock.wire.amqp.decoder import ADDRESSES_MAX, EVENTS_MAX, AmqpDecoder
 from penstock.wire.amqp.events import (
     AckRun,
     ChannelFailed,
@@ -365,3 +365,27 @@ def test_a_method_with_long_arguments_is_refused() -> None:
     assert "with all its arguments it may have 20480" in str(failed.error)
     assert subject.receive(codec.method_frame(1, "queue.declare", queue="q"), 1) == []
     assert len(subject.receive(codec.method_frame(2, "queue.declare", queue="q"), 1)) == 1
+
+
+def test_a_chunk_of_many_events_is_decoded_in_parts() -> None:
+    subject = decoder()
+    frame = codec.method_frame(1, "basic.recover", requeue=True)
+    parts = [subject.receive(frame * (2 * EVENTS_MAX + 5) + frame[:4], NOW_MS)]
+    while subject.is_full():
+        parts.append(subject.receive(b"", NOW_MS))
+    assert [len(part) for part in parts] == [EVENTS_MAX, EVENTS_MAX, 5]
+    assert not subject.paused
+    assert len(subject.receive(frame[4:], NOW_MS)) == 1
+
+
+def test_publishes_of_many_runs_are_decoded_in_parts() -> None:
+    subject = decoder()
+    count = EVENTS_MAX + 1
+    data = b"".join(
+        publish(channel, "", "q", b"x")
+        for channel in (1 + number % 2 for number in range(count))
+    )
+    assert len(subject.receive(data, NOW_MS)) == EVENTS_MAX
+    assert subject.is_full()
+    assert len(subject.receive(b"", NOW_MS)) == 1
+    assert not subject.is_full()

@@ -181,7 +181,7 @@ class Settings(
     staged_set_ttl_s = Integer(
         86_400,
         60,
-        31_536_000,
+        315_360_000,
         "How long what a Spark task has staged waits for the commit of its batch; then it is"
         " dropped.",
         unit="s",

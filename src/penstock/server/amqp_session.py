@@ -108,7 +108,7 @@ class AmqpSession(AmqpOpening):
         if self.state >= CLOSING and self.decoder.failed:
             self._await_close_ok(data)
             return
-        self._events(self._decoded(data))
+        self._take(data)
         self._decode_on()
         if not self._input.count(self.decoder.unfinished.size_bytes):
             self.decoder.stop()
@@ -117,18 +117,19 @@ class AmqpSession(AmqpOpening):
             self._await_close_ok(data)  # it may have come behind what broke the decoder
         self._flush_confirms()
 
-    def _decoded(self, data: bytes) -> list[Event]:
+    def _take(self, data: bytes) -> None:
         flow = self.broker.flow
-        if not flow.measuring:
-            return self.decoder.receive(data, self.link.now_ms)
-        since = perf_counter_ns()
+        since = perf_counter_ns() if flow.measuring else 0
         events = self.decoder.receive(data, self.link.now_ms)
-        flow.decode_ns += perf_counter_ns() - since
-        return events
+        if flow.measuring:
+            flow.decode_ns += perf_counter_ns() - since
+        self._events(events)
+        if self.decoder.is_full():
+            self.has_more = self.waiting_head = True
 
     def _decode_on(self) -> None:
         while self.decoder.paused and not self.waiting_head:
-            self._events(self.decoder.receive(b"", self.link.now_ms))
+            self._take(b"")
 
     def go_on(self, now_ms: i64) -> None:
         if not self.may_ask_again(self.broker.answers):

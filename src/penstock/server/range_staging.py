@@ -353,7 +353,11 @@ class StagingDesk(RangeDesk):
         """The whole messages of a block, each of which may be published here."""
         runs: list[PublishRun] = []
         now_ms = self.session.now_ms
-        for event in self._the_decoder().receive(data, now_ms):
+        decoder = self._the_decoder()
+        events = decoder.receive(data, now_ms)
+        while decoder.is_full():
+            events += decoder.receive(b"", now_ms)
+        for event in events:
             if isinstance(event, ChannelFailed):
                 raise event.error
             if isinstance(event, ConnectionFailed):

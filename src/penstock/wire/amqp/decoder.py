@@ -1,8 +1,7 @@
 """Bytes of one AMQP connection become events (sans-IO, hot).
 
-In come the chunks as the socket gave them; out come the events of ``events.py``.  The
-result does not depend on where the chunks were cut.  What a chunk leaves unfinished is
-joined only when the frame it belongs to is complete: a slow peer costs no repeated copying.
+In come the chunks as the socket gave them; out come the events of ``events.py``, wherever the
+chunks were cut.  What a chunk leaves unfinished is joined only when its frame is complete.
 
 A publish is three or more frames.  When all of them lie in the buffer, which is nearly
 always, one look ahead finds the end and the content is cut out as a single slice;
@@ -10,7 +9,7 @@ otherwise the frames are collected one by one (``Assembly``).  The method frame 
 publish is never parsed twice: its bytes are the key of a dictionary of addresses.
 
 Memory is bounded: frames by ``frame_max``, assemblies by ``max_message_size``, addresses by
-``ADDRESSES_MAX``.  Nothing a peer sends makes this module raise.
+``ADDRESSES_MAX``, events of a call by ``EVENTS_MAX``.  No input makes this module raise.
 """
 
 from typing import Final, final
@@ -62,6 +61,7 @@ CLASS_BASIC: Final = 60
 _CLASS_AND_NO_WEIGHT: Final[i64] = CLASS_BASIC << 16
 
 ADDRESSES_MAX: Final = 8192
+EVENTS_MAX: Final[i64] = 2000
 _CR_LF: Final = {13: None, 10: None}
 
 _HEARD_WHILE_DISCARDING: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
@@ -114,10 +114,12 @@ class AmqpDecoder:
         self._now_ms = now_ms
         done = self._split(data)
         if done < len(data) and not self.failed:
-            rest = data[done:] if done > 0 else data
-            self._rest = [rest]
-            self._rest_bytes = len(rest)
+            self._rest = [data[done:]]
+            self._rest_bytes = len(data) - done
         return self._events
+
+    def is_full(self) -> bool:
+        return len(self._events) >= EVENTS_MAX
 
     def discard(self, channel: i64) -> None:
         """The session closed this channel: drop its frames until ``channel.close-ok``."""
@@ -156,24 +158,23 @@ class AmqpDecoder:
                 return length
             kind = i64(data[position])
             channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
+            begin = position
+            position = end + 1
             if kind == FRAME_METHOD:
-                if size >= 4 and i64(read_i32_be(data, position + 7)) == _KEY_PUBLISH:
-                    position = self._publish(data, position, end, channel)
+                if size >= 4 and i64(read_i32_be(data, begin + 7)) == _KEY_PUBLISH:
+                    position = self._publish(data, begin, end, channel)
                 else:
-                    self._method(data, position, end, channel)
-                    position = end + 1
+                    self._method(data, begin, end, channel)
             elif kind == FRAME_HEADER:
-                self._header(data, position, end, channel)
-                position = end + 1
+                self._header(data, begin, end, channel)
             elif kind == FRAME_BODY:
-                self._body(data, position, end, channel)
-                position = end + 1
+                self._body(data, begin, end, channel)
             else:
-                self._other(data, kind, position, end, channel)
-                position = end + 1
+                self._other(data, kind, begin, end, channel)
             if self.failed:
                 return length
-            if self.paused:
+            if self.paused or self.is_full():
+                self.paused = True
                 break
         return position
 

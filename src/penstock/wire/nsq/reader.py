@@ -45,7 +45,7 @@ LINE_BYTES_MAX: Final = 16 * 1024
 LINES_MAX: Final = 1024
 OPENING_BYTES_MAX: Final[i64] = 64 * 1024
 """Of the body of an IDENTIFY or AUTH, which a client sends before it has logged in."""
-WORK_MAX: Final[i64] = 5_000
+WORK_MAX: Final[i64] = 2_000
 """Commands and messages made at a time: a few compressed bytes may be millions of short ones."""
 _BODY_WORK: Final[i64] = 100
 """What an IDENTIFY or AUTH counts for, whose body is JSON or a password."""
