@@ -51,11 +51,13 @@ def free_port() -> int:
     """A port nobody listens on, outside the range the kernel hands to clients.
 
     A broker that is killed must find its port free again, so a port that the kernel may
-    give to any outgoing connection meanwhile will not do.
+    give to any outgoing connection meanwhile will not do.  Each worker of a parallel run has its
+    own eighth of the ports.
     """
     chance = random.SystemRandom()
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw7").removeprefix("gw")) % 8
     while True:
-        port = chance.randrange(20_000, 32_000)
+        port = chance.randrange(20_000 + worker, 32_000, 8)
         if port in _taken:
             continue
         with socket.socket() as probe:
