@@ -365,6 +365,23 @@ def test_charts_show_the_time_that_is_chosen(visit: Visit) -> None:
     visit.check()
 
 
+def test_ticks_of_sizes_are_round(visit: Visit) -> None:
+    """Powers of two, and not 47.7 MiB (B80 of the review)."""
+    visit.go("/nodes")
+    visit.heading("Nodes")
+    visit.page.evaluate(
+        """() => {
+          window.written = [];
+          CanvasRenderingContext2D.prototype.fillText = (text) => window.written.push(text);
+        }"""
+    )
+    visit.dark(dark=True)  # draws the charts again
+    visit.page.wait_for_function("() => window.written.some((text) => /[KMG]iB/.test(text))")
+    written = visit.page.evaluate("window.written")
+    visit.page.reload()
+    assert [text for text in written if re.search(r"\.(?!5 ).*iB", text)] == []
+
+
 def test_memory_by_use_is_in_words(visit: Visit) -> None:
     visit.go("/nodes")
     table = visit.page.get_by_role("table", name="Memory by use")
