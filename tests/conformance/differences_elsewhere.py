@@ -247,12 +247,14 @@ ELSEWHERE: Final = (
         "Both are answered when they come in one packet; a millisecond later a second "
         "`channel.close` ends the connection with 504.",
         "It ends the connection with 504, or is not answered, whenever it comes.",
+        "server/test_session.py::test_a_second_close_right_behind_the_first",
     ),
     Elsewhere(
         "`exchange.declare` of an unknown type",
         "`invalid exchange type` for names that happen to be atoms of Erlang (`Direct`, `queue`), "
         "`unknown exchange type` for others.",
         "Always `unknown exchange type`, but for the empty one.",
+        "server/test_session.py::test_an_unknown_type_of_exchange",
     ),
     Elsewhere(
         "Queues that are down",

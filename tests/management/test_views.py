@@ -209,6 +209,23 @@ def test_the_chain_has_the_links_of_a_publisher(served: Served, channel: Any) ->
     assert nodes[link["to"]]["name"].endswith("(1)")
 
 
+def test_a_connection_has_the_name_its_client_gave_it(served: Served, channel: Any) -> None:
+    """In the picture, where others have their port (B53 of the review)."""
+    publish(channel, 1)
+    named = pika.ConnectionParameters(
+        "127.0.0.1", served.amqp_port, client_properties={"connection_name": "till 3"}
+    )
+    with pika.BlockingConnection(named) as connection:
+        publish(connection.channel(), 1)
+        nodes = served.get("/api/penstock/flow/chain")["nodes"]
+    given = {(node["kind"], node["label"]) for node in nodes if "till 3" in node["label"]}
+    assert given == {("connection", "till 3"), ("channel", "till 3 (1)")}
+    (other,) = [
+        node for node in nodes if node["kind"] == "connection" and node["label"] != "till 3"
+    ]
+    assert other["label"] == other["name"]
+
+
 def test_large_messages_link_their_queue_to_the_store(served: Served, channel: Any) -> None:
     publish(channel, 2, b"x" * 200_000)
     chain = served.get("/api/penstock/flow/chain")

@@ -428,6 +428,7 @@ def test_a_node_whose_terminal_is_gone_stops(tmp_path: Path) -> None:
 
 
 def test_stop_over_http(tmp_path: Path) -> None:
+    """Its log says that it begins and that it has ended, as with SIGTERM (B63 of the review)."""
     with LiveBroker(tmp_path) as broker:
         request = urllib.request.Request(broker.http_url + "/api/penstock/stop", b"", method="POST")
         login = base64.b64encode(b"guest:guest").decode()
@@ -437,3 +438,6 @@ def test_stop_over_http(tmp_path: Path) -> None:
         assert broker.process is not None
         assert broker.process.wait(10) == 0
         broker.process = None
+        said = [line.partition("> ")[2] for line in broker.output().splitlines()]
+        assert "stopping: clients are told, and what is open is finished" in said
+        assert said[-1] == "stopped"

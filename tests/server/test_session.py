@@ -359,3 +359,27 @@ def test_queues_that_share_a_full_way_out_take_turns(node: QuietBroker, channels
         node.run()
     assert set(tags(client)) == set("abcd")
     node.check()
+
+
+def test_a_second_close_right_behind_the_first(node: QuietBroker) -> None:
+    """RabbitMQ answers both when they come in one packet (B99 of the review)."""
+    close = {"code": 200, "text": "", "class_id": 0, "method_id": 0}
+    client = node.client()
+    client.send(codec.method_frame(1, "channel.close", **close) * 2)
+    (first, _), (second, fields) = client.methods()
+    assert (first, second, fields["code"]) == ("channel.close-ok", "connection.close", 504)
+    client = node.client()
+    client.send(codec.method_frame(0, "connection.close", **close) * 2)
+    assert [name for name, _ in client.methods()] == ["connection.close-ok"]
+
+
+@pytest.mark.parametrize("kind", ["Direct", "queue", "nope"])
+def test_an_unknown_type_of_exchange(node: QuietBroker, kind: str) -> None:
+    """Also where it is the name of an atom of Erlang (B99 of the review)."""
+    client = node.client()
+    client.method(1, "exchange.declare", exchange="x", type=kind)
+    ((name, fields),) = client.methods()
+    assert (name, fields["text"]) == (
+        "connection.close",
+        f"COMMAND_INVALID - unknown exchange type '{kind}'",
+    )

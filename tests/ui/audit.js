@@ -26,6 +26,20 @@
       found.push(`a table without a name: ${table.textContent.slice(0, 60)}`);
     }
   }
+  for (const head of document.querySelectorAll("th")) {
+    if (shown(head) && !named(head) && !head.querySelector("[aria-label]")) found.push(`an empty head in a table: ${head.closest("table").textContent.slice(0, 60)}`);
+  }
+  for (const link of document.querySelectorAll("a[href]")) {
+    const beside = [...link.parentElement.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+    if (shown(link) && beside && getComputedStyle(link).textDecorationLine === "none") {
+      found.push(`a link that only its colour tells from the text beside it: ${link.outerHTML}`);
+    }
+  }
+  const landmarks = [...document.querySelectorAll("nav, main, aside, section[aria-label], section[aria-labelledby], [role=region]")];
+  const label = (element) => element.ariaLabel ?? document.getElementById(element.getAttribute("aria-labelledby"))?.textContent ?? "";
+  const kind = ({ localName }) => (["nav", "main", "aside"].includes(localName) ? localName : "region");
+  const names = landmarks.filter(shown).map((element) => `${kind(element)} "${label(element)}"`);
+  for (const name of new Set(names.filter((one, index) => names.indexOf(one) !== index))) found.push(`two landmarks of one name: ${name}`);
   for (const image of document.querySelectorAll("img:not([alt]), svg:not([aria-hidden]):not([aria-label]):not([aria-labelledby])")) {
     if (shown(image) && image.closest("svg") === image && !image.querySelector("title")) found.push("a picture without words");
   }

@@ -77,7 +77,8 @@ def test_the_audit_finds_what_is_wrong(visit: Visit) -> None:
         """() => {
           const wrong = document.createElement("div");
           wrong.innerHTML = '<button></button><input><h1 id="main">pale</h1><svg></svg>'
-            + '<table><tr><td>1</td></tr></table>';
+            + '<table><tr><th></th><td>1</td></tr></table><nav></nav><nav></nav>'
+            + '<p>beside <a href="#/">a link</a></p>';
           wrong.querySelector("h1").style.color = "silver";
           document.body.append(wrong);
         }"""
@@ -86,6 +87,8 @@ def test_the_audit_finds_what_is_wrong(visit: Visit) -> None:
     for word in ("without a name", "without a label", "2 headings", "twice: id main"):
         assert word in found
     for word in ("a table without a name", "a picture without words", "contrast 1."):
+        assert word in found
+    for word in ("an empty head", "only its colour", 'two landmarks of one name: nav ""'):
         assert word in found
     visit.page.reload()
     visit.heading("Overview")
@@ -362,6 +365,23 @@ def test_charts_show_the_time_that_is_chosen(visit: Visit) -> None:
     visit.check()
 
 
+def test_ticks_of_sizes_are_round(visit: Visit) -> None:
+    """Powers of two, and not 47.7 MiB (B80 of the review)."""
+    visit.go("/nodes")
+    visit.heading("Nodes")
+    visit.page.evaluate(
+        """() => {
+          window.written = [];
+          CanvasRenderingContext2D.prototype.fillText = (text) => window.written.push(text);
+        }"""
+    )
+    visit.dark(dark=True)  # draws the charts again
+    visit.page.wait_for_function("() => window.written.some((text) => /[KMG]iB/.test(text))")
+    written = visit.page.evaluate("window.written")
+    visit.page.reload()
+    assert [text for text in written if re.search(r"\.(?!5 ).*iB", text)] == []
+
+
 def test_memory_by_use_is_in_words(visit: Visit) -> None:
     visit.go("/nodes")
     table = visit.page.get_by_role("table", name="Memory by use")
@@ -449,6 +469,25 @@ def test_log_in_and_out(visit: Visit, node: LiveBroker) -> None:
     page.get_by_role("button", name="Log out").wait_for()
     assert page.context.cookies() == []
     visit.check()
+
+
+def test_a_log_in_that_ends_meanwhile_says_so(visit: Visit, life: Life) -> None:
+    """The password is changed by another administrator (B69 of the review)."""
+    user = {"password": "first", "tags": "administrator"}
+    life.api("/api/users/passing", "PUT", user)
+    life.api(
+        "/api/permissions/%2F/passing", "PUT", dict.fromkeys(("configure", "write", "read"), "")
+    )
+    other = visit.another()
+    try:
+        other.log_in("passing", "first")
+        other.heading("Overview")
+        life.api("/api/users/passing", "PUT", user | {"password": "second"})
+        other.page.get_by_text("You are logged out").wait_for()
+        other.page.get_by_label("Password").wait_for()
+    finally:
+        other.close()
+        life.api("/api/users/passing", "DELETE")
 
 
 def test_without_javascript(visit: Visit) -> None:

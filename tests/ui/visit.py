@@ -85,7 +85,8 @@ class Visit:
 
     def audit(self, theme: str) -> None:
         """Everything has a name, and can be read."""
-        assert self.page.evaluate(AUDIT) == [], f"{theme}: {self.page.url}"
+        found = self.page.evaluate(AUDIT)
+        assert found == [], f"{theme}: {self.page.url}: {found}"
 
     def shoot_now(self, name: str) -> None:
         """As the window is."""

@@ -31,7 +31,7 @@ class Scrapes:
         self._fresh: dict[Key, list[bytes]] = {}
 
     async def answer(self, request: web.Request, page: str) -> web.StreamResponse:
-        """``page``: the last part of the path.  Raises BadQuery for a family there is none of."""
+        """``page``: the last part of the path."""
         query = request.query
         key = page, tuple(query.getall("family", [])), tuple(query.getall("vhost", []))
         pieces = await self._page(key if page == "detailed" else (page, (), ()))

@@ -42,7 +42,7 @@ export function Arrow({ id, d, end, at, perSecond, label, tone, anchor = "middle
 /** columns: names; rows: [[header, …cells]]: the numbers of a picture. */
 export function Numbers({ caption, columns, rows }) {
   return html`
-    <div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+    <div class="scroll" tabindex="0" role="group" aria-label=${caption}>
       <table class="numbers">
         <caption class="unseen">${caption}</caption>
         <thead><tr>${columns.map((name, index) => html`

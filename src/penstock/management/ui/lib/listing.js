@@ -74,7 +74,7 @@ export function Listing({ name, path, columns, always = [], vhosts = true, empty
     <${Problem} error=${error} />
     ${page && page.items.length === 0 && html`<${Empty}>${query.name ? "Nothing of that name." : empty}<//>`}
     ${page && page.items.length > 0 && html`
-      <div class="card"><div class="scroll bare" tabindex="0" role="region" aria-label=${label}>
+      <div class="card"><div class="scroll bare" tabindex="0" role="group" aria-label=${label}>
         <table>
           <caption class="unseen">${label}</caption>
           <thead><tr>${shown.map((column) => html`

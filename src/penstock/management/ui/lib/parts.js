@@ -117,7 +117,7 @@ export function Table({ columns, rows, empty = "None.", rowKey = (row) => row.na
   if (!rows) return html`<${Empty}>…<//>`; // not here yet
   if (rows.length === 0) return html`<${Empty}>${empty}<//>`;
   return html`
-    <div class="scroll" tabindex="0" role="region" aria-label=${caption ?? "table"}>
+    <div class="scroll" tabindex="0" role="group" aria-label=${caption ?? "table"}>
       <table>
         ${caption && html`<caption class="unseen">${caption}</caption>`}
         <thead><tr>${columns.map((column) => html`

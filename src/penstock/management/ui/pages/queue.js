@@ -81,7 +81,7 @@ function Overview({ queue }) {
       <${Card}><${RatesChart} id=${id} stats=${queue.message_stats} /><//>
       <${Card} title="Messages" wide>
         <div class="scroll"><table><caption class="unseen">Messages and bytes</caption>
-          <thead><tr><th scope="col"></th>${KINDS.map(([title]) => html`<th scope="col" class="number" key=${title}>${title}</th>`)}</tr></thead>
+          <thead><tr><th scope="col">Counted</th>${KINDS.map(([title]) => html`<th scope="col" class="number" key=${title}>${title}</th>`)}</tr></thead>
           <tbody>
             <tr><th scope="row">Messages</th>${KINDS.map(([title, end]) => html`<td class="number" key=${title}>${count(queue[`messages${end}`])}</td>`)}</tr>
             <tr><th scope="row">Bytes</th>${KINDS.map(([title, end]) => html`<td class="number" key=${title}>${bytes(queue[`message_bytes${end}`])}</td>`)}</tr>

@@ -185,7 +185,7 @@ function Messages({ messages, searched, chosen, setChosen, open, setOpen, path, 
   };
   const toggleAll = () => setChosen(all ? new Set() : new Set(messages.map(({ seq_id }) => seq_id)));
   return html`
-    <div class="scroll" tabindex="0" role="region" aria-label="Messages">
+    <div class="scroll" tabindex="0" role="group" aria-label="Messages">
       <table class="messages">
         <caption class="unseen">Messages</caption>
         <thead><tr>

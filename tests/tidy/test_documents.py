@@ -1,0 +1,66 @@
+"""Numbers and lists in documents are those of the program and of its tests."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ROUNDED_BY = 0.05
+"""How far a number in a document may be from what it counts."""
+
+
+def recorded(folder: str) -> int:
+    """How many conversations are recorded below ``folder``."""
+    files = (REPOSITORY / "tests" / folder / "recorded").glob("*-*/*.json")
+    return sum(len(json.loads(file.read_text(encoding="utf-8"))) for file in files)
+
+
+@pytest.mark.parametrize(
+    "document, words, folder",
+    [
+        ("README.md", r"some (\d+) recorded conversations", "conformance"),
+        ("docs/conformance.md", r"hold some (\d+) conversations", "conformance"),
+        ("README.md", r"(\d+) recorded conversations are held against nsqd", "conformance_nsq"),
+    ],
+)
+def test_the_number_of_conversations(document: str, words: str, folder: str) -> None:
+    """B49 of the review."""
+    found = re.findall(words, (REPOSITORY / document).read_text(encoding="utf-8"))
+    assert [int(number) for number in found] == [pytest.approx(recorded(folder), rel=ROUNDED_BY)]
+
+
+def test_the_number_of_examples_of_each_profile() -> None:
+    """B58 of the review."""
+    told = re.findall(r"`(quick|dev|ci|nightly)` ([\d,]*\d)", CONTRIBUTING)
+    assert {name: int(number.replace(",", "")) for name, number in told} == {
+        name: hypothesis.settings.get_profile(name).max_examples
+        for name in ("quick", "dev", "ci", "nightly")
+    }
+
+
+def test_the_quiet_rooms_are_those_of_the_contract() -> None:
+    """B59 of the review."""
+    contracts = configparser.ConfigParser()
+    contracts.read(REPOSITORY / ".importlinter")
+    rooms = contracts["importlinter:contract:quiet"]["source_modules"].split()
+    (told,) = re.findall(r"quiet ones \(`([a-z\s]+)`\)", CONTRIBUTING)
+    assert {f"penstock.{name}" for name in told.split()} == set(rooms)
+
+
+def test_no_file_of_the_repository_is_empty() -> None:
+    """An empty file was left there by a tool (B82 of the review)."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, check=False, capture_output=True, text=True
+    )
+    if listed.returncode != 0:
+        pytest.skip("no clone: git knows no files here")
+    files = [REPOSITORY / name for name in listed.stdout.split("\0") if name]
+    assert [str(file) for file in files if file.is_file() and file.stat().st_size == 0] == []
