@@ -40,7 +40,7 @@ def fill(node: QuietBroker) -> None:
     alarms.look_at_resident(LIMIT_BYTES + FAR_BYTES)
 
 
-DECLARATIONS: Final = {
+DECLARATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "queue": ("queue.declare", {"queue": "new", "arguments": LONG}),
     "queue of one connection": ("queue.declare", {"queue": "new", "exclusive": True}),
     "exchange": ("exchange.declare", {"exchange": "new", "type": "direct"}),
