@@ -196,6 +196,15 @@ def test_one_node_and_all_nodes_register_so_many_keys_at_most() -> None:
     lookup.check()
 
 
+def test_the_registry_of_a_node_is_bounded_so() -> None:
+    lookup = Lookup()
+    one = known(lookup)
+    for number in range(20_000):
+        lookup.register(one, f"t{number}", "")
+    with pytest.raises(PreconditionFailed, match="a node registers at most 20000 keys"):
+        lookup.register(one, "t", "")
+
+
 def test_the_debug_answer_ends_with_so_many_producers() -> None:
     lookup = Lookup()
     one = known(lookup)

@@ -194,6 +194,13 @@ ELSEWHERE: Final = (
         "broker/test_alarms.py::test_memory_is_the_whole_process_and_clears_with_some_to_spare",
     ),
     Elsewhere(
+        "Declarations at the memory alarm",
+        "Queues, bindings and consumers go on being declared, whatever memory they take.",
+        "Far over the limit (a tenth of it, 64 MiB at least) new ones are refused with 406; a "
+        "channel may have 64 consumers without long arguments all the same.",
+        "server/test_declared_memory.py::test_far_over_the_limit_it_is_refused",
+    ),
+    Elsewhere(
         "Disk alarm",
         "50 MB are to stay free by default. Cleared at the limit, looked at every 10 s while set.",
         "A fiftieth of the disk by default (`disk_free_limit`), at least 50 MB, at most 2 GB. "

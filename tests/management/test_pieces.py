@@ -207,7 +207,17 @@ def test_the_start_screen_hides_a_password_of_ones_own() -> None:
         ('bind = "0.0.0.0"', "nobody can log in from the network"),
         ('bind = "::"\nloopback_users = []', "everybody on the network knows guest / guest"),
         ('bind = "192.0.2.7"\nloopback_users = []', "everybody"),
+        ('nsqlookupd_bind = "0.0.0.0"', "nsqlookupd at 0.0.0.0:4160 needs no log-in: everything"),
+        (
+            'default_user = "ann"\nbind = "::"\nnsq_user = "ann"',
+            "NSQ at [::]:4151 needs no log-in: everything that user may",
+        ),
+        (
+            'default_user = "ann"\nbind = "0.0.0.0"\nprometheus_objects_open = true',
+            "metrics at 0.0.0.0:15692 needs no log-in",
+        ),
         ("loopback_users = []", ""),
+        ('nsq_user = "guest"', ""),
         ('bind = "localhost"\nloopback_users = []', ""),
     ],
 )
@@ -215,6 +225,10 @@ def test_the_start_screen_warns_about_open_doors(text: str, warning: str) -> Non
     shown = screen(text)
     assert ("  warning " in shown) == bool(warning)
     assert warning in shown
+
+
+def test_the_start_screen_warns_about_open_doors_whatever_users_there_are() -> None:
+    assert "needs no log-in" in screen('nsqlookupd_bind = "0.0.0.0"', log_in=False)
 
 
 def test_an_ipv6_address_makes_a_valid_url() -> None:

@@ -195,3 +195,13 @@ def test_unknown_memory_is_assumed_and_said(caplog: pytest.LogCaptureFixture) ->
     one = Watched(total=0)
     assert one.alarms.total_bytes == 1 << 30
     assert "assuming memory size is 1024 MiB" in caplog.text
+
+
+def test_what_is_declared_is_judged_by_the_process_of_now() -> None:
+    watched = Watched(total=1000 * MB).begin()
+    assert watched.alarms.take_declared(2000 * MB) is False
+    watched.resident_bytes = 10_000 * MB
+    assert watched.alarms.take_declared(100 * MB) is True  # nothing makes it look
+    assert watched.alarms.take_declared(300 * MB) is False
+    watched.resident_bytes = 50 * MB
+    assert watched.alarms.take_declared(1) is True

@@ -18,7 +18,8 @@ in the heap.  Who sees it over the limit gives the heap's free memory back first
 resource_monitor``) and tells of what is left.  A little over the limit it counts only while
 messages hold at least half of what is left for them: else publishers would be held for gaps in the
 heap, which no consumer can free.  Over the limit by ``far_bytes`` it always counts, whatever the
-memory is made of: what clients send and declare must not grow on.
+memory is made of, and nothing new may be declared (``take_declared``): a second is 100 MB of
+bindings, so what is declared counts at once, and the system is asked again before it is refused.
 
 Before that it makes paging begin sooner, by as much as it is above ``COMFORT`` percent of the
 limit: what messages leave goes to those that come, and the process stays below its limit.
@@ -36,6 +37,7 @@ Always true after a look, and asserted by ``check``:
     A5  the base and what is left for messages make up the limit, or nothing is left
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -76,6 +78,9 @@ class Alarms:
         self.disk_limit_bytes: i64 = 0
         self.forecast: Forecast = Forecast()
         self.memory_forecast: Forecast = Forecast()  # of what is *not* used: below zero
+        self.measure: Callable[[], int] = lambda: int(self.resident_bytes)
+        """The resident size of now."""
+        self._declared_bytes: i64 = 0  # since the resident size was measured
         self._excess_bytes: i64 = 0
         self._ram: RamAccount = ram
         self._memory_limit: MemoryLimit = MemoryLimit(0.0, int(ram.limit_bytes))
@@ -145,6 +150,7 @@ class Alarms:
     def look_at_resident(self, resident_bytes: i64) -> None:
         """The system's number, after free memory was given back if it was over the limit."""
         self.resident_bytes = resident_bytes
+        self._declared_bytes = 0
         messages = self._ram.used_bytes()
         if messages < self._ram.limit_bytes // NEXT_TO_NOTHING:
             self.base_bytes = max(min(self.base_bytes, resident_bytes - messages), 0)
@@ -170,6 +176,19 @@ class Alarms:
             )
         level = self._disk_clears_at() if self.disk else self.disk_limit_bytes
         self.disk = free_bytes != UNKNOWN and free_bytes < level
+
+    def take_declared(self, size_bytes: i64) -> bool:
+        """A client declares what takes so much.  False = memory is far over its limit."""
+        self._declared_bytes += size_bytes
+        most = max(self.memory_limit_bytes, self.base_bytes) + self._far_bytes()
+        if self.resident_bytes + self._declared_bytes <= most:
+            return True
+        self.resident_bytes = self.measure()
+        self._declared_bytes = 0
+        if self.resident_bytes + size_bytes > most:
+            return False
+        self._declared_bytes = size_bytes
+        return True
 
     # -- what comes out ----------------------------------------------------------------------
 

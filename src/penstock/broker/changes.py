@@ -11,7 +11,8 @@ So a method that changes something has this shape, or the two branches each in a
 own, and no other code knows of clusters:
 
     checks, which raise what they always raise
-    changes.check_room()          # where something new is kept
+    changes.check_room()             # where something new is kept on disk
+    changes.check_memory(arguments)  # and in memory
     if changes.proposes:
         changes.put(record)       # or ``delete``, ``add_queue`` ...
 
@@ -30,6 +31,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.broker.admission import Admission
+from penstock.broker.declared_bytes import EACH_BYTES, declared_bytes
 from penstock.core.errors import Blocked
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NO_ROOM: Final = "the disk is full: nothing new can be kept until there is space"
+NO_MEMORY: Final = "memory is far over its limit: nothing new can be declared until there is space"
+FREE_CONSUMERS: Final = 64
 
 Plain = (
     VhostRecord
@@ -86,9 +90,24 @@ class Changes:
 
         What a cluster has agreed on is kept all the same: the reserve has room for it.
         """
-        applies = self.follows and not self.proposes
-        if self.gate is not None and self.gate.is_full() and not applies:
+        if self.gate is not None and self.gate.is_full() and not self._applies():
             raise Blocked(NO_ROOM)
+
+    def check_memory(self, arguments: dict[str, object], parts: int = 1) -> None:
+        """Raises Blocked while memory is far over its limit; what all agreed on is kept."""
+        gate = self.gate
+        if gate is None or self._applies():
+            return
+        if not gate.alarms.take_declared(parts * declared_bytes(arguments)):
+            raise Blocked(NO_MEMORY)
+
+    def check_consumer(self, arguments: dict[str, object], others: int) -> None:
+        """As ``check_memory``; ``others`` of its channel.  The first may drain queues."""
+        if others >= FREE_CONSUMERS or declared_bytes(arguments) >= 2 * EACH_BYTES:
+            self.check_memory(arguments)
+
+    def _applies(self) -> bool:
+        return self.follows and not self.proposes
 
     def ask(self) -> Ask:
         return Ask()

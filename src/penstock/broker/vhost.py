@@ -230,6 +230,7 @@ class Vhost:
         check_exchange_arguments(kind, arguments, what)
         if kind == NSQ_TOPIC:
             check_topic_exchange(name)
+        self.changes.check_memory(arguments)
         if durable:
             self.changes.check_room()
         exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
@@ -325,8 +326,10 @@ class Vhost:
         check_not_default(record.source)
         exchange = self.exchange(record.source)
         way = (record.routing_key, record.arguments)
-        if exchange.durable and kept and not exchange.has_binding(destination, *way):
-            self.changes.check_room()
+        if not exchange.has_binding(destination, *way):
+            self.changes.check_memory(record.arguments)
+            if exchange.durable and kept:
+                self.changes.check_room()
         if self.changes.proposes:
             self.changes.bind(self, record, exchange, destination)
             return
@@ -393,6 +396,7 @@ class Vhost:
         if 0 <= self.max_queues <= len(self.queues):
             raise queue_limit_reached(name, self.name, self.max_queues)
         check_queue_arguments(arguments, self.queue_text(name), owner is not None)
+        self.changes.check_memory(arguments, part_count(highest_priority(arguments)))
         if durable and owner is None:
             self.changes.check_room()
         incarnation = self._new_incarnation()

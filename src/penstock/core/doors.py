@@ -62,6 +62,12 @@ class Door(NamedTuple):
         where = settings.value_of(self.place_key)
         return str(where) if self.is_unix else host_and_port(self.address(settings), where)
 
+    def is_wide_open(self, settings: Settings) -> bool:
+        """May clients of other machines do there, without a log-in, what others should not?"""
+        if self.is_unix or stays_here(self.address(settings)):
+            return False
+        return self.without_log_in(settings) not in (NOTHING, PING, PAGES, SUMS)
+
     def without_log_in(self, settings: Settings) -> str:
         """What a client may do there, of the machines that the address lets in."""
         if any(settings.value_of(key) for key in self.log_in_by):
@@ -87,6 +93,7 @@ PEER: Final = "peer"
 AS_DEFAULT: Final = "everything the default user may"
 AS_NSQ_USER: Final = "everything that user may"
 PAGES: Final = "pages of the UI, `/healthz/*`, three health checks, the description of the API"
+PING: Final = "`/ping`"
 SUMS: Final = "sums over queues"
 NAMES: Final = "also names of queues, connections and virtual hosts"
 REGISTRY: Final = "everything: look up and change the registry"
@@ -109,10 +116,10 @@ DOORS: Final = (
          here=AS_DEFAULT, widened_by="nsq_user", widened=AS_NSQ_USER,
          log_in_by=("nsq_auth_required", "nsq_auth_http_addresses")),
     Door(NSQ_HTTP, "nsq_http_port", BIND, "NSQ", "http://{}/", "NSQ over HTTP",
-         here=AS_DEFAULT, elsewhere="`/ping`", widened_by="nsq_user", widened=AS_NSQ_USER,
+         here=AS_DEFAULT, elsewhere=PING, widened_by="nsq_user", widened=AS_NSQ_USER,
          log_in_by=("nsq_auth_required",)),
     Door(NSQ_HTTPS, "nsq_https_port", BIND, "NSQ", "https://{}/", "NSQ over HTTPS",
-         here=AS_DEFAULT, elsewhere="`/ping`", opened_by="ssl_certfile",
+         here=AS_DEFAULT, elsewhere=PING, opened_by="ssl_certfile",
          widened_by="nsq_user", widened=AS_NSQ_USER, log_in_by=("nsq_auth_required",)),
     Door(LOOKUP, "nsqlookupd_tcp_port", ("nsqlookupd_bind",), "nsqlookupd", "{}",
          "nsqlookupd, for nodes", here=REGISTRY, elsewhere=REGISTRY),

@@ -5,7 +5,14 @@ The last line begins with ``ready in``: scripts and tests wait for it.
 
 from collections.abc import Sequence
 
-from penstock.core.doors import DOORS, HTTP, door_of, host_and_port, stays_here
+from penstock.core.doors import (
+    DOORS,
+    HTTP,
+    door_of,
+    host_and_port,
+    open_doors,
+    stays_here,
+)
 from penstock.core.settings import Settings
 
 
@@ -38,7 +45,7 @@ def start_screen(
         f"  log         {_log(settings)}",
         f"  log in as   {_credentials(settings, log_in)}",
     ]
-    warnings = _warnings(settings) if log_in else []
+    warnings = [*(_warnings(settings) if log_in else []), *_wide_open(settings)]
     lines.extend(f"  warning     {text}" for text in warnings)
     lines.append(f"ready in {ready_ms:.0f} ms")
     return "\n".join(lines) + "\n"
@@ -77,6 +84,14 @@ def _warnings(settings: Settings) -> list[str]:
     if settings.default_user in settings.loopback_users:
         return ["nobody can log in from the network: set default_user and default_pass"]
     return ["everybody on the network knows guest / guest: set default_pass"]
+
+
+def _wide_open(settings: Settings) -> list[str]:
+    return [
+        f"{door.title} at {door.place(settings)} needs no log-in: {door.without_log_in(settings)}"
+        for door in open_doors(settings)
+        if door.is_wide_open(settings)
+    ]
 
 
 def _is_well_known(settings: Settings) -> bool:

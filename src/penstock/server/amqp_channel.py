@@ -354,7 +354,7 @@ class AmqpChannel(Subscriber):
         what = self.link.vhost.queue_text(queue.name)
         check_consumer_arguments(arguments, what)
         priority = consumer_priority(arguments, what)
-        timeout_ms = consumer_timeout(arguments, what)
+        self.link.vhost.changes.check_consumer(arguments, len(self.consumers))
         no_ack = method.flag("no_ack")
         consumer = Consumer(
             tag,
@@ -367,7 +367,7 @@ class AmqpChannel(Subscriber):
             arguments,
             priority,
         )
-        consumer.timeout_ms = timeout_ms
+        consumer.timeout_ms = consumer_timeout(arguments, what)
         queue.add_consumer(consumer)
         self.consumers[tag] = consumer
         self.deadlines.note(consumer)

@@ -55,7 +55,7 @@ def message_too_large(size_bytes: i64, most_bytes: i64) -> BrokerError:
 
 
 def method_too_long(size_bytes: i64) -> BrokerError:
-    """Arguments are kept as long as what they declare, and no account counts them."""
+    """Arguments are kept as long as what they declare."""
     return PreconditionFailed(
         f"a method of {int(size_bytes)} bytes: with all its arguments it may have"
         f" {int(METHOD_BYTES_MAX)}"
