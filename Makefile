@@ -76,6 +76,7 @@ nightly: setup deps-core deps-clients deps-spark
 		$(PYTEST) --timeout=14400 -rP tests/backing tests/simulation \
 		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py \
 		tests/fuzz/test_loop_time.py $(ARGS)
+	@PENSTOCK_KILLS=$${PENSTOCK_KILLS:-500} $(PYTEST) --timeout=14400 -rP tests/crash $(ARGS)
 	@$(PYTEST) --timeout=1800 -rP -m long tests/spark $(ARGS)
 
 lint: deps-lint
