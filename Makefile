@@ -25,7 +25,7 @@ help:
 	@echo "make test-cluster setup, then clusters of processes under a load and kills and cuts, as root, half an hour"
 	@echo "make test-losses setup, then what once lost or doubled messages, 100 times, some hours"
 	@echo "make test-peers setup, then hostile peers and the time of the loop, an hour for each"
-	@echo "make nightly setup, then storage, links and mirrors by chance, for half an hour or more"
+	@echo "make nightly setup, then storage, links, mirrors and kills by chance, for some hours"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
 	@echo "make fmt     format the code"
