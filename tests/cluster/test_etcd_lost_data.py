@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from penstock.cluster.coordinator import FAILED, Change
 from penstock.cluster.known_keys import FOUNDED
 from penstock.server.etcd_coordinator import EtcdCoordinator
+from penstock.server.etcd_watch import EtcdWatch
 from tests.cluster.coordinator_worlds import Copy, EtcdWorld
 from tests.helpers.etcd import EtcdServer, missing_reason
 
@@ -51,6 +53,24 @@ def test_o6_it_comes_back_empty(world: EtcdWorld, server: EtcdServer) -> None:
     shutil.rmtree(server.directory / server.name)
     server.start()
     judge_lost(world, one, copy, "its data")
+
+
+def test_o6_the_lease_does_not_end_before_the_loss_is_known(
+    world: EtcdWorld, server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the node joins anew, and its mirrored queues are copies without a master for good."""
+    one, _ = found(world)
+
+    async def silent(_watch: EtcdWatch) -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(EtcdWatch, "_follow", silent)
+    server.kill()
+    shutil.rmtree(server.directory / server.name)
+    server.start()
+    world.wait(lambda: one.why_lost() != "" or one.lease_has_ended())
+    assert not one.lease_has_ended()
+    assert "its data" in one.why_lost()
 
 
 def test_o6_it_comes_back_with_an_older_copy(world: EtcdWorld, server: EtcdServer) -> None:
