@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
 QUIET  := $(addprefix tests/,core wire routing queues backing storage broker)
 
-.PHONY: help setup run quick test spark test-exactly-once test-cluster nightly lint types fmt bench
+.PHONY: help setup run quick test spark test-exactly-once test-cluster test-losses test-peers nightly lint types fmt bench
 .PHONY: wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
 
 help:
@@ -23,7 +23,9 @@ help:
 	@echo "make deps-core deps-lint deps-clients deps-spark deps-ui  what tests of that kind need"
 	@echo "make test-exactly-once setup, then batches and Spark from queue to queue under kills, half an hour"
 	@echo "make test-cluster setup, then clusters of processes under a load and kills and cuts, as root, half an hour"
-	@echo "make nightly setup, then storage, links and mirrors by chance, for half an hour or more"
+	@echo "make test-losses setup, then what once lost or doubled messages, 100 times, some hours"
+	@echo "make test-peers setup, then hostile peers and the time of the loop, an hour for each"
+	@echo "make nightly setup, then storage, links, mirrors and kills by chance, for some hours"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
 	@echo "make fmt     format the code"
@@ -66,15 +68,40 @@ test-cluster: setup deps-core deps-clients
 	@$(PYTEST) -rP tests/cluster/test_judge.py tests/cluster/test_namespaces.py \
 		tests/cluster/test_live_load.py tests/cluster/test_cluster_lives.py $(ARGS)
 
+# Each way in which a confirmed message was once lost, or doubled: deterministic stories, then
+# processes, then pipelines.  PENSTOCK_REPEAT says how many times.
+test-losses: setup deps-core deps-clients deps-spark
+	@PENSTOCK_REPEAT=$${PENSTOCK_REPEAT:-100} $(PYTEST) -q --timeout=1800 \
+		tests/server/test_causes.py tests/storage/test_definitions_damage.py \
+		tests/broker/test_idleness.py tests/server/test_deadlines.py tests/cluster/test_pauses.py \
+		tests/cluster/test_clock_jumps.py tests/cluster/test_restarts_and_expiry.py \
+		tests/cluster/test_lost_history.py tests/spark/test_power_cut.py \
+		tests/spark/test_publishing.py tests/spark/test_replay_bounds.py $(ARGS)
+	@PENSTOCK_REPEAT=$${PENSTOCK_REPEAT:-10} $(PYTEST) -q --timeout=1800 \
+		tests/cluster/test_live_lost_etcd.py tests/cluster/test_etcd_lost_data.py \
+		tests/cluster/test_live_pause.py $(ARGS)
+
+# PENSTOCK_PEER_S: seconds for each of both.
+test-peers: setup deps-core
+	@PENSTOCK_LOOP_TIME_S=$${PENSTOCK_PEER_S:-3600} $(PYTEST) -rP --timeout=14400 \
+		tests/fuzz/test_loop_time.py $(ARGS)
+	@end=$$(($$(date +%s) + $${PENSTOCK_PEER_S:-3600})); rounds=0; \
+	while [ $$(date +%s) -lt $$end ]; do \
+		HYPOTHESIS_PROFILE=ci $(PYTEST) -q --timeout=1800 tests/server/test_memory_of_a_peer.py $(ARGS) || exit 1; \
+		rounds=$$((rounds + 1)); \
+	done; echo "$$rounds rounds of a hostile peer, 120 examples of each test, nothing found"
+
 # One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
 nightly: setup deps-core deps-clients deps-spark
 	@HYPOTHESIS_PROFILE=nightly PENSTOCK_ENGINE_SEEDS=5000 PENSTOCK_LINK_SEEDS=200 \
 		PENSTOCK_MEMBERSHIP_SEEDS=3000 PENSTOCK_PROMOTION_SEEDS=20000 PENSTOCK_ETCD_CHAOS_S=600 PENSTOCK_RING_SEEDS=20000 \
 		PENSTOCK_LIVES=1000 PENSTOCK_MIRROR_SEEDS=20000 PENSTOCK_METADATA_SEEDS=5000 \
 		PENSTOCK_GROUP_SEEDS=3000 PENSTOCK_NODES_SEEDS=2000 PENSTOCK_LOOP_TIME_S=1200 \
+		PENSTOCK_BROKER_SEEDS=1500 \
 		$(PYTEST) --timeout=14400 -rP tests/backing tests/simulation \
 		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py \
-		tests/fuzz/test_loop_time.py $(ARGS)
+		tests/server/test_memory_of_a_peer.py tests/fuzz/test_loop_time.py $(ARGS)
+	@PENSTOCK_KILLS=$${PENSTOCK_KILLS:-500} $(PYTEST) --timeout=14400 -rP tests/crash $(ARGS)
 	@$(PYTEST) --timeout=1800 -rP -m long tests/spark $(ARGS)
 
 lint: deps-lint

@@ -2,6 +2,7 @@
 
 ``PENSTOCK_TEST_URL``  run the client tests against another broker (see helpers/live_broker)
 ``HYPOTHESIS_PROFILE`` examples tried: quick (10), dev (50, the default), ci (120), nightly (10,000)
+``PENSTOCK_REPEAT=100`` each test so many times
 ``PENSTOCK_NO_SKIP=1`` a skipped test is a failure: for machines that must have everything
 ``PENSTOCK_NSQ_BIN``    directory with nsqd, nsqlookupd and nsqadmin 1.3.0: no registry has them, so
                        tests that ask them (marked ``nsqd``) are left out without, not skipped
@@ -31,6 +32,7 @@ hypothesis.settings.register_profile("nightly", max_examples=10_000, deadline=No
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 NO_SKIP = os.environ.get("PENSTOCK_NO_SKIP") == "1"
+REPEAT = int(os.environ.get("PENSTOCK_REPEAT", "1"))
 
 
 # Before Hypothesis reads its option; workers of pytest-xdist inherit the value.
@@ -46,6 +48,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         f"penstock: {build}; broker under test: {os.environ.get('PENSTOCK_TEST_URL', 'penstock')}",
         f"random: --hypothesis-seed={config.option.hypothesis_seed}",
     ]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if REPEAT > 1:
+        metafunc.fixturenames.append("repetition")
+        metafunc.parametrize("repetition", range(REPEAT))
+
+
+@pytest.fixture
+def repetition() -> None:
+    """The how manieth time a test runs, in its name."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

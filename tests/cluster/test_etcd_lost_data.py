@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from penstock.cluster.coordinator import FAILED, Change
 from penstock.cluster.known_keys import FOUNDED
 from penstock.server.etcd_coordinator import EtcdCoordinator
+from penstock.server.etcd_lease import EtcdLease, boot_ms
+from penstock.server.etcd_watch import EtcdWatch
 from tests.cluster.coordinator_worlds import Copy, EtcdWorld
 from tests.helpers.etcd import EtcdServer, missing_reason
 
@@ -51,6 +54,33 @@ def test_o6_it_comes_back_empty(world: EtcdWorld, server: EtcdServer) -> None:
     shutil.rmtree(server.directory / server.name)
     server.start()
     judge_lost(world, one, copy, "its data")
+
+
+@pytest.mark.parametrize("heard_from", ["its renewal", "a proposal"])
+def test_o6_the_lease_does_not_end_before_the_loss_is_known(
+    world: EtcdWorld, server: EtcdServer, monkeypatch: pytest.MonkeyPatch, heard_from: str
+) -> None:
+    """Else the node joins anew, and its mirrored queues are copies without a master for good."""
+    one, _ = found(world)
+
+    async def silent(_watch: EtcdWatch) -> None:
+        await asyncio.sleep(3600)
+
+    async def renewed(lease: EtcdLease) -> bool:
+        lease._rely(boot_ms())
+        return True
+
+    monkeypatch.setattr(EtcdWatch, "_follow", silent)
+    if heard_from == "a proposal":
+        monkeypatch.setattr(EtcdLease, "_renewed", renewed)
+    server.kill()
+    shutil.rmtree(server.directory / server.name)
+    server.start()
+    if heard_from == "a proposal":
+        assert world.done(one, [], [Change("k", "1", leased=True)]).state == FAILED
+    world.wait(lambda: one.why_lost() != "" or one.lease_has_ended())
+    assert not one.lease_has_ended()
+    assert "its data" in one.why_lost()
 
 
 def test_o6_it_comes_back_with_an_older_copy(world: EtcdWorld, server: EtcdServer) -> None:

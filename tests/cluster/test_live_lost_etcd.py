@@ -6,14 +6,19 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock.cli.failure import FAILED
+from tests.crash.kill_clients import Line
+from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.helpers.etcd import EtcdServer
+from tests.helpers.live_broker import LiveBroker
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,37 +51,112 @@ def counts(cluster: LiveCluster) -> dict[str, int]:
     return {row["name"]: row["messages"] for row in cluster.ask(0, "/api/queues")}
 
 
-def wipe(cluster: LiveCluster) -> None:
-    etcd = cluster.etcd
-    assert isinstance(etcd, EtcdServer)
+def etcd_of(cluster: LiveCluster) -> EtcdServer:
+    assert isinstance(cluster.etcd, EtcdServer)
+    return cluster.etcd
+
+
+def refound(directory: Path) -> None:
+    program = "from penstock.cli.main import main; main()"
+    words = [sys.executable, "-c", program, "cluster", "refound", str(directory)]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+
+
+def lose_while_nodes_run(cluster: LiveCluster) -> None:
+    """Each ends, and says why."""
+    etcd = etcd_of(cluster)
+    etcd.kill()
+    shutil.rmtree(etcd.directory / etcd.name)
+    etcd.start()
+    for node in cluster.nodes:
+        assert node.process is not None
+        assert node.process.wait(20) == FAILED
+        assert "lost data" in node.output()
+        node.process = None
+
+
+def lose_while_nodes_are_stopped(cluster: LiveCluster) -> None:
+    """The master of the mirrored queue last, so that no other node became it."""
+    for node in reversed(cluster.nodes):
+        node.stop()
+    etcd = etcd_of(cluster)
     etcd.kill()
     shutil.rmtree(etcd.directory / etcd.name)
     etcd.start()
 
 
-def refound(cluster: LiveCluster, number: int) -> None:
-    program = "from penstock.cli.main import main; main()"
-    directory = str(cluster.nodes[number].data_dir)
-    words = [sys.executable, "-c", program, "cluster", "refound", directory]
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+def restore_an_older_copy(cluster: LiveCluster) -> None:
+    """Older than both queues."""
+    lose_while_nodes_are_stopped(cluster)
+    etcd = etcd_of(cluster)
+    etcd.kill()
+    shutil.rmtree(etcd.directory / etcd.name)
+    shutil.copytree(etcd.directory / "backup", etcd.directory / etcd.name)
+    etcd.start()
 
 
-def test_nodes_end_keep_their_queues_and_found_the_cluster_anew(tmp_path: Path) -> None:
+def back_up(cluster: LiveCluster) -> None:
+    etcd = etcd_of(cluster)
+    etcd.kill()
+    shutil.copytree(etcd.directory / etcd.name, etcd.directory / "backup")
+    etcd.start()
+    end_s = time.monotonic() + 20
+    while True:
+        try:
+            cluster.ask(0, "/api/vhosts/%2F", {"description": "backed up"})
+            return
+        except urllib.error.HTTPError:  # not before the coordinator answers again
+            assert time.monotonic() < end_s
+            time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    "lose", [lose_while_nodes_run, lose_while_nodes_are_stopped, restore_an_older_copy]
+)
+def test_nodes_keep_their_queues_and_found_the_cluster_anew(
+    tmp_path: Path, lose: Callable[[LiveCluster], None]
+) -> None:
+    """CL0, ways (a) to (c)."""
     with LiveCluster(tmp_path, 2) as cluster:
+        back_up(cluster)
         fill(cluster)
-        wipe(cluster)
-        for node in cluster.nodes:
-            assert node.process is not None
-            assert node.process.wait(20) == FAILED
-            assert "lost data" in node.output()
-            node.process = None
+        lose(cluster)
         for node in cluster.nodes:
             with pytest.raises(BrokerFailed, match="penstock cluster refound"):
                 node.start()
-        for number in range(2):
-            refound(cluster, number)
+        for node in cluster.nodes:
+            refound(node.data_dir)
         cluster.start()
         end_s = time.monotonic() + 10
         while counts(cluster) != {"plain": MESSAGES, "mirrored": MESSAGES}:
             assert time.monotonic() < end_s, counts(cluster)
             time.sleep(0.1)
+
+
+def test_a_machine_whose_nodes_lose_their_coordination_file_keeps_its_queues(
+    tmp_path: Path,
+) -> None:
+    """CL0, way (d): ``penstock serve --nodes``, and no etcd."""
+    settings = {"PENSTOCK_NODES": "2", "PENSTOCK_NODE_NAME": "penstock@here"}
+    with LiveBroker(tmp_path / "data", environment=settings, ready_timeout_s=60) as broker:
+        line = Line(broker.url)
+        names = [f"q{number}" for number in range(4)]  # the nodes have some of them each
+        line.call("confirm.select")
+        for name in names:
+            line.call("queue.declare", queue=name, durable=True)
+            publish = codec.method_frame(1, "basic.publish", routing_key=name)
+            line.send(publish + codec.content_frames(1, b"m", {"delivery_mode": 2}))
+            list(line.frames())
+        line.close()
+        broker.stop()
+        for file in broker.data_dir.glob("coordination.db*"):
+            file.unlink()
+        with pytest.raises(BrokerFailed, match="penstock cluster refound"):
+            broker.start()
+        for directory in broker.data_dir.glob("node-*"):
+            refound(directory)
+        broker.start()
+        line = Line(broker.url)
+        for name in names:
+            assert line.call("queue.declare", queue=name, passive=True)["messages"] == 1
+        line.close()

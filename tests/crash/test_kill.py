@@ -393,6 +393,13 @@ def test_kill_at_any_moment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], shape: Shape
 ) -> None:
     lives = Lives(tmp_path / "broker", shape)
+    kill_again_and_again(lives, capsys)
+    assert lives.counts["confirmed and found"] > 0
+    assert lives.counts["acknowledged for certain"] > 0
+
+
+def kill_again_and_again(lives: Lives, capsys: pytest.CaptureFixture[str]) -> None:
+    """``PENSTOCK_KILLS`` times; the counts are printed."""
     began = time.monotonic()
     life = 0
     try:
@@ -420,8 +427,6 @@ def test_kill_at_any_moment(
             lives.broker.kill()
     took_s = time.monotonic() - began
     with capsys.disabled():
-        print(f"\n{shape.name}: {life} lives in {took_s:.0f} s, PENSTOCK_KILL_SEED={SEED}")
+        print(f"\n{lives.shape.name}: {life} lives in {took_s:.0f} s, PENSTOCK_KILL_SEED={SEED}")
         for what, number in sorted(lives.counts.items()):
             print(f"  {number:8,}  {what}")
-    assert lives.counts["confirmed and found"] > 0
-    assert lives.counts["acknowledged for certain"] > 0

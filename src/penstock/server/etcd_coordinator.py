@@ -231,8 +231,11 @@ class EtcdCoordinator(Coordinator):
         if lease != self._lease.lease:
             return FAILED, 0, LEASE_ENDED
         outcome = await self._proposals.decide(lease, proposal.conditions, proposal.changes)
-        if outcome[2] == LEASE_ENDED and lease == self._lease.lease:
-            self._lease.has_ended()
+        if outcome[2] == LEASE_ENDED:
+            with suppress(EtcdFailed):
+                await self._watch.check()  # as the lease does
+                if lease == self._lease.lease:
+                    self._lease.has_ended()
         return outcome
 
     def _begin(self, proposal: Proposal, lease: int) -> None:

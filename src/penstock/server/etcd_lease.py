@@ -103,6 +103,7 @@ class EtcdLease:
         # A leader that is new may not know the lease yet.  It has caught up after a read.
         await self._http.call("kv/range", self._names.all_keys("", 0, 1))
         if not await self._renewed():
+            await self._check()  # an etcd that has lost its data knows no lease, and ends none
             self.has_ended()
 
     async def _renewed(self) -> bool:
