@@ -255,6 +255,8 @@ def raising(error: Exception) -> Callable[[], int]:
         (PermissionError(errno.EACCES, "denied"), ["denied", "must be able to write"]),
         (OSError(errno.ENOSPC, "full"), ["full", "make room"]),
         (OSError(errno.EIO, "disk"), ["disk"]),
+        (MemoryError(), ["memory", "MemoryMax"]),
+        (RuntimeError("can't start new thread"), ["can't start new thread", "TasksMax"]),
     ],
 )
 def test_what_stops_a_start_is_said(
@@ -266,6 +268,7 @@ def test_what_stops_a_start_is_said(
     for word in words:
         assert word in result.stderr
     assert "Traceback" not in result.output
+    assert "fault of penstock" not in result.stderr
 
 
 def test_the_nodes_exit_code_is_the_commands(start: Start, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from penstock.queues.queue import Queue
 from penstock.storage.definition_followed import BRINGS, YIELDS, follow, load_followed
 from penstock.storage.definitions import Definitions
 from tests.broker.copy_tools import remote_queue
+from tests.cluster.sim_cluster import started
 from tests.helpers.quiet_cluster import QuietCluster
 from tests.simulation.sim_coordinator import SimStore
 
@@ -111,7 +112,7 @@ def test_an_older_copy_of_its_data_deletes_nothing(cluster: Homes) -> None:
     cluster.stop()
     cluster.lose_data()
     cluster.store.model = older
-    cluster.refused("b", r"is at revision \d+, and this node has seen \d+")
+    cluster.refused("b", r"is of revision \d+, and this node has seen \d+")
 
 
 def test_a_node_that_runs_ends_before_it_believes_it(cluster: Homes) -> None:
@@ -188,3 +189,24 @@ def test_copies_are_kept_until_their_queue_is_brought(cluster: Homes) -> None:
     cluster.kill("a")
     cluster.start("a")
     assert cluster.counts() == {"at a": MESSAGES, "at b": MESSAGES}
+
+
+def test_starts_make_no_older_copy_newer(tmp_path: Path) -> None:
+    """Each start and each end of a lease moves the store's revision past what a node has seen."""
+    with started(tmp_path, ("a@h", "b@h")) as cluster:
+        a, b = cluster.machines
+        older = copy.deepcopy(cluster.world.store.model)
+        cluster.declare(b, "q")
+        cluster.publish(b, "q", MESSAGES)
+        a.stop()
+        b.stop()
+        seen = cluster.world.store.model.revision
+        cluster.world.store.model = older
+        for lease in list(older.leases):
+            older.end(lease)
+        while older.revision <= seen + 1:
+            assert not b.start()
+            cluster.pass_ms(8000)  # until its lease has ended
+        assert not b.start()
+        assert not a.start()
+        assert [one.name for one in b.quiet.broker.vhosts["/"].queues.values()] == ["q"]

@@ -52,9 +52,27 @@ def test_what_nobody_will_say_is_told_no_and_what_is_the_brokers_waits_on() -> N
 def test_who_publishes_to_a_lone_master_is_to_go_elsewhere() -> None:
     waits = Waits()
     line = SafeLine(waits)
-    line.wait_for(1)
     line.alone = "it is cut off"
-    line.wait_for(2)
-    line.begin()
+    assert not line.wait_for(1)
+    assert not line.wait_for(1)
+    publisher, letter = waits.take()
+    letter.resend = True
+    assert (publisher.away_text, publisher.lost) == ("it is cut off", False)
+    line.tell_refused()
+    assert (publisher.lost, publisher.done) == (True, True)
+    assert (letter.lost, letter.done) == (True, False), "the broker publishes it again"
+    assert waits.take_moved()
+    line.check()
+
+
+def test_what_another_node_passed_on_waits_until_that_node_knows() -> None:
+    waits = Waits()
+    line = SafeLine(waits)
     line.wait_for(1)
-    assert [wait.away_text for wait in waits.take()] == ["", "it is cut off", ""]
+    [wait] = waits.take()
+    wait.relayed = True
+    line.give_up()
+    line.check()
+    assert not wait.lost
+    line.begin()
+    assert (wait.lost, wait.done) == (True, True)

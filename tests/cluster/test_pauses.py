@@ -50,8 +50,16 @@ def test_a_lease_that_lasts_has_not_lapsed(pauses: Pauses) -> None:
 
 
 def test_a_lease_lapses_once(pauses: Pauses) -> None:
+    assert pauses.lapsed(BEGAN_MS + LEASE_MS)
     pauses.turned(BEGAN_MS + LEASE_MS)
     assert not pauses.lapsed(BEGAN_MS + LEASE_MS)
+
+
+def test_a_pause_within_a_turn_is_one(pauses: Pauses) -> None:
+    """Between the news of the coordinator and the end of ``begin``."""
+    pauses.turned(BEGAN_MS + LEASE_MS)
+    assert pauses.lapsed(BEGAN_MS + LEASE_MS)
+    assert not pauses.is_known(BEGAN_MS + LEASE_MS)
 
 
 def test_after_a_pause_a_silent_coordinator_is_no_answer(pauses: Pauses, world: World) -> None:

@@ -84,8 +84,12 @@ class Noted(PublishNotes):
     def __init__(self, line: SafeLine) -> None:
         self._line = line
 
-    def note(self, messages: list[Message]) -> None:
+    def note(self, messages: list[Message]) -> bool:
         self._line.wait_for(1)
+        return True
+
+    def is_alone(self) -> bool:
+        return False
 
 
 def test_a_program_sends_again_what_was_under_way_when_the_master_moved(pair: NodePair) -> None:

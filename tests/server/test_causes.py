@@ -8,6 +8,7 @@ that was confirmed is there, or what it made room for is.
 from __future__ import annotations
 
 import errno
+import random
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ EVERYTHING = 1 << 40
 class Life:
     """A broker on a disk that a test may take away from it."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, power: int | None) -> None:
+        self.power = power  # seed of what a power cut takes; None = the process is killed
         self.files = SimFileSystem()
         self.definitions = str(tmp_path / "definitions.db")
         self.open()
@@ -57,7 +59,10 @@ class Life:
     def die(self) -> None:
         """Right after the disk has done all that was asked of it but for the journal."""
         self.node.run()
-        self.files.kill()
+        if self.power is None:
+            self.files.kill()
+        else:
+            self.files.power_cut(random.Random(self.power))
         self.node.definitions.close()
         self.open()
 
@@ -65,9 +70,9 @@ class Life:
         return len(self.backing(queue).read_range(0, EVERYTHING, EVERYTHING, EVERYTHING))
 
 
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return Life(tmp_path)
+@pytest.fixture(params=[None, 1, 2, 3], ids=lambda seed: "kill" if seed is None else f"cut{seed}")
+def life(tmp_path: Path, request: pytest.FixtureRequest) -> Life:
+    return Life(tmp_path, request.param)
 
 
 @pytest.mark.parametrize("buries", [False, True], ids=["dropped", "dead letters routed nowhere"])
@@ -98,6 +103,27 @@ def test_a_transaction_settles_what_rests_when_its_publishes_are_synced(
     life.client.method(1, "tx.commit")
     life.die()
     assert life.count("in") + life.count("out") >= COUNT
+
+
+@pytest.mark.parametrize("death", ["reject", "expiry", "overflow"])
+def test_what_dies_at_rest_is_spared_until_its_letter_is_synced(life: Life, death: str) -> None:
+    arguments: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    if death == "expiry":
+        arguments["x-message-ttl"] = 60_000
+    elif death == "overflow":
+        arguments["x-max-length"] = COUNT
+    life.at_rest("q", **arguments)
+    life.client.call("queue.declare", queue="dead", durable=True)
+    life.node.committer.hold = True
+    if death == "reject":
+        life.client.consume("q")
+        life.client.method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=False)
+    elif death == "expiry":
+        life.node.tick(120_000)
+    else:
+        life.publish("q", 10)
+    life.die()
+    assert life.count("q") + life.count("dead") >= COUNT
 
 
 def test_a_dead_letter_that_cannot_be_read_stays_in_its_queue(life: Life) -> None:

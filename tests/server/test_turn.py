@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import socket
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.core.clock_types import MonoMs, WallMs
+from penstock.server.connection import Connection
+from penstock.server.loop import Loop
 from penstock.server.turn_part import TurnPart
 from penstock.storage.journal_codec import JournalGroup
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
@@ -315,3 +319,22 @@ def test_after_a_pause_the_lease_is_looked_at_before_clients_are_heard(node: Qui
     assert not node.turn.stood_still(node.now_ms)
     node.turn.begin(WallMs(node.now_ms), MonoMs(node.now_ms))
     assert part.heard == [0], "once is enough"
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_after_a_pause_within_a_turn_nothing_is_said(node: QuietBroker, *, paused: bool) -> None:
+    """What that turn had for clients may come from a copy that another node has replaced."""
+    part = Lease(node.client())
+    node.turn.part = part
+    loop = Loop(node.turn, cast(Any, None), 1000)
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, ("127.0.0.1", 1), node.now_ms)
+    loop.adopt(connection, part.client.session)
+    part.client.session.out.write(b"stale")
+    part.lapsed = paused
+    loop.flush(node.now_ms)
+    ours.close()
+    assert theirs.recv(100) == (b"" if paused else b"stale")
+    assert connection.gone == paused
+    theirs.close()
+    loop.close()

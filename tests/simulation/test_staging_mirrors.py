@@ -41,10 +41,14 @@ class Told(PublishNotes):
         self._journal = node.engine.journal
         self._backing = queue.backing
 
-    def note(self, messages: list[Message]) -> None:
+    def is_alone(self) -> bool:
+        return False
+
+    def note(self, messages: list[Message]) -> bool:
         behind = int(self._backing.next_seq_id()) + len(messages)
         self.parcels.append((int(self._journal.position), behind))
         self.line.wait_for(len(self.parcels))
+        return True
 
     def hear(self, count: int) -> None:
         """The mirrors have so many parcels more, as far as this node's disk has them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 import signal
@@ -311,6 +312,21 @@ def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> No
     definitions = Definitions(path)
     with pytest.raises(Corrupt, match="unreadable definitions"):
         definitions.load()
+    definitions.close()
+
+
+def test_an_error_of_the_disk_is_no_damage(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    definitions = Definitions(path)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("penstock.storage.definitions.load_topology", fail)
+    with pytest.raises(OSError, match=r"disk I/O error.*definitions\.db") as raised:
+        definitions.load()
+    assert raised.value.errno == errno.EIO
     definitions.close()
 
 

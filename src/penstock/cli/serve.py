@@ -35,6 +35,8 @@ from penstock.core.setting_kinds import (
 from penstock.core.settings import DECLARED, SECTIONS, Settings
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
+NO_THREAD: Final = "can't start new thread"
+"""Python's words."""
 MAY_BE_OFF: Final = ("nsq", "prometheus")
 """How the keys of ports begin that open no listener when they are 0."""
 
@@ -185,6 +187,17 @@ def _told(serve: Callable[[], int], settings: Settings) -> int:
         raise _from_os(error, settings) from error
     except PenstockError as error:
         raise Failure(str(error), "docs/guide/clusters.md") from error
+    except MemoryError as error:
+        raise Failure(
+            "the process is refused memory",
+            "allow it more: MemoryMax of its unit, the limit of its container, ulimit -v",
+        ) from error
+    except RuntimeError as error:
+        if str(error) != NO_THREAD:
+            raise
+        raise Failure(
+            str(error), "allow the process more threads (TasksMax of its unit, ulimit -u) or memory"
+        ) from error
 
 
 def _from_os(error: OSError, settings: Settings) -> Failure:

@@ -18,7 +18,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.vhost_removal import CloseSome
 from penstock.cluster.agreed import Agreed
 from penstock.cluster.applying import Applier, MakeQueue, make_here
-from penstock.cluster.coordinator import ACCEPTED, Coordinator, Event, Proposal
+from penstock.cluster.coordinator import ACCEPTED, CHANGED, Coordinator, Event, Proposal
 from penstock.cluster.joining import Joining, history_lost
 from penstock.cluster.proposing import ClusterChanges
 from penstock.core.clock_types import MonoMs
@@ -59,6 +59,7 @@ class CommonMetadata:
         self._coordinator = coordinator
         self._home = home
         self._joining = Joining(broker, coordinator, home, member)
+        self._changed: int = 0  # of the newest change that nodes keep
         self._remembered: int = 0
 
     def turn(self, mono_ms: MonoMs, events: Sequence[Event]) -> bool:
@@ -74,10 +75,13 @@ class CommonMetadata:
         if not self.is_ready or self._wanted > self.agreed.revision:
             self._catch_up(mono_ms)
         self.applier.take(events)
+        for event in events:
+            if event.key == CHANGED:
+                self._changed = event.revision
         more = self.applier.run()
         if not more:
-            if self.agreed.changed > self._remembered:
-                self._remember(self.agreed.changed)
+            if self._changed > self._remembered:
+                self._remember(self._changed)
             self.changes.work()
             self.changes.look()
         return more
@@ -142,7 +146,8 @@ class CommonMetadata:
         entries = self._joining.turn(events)
         if entries is not None:
             self.applier.begin(entries, self._joining.keeps_copies)
-            self._remember(max(self._coordinator.revision(), self.agreed.revision))
+            self._changed = self._joining.changed()
+            self._remember(self._changed)
             self.is_begun = True
             self._end_transient()
 

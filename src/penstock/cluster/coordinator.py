@@ -79,6 +79,13 @@ class Change:
         self.below = below
 
 
+CHANGED: Final = "cluster/changed"
+MARK: Final = Change(CHANGED, "")
+"""Part of each proposal that changes what nodes keep: the key's revision is that of the newest such
+change, and no node moves it by coming and going.  A copy of the data from before has a smaller one.
+"""
+
+
 @final
 class Event:
     """``value`` None: the key is gone; ``created``: it was not there before."""

@@ -58,7 +58,7 @@ class Draft:
 
     def is_whole(self) -> bool:
         """Does it fit into one proposal?"""
-        return self.size() <= CHANGES_MAX or not self._first
+        return self.size() < CHANGES_MAX or not self._first
 
     def conditions(self) -> list[Condition]:
         if not self.is_whole():
@@ -73,4 +73,4 @@ class Draft:
         return [*plain, *self._prefixes.values()]
 
     def _begun(self) -> list[str]:
-        return list(self._first)[:CHANGES_MAX]
+        return list(self._first)[: CHANGES_MAX - 1]  # and the mark

@@ -14,16 +14,15 @@ from penstock.cluster.coordinator import (
     ABSENT,
     ACCEPTED,
     PENDING,
-    Change,
     Condition,
     Coordinator,
     Proposal,
 )
 from penstock.cluster.living_nodes import LivingNodes
 from penstock.cluster.mirror_deciding import NOTHING, Step, begins
-from penstock.cluster.mirror_keys import VIEWS, Place
+from penstock.cluster.mirror_keys import VIEWS, Place, view_changes
 from penstock.cluster.placement import Chance
-from penstock.cluster.queue_views import view_to_json
+from penstock.cluster.queue_views import QueueView
 
 
 @final
@@ -74,15 +73,15 @@ class FirstViews:
                 self.forget(place)
             elif room > 0:
                 room -= 1
-                self._asked[place] = self._propose(place, view_to_json(step.view))
+                self._asked[place] = self._propose(place, step.view)
 
-    def _propose(self, place: Place, value: str) -> Proposal:
+    def _propose(self, place: Place, view: QueueView) -> Proposal:
         queue_key, view_key = md.path(md.QUEUES, *place), md.path(VIEWS, *place)
         conditions = [
             Condition(queue_key, self._agreed.revision_of(queue_key)),
             Condition(view_key, ABSENT),
         ]
-        return self._coordinator.propose(conditions, [Change(view_key, value)])
+        return self._coordinator.propose(conditions, view_changes(place, view))
 
     def _step(self, place: Place, nodes: LivingNodes) -> Step:
         vhost = self._broker.vhosts.get(place[0])

@@ -29,6 +29,8 @@ from penstock.cluster.agreed import ALWAYS_THERE
 from penstock.cluster.coordinator import (
     ABSENT,
     ACCEPTED,
+    CHANGED,
+    MARK,
     Change,
     Condition,
     Coordinator,
@@ -129,11 +131,16 @@ class Joining:
             self._check_data()
         elif followed.founding != self.founding:
             raise history_lost("it has another cluster than the one that this node was in")
-        elif self._coordinator.revision() < followed.revision:
+        elif self.changed() < followed.revision:
             raise history_lost(
-                f"it is at revision {self._coordinator.revision()}, and this node has seen"
+                f"its last change is of revision {self.changed()}, and this node has seen"
                 f" {followed.revision}"
             )
+
+    def changed(self) -> int:
+        """The revision of the newest change that nodes keep."""
+        mark = self._entries.get(CHANGED)
+        return 0 if mark is None else mark.revision
 
     def _check_data(self) -> None:
         entry = self._entries.get(md.path(md.PARAMETERS, CLUSTER_ID))
@@ -158,7 +165,7 @@ class Joining:
             return bool(lacking)
         some = _first_some(lacking)
         conditions = [Condition(md.key_of(record), ABSENT) for record in some]
-        self._proposal = self._coordinator.propose(conditions, _puts(some))
+        self._proposal = self._coordinator.propose(conditions, [*_puts(some), MARK])
         return True
 
     def _check_conflicts(self) -> None:
@@ -215,7 +222,7 @@ class Joining:
         puts = _puts(_first_some(self._to_put))
         if not puts:
             founded = json.dumps({"v": 1, "id": json.loads(self._member)}, separators=(",", ":"))
-            puts = [Change(FOUNDED, founded), Change(FOUNDING, None)]
+            puts = [Change(FOUNDED, founded), Change(FOUNDING, None), MARK]
         alone = [Condition(FOUNDING, mine.revision)]
         self._proposal = self._coordinator.propose(alone, puts)
 

@@ -5,14 +5,15 @@ that lead from the one to the other, as O2 of ``coordinator.py`` says.  Values a
 only when each key was made: that tells a key which changed from one that went and was made anew.
 
 A coordinator may lose its data, and come back empty or with an older copy.  A key that is missing
-there was not deleted: the member gets no more events, and ``lost`` says why.  Two signs show such a
-loss: a smaller revision than before, or another value of the key ``FOUNDED``, which never changes.
+there was not deleted: the member gets no more events, and ``lost`` says why.  Such a
+loss shows by a smaller revision than before, of the store or of the key ``CHANGED``, or by another
+value of the key ``FOUNDED``, which never changes.
 """
 
 from collections.abc import Sequence
 from typing import Final, final
 
-from penstock.cluster.coordinator import Entry, Event
+from penstock.cluster.coordinator import CHANGED, Entry, Event
 
 FOUNDED: Final = "cluster/founded"
 """The key that says that there is a cluster, and which."""
@@ -23,15 +24,21 @@ def founded_in(entries: Sequence[Entry]) -> str | None:
     return next((entry.value for entry in entries if entry.key == FOUNDED), None)
 
 
+def changed_in(entries: Sequence[Entry]) -> int:
+    """The revision of that key; 0 = there is none."""
+    return next((entry.revision for entry in entries if entry.key == CHANGED), 0)
+
+
 @final
 class KnownKeys:
     """``revision``: everything up to it was told.  ``lost``: "", or why nothing more is."""
 
-    __slots__ = ("_founded", "_made", "lost", "revision")
+    __slots__ = ("_changed", "_founded", "_made", "lost", "revision")
 
     def __init__(self, entries: Sequence[Entry], revision: int) -> None:
         self._made = {entry.key: entry.made for entry in entries}
         self._founded = founded_in(entries)
+        self._changed = changed_in(entries)
         self.revision = revision
         self.lost = ""
 
@@ -51,6 +58,8 @@ class KnownKeys:
         if event.key == FOUNDED:
             self.look(event.value, event.revision)
             self._founded = event.value
+        if event.key == CHANGED:
+            self._changed = event.revision
         if event.value is None:
             self._made.pop(event.key, None)
         elif event.created:
@@ -60,8 +69,15 @@ class KnownKeys:
     def difference(self, entries: Sequence[Entry], revision: int) -> list[Event]:
         """To be told next; with it the member is at ``revision``, that of the snapshot."""
         self.look(founded_in(entries), revision)
+        changed = changed_in(entries)
+        if not self.lost and changed < self._changed:
+            self.lost = (
+                f"its data is older than what it said before (changed at revision {changed}, not"
+                f" {self._changed})"
+            )
         if self.lost:
             return []
+        self._changed = changed
         self._founded = founded_in(entries)
         told, known = self.revision, self._made
         lasting = {entry.key for entry in entries if entry.made <= told}

@@ -4,7 +4,9 @@ A master waits for its synchronised mirrors until the coordinator has taken one 
 node that the coordinator does not hear (its lease is over) cannot bring that about: with a
 mirror that it does not reach either, nothing is confirmed here until the cut is healed, and most
 likely there is another master on the other side.  So who uses the queue here is sent away, as a
-node in a minority does it for all its clients.  While all synchronised mirrors are reached the
+node in a minority does it for all its clients.  The queue takes no publish meanwhile: a client that
+is refused publishes again, and a message that was kept would be there twice.  Publishes that other
+nodes pass on wait in front of it (``serving.py``).  While all synchronised mirrors are reached the
 queue goes on, whether or not anybody hears the coordinator (K4); and queues that nobody mirrors are
 nobody else's business.
 
@@ -63,6 +65,7 @@ class LoneMasters:
             return
         for line in (group.applied, group.durable):
             line.alone = why
+            line.tell_refused()
             if why:
                 line.give_up()
         if why and not known.is_gone():

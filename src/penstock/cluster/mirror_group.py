@@ -219,24 +219,24 @@ class MirrorGroup(PublishNotes):
 
     # -- confirms ------------------------------------------------------------------------------
 
-    def note(self, messages: list[Message]) -> None:
+    def is_alone(self) -> bool:
+        return self.applied.alone != ""
+
+    def note(self, messages: list[Message]) -> bool:
         """They go into the queue: who published them waits for the synced mirrors."""
         mirrored = self.mirrored
         if mirrored is None or not self._others_synced():
-            return
+            return True
         line = self.applied
         for message in messages:
             if message.flags & PERSISTENT:
                 line = self.durable
                 break
-        line.wait_for(mirrored.number + 1)
+        return line.wait_for(mirrored.number + 1)
 
     def _others_synced(self) -> list[str]:
-        others = [member for member in self.synced if member != self.me]
-        for member in self.awaited:
-            if member not in others:
-                others.append(member)
-        return others
+        others = dict.fromkeys([*self.synced, *self.awaited])
+        return [member for member in others if member != self.me]
 
     def _look_what_is_safe(self) -> None:
         mirrored = self.mirrored

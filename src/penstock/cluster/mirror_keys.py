@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from penstock.cluster.coordinator import Event
+from penstock.cluster.coordinator import MARK, Change, Event
 from penstock.cluster.metadata import path
+from penstock.cluster.queue_views import QueueView, view_to_json
 
 VIEWS: Final = "views"
 RINGS: Final = "rings"
@@ -26,6 +27,10 @@ CANCELLED: Final = "cancelled"
 
 Place = tuple[str, str]
 """Virtual host and queue."""
+
+
+def view_changes(place: Place, view: QueueView) -> list[Change]:
+    return [Change(path(VIEWS, *place), view_to_json(view)), MARK]
 
 
 def mirror_keys(vhost: str, queue: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.cluster.views import View
-from penstock.core.frontier import Frontier, Waits
+from penstock.core.frontier import Frontier, Wait, Waits
 
 STUCK_MS: Final[i64] = 4000
 """Who is slow gets further within it, one parcel is enough: only a disk or a process that stands
@@ -53,11 +53,23 @@ class SafeLine:
         self.frontier: Frontier = Frontier(waits)
         self.alone: str = ""  # why no mirror will say anything for some time
         self._waiting: deque[tuple[int, int]] = deque()  # parcel, number on the frontier
+        self._waits = waits
+        self._refused: list[Wait] = []
 
-    def wait_for(self, parcel: i64) -> None:
+    def wait_for(self, parcel: i64) -> bool:
+        """False: the queue is not to take it; ``tell_refused`` says so to the publisher."""
+        if self.alone != "":
+            self._refuse()
+            return False
         wait = self.frontier.number(1)
-        wait.away_text = self.alone
         self._waiting.append((int(parcel), int(wait.last)))
+        return True
+
+    def _refuse(self) -> None:
+        wait = Wait(0, 0)
+        wait.away_text = self.alone
+        self._refused.append(wait)
+        self._waits.noted.append(wait)
 
     def reach(self, parcel: i64) -> None:
         if parcel > self.safe:
@@ -71,16 +83,30 @@ class SafeLine:
         self.alone = ""
         self._waiting.clear()
         self.frontier.strand(self.frontier.lose())  # those of who never gives up
+        self.tell_refused()
 
     def give_up(self) -> None:
-        """Publishers are told no; what is the broker's own waits on, for all that was told."""
+        """Publishers are told no; the broker's own waits, and other nodes', stay open."""
         if not self.frontier.has_open():
             return
         parcel = self._waiting[-1][0]
         self._waiting.clear()
-        for wait in self.frontier.lose():
-            self.frontier.number_again(wait)
-            self._waiting.append((parcel, int(wait.last)))
+        for wait in self.frontier.take_open():
+            if wait.resend or wait.relayed:
+                self.frontier.number_again(wait)
+                self._waiting.append((parcel, int(wait.last)))
+            else:
+                self.frontier.give_up([wait])
+
+    def tell_refused(self) -> None:
+        """The publishers are told no; the broker publishes its own messages again."""
+        refused = self._refused
+        self._refused = []
+        for wait in refused:
+            if wait.resend:
+                self.frontier.strand([wait])
+            else:
+                self.frontier.give_up([wait])
 
     def check(self) -> None:
         last = (int(self.safe), 0)

@@ -40,12 +40,13 @@ from penstock.cluster.mirror_keys import (
     last_ends,
     parts_of,
     place_of,
+    view_changes,
 )
 from penstock.cluster.mirrored_backing import MirroredBacking
 from penstock.cluster.mirrored_queue import MirroredQueue, Places
 from penstock.cluster.operations import Malformed
 from penstock.cluster.placement import Chance
-from penstock.cluster.queue_views import QueueView, node_of, view_from_json, view_to_json
+from penstock.cluster.queue_views import QueueView, node_of, view_from_json
 from penstock.cluster.ring import Ring, RingFault
 from penstock.cluster.views import NO_VIEW, View
 from penstock.cluster.views import from_json as ring_from_json
@@ -324,7 +325,7 @@ class Mirroring:
             if not step.look_again and not self._tidy(known, view):
                 del self._dirty[place]
             return 0
-        changes = [Change(md.path(VIEWS, *place), view_to_json(step.view))]
+        changes = view_changes(place, step.view)
         if step.ends_group and known.ring_revision != ABSENT:
             changes.append(Change(md.path(RINGS, *place), None))
         conditions = [Condition(md.path(VIEWS, *place), known.view_revision)]
@@ -375,9 +376,8 @@ class Mirroring:
                 continue
             step = when_stopping(view, self.policy(known.vhost, known.queue), self.nodes)
             assert step.view is not None
-            key = md.path(VIEWS, *place)
-            change = Change(key, view_to_json(step.view))
-            asked.append(self._coordinator.propose([Condition(key, known.view_revision)], [change]))
+            conditions = [Condition(md.path(VIEWS, *place), known.view_revision)]
+            asked.append(self._coordinator.propose(conditions, view_changes(place, step.view)))
         return asked
 
     # -- what groups say -----------------------------------------------------------------------

@@ -37,12 +37,15 @@ class Pauses:
         self._paused = False
 
     def turned(self, now_ms: int) -> None:
+        if self._relied and not self._membership.may_act(now_ms):
+            return  # the pause was within that turn: ``lapsed`` is to say so
         self._turned_ms = now_ms
         self._relied = self._membership.may_act(now_ms)
 
     def lapsed(self, now_ms: int) -> bool:
         if not self._relied or self._membership.may_act(now_ms):
             return False
+        self._relied = False
         self._paused = now_ms - self._turned_ms >= self._pause_ms
         return True
 

@@ -25,6 +25,7 @@ from penstock.cluster.cluster_ask import ClusterAsk
 from penstock.cluster.coordinator import (
     ACCEPTED,
     CHANGES_MAX,
+    MARK,
     PENDING,
     Coordinator,
     Proposal,
@@ -131,7 +132,7 @@ class ClusterChanges(Changes):
         conditions, changes = draft.conditions(), draft.changes()
         changed = {change.key for change in changes}
         assert any(condition.key in changed for condition in conditions), "P1"
-        return self.coordinator.propose(conditions, changes)
+        return self.coordinator.propose(conditions, [*changes, MARK])
 
     # -- exclusive queues ------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class Served:
         self.stage = Stage(book, NODE, node)  # the other node, as one who publishes
         self.by_queue: dict[Stage, Credit] = {}
         self.owed: i64 = 0  # cost of what was dealt with, and not said
+        self.late: list[q.Given] = []  # in front of the queue
         self._held: dict[int, Message] = {}
         self._holders: dict[int, Consumer] = {}
         self._last_delivery: i64 = 0
@@ -78,6 +79,10 @@ class Served:
         for credit in self.by_queue.values():
             credit.close()
         self.stage.lost()
+
+    def is_alone(self) -> bool:
+        mirrors = self.queue.mirrors
+        return mirrors is not None and mirrors.is_alone()
 
     def account(self, no_ack: bool) -> Consumer:
         return self._accounts[1 if no_ack else 0]

@@ -9,6 +9,10 @@ or a question.  A consumer has an outlet of its own: so many bytes may be under 
 node, or wait there for a client that does not read.  What the disk has not got yet is asked again
 in the next turn (``Away``).
 
+While a queue can confirm nothing (``lone_masters.py``) publishes wait in front of it.  If the queue
+moves to another node instead, the link says that it is gone, and the other node decides: it refuses
+what clients published, and sends its own messages again.
+
 When the other node is lost its consumers go, and what they held is put back.
 
 ``check`` asserts Y1 and Y2 of ``served.py``.
@@ -63,6 +67,7 @@ class PeerServer:
         self._served: dict[int, Served] = {}
         self._open: dict[int, Served] = {}  # publishes of theirs are not all answered
         self._postponed: list[tuple[Served, q.Ask, Ticket | None]] = []
+        self._late: dict[int, Served] = {}  # publishes of theirs wait in front of the queue
 
     # -- requests --------------------------------------------------------------------------
 
@@ -117,18 +122,38 @@ class PeerServer:
     def _forget(self, served: Served) -> None:
         self._served.pop(int(served.no), None)
         self._open.pop(int(served.no), None)
+        self._late.pop(int(served.no), None)
         self._postponed = [one for one in self._postponed if one[0] is not served]
         served.close()
 
     # -- publishing --------------------------------------------------------------------------
 
     def _given(self, served: Served, request: q.Given, now_ms: i64) -> None:
+        if served.is_alone() or served.late:
+            served.late.append(request)
+            self._late[int(served.no)] = served
+        else:
+            self._take(served, request, now_ms)
+
+    def _take_late(self, served: Served, now_ms: i64) -> None:
+        if served.queue.deleted:
+            self._gone(served)
+        elif not served.is_alone():
+            del self._late[int(served.no)]
+            late = served.late
+            served.late = []
+            for request in late:
+                self._take(served, request, now_ms)
+
+    def _take(self, served: Served, request: q.Given, now_ms: i64) -> None:
         messages = request.messages
         ledger = served.ledger
         assert request.first == ledger.last_number + 1, "publishes of a peer are in order"
         count = len(messages)
         position, refused = self._publish(served, request, now_ms)
         waits = self._broker.waits.take()
+        for wait in waits:
+            wait.relayed = True
         durable = self._broker.engine.journal.durable_position
         first = ledger.last_number + 1
         if waits:
@@ -272,6 +297,8 @@ class PeerServer:
                 self._postponed.append((served, request, ticket))
             else:
                 self._ask(served, request, ticket, now_ms)
+        for served in list(self._late.values()):
+            self._take_late(served, now_ms)
         durable = self._broker.engine.journal.durable_position
         for served in list(self._open.values()):
             self._collect_from(served, durable, now_ms)
@@ -281,6 +308,9 @@ class PeerServer:
         ledger.advance(durable, now_ms)
         before = ledger.confirmed
         ledger.take()
+        if served.queue.deleted and len(ledger.denied) > 0:
+            self._gone(served)  # the next master may have it, or not
+            return
         if ledger.confirmed > before or len(ledger.denied) > 0:
             self.answers.append(q.Safe(served.no, ledger.confirmed, ledger.take_denied()))
         if served.owed > 0 and not served.stage.is_blocked() and self._takes(served):

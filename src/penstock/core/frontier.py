@@ -35,6 +35,7 @@ class Wait:
     ``elsewhere``  what is numbered is not in this node's journal, but on its way
     ``resend``     it is nobody's but the broker's own: if it gets lost it is sent again
     ``held``       it has not been sent, so it cannot get lost
+    ``relayed``    another node passed it on, and can say no to its publisher itself
     ``away_text``  this node cannot reach who would say so, another one may: who publishes is to go
                    there, and this is why; "" = it can
     """
@@ -47,6 +48,7 @@ class Wait:
         self.elsewhere: bool = False
         self.resend: bool = False
         self.held: bool = False
+        self.relayed: bool = False
         self.away_text: str = ""
         self.messages: list[Message] = []  # until it is done; of those elsewhere only
         self.until_ms: i64 = 0  # and they were deferred until then

@@ -12,6 +12,13 @@ from penstock.core.message import Message
 class PublishNotes:
     """Base of who takes notes."""
 
-    def note(self, messages: list[Message]) -> None:
-        """These are about to be published."""
+    def note(self, messages: list[Message]) -> bool:
+        """These are about to be published; False: the queue is not to take them.
+
+        Then the publisher's wait says so, in a later turn.
+        """
+        raise NotImplementedError
+
+    def is_alone(self) -> bool:
+        """Will ``note`` refuse what comes now?"""
         raise NotImplementedError

@@ -110,11 +110,11 @@ class Queue(LeasedMessages):
     # -- messages ----------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
-        """Take messages at the tail."""
+        """Take messages at the tail, unless it has mirrors and can confirm nothing."""
         if self.message_ttl_ms >= 0:
             stamp(messages, now_ms + self.message_ttl_ms)
-        if self.mirrors is not None:
-            self.mirrors.note(messages)
+        if self.mirrors is not None and not self.mirrors.note(messages):
+            return
         self.backing.publish(messages, now_ms)
         self.published_count += len(messages)
         self.active_at_ms = now_ms
@@ -128,8 +128,8 @@ class Queue(LeasedMessages):
         """Take messages nobody gets before that time; then their time to live begins."""
         if self.message_ttl_ms >= 0:
             stamp(messages, until_ms + self.message_ttl_ms)
-        if self.mirrors is not None:
-            self.mirrors.note(messages)
+        if self.mirrors is not None and not self.mirrors.note(messages):
+            return
         self.backing.publish_delayed(messages, until_ms, now_ms)
         self.defers = True
         self.published_count += len(messages)

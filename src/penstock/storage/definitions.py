@@ -58,7 +58,7 @@ from penstock.storage.definition_values import (
     name_to_cell,
 )
 from penstock.storage.seq_ranges import SeqRanges
-from penstock.storage.sqlite_errors import disk_error, is_full
+from penstock.storage.sqlite_errors import disk_error, is_full, is_of_disk
 from penstock.storage.sqlite_log import check_log, log_bytes
 
 QUEUE_IDS_SET_ASIDE: Final = 1024
@@ -476,4 +476,6 @@ class Definitions:
         try:
             return load_topology(self._db, self._departures, self.staging, self.rows)
         except (sqlite3.DatabaseError, ValueError, ArithmeticError, TypeError) as error:
+            if is_of_disk(error):
+                raise disk_error(error, self.path) from error
             raise Corrupt(f"{self.path}: unreadable definitions: {error}") from error

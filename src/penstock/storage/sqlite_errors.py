@@ -3,7 +3,7 @@
 import errno
 import os
 import sqlite3
-from typing import Final
+from typing import Final, TypeGuard
 
 _ERRORS: Final = {
     sqlite3.SQLITE_READONLY: errno.EROFS,
@@ -11,6 +11,13 @@ _ERRORS: Final = {
     sqlite3.SQLITE_BUSY: errno.EBUSY,
     sqlite3.SQLITE_LOCKED: errno.EBUSY,
 }
+
+
+def is_of_disk(error: Exception) -> TypeGuard[sqlite3.OperationalError]:
+    """The rest, such as a missing table, is damage."""
+    if not isinstance(error, sqlite3.OperationalError):
+        return False
+    return error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR
 
 
 def is_full(error: sqlite3.OperationalError) -> bool:
