@@ -382,8 +382,7 @@ def test_publishes_of_many_runs_are_decoded_in_parts() -> None:
     subject = decoder()
     count = EVENTS_MAX + 1
     data = b"".join(
-        publish(channel, "", "q", b"x")
-        for channel in (1 + number % 2 for number in range(count))
+        publish(channel, "", "q", b"x") for channel in (1 + number % 2 for number in range(count))
     )
     assert len(subject.receive(data, NOW_MS)) == EVENTS_MAX
     assert subject.is_full()
