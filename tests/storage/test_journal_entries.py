@@ -50,6 +50,17 @@ def test_more_than_the_limit_are_written_to_segments() -> None:
     assert held(queue) == MOST + 1 - 20
 
 
+def test_nothing_is_written_while_the_disk_is_short() -> None:
+    one, queue = opened(SimFileSystem())
+    one.engine.disk_is_short = True
+    fill(queue, MOST + 1)
+    one.settle(HOUSEKEEPING_MS)
+    assert queue.journal_only_count() == MOST + 1
+    one.engine.disk_is_short = False
+    one.settle(2 * HOUSEKEEPING_MS)
+    assert queue.journal_only_count() == 0
+
+
 def test_what_has_ended_does_not_count() -> None:
     one, queue = opened(SimFileSystem())
     for time in range(1, 6):

@@ -324,7 +324,7 @@ class Engine:
 
     def _flush_impatient(self) -> bool:
         """What cannot rest yet is looked at again with the next look after all queues."""
-        if not self._impatient or self._disk_is_busy():
+        if not self._impatient or self.disk_is_short or self._disk_is_busy():
             return False
         queue = self._impatient[-1]
         if int(queue.queue_id) not in self.queues or queue.flush_safe(SLICE_MESSAGES):
