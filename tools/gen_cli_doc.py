@@ -97,8 +97,8 @@ So run it as the user of the broker (`sudo -u penstock penstockctl status`), or 
 - **No Erlang.** `eval` answers `application:get_env(rabbit, NAME).` and
   `application:get_all_env(rabbit).` with our settings under RabbitMQ's names, and refuses the
   rest; `exec`, `encode`, `force_gc`, `stop_app` and their like say why not and exit with 70.
-- **`pid`** of a connection or channel is its name, and `close_connection` takes it. Other process
-  ids are empty.
+- **`pid`** of a connection or channel is its name, and `close_connection` takes it. That of a queue
+  is the name of its node: of the one it waits for, where a mirrored queue has no master.
 - **`list_queues backing_queue_status`** is a column here.
 - **`message_bytes*`** count properties and frames too, as over HTTP.
 - **`trace_on`** of a virtual host that does not exist fails, as do misspelt formatters.

@@ -96,6 +96,20 @@ def test_the_start_screen_tells_what_is_needed(live: LiveBroker) -> None:
     assert "guest / guest, from this machine only" in text
 
 
+def test_a_start_and_a_stop_say_what_is_so(tmp_path: Path) -> None:
+    """No recovery of nothing (B35), no credentials that do not hold (B33), a last word (B63)."""
+    ann = {"RABBITMQ_DEFAULT_USER": "ann", "RABBITMQ_DEFAULT_PASS": "secret"}
+    with LiveBroker(tmp_path, environment=ann) as first:
+        assert "log in as   ann / (the password you set)" in first.output()
+        assert "only the journal" not in first.output()
+        said = penstock(first, "status", "--user", "ann", "--password", "secret").stdout
+        assert re.search(r"^last start +in a new data directory$", said, re.MULTILINE)
+    assert first.output().endswith(" stopped\n")
+    with LiveBroker(tmp_path) as second:
+        assert "log in as   a user of the data directory" in second.output()
+        assert "guest / guest" not in second.output()
+
+
 def test_a_second_broker_on_the_same_data_or_port_is_refused(
     live: LiveBroker, tmp_path: Path
 ) -> None:

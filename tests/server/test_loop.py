@@ -22,6 +22,7 @@ from penstock.server.descriptors import DESCRIPTORS_RESERVED
 from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed, free_port
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.nsq_live import NsqLiveBroker
 from tests.helpers.raw_amqp import HungUp, RawClient, connect
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
@@ -343,6 +344,21 @@ def test_the_last_descriptors_are_the_engines_whoever_has_the_others(tmp_path: P
     # Among them may be some of the engine's own, that came last.
     assert max(numbers) < Narrow.open_files - DESCRIPTORS_RESERVED + 8
     assert said.count("a connection is refused: few of 160 descriptors are left") == 1
+
+
+def test_a_client_that_says_nothing_leaves_a_line(tmp_path: Path) -> None:
+    """It is closed before the first bytes tell its protocol (B13)."""
+    with (
+        NsqLiveBroker(tmp_path / "broker", handshake_timeout_ms=300) as broker,
+        socket.create_connection(("127.0.0.1", broker.amqp_port)) as amqp,
+        socket.create_connection(("127.0.0.1", broker.tcp_port)) as nsq,
+    ):
+        nsq.sendall(b"  V")
+        assert amqp.recv(1) == nsq.recv(1) == b""
+        for kind, one in (("AMQP", amqp), ("NSQ", nsq)):
+            name = f"127.0.0.1:{one.getsockname()[1]} -> 127.0.0.1:{one.getpeername()[1]}"
+            line = f"closing {kind} connection ({name}) before it is open: handshake timeout"
+            wait_for(lambda line=line: line in broker.output())
 
 
 def test_strangers_do_not_keep_out_clients_that_log_in(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_a_layer_that_cannot_be_made_costs_one_connection(node: NsqBroker) -> No
     session = NsqSession(node.nsq, PEER, True, node.now_ms)
     connection.session = session
     session.carrier = connection
-    loop = Loop(node.turn, cast(SessionFactory, None), 60_000)
+    loop = Loop(node.turn, cast(SessionFactory, None))
     loop._tick_at_ms = time.time_ns() // 1_000_000 + TICK_MS  # no tick in between
     loop.connections[connection.fd] = connection
     loop._epoll.register(connection.fd, select.EPOLLIN)

@@ -105,6 +105,23 @@ def test_compose_and_chart_know_the_ports_and_paths() -> None:
     assert ports == {name: str(DECLARED[f"{key}_port"].default) for name, key in keys.items()}
 
 
+def test_pip_is_told_to_install_our_distribution_and_compiles_nothing_again() -> None:
+    """`penstock` on the index is another project's (B15); `.` is the program anew (B16)."""
+    name = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["name"]
+    texts = [REPOSITORY / "README.md", REPOSITORY / "packaging" / "description.md"]
+    texts += [*(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "src").rglob("*.py")]
+    said = [
+        word
+        for text in texts
+        for arguments in re.findall(r"pip install ([^`\n#]+)", text.read_text())
+        for word in arguments.replace("'", " ").split()
+        if "penstock" in word or word.startswith(".")
+    ]
+    wheel = f"dist/{name.replace('-', '_')}-*.whl"
+    assert {name, f"{name}[spark]", wheel} <= set(said)
+    assert set(said) <= {name, f"{name}[spark]", f"{name}[spark-jre]", wheel}
+
+
 def test_image_chart_and_distribution_have_one_version() -> None:
     pyproject = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     version = pyproject["project"]["version"]

@@ -135,6 +135,17 @@ def test_the_flow_page_moves_when_a_message_comes(visit: Visit, life: Life) -> N
     eventually(lambda: drawn(visit, "q4") == before + 1)
 
 
+def test_the_memory_bar_is_of_the_limit_of_the_node(visit: Visit, life: Life) -> None:
+    """Without a target it was of its own value, full at any size (B38)."""
+    life.channel.basic_publish("dead", "", b"one more")
+    open_panel(visit, "dead", "flow")
+    bar = visit.page.locator(".ram-line")
+    bar.get_by_text("where publishers wait; no RAM target now").wait_for()
+    track = float(bar.locator(".track").get_attribute("width") or 0)
+    held = eventually(lambda: float(bar.locator(".held").get_attribute("width") or 0))
+    assert held < track / 1000, "some kilobytes of some gigabytes"
+
+
 MOVING = "document.getAnimations().filter((one) => one.animationName === 'along').length"
 
 

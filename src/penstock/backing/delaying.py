@@ -85,7 +85,7 @@ class DelayedMessages(ReturningMessages):
                 logged += 1
             self.delayed.add(message, until_ms)
         if logged > 0:
-            self._journalled(logged)
+            self._journalled()
 
     # -- looking ---------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class DelayedMessages(ReturningMessages):
             if message.flags & INDEXED:
                 self._the_index().set_delay(message.seq_id, 0)
         if logged > 0:
-            self._journalled(logged)
+            self._journalled()
         if before:
             self._become_ready(before)
             self._put(before)

@@ -31,16 +31,12 @@ ACK_RUN_MAX: Final[i64] = 0x7FFF_FFFE
 class EndingMessages(PagedMessages):
     """Adds the ways out."""
 
-    def _journalled(self, count: i64) -> None:
-        """So many records more of this queue are in the journal."""
+    def _journalled(self) -> None:
+        """The journal's current file has records of this queue."""
         file_no = self._engine.journal.current.number
         self._newest_file = file_no
         if self._oldest_file == 0:
             self._oldest_file = file_no
-        self.dirty_count += count
-        if self.dirty_count > self._engine.limits.journal_entries:
-            self.dirty_count = 0
-            self._engine.impatient.append(self)
 
     def ack(self, messages: list[Message]) -> None:
         if self.delayed.held_count > 0:
@@ -87,7 +83,8 @@ class EndingMessages(PagedMessages):
             for message in messages:
                 if message.flags & LOGGED:
                     self.persistent_count -= 1
-            self._journalled(self._engine.journal.ack(self.queue_id, messages))
+            self._engine.journal.ack(self.queue_id, messages)
+            self._journalled()
         if flags & INDEXED:
             self._the_index().settle(messages)
         position = self._engine.journal.position
@@ -265,27 +262,24 @@ class EndingMessages(PagedMessages):
 
     def _ack_range(self, start: i64, end: i64) -> None:
         """All of these positions but the delayed ones."""
-        count: i64 = 0
         delayed = [int(message.seq_id) for message in self.delayed.messages()]
         for seq_id in sorted([seq_id for seq_id in delayed if start <= seq_id < end]):
             if start < seq_id:
-                count += self._ack_stretch(start, seq_id)
+                self._ack_stretch(start, seq_id)
             start = seq_id + 1
         if start < end:
-            count += self._ack_stretch(start, end)
-        if count > 0:
-            self._journalled(count)
+            self._ack_stretch(start, end)
 
-    def _ack_stretch(self, start: i64, end: i64) -> i64:
-        """How many records it took: one, if it is not over the 2**40 places between two terms."""
+    def _ack_stretch(self, start: i64, end: i64) -> None:
+        """By one record, if it is not over the 2**40 places between two terms."""
         if self.notes is not None:
             self.notes.ended_between(start, end)
         if not self.durable:
-            return 0
+            return
+        self._journalled()
         if end - start <= ACK_RUN_MAX:
             self._engine.journal.ack_run(self.queue_id, start, end)
-            return 1
-        count: i64 = 0
+            return
         index = self._the_index()
         last = (end - 1) // self._entries
         segment = index.next_segment(start // self._entries, last)
@@ -295,9 +289,7 @@ class EndingMessages(PagedMessages):
             self._engine.journal.ack_run(
                 self.queue_id, first if first > start else start, upto if upto < end else end
             )
-            count += 1
             segment = index.next_segment(segment.number + 1, last)
-        return count
 
     def _forget_delta(self) -> None:
         self._ready_bytes -= self.delta_bytes

@@ -89,7 +89,6 @@ class RestingMessages(RestingQueue):
         self._cold: bool = False  # nobody asked for one since the start, or the last drop
         self._oldest_file: i64 = 0  # of the journal that may be needed; 0 = none
         self._newest_file: i64 = 0
-        self.dirty_count: i64 = 0  # journal records since the last flush
         self._flushed_seq_id: i64 = 0
         self._pass_file: i64 = 0  # for which file ``flush_file`` is looking at all, if it is
         self._mixed_upto: i64 = 0  # up to that file of the journal a later place may be older

@@ -201,7 +201,7 @@ class ReturningMessages(EndingMessages):
             self.notes.published(messages, 0)
             self.notes.let_go(old_seq_ids)
         if logged > 0:
-            self._journalled(logged)
+            self._journalled()
             self._note_unsafe(first)
         if left:
             self._left.append((int(journal.position), left))
@@ -243,7 +243,7 @@ class ReturningMessages(EndingMessages):
             self.notes.counted(messages)
         count = self._engine.journal.note_attempts(self.queue_id, messages)
         if count > 0:
-            self._journalled(count)
+            self._journalled()
         for message in messages:
             if message.flags & INDEXED:
                 self._the_index().set_attempts(message.seq_id, attempts_of(message))

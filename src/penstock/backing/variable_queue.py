@@ -58,6 +58,7 @@ from penstock.storage.engine import Engine
 from penstock.storage.queue_index import QueueIndex
 from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
 
+ALL_CONTENTS: Final[i64] = 1 << 62
 EXPIRED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
 SEQ_IDS_RESERVED: Final[i64] = 1 << 20
 """How many seq_ids a durable queue reserves at once, when half of them are used up.
@@ -159,7 +160,7 @@ class VariableQueue(CheckedMessages, BackingQueue):
             self.persistent_count += written
             self.disk_writes += written
             self._engine.disk_writes += written
-            self._journalled(written)
+            self._journalled()
 
     def _reserve(self, next_seq_id: i64) -> None:
         if self.durable and next_seq_id > self._reserved_seq_id - SEQ_IDS_RESERVED // 2:
@@ -250,11 +251,24 @@ class VariableQueue(CheckedMessages, BackingQueue):
         return 0 < self._oldest_file <= file_no
 
     def flush_file(self, file_no: i64, quota: i64) -> bool:
+        if self._mixed_upto > 0:
+            file_no = self._begin_pass(file_no)
+        done = self._flush(file_no, self._next_seq_id, ALL_CONTENTS, quota)
+        if done and self._mixed_upto > 0:
+            self._end_pass()
+        return done
+
+    def flush_safe(self, quota: i64) -> bool:
+        if self._mixed_upto > 0:
+            return True  # until that file is retired
+        newest = self._engine.journal.current.number
+        return self._flush(newest, self._first_unsafe(), self._engine.store.durable_msg_id, quota)
+
+    def _flush(self, file_no: i64, below: i64, durable_msg_id: i64, quota: i64) -> bool:
+        """What is below that position, and of a large one the content within that number."""
         if self._deleted:
             return True
         self._settle_left()
-        if self._mixed_upto > 0:
-            file_no = self._begin_pass(file_no)
         unwritten: list[Message] = []
         upto = self._flushed_seq_id
         done = False
@@ -264,10 +278,10 @@ class VariableQueue(CheckedMessages, BackingQueue):
             while place < end and quota > 0 and not done:
                 message = run.messages[place]
                 if message.flags & (LOGGED | INDEXED) == LOGGED:
-                    if message.file_no <= file_no:
+                    if _may_rest(message, file_no, below, durable_msg_id):
                         unwritten.append(message)
                     elif self._mixed_upto == 0:
-                        done = True  # all behind it are younger still
+                        done = True  # those behind it are younger still
                         break
                 upto = message.seq_id + 1
                 place += 1
@@ -280,7 +294,8 @@ class VariableQueue(CheckedMessages, BackingQueue):
                 [
                     message
                     for message in held
-                    if message.flags & (LOGGED | INDEXED) == LOGGED and message.file_no <= file_no
+                    if message.flags & (LOGGED | INDEXED) == LOGGED
+                    and _may_rest(message, file_no, below, durable_msg_id)
                 ]
             )
         for message in unwritten:
@@ -291,13 +306,10 @@ class VariableQueue(CheckedMessages, BackingQueue):
             if self.delayed.count() > 0:
                 self._index_delays(unwritten)
         self._flushed_seq_id = upto
-        if done and self._mixed_upto > 0:
-            self._end_pass()
         return done
 
     def flushed(self, file_no: i64) -> None:
         self._oldest_file = file_no + 1 if self._newest_file > file_no else 0
-        self.dirty_count = 0
         if 0 < self._mixed_upto <= file_no:
             self._end_pass()
             self._mixed_upto = 0
@@ -345,6 +357,14 @@ def _mark_delivered(index: QueueIndex | None, messages: list[Message]) -> None:
     for message in messages:
         if message.flags & INDEXED and message.flags & REDELIVERED:
             index.mark_delivered(message.seq_id)
+
+
+def _may_rest(message: Message, file_no: i64, below: i64, durable_msg_id: i64) -> bool:
+    return (
+        message.file_no <= file_no
+        and message.seq_id < below
+        and (not message.flags & STORED or message.msg_id <= durable_msg_id)
+    )
 
 
 def _fitting(run: Run, max_messages: i64, max_bytes: i64) -> i64:

@@ -257,7 +257,8 @@ class Settings(
         32_768,
         64,
         1 << 30,
-        "Journal entries of one queue above which what rests is written to segments.",
+        "When the journal alone has more messages of one queue, they are written to its segments."
+        " Each queue is looked at four times a second.",
     )
     queue_index_embed_msgs_below_bytes = Integer(
         4096,

@@ -48,6 +48,9 @@ class SessionFactory(Protocol):
         ``login``: whom a certificate names, if asked; ``protocol``: its listener's.
         """
 
+    def is_overdue(self, connection: "Connection", now_ms: int) -> bool:
+        """The bytes that tell its protocol have not come in time; that is noted."""
+
     def tick(self, now_ms: int) -> None:
         """Some time has passed: end what nobody stands behind any more."""
 

@@ -46,12 +46,11 @@ logger = logging.getLogger("penstock.loop")
 class Loop:
     """Listeners, connections, calls from other threads, and time."""
 
-    def __init__(self, turn: Turn, sessions: SessionFactory, choose_timeout_ms: int) -> None:
+    def __init__(self, turn: Turn, sessions: SessionFactory) -> None:
         self.turn = turn
         self.connections: dict[int, Connection] = {}
         self.stopping = False
         self._sessions = sessions
-        self._choose_timeout_ms = choose_timeout_ms
         self._descriptors = Descriptors()
         self._epoll = select.epoll()
         self.listeners: dict[int, Listener] = {}
@@ -203,7 +202,7 @@ class Loop:
         for connection in list(self.connections.values()):
             session = connection.session
             if session is None:
-                if now_ms - connection.opened_at_ms > self._choose_timeout_ms:
+                if self._sessions.is_overdue(connection, now_ms):
                     self._drop(connection, now_ms)
                 continue
             session.unread = connection.paused

@@ -170,7 +170,7 @@ class Node:
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
         self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
         self.sessions.recovered()
-        self.loop = Loop(self.turn, self.sessions, settings.handshake_timeout_ms)
+        self.loop = Loop(self.turn, self.sessions)
         self.events = self._event_collector()
         self.doors = Doors(self.loop, settings, self.tls)
         self.ending = Ending(self.loop, settings.stop_timeout_s)

@@ -13,12 +13,14 @@ from typing import Final
 from penstock import __version__
 from penstock.broker.administration import CLUSTER_NAME
 from penstock.broker.broker import Broker
+from penstock.broker.log_ins import Source
 from penstock.core.doors import NSQ, PEER, is_loopback
 from penstock.core.settings import Settings
+from penstock.core.traffic import AMQP
 from penstock.server.amqp_handshake import Limits
 from penstock.server.amqp_link import CancelSink
 from penstock.server.amqp_session import AmqpSession
-from penstock.server.connection import UNIX
+from penstock.server.connection import UNIX, Connection
 from penstock.server.nsq_session import NsqSession
 from penstock.server.nsq_shared import NsqShared
 from penstock.server.peers import Peers
@@ -84,7 +86,7 @@ class Sessions:
     ) -> Session | None:
         if protocol == PEER:
             return None if self.peers is None else self.peers.guest(peer)
-        is_here = peer[0] == UNIX or is_loopback(peer[0])
+        is_here = _is_here(peer)
         if protocol == NSQ:
             if len(first) < len(MAGIC) or self._nsq is None:
                 return None
@@ -97,6 +99,16 @@ class Sessions:
         if login:
             logger.info("connection %s: its certificate names user '%s'", name, login)
         return self._amqp(name, (peer[0], is_here), now_ms, login)
+
+    def is_overdue(self, connection: Connection, now_ms: int) -> bool:
+        if now_ms - connection.opened_at_ms <= self._limits.handshake_timeout_ms:
+            return False
+        if connection.protocol != PEER:
+            kind = NSQ if connection.protocol == NSQ else AMQP
+            peer = connection.peer
+            source = Source(kind, kind, peer[0], _is_here(peer), connection.name)
+            self._broker.users.opening_failed(source, "handshake timeout in state starting")
+        return True
 
     def inside(self, user: str, now_ms: int) -> AmqpSession:
         """One without a socket, for somebody who has logged in elsewhere already."""
@@ -125,6 +137,10 @@ class Sessions:
         self._broker.budgets.tick(now_ms)
         if self.peers is not None:
             self.peers.tick(now_ms)
+
+
+def _is_here(peer: tuple[str, int]) -> bool:
+    return peer[0] == UNIX or is_loopback(peer[0])
 
 
 def server_properties() -> dict[str, object]:

@@ -124,7 +124,7 @@ class Engine:
         self.queues: dict[int, RestingQueue] = {}
         self.disk_is_short: bool = False  # an alarm: nothing is paged to where there is no room
         self.faults: list[str] = []  # for the log: queues that met damage
-        self.impatient: list[RestingQueue] = []  # with too many journal entries
+        self._impatient: list[RestingQueue] = []  # too many messages are in the journal alone
         self._retiring: JournalFile | None = None
         self._visiting: list[RestingQueue] = []
         self._visited: list[RestingQueue] = []
@@ -243,8 +243,12 @@ class Engine:
         self.transient_store.collect_garbage()
         if self.transient_store.pending_bytes() > 0:
             self.transient_store.flush_job()
+        entries_max = self.limits.journal_entries
+        looks = len(self._impatient) == 0
         for queue in self.queues.values():
             queue.tick(now_ms)
+            if looks and queue.journal_only_count() > entries_max:
+                self._impatient.append(queue)
         if self.account.rewriting == 0:
             self._wasteful = self._find_wasteful()
 
@@ -319,17 +323,13 @@ class Engine:
         return False
 
     def _flush_impatient(self) -> bool:
-        """Queues with too many entries in the journal write what rests to segments.
-
-        Of finished files: what is younger has a good chance to be gone soon.
-        """
-        if self.impatient and not self._disk_is_busy():
-            queue = self.impatient[-1]
-            if int(queue.queue_id) not in self.queues or queue.flush_file(
-                self.journal.newest_finished_no(), SLICE_MESSAGES
-            ):
-                self.impatient.pop()
-        return len(self.impatient) > 0
+        """What cannot rest yet is looked at again with the next look after all queues."""
+        if not self._impatient or self.disk_is_short or self._disk_is_busy():
+            return False
+        queue = self._impatient[-1]
+        if int(queue.queue_id) not in self.queues or queue.flush_safe(SLICE_MESSAGES):
+            self._impatient.pop()
+        return len(self._impatient) > 0
 
     # -- rewriting -------------------------------------------------------------------------
 

@@ -154,24 +154,20 @@ class Journal:
             self._used(queue_id, next_seq_id)
         return count
 
-    def ack(self, queue_id: i64, messages: list[Message]) -> i64:
-        """A record for each run of LOGGED messages, which cease to be LOGGED; returns how many."""
+    def ack(self, queue_id: i64, messages: list[Message]) -> None:
+        """A record for each run of LOGGED messages, which cease to be LOGGED."""
         start: i64 = 0
         end: i64 = -1  # the run of seq_ids is [start, end)
-        count: i64 = 0
         for message in messages:
             if message.flags & LOGGED:
                 message.flags -= LOGGED
                 if message.seq_id != end:
                     if end > start:
                         self.ack_run(queue_id, start, end)
-                        count += 1
                     start = message.seq_id
                 end = message.seq_id + 1
         if end > start:
             self.ack_run(queue_id, start, end)
-            count += 1
-        return count
 
     def ack_run(self, queue_id: i64, start: i64, end: i64) -> None:
         """All seq_ids from ``start`` up to and without ``end``, whatever they were, are done."""
@@ -325,9 +321,6 @@ class Journal:
     def is_finished(self, file: JournalFile) -> bool:
         """It is on disk to its end, and a newer one is in use."""
         return file.number < self._synced_file_no
-
-    def newest_finished_no(self) -> i64:
-        return self._synced_file_no - 1
 
     def retire(self, file: JournalFile) -> None:
         """Nothing needs this file any more: what lived in it is on disk elsewhere."""

@@ -7,8 +7,8 @@ Positions are seq_ids; segment N holds [N * E, (N + 1) * E).  Small messages lie
 ``journal.jif`` of the queue and later to segments.  Here the journal is one for the node
 (journal.py), and a segment is written only when a message *rests*: when it is paged out of
 memory, or when the journal file that holds it is to be retired.  A message that passes
-through costs one journal record and never meets a segment.  More journal records of one queue than
-``max_journal_entries`` ask for a flush as there.
+through costs one journal record and never meets a segment.  If more messages of one queue than
+``queue_index_max_journal_entries`` are in the journal alone, all of them are written to segments.
 
 **Write.**  ``append`` takes messages in ascending order, makes blocks of some hundred
 kilobytes and puts jobs on the board.  A block that is still being written is read from

@@ -43,6 +43,14 @@ class RestingQueue:
         """
         raise NotImplementedError
 
+    def flush_safe(self, quota: i64) -> bool:
+        """As ``flush_file`` of all files, but for what a segment may not speak of yet."""
+        raise NotImplementedError
+
+    def journal_only_count(self) -> i64:
+        """Living messages that are in the journal, and rest in no segment."""
+        raise NotImplementedError
+
     def flushed(self, file_no: i64) -> None:
         """All that was found by ``flush_file`` is on its way to the disk, and will be synced."""
         raise NotImplementedError
