@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 SETUP  := tools/setup.sh
 PYTEST := $(BIN)/python -m pytest
 CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
-QUIET  := $(addprefix tests/,core wire routing queues backing storage broker)
+QUIET  := $(addprefix tests/,core settings routing queues backing storage broker) $(wildcard tests/protocols/*/codec)
 
 .PHONY: help setup run quick test spark test-exactly-once test-cluster test-losses test-peers nightly lint types fmt bench
 .PHONY: wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
@@ -72,8 +72,8 @@ test-cluster: setup deps-core deps-clients
 # processes, then pipelines.  PENSTOCK_REPEAT says how many times.
 test-losses: setup deps-core deps-clients deps-spark
 	@PENSTOCK_REPEAT=$${PENSTOCK_REPEAT:-100} $(PYTEST) -q --timeout=1800 \
-		tests/server/test_causes.py tests/storage/test_definitions_damage.py \
-		tests/broker/test_idleness.py tests/server/test_deadlines.py tests/cluster/test_pauses.py \
+		tests/node/test_causes.py tests/storage/test_definitions_damage.py \
+		tests/broker/test_idleness.py tests/protocols/amqp/test_deadlines.py tests/cluster/test_pauses.py \
 		tests/cluster/test_clock_jumps.py tests/cluster/test_restarts_and_expiry.py \
 		tests/cluster/test_lost_history.py tests/spark/test_power_cut.py \
 		tests/spark/test_publishing.py tests/spark/test_replay_bounds.py $(ARGS)
@@ -87,7 +87,7 @@ test-peers: setup deps-core
 		tests/fuzz/test_loop_time.py $(ARGS)
 	@end=$$(($$(date +%s) + $${PENSTOCK_PEER_S:-3600})); rounds=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
-		HYPOTHESIS_PROFILE=ci $(PYTEST) -q --timeout=1800 tests/server/test_memory_of_a_peer.py $(ARGS) || exit 1; \
+		HYPOTHESIS_PROFILE=ci $(PYTEST) -q --timeout=1800 tests/node/test_memory_of_a_peer.py $(ARGS) || exit 1; \
 		rounds=$$((rounds + 1)); \
 	done; echo "$$rounds rounds of a hostile peer, 120 examples of each test, nothing found"
 
@@ -99,8 +99,8 @@ nightly: setup deps-core deps-clients deps-spark
 		PENSTOCK_GROUP_SEEDS=3000 PENSTOCK_NODES_SEEDS=2000 PENSTOCK_LOOP_TIME_S=1200 \
 		PENSTOCK_BROKER_SEEDS=1500 \
 		$(PYTEST) --timeout=14400 -rP tests/backing tests/simulation \
-		tests/cluster tests/storage/test_coordination.py tests/server/test_peers.py \
-		tests/server/test_memory_of_a_peer.py tests/fuzz/test_loop_time.py $(ARGS)
+		tests/cluster tests/storage/test_coordination.py tests/protocols/peers/test_peers.py \
+		tests/node/test_memory_of_a_peer.py tests/fuzz/test_loop_time.py $(ARGS)
 	@PENSTOCK_KILLS=$${PENSTOCK_KILLS:-500} $(PYTEST) --timeout=14400 -rP tests/crash $(ARGS)
 	@$(PYTEST) --timeout=1800 -rP -m long tests/spark $(ARGS)
 

@@ -53,9 +53,9 @@ def body_of(kind: str, size: int, chance: random.Random) -> bytes:
 def fill(url: str, queue: str, count: int, size: int, bodies: str) -> float:
     """A durable queue with so many persistent messages; returns the seconds."""
     from penstock.client.amqp import Connection, Endpoint
-    from penstock.wire.amqp import methods as m
-    from penstock.wire.amqp.methods import encode_method
-    from penstock.wire.amqp.properties import Properties, encode_content
+    from penstock.protocols.amqp.codec import methods as m
+    from penstock.protocols.amqp.codec.methods import encode_method
+    from penstock.protocols.amqp.codec.properties import Properties, encode_content
 
     chance = random.Random(1)
     with Connection(Endpoint.parse(url), timeout_s=600.0) as connection:

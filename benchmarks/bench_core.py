@@ -15,25 +15,25 @@ from pathlib import Path
 from typing import cast
 
 from penstock.backing.factory import BackingMaker
-from penstock.broker.access import User, hash_password
 from penstock.broker.broker import Broker
-from penstock.server.amqp_handshake import Limits
-from penstock.server.amqp_session import AmqpSession
-from penstock.server.committer import Committer
-from penstock.server.disk_worker import DiskWorker
-from penstock.server.event_log import EventLog
-from penstock.server.node import is_compiled
-from penstock.server.turn import Turn
-from penstock.storage.definitions import Definitions
-from penstock.storage.engine import EngineLimits
-from penstock.storage.files import RealFileSystem
-from penstock.storage.recovery import Opening
-from penstock.storage.store_groups import StoreWriter
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.header_reader import AmqpHeaderReader
-from penstock.wire.amqp.letters import AmqpLetterWriter
-from penstock.wire.amqp.methods import encode_method
-from penstock.wire.amqp.properties import Properties, encode_content
+from penstock.broker.rules.access import User, hash_password
+from penstock.node.node import is_compiled
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
+from penstock.protocols.amqp.codec.methods import encode_method
+from penstock.protocols.amqp.codec.properties import Properties, encode_content
+from penstock.protocols.amqp.handshake import Limits
+from penstock.protocols.amqp.session import AmqpSession
+from penstock.runtime.disk.committer import Committer
+from penstock.runtime.disk.event_log import EventLog
+from penstock.runtime.disk.worker import DiskWorker
+from penstock.runtime.turn import Turn
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.engine.engine import EngineLimits
+from penstock.storage.engine.recovery import Opening
+from penstock.storage.store.groups import StoreWriter
 
 CHUNK_BYTES = 64 * 1024
 NOW_MS = 1_700_000_000_000

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks.bench_core import run  # noqa: E402
 from benchmarks.tables import machine  # noqa: E402
-from penstock.server.node import is_compiled  # noqa: E402
+from penstock.node.node import is_compiled  # noqa: E402
 
 ROWS = (
     ("16 B, auto-ack", (16, False, True, False)),

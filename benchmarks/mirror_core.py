@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import Final
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.link_session import LinkSession
-from penstock.cluster.mirror_group import MirrorGroup
-from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.ring import Ring
-from penstock.cluster.views import NO_VIEW, View
-from penstock.core.frontier import Wait, Waits
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.group import MirrorGroup
+from penstock.cluster.remote.link_session import LinkSession
+from penstock.cluster.ring.ring import Ring
+from penstock.cluster.ring.views import NO_VIEW, View
+from penstock.core.confirm_watermark import PendingConfirm, PendingConfirms
 from penstock.core.message import PERSISTENT, Message
-from penstock.server.committer import Committer
-from penstock.server.node import is_compiled
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.engine import EngineLimits
-from penstock.storage.files import RealFileSystem
-from penstock.storage.recovery import Opening
-from penstock.storage.store_groups import StoreWriter
-from penstock.wire.peer import PeerReader, encode_parcels, preface
-from penstock.wire.peer_mirrors import decode_said, encode_said
+from penstock.node.node import is_compiled
+from penstock.protocols.peers.codec.frames import PeerReader, encode_parcels, preface
+from penstock.protocols.peers.codec.mirrors import decode_said, encode_said
+from penstock.runtime.disk.committer import Committer
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.engine.engine import EngineLimits
+from penstock.storage.engine.recovery import Opening
+from penstock.storage.store.groups import StoreWriter
 
 NOW_MS: Final = 1_700_000_000_000
 ADDRESS: Final = b"\x00\x05queue"
@@ -123,7 +123,7 @@ class Node:
         )
         self.queue = VariableQueue(self.engine, 1, True, 16_384)
         self.talkative: list[MirroredBacking] = []
-        self.waits = Waits()
+        self.waits = PendingConfirms()
         self.group = MirrorGroup(
             Ring(f"{name}#1", 0), self.queue, journal, self.talkative, self.waits, 4096
         )
@@ -145,7 +145,7 @@ class Node:
             libc.mallopt(MMAP_THRESHOLD, 8 * 1024 * 1024)
             libc.mallopt(TRIM_THRESHOLD, 64 * 1024 * 1024)
 
-    def publish(self, messages: list[Message]) -> list[Wait]:
+    def publish(self, messages: list[Message]) -> list[PendingConfirm]:
         self.clock.start()
         self.group.note(messages)
         self.queue.publish(messages, NOW_MS)

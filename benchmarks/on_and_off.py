@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.tables import machine
-from penstock.server.node import is_compiled
+from penstock.node.node import is_compiled
 from tests.helpers.live_broker import LiveBroker
 
 ROOT = Path(__file__).resolve().parents[1]

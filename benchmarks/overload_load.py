@@ -39,8 +39,8 @@ from benchmarks.overload_wire import (  # noqa: E402
 from benchmarks.storage_brokers import depth  # noqa: E402
 from penstock.client.amqp import ClientError, Connection, Endpoint  # noqa: E402
 from penstock.core.errors import PenstockError  # noqa: E402
-from penstock.wire.amqp import methods as m  # noqa: E402
-from penstock.wire.amqp.methods import decode_method, encode_method  # noqa: E402
+from penstock.protocols.amqp.codec import methods as m  # noqa: E402
+from penstock.protocols.amqp.codec.methods import decode_method, encode_method  # noqa: E402
 
 CONNECT_LIMIT_S: Final = 60.0
 RECEIVE_BYTES: Final = 262_144

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.client.templates import filler
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.methods import encode_method
-from penstock.wire.amqp.properties import (
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import encode_method
+from penstock.protocols.amqp.codec.properties import (
     FRAME_BODY,
     FRAME_HEADER,
     Properties,

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from benchmarks import bench_core  # noqa: E402
 from benchmarks.events_count import FEW, MANY, MessageClock  # noqa: E402
-from penstock.management.facts import Watch  # noqa: E402
+from penstock.management.facts.sessions import Watch  # noqa: E402
 from penstock.management.statistics.completing import Statistics  # noqa: E402
 from penstock.management.statistics.reading import Reading  # noqa: E402
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from penstock.client.amqp import ClientError, Connection, Endpoint
-from penstock.core.settings import DECLARED
+from penstock.settings.settings import DECLARED
 from tests.helpers.live_broker import LiveBroker
 from tests.helpers.rabbit import RabbitServer
 

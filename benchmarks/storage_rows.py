@@ -26,8 +26,8 @@ from benchmarks.compare import busy_s, favour
 from benchmarks.storage_brokers import Broker, Watch, depth, disk_mb, memory_mb
 from penstock.client.amqp import Channel, Connection, Endpoint
 from penstock.client.procstat import ProcessGauge
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.methods import encode_method
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import encode_method
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 QUEUE: Final = "bench.storage"

@@ -30,9 +30,9 @@ from penstock.client.amqp import Connection, Endpoint  # noqa: E402
 from penstock.client.endpoint import ClientError  # noqa: E402
 from penstock.client.load import KEY_DELIVER, BrokenStream, DeliveryScanner  # noqa: E402
 from penstock.client.procstat import ProcessGauge  # noqa: E402
-from penstock.client.shared import STOP_ALL, Counters, Room, RoomGiver  # noqa: E402
+from penstock.client.shared import STOP_ALL, Counters, SendWindow, SendWindowFeed  # noqa: E402
 from penstock.core.errors import PenstockError  # noqa: E402
-from penstock.wire.amqp.methods import decode_method  # noqa: E402
+from penstock.protocols.amqp.codec.methods import decode_method  # noqa: E402
 
 RECEIVE_BYTES = 131_072
 NAP_S = 0.05
@@ -56,7 +56,7 @@ def consume(
 ) -> None:
     """Until the publisher says that all is over."""
     scanner = DeliveryScanner(KEY_DELIVER, queues, 1, 0)
-    giver = RoomGiver([room])
+    giver = SendWindowFeed([room])
     connected.settimeout(NAP_S)
     data = early
     while counters.stop != STOP_ALL:
@@ -97,7 +97,7 @@ def start_consumer(uri: str, queues: list[str], counters: Counters, room: int) -
 class Publisher:
     """Sends runs of messages as long as there is room for them."""
 
-    def __init__(self, uri: str, messages: Messages, room: Room) -> None:
+    def __init__(self, uri: str, messages: Messages, room: SendWindow) -> None:
         connection = Connection(Endpoint.parse(uri), timeout_s=LIMIT_S)
         connection.channel()
         self.published = 0
@@ -166,9 +166,9 @@ def between(begin: Mark, end: Mark) -> dict[str, Any]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    counters, room = Counters.create(1), Room.create()
+    counters, room = Counters.create(1), SendWindow.create()
     made = (given.kind, given.exchange, given.subjects, given.keys, given.size)
-    publisher = Publisher(given.uri, Messages(*made), Room(room, given.in_flight))
+    publisher = Publisher(given.uri, Messages(*made), SendWindow(room, given.in_flight))
     child = start_consumer(given.uri, given.queues.split(","), counters, room)
     gauges = (ProcessGauge(given.pid, tree=True), ProcessGauge(os.getpid(), tree=True))
     try:

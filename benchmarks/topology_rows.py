@@ -29,7 +29,7 @@ from benchmarks.topology_wire import (
     unbind_frames,
 )
 from penstock.client.procstat import ProcessGauge
-from penstock.wire.amqp import methods as m
+from penstock.protocols.amqp.codec import methods as m
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXCHANGE: Final = "bench.topology"

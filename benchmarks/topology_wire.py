@@ -21,9 +21,9 @@ from typing import Any, Final
 from penstock.client.amqp import CLIENT_PROPERTIES, PROTOCOL_HEADER, Connection, Endpoint
 from penstock.client.endpoint import ClientError
 from penstock.client.templates import filler
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.methods import decode_method, encode_method
-from penstock.wire.amqp.properties import Properties, encode_content
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import decode_method, encode_method
+from penstock.protocols.amqp.codec.properties import Properties, encode_content
 
 CHANNEL: Final = 1
 TRANSIENT: Final = 1

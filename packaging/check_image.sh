@@ -217,7 +217,7 @@ with urllib.request.urlopen('$url?query=up%7Bjob=%22penstock%22%7D') as answer:
 client() {
     inside /opt/penstock/bin/python -c "
 from penstock.client.amqp import Connection, Endpoint
-from penstock.wire.amqp.properties import Properties
+from penstock.protocols.amqp.codec.properties import Properties
 connection = Connection(Endpoint.parse('amqp://$USER_NAME:$PASSWORD@$ADDRESS:5672/'))
 channel = connection.channel()
 $1"

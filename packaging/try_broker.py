@@ -11,7 +11,7 @@ Exit code 1 and a line on standard error when it is not so.
 import sys
 
 from penstock.client.amqp import Connection, Endpoint
-from penstock.wire.amqp.properties import Properties
+from penstock.protocols.amqp.codec.properties import Properties
 
 QUEUE = "orders"
 

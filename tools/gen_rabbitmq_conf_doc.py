@@ -9,8 +9,8 @@ A test runs the check, so the page cannot fall behind the program.
 import sys
 from pathlib import Path
 
-from penstock.core import rabbitmq_variables as variables
-from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED, TERMS_ONLY, UNSAFE
+from penstock.settings import rabbitmq_variables as variables
+from penstock.settings.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED, TERMS_ONLY, UNSAFE
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "guide" / "rabbitmq-conf.md"
 

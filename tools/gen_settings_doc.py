@@ -1,4 +1,4 @@
-"""Writes docs/reference/settings.md from the declarations in penstock.core.settings.
+"""Writes docs/reference/settings.md from the declarations in penstock.settings.settings.
 
     python tools/gen_settings_doc.py            write the page
     python tools/gen_settings_doc.py --check    exit 1 when the page is stale
@@ -9,8 +9,8 @@ A test runs the check, so the page cannot fall behind the program.
 import sys
 from pathlib import Path
 
-from penstock.core.setting_kinds import Setting, Value
-from penstock.core.settings import DECLARED, OTHER_VARIABLES
+from penstock.settings.kinds import Setting, Value
+from penstock.settings.settings import DECLARED, OTHER_VARIABLES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
 

@@ -81,35 +81,35 @@ ROOMS: Final = [
     Room(
         "core",
         SMALL,
-        leave="*settings* *_kinds rabbitmq_* capacity clock_types control doors erlang_* errors"
-        " io_counts patterns",
+        leave="*_kinds capacity clock_types control errors io_counts patterns printable",
     ),
-    Room("wire", SMALL, only="peer peer_queues ranges"),
-    Room("wire/amqp", FAST),
-    Room("wire/nsq", SMALL),
+    Room("protocols/amqp/codec", FAST),
+    Room("protocols/amqp", SMALL, leave="description loopback_client"),
+    Room("protocols/nsq/codec", SMALL),
+    Room("protocols/nsq", SMALL, only="consuming opening publishing rights session shared"),
+    Room("protocols/peers/codec", SMALL, only="frames queues"),
+    Room("protocols/peers", SMALL, only="queues"),
+    Room("protocols/ranges/codec", SMALL, only="ranges"),
     Room("routing", SMALL),
     Room("queues", SMALL),
     Room("backing", FAST, leave="description"),
-    Room("storage", SMALL, leave="audit* coordination definition* range_readers sqlite_*"),
+    Room("storage/common", SMALL, leave="sqlite_*"),
+    Room("storage/store", SMALL),
+    Room("storage/journal", SMALL),
+    Room("storage/index", SMALL),
+    Room("storage/engine", SMALL),
+    Room("broker", SMALL, only="broker budgets lookup"),
+    Room("broker/rules", SMALL, leave="erlang_terms ha_policy"),
+    Room("broker/topology", SMALL, leave="changes declaring"),
+    Room("broker/transfers", SMALL, only="dead_letters delays replies"),
     Room(
-        "broker",
-        SMALL,
-        leave="administration batch* changes declaring definitions_* erlang_terms ha_policy"
-        " letting_go mirrors moving pipelines pouring producers staged staging vhost_removal",
-    ),
-    Room(
-        "cluster",
+        "cluster/mirrors",
         COLD,
-        only="group_codec link_session mirror_group mirror_safety mirror_sync mirrored_backing"
-        " operations peer_client queue_places remote_* replica ring* served serving sync* views",
+        only="backing group group_codec operations replica safety sync sync_codec syncing",
     ),
-    Room(
-        "server",
-        SMALL,
-        only="amqp_* loop nsq_consuming nsq_opening nsq_publishing nsq_rights nsq_session"
-        " nsq_shared output_budget peer_queues publish_credit session turn",
-        leave="amqp_watch",
-    ),
+    Room("cluster/remote", COLD),
+    Room("cluster/ring", COLD),
+    Room("runtime", SMALL, only="loop output_budget publish_credit session turn"),
     Room("client", COLD, only="histogram load"),
 ]
 

@@ -2,7 +2,7 @@
 
 ``Connection`` is what everybody needs: the line, TLS, frames, a reply or the broker's refusal.
 ``RangeClient`` reads a queue; what else can be asked of a broker is in classes of their own, which
-begin with ``login``.  The protocol is described in the broker's ``penstock/wire/range_frames.py``
+begin with ``login``.  The protocol is described in the broker's ``ranges/codec/frames.py``
 and ``ranges.py``; this file repeats the little of it a reader needs, because it must run where only
 pyspark and pyarrow are installed (the broker's test suite holds the two against each other).
 

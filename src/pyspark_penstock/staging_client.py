@@ -1,6 +1,6 @@
 """A blocking client of the broker's staged sets and commits, over one socket.
 
-The frames are described in the broker's ``penstock/wire/staging.py``; this file repeats what a
+The frames are described in the broker's ``ranges/codec/staging.py``; this file repeats what a
 program needs that writes.  ``Stager`` is one connection; ``connected`` waits for a broker that is
 away.
 

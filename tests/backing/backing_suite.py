@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.backing.interface import BackingQueue, Measured
-from penstock.broker.routes import share_contents
+from penstock.broker.topology.routes import share_contents
 from penstock.core.message import Message
-from penstock.storage.seq_ranges import ranges_of
+from penstock.storage.common.seq_ranges import ranges_of
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.backing.judged_queue import EMBED_BELOW_BYTES, EVERYTHING, Judged
 from tests.backing.mortal_files import Died, MortalFileSystem

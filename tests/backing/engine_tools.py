@@ -8,16 +8,16 @@ from typing import Any
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import PERSISTENT, Message
-from penstock.server.committer import Committer
-from penstock.server.disk_worker import no_space
-from penstock.storage.disk_jobs import DiskJob, run_job
-from penstock.storage.engine import EngineLimits
-from penstock.storage.files import FileSystem
-from penstock.storage.journal_codec import JournalGroup
-from penstock.storage.recovery import Opening, close_engine
-from penstock.storage.resting_queue import RestingQueue
-from penstock.storage.seq_ranges import SeqRanges
-from penstock.storage.store_groups import StoreWriter
+from penstock.runtime.disk.committer import Committer
+from penstock.runtime.disk.worker import no_space
+from penstock.storage.common.disk_jobs import DiskJob, run_job
+from penstock.storage.common.files import FileSystem
+from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.storage.engine.engine import EngineLimits
+from penstock.storage.engine.recovery import Opening, close_engine
+from penstock.storage.engine.resting_queue import RestingQueue
+from penstock.storage.journal.codec import JournalGroup
+from penstock.storage.store.groups import StoreWriter
 
 DIRECTORY = "data"
 ADDRESS = b"\x00\x01q"
@@ -135,7 +135,7 @@ class PatientEngine(OpenEngine):
     """As on a node, where threads work and the loop hears of it later.
 
     Groups and jobs go three steps, each when told: asked for, done on the disk, heard of.  Lack
-    of space is waited for, as by server/committer.py and server/disk_worker.py: what met it
+    of space is waited for, as by runtime/disk/committer.py and runtime/disk/worker.py: what met it
     stays first in its lane and is tried again, and nothing behind it is done before.
     """
 

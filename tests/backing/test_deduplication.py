@@ -13,7 +13,7 @@ from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.factory import BackingMaker
 from penstock.backing.priorities import PriorityBacking
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
-from penstock.wire.amqp.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from tests.backing.engine_tools import OpenEngine, limits
 from tests.helpers.raw_codec import content_frames
 from tests.helpers.sim_files import SimFileSystem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.storage.disk_jobs import run_job
+from penstock.storage.common.disk_jobs import run_job
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import ATTEMPTS_SHIFT, REDELIVERED
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 

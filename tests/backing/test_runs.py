@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.backing.runs import Run
+from penstock.backing.message_deque import MessageDeque
 from penstock.core.message import Message
 
 
@@ -18,8 +18,8 @@ class CountingList(list[Message]):
         return super().__getitem__(place)
 
 
-def run_of(count: int) -> Run:
-    run = Run()
+def run_of(count: int) -> MessageDeque:
+    run = MessageDeque()
     for seq_id in range(0, 2 * count, 2):
         message = Message(b"", b"", 0, 0)
         message.seq_id = seq_id

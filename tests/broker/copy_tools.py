@@ -9,19 +9,19 @@ from typing import Any
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
-from penstock.broker.mirror_copies import Copy
-from penstock.broker.vhost import Vhost
-from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.queue_places import take_place
-from penstock.cluster.remote_queue import RemoteQueue
-from penstock.cluster.replica import TERM_SHIFT, Replica, begin_term
+from penstock.broker.topology.mirror_copies import Copy
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.replica import TERM_SHIFT, Replica, begin_term
+from penstock.cluster.remote.queue import RemoteQueue
+from penstock.cluster.remote.queue_places import take_place
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
-from penstock.storage.definition_records import VhostRecord
-from penstock.storage.definitions import Definitions
-from penstock.storage.engine import EngineLimits
-from penstock.storage.recovery import close_engine, run_waiting
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import VhostRecord
+from penstock.storage.engine.engine import EngineLimits
+from penstock.storage.engine.recovery import close_engine, run_waiting
 from tests.cluster.mirror_tools import Pair, Set, set_of
 from tests.helpers.connection_pair import JOURNAL_FILE_BYTES, QuietBroker
 from tests.helpers.raw_codec import content_frames
@@ -178,7 +178,7 @@ def all_of(backing: Any, now_ms: int) -> list[Set]:
 
 
 def consumer(prefetch: int = 0) -> Consumer:
-    outlet = Outlet()
+    outlet = OutputWindow()
     return Consumer("t", object(), outlet, SharedWindow(), False, prefetch, False, {}, 0)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.admission import Admission
-from penstock.broker.alarms import FAR_PART, NO_PAGING, UNKNOWN, Alarms
-from penstock.broker.forecast import FAR_S, NEVER, Forecast
+from penstock.broker.rules.admission import Admission
+from penstock.broker.rules.alarms import FAR_PART, NO_PAGING, UNKNOWN, Alarms
+from penstock.broker.rules.forecast import FAR_S, NEVER, Forecast
 from penstock.core.capacity import DiskLimit, MemoryLimit
-from penstock.storage.ram import RamAccount
-from penstock.storage.segment_jobs import WriteAccount
+from penstock.storage.engine.ram import RamAccount
+from penstock.storage.index.segment_jobs import WriteAccount
 
 TOTAL = 10_000
 

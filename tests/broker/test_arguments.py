@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.arguments import EXPIRES_MAX_MS, check_queue_arguments
+from penstock.broker.rules.arguments import EXPIRES_MAX_MS, check_queue_arguments
 from penstock.core.errors import PreconditionFailed
 from penstock.routing.headers import float_term
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.administration import Administration, limits_of
-from penstock.broker.budget import BUDGET_LIMITS
-from penstock.broker.definitions_export import export_definitions
-from penstock.broker.vhost import Vhost
+from penstock.broker.definitions.exporting import export_definitions
+from penstock.broker.rules.budget import BUDGET_LIMITS
+from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PERSISTENT, Message
-from penstock.wire.amqp.header_reader import AmqpHeaderReader
-from penstock.wire.amqp.letters import AmqpLetterWriter
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
 from tests.helpers.connection_pair import QuietBroker
 
 OVERHEAD = 200

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.broker.confirms import ConfirmLedger
+from penstock.broker.rules.confirms import ConfirmLedger
 
 
 class ConfirmMachine(RuleBasedStateMachine):

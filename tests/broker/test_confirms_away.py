@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import random
 
-from penstock.broker.confirms import ConfirmLedger
-from penstock.core.frontier import Frontier, Wait, Waits
+from penstock.broker.rules.confirms import ConfirmLedger
+from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm, PendingConfirms
 
 FAILED_ONCE: tuple[int, ...] = ()
 STEPS = int(os.environ.get("PENSTOCK_CONFIRM_STEPS", "2000"))
@@ -21,11 +21,11 @@ class Publisher:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.ledger = ConfirmLedger()
-        self.frontiers = [Frontier(Waits()), Frontier(Waits())]
+        self.frontiers = [ConfirmWatermark(PendingConfirms()), ConfirmWatermark(PendingConfirms())]
         self.position = 0
         self.durable = 0
         self.needs: list[int] = []  # of each publish, a position
-        self.parts: list[list[tuple[Wait, int]]] = []  # and the numbers it has elsewhere
+        self.parts: list[list[tuple[PendingConfirm, int]]] = []  # and the numbers it has elsewhere
         self.refused: set[tuple[int, int]] = set()  # (frontier, number)
         self.yes = 0
         self.no: list[int] = []
@@ -107,7 +107,7 @@ def live(seed: int) -> None:
 
 
 def test_what_was_refused_here_and_there_is_told_once() -> None:
-    ledger, frontier = ConfirmLedger(), Frontier(Waits())
+    ledger, frontier = ConfirmLedger(), ConfirmWatermark(PendingConfirms())
     wait = frontier.number(2)
     ledger.published_away(3, 0, 0, 0, [wait])
     wait.only([0, 2])

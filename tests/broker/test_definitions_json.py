@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.administration import Administration
-from penstock.broker.definitions_export import DefinitionsExport, export_definitions
-from penstock.broker.definitions_json import DefinitionsImport, Plan
+from penstock.broker.definitions.exporting import DefinitionsExport, export_definitions
+from penstock.broker.definitions.importing import DefinitionsImport, Plan
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
 from penstock.routing.exchanges import Exchange
-from penstock.wire.amqp.header_reader import AmqpHeaderReader
-from penstock.wire.amqp.letters import AmqpLetterWriter
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.sources import AFAR
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.ha_policy import COUNT_MAX, NO_MIRRORS, read_ha_policy
+from penstock.broker.rules.ha_policy import COUNT_MAX, NO_MIRRORS, read_ha_policy
 from penstock.core.errors import PreconditionFailed
 
 ALL: dict[str, Any] = {"ha-mode": "all"}

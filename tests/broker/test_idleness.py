@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.idleness import EXPIRED_AT_ONCE, Idleness
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.broker.topology.idleness import EXPIRED_AT_ONCE, Idleness
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
 from tests.helpers.connection_pair import QuietBroker
 
@@ -43,7 +43,7 @@ def test_x_expires_starts_again_with_each_use(house: House) -> None:
 
 def test_a_queue_in_use_does_not_expire(house: House) -> None:
     queue = house.declare("q", 1000)
-    taker = Consumer("c", 1, Outlet(), SharedWindow(), True, 0, False, {})
+    taker = Consumer("c", 1, OutputWindow(), SharedWindow(), True, 0, False, {})
     queue.add_consumer(taker)
     assert house.after(5000) == {"q"}
     queue.remove_consumer(taker)

@@ -11,13 +11,13 @@ import pytest
 
 from penstock.broker.administration import Administration
 from penstock.broker.budgets import memory_bytes
-from penstock.broker.mirror_copies import PREFIX, Copy
-from penstock.broker.policies import Policy
+from penstock.broker.rules.policies import Policy
+from penstock.broker.topology.mirror_copies import PREFIX, Copy
 from penstock.broker.vhost_removal import VhostRemoval
-from penstock.cluster.replica import TERM_SHIFT, Replica, begin_term
+from penstock.cluster.mirrors.replica import TERM_SHIFT, Replica, begin_term
 from penstock.core.message import REDELIVERED
 from penstock.queues.queue import Queue
-from penstock.storage.range_readers import RangeReaders
+from penstock.storage.definitions.range_readers import RangeReaders
 from tests.broker.copy_tools import (
     KEYED,
     LIFE,

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.administration import Administration
-from penstock.broker.policies import Policy
-from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.replica import Replica, begin_term
+from penstock.broker.rules.policies import Policy
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.replica import Replica, begin_term
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
-from penstock.storage.engine import EngineLimits
+from penstock.storage.engine.engine import EngineLimits
 from tests.broker.copy_tools import (
     KEYED,
     LIFE,

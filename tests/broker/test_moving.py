@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from penstock.backing.runs import FEW_CHOSEN
-from penstock.broker.moving import COPY, DELETE, MOVE, RETRY, SLICE_PLACES, Errand, Tally
-from penstock.broker.rights import Rights
+from penstock.backing.message_deque import FEW_CHOSEN
+from penstock.broker.message_moves import (
+    COPY,
+    DELETE,
+    MOVE,
+    RETRY,
+    SLICE_PLACES,
+    MessageMove,
+    MoveCounts,
+)
+from penstock.broker.rules.rights import Rights
 from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.message import REDELIVERED, Message
 from penstock.queues.queue import Queue
@@ -32,12 +40,12 @@ def act(
     seq_ids: list[int],
     target: tuple[str, str] | None,
     vhost_name: str = "/",
-) -> Tally:
+) -> MoveCounts:
     vhost = node.broker.vhosts[vhost_name]
     user = node.broker.users.users["guest"]
     user.vhosts.setdefault(vhost_name, (".*", ".*", ".*"))
     rights = Rights(user, vhost_name)
-    errand = Errand(node.broker, rights, vhost, vhost.queue(queue), 0, action, target)
+    errand = MessageMove(node.broker, rights, vhost, vhost.queue(queue), 0, action, target)
     while seq_ids:
         seq_ids = errand.step(seq_ids, node.now_ms)
     node.run()
@@ -249,7 +257,7 @@ def test_a_slice_has_few_or_what_lies_near(node: QuietBroker, client: ClientEnd)
     declare(client, "a")
     vhost = node.broker.vhosts["/"]
     rights = Rights(node.broker.users.users["guest"], "/")
-    errand = Errand(node.broker, rights, vhost, vhost.queue("a"), 0, DELETE, None)
+    errand = MessageMove(node.broker, rights, vhost, vhost.queue("a"), 0, DELETE, None)
     near, far = list(range(100)), list(range(0, 100 * SLICE_PLACES, SLICE_PLACES))
     assert errand.step(near, node.now_ms) == []
     assert errand.step(far, node.now_ms) == far[FEW_CHOSEN:]

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.broker.access import User
 from penstock.broker.pipelines import (
     BATCHES_KEPT,
     ENDED_KEPT_MS,
@@ -16,9 +15,10 @@ from penstock.broker.pipelines import (
     SILENT_KEPT_MS,
     PipelineRegistry,
 )
-from penstock.broker.vhost import Vhost
+from penstock.broker.rules.access import User
+from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, ResourceLocked
-from penstock.wire.reports import Report
+from penstock.protocols.ranges.codec.reports import Report
 
 START_MS = 1_700_000_000_000
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.broker.administration import Administration, left_out_at_start
-from penstock.broker.ha_policy import NO_MIRRORS
-from penstock.broker.policies import (
+from penstock.broker.rules.ha_policy import NO_MIRRORS
+from penstock.broker.rules.policies import (
     OPERATOR_KEYS,
     Policy,
     PolicyBook,
@@ -21,8 +21,8 @@ from penstock.broker.policies import (
     effective,
 )
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
-from penstock.wire.amqp.header_reader import AmqpHeaderReader
-from penstock.wire.amqp.letters import AmqpLetterWriter
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
 from tests.helpers.connection_pair import QuietBroker
 
 NUMBERS = {

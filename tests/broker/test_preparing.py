@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.message import Message
 from penstock.core.quantiles import TargetedQuantiles
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from tests.helpers.connection_pair import QuietBroker
 
 NOW_MS = 1_700_000_000_000
@@ -81,7 +81,7 @@ def test_channels_are_measured_when_quantiles_are_asked_for() -> None:
     topics.latency_targets, topics.latency_window_ms = [1.0], 60_000
     topic = topics.topic("t")
     queue = topics.channel(topic, "c").queue
-    consumer = Consumer("c", "c", Outlet(), SharedWindow(), False, 0, False, {})
+    consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 0, False, {})
     queue.add_consumer(consumer)
     topics.publish(topic, [message()], 1, NOW_MS)
     queue.settle(consumer, queue.deliver(NOW_MS + 100)[0].messages)

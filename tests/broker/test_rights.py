@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.access import User
-from penstock.broker.rights import READ, WRITE, Rights, covers
+from penstock.broker.rules.access import User
+from penstock.broker.rules.rights import READ, WRITE, Rights, covers
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.routing.exchanges import Exchange
 from tests.helpers.connection_pair import QuietBroker

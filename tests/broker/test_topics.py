@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.broker.topics import Channel, Topic, exchange_name, is_ephemeral, queue_name
+from penstock.broker.topology.topics import Channel, Topic, exchange_name, is_ephemeral, queue_name
 from penstock.core.message import PERSISTENT, Message
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.raw_codec import content_frames, short_string
@@ -114,7 +114,7 @@ class TopicMachine(RuleBasedStateMachine):
         if model is None or CHANNELS[2] not in model.sinks:
             return
         queue = self.queue_of(name, CHANNELS[2])
-        consumer = Consumer("c", "c", Outlet(), SharedWindow(), False, 1, False, {})
+        consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 1, False, {})
         consumer.window = 0
         queue.add_consumer(consumer)
         queue.remove_consumer(consumer)

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.broker.administration import Administration
-from penstock.broker.declaring import check_deletable
-from penstock.broker.policies import Policy
+from penstock.broker.rules.policies import Policy
+from penstock.broker.topology.declaring import check_deletable
 from penstock.core.errors import (
     AccessRefused,
     BrokerError,
@@ -24,8 +24,8 @@ from penstock.core.errors import (
     ResourceLocked,
 )
 from penstock.core.message import Address, Message
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
-from penstock.storage.definitions import Definitions
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock.storage.definitions.definitions import Definitions
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.sources import AFAR, HERE
 
@@ -202,7 +202,7 @@ class VhostMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.model.queues)))
         queue = self.vhost.queue(name)
         for number in range(consumers):
-            taker = Consumer(str(number), 1, Outlet(), SharedWindow(), True, 0, False, {})
+            taker = Consumer(str(number), 1, OutputWindow(), SharedWindow(), True, 0, False, {})
             queue.add_consumer(taker)
         with pytest.raises(PreconditionFailed, match="not empty"):
             check_deletable(self.vhost, queue, False, True)

@@ -18,10 +18,10 @@ from click.testing import CliRunner, Result
 
 from penstock.cli import audit as command
 from penstock.cli.main import cli
-from penstock.storage.definition_records import QueueRecord, VhostRecord
-from penstock.storage.definitions import Definitions
-from penstock.storage.files import RealFileSystem
-from penstock.storage.seq_ranges import SeqRanges, ranges_of
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.common.seq_ranges import SeqRanges, ranges_of
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import QueueRecord, VhostRecord
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import LiveBroker
@@ -214,7 +214,7 @@ def test_definitions_that_were_not_checkpointed_are_read(engine: OpenEngine) -> 
     killed(engine)
     child = (
         "import os\n"
-        "from penstock.storage.definitions import Definitions, QueueRecord\n"
+        "from penstock.storage.definitions.definitions import Definitions, QueueRecord\n"
         "d = Definitions('data/definitions.db')\n"
         "d.put_queue(QueueRecord(9, '0' * 32, '/', 'late', False, {}))\n"
         "d.commit()\nos._exit(0)\n"

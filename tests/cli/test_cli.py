@@ -26,7 +26,7 @@ from tests.cli.conftest import Answers
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 START_TIME_S = 0.15
 HEAVY = (
-    *("aiohttp", "pyspark", "asyncio", "penstock.server", "penstock.spark"),
+    *("aiohttp", "pyspark", "asyncio", "penstock.node", "penstock.spark"),
     "penstock.client.amqp",
 )
 

@@ -12,7 +12,7 @@ from penstock.cli.config import warnings_of
 from penstock.cli.config_files import read_files, settings_from
 from penstock.cli.failure import WrongSetting
 from penstock.cli.main import cli
-from penstock.core.settings import load_settings
+from penstock.settings.settings import load_settings
 
 
 def run(*arguments: str, **environment: str) -> Result:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from penstock.cli.config_files import settings_from
 from penstock.cli.main import cli
-from penstock.core.settings import Settings
+from penstock.settings.settings import Settings
 
 GIB = 1024**3
 MACHINE_BYTES = 8 * GIB

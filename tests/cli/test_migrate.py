@@ -25,7 +25,7 @@ from penstock.cli.main import cli
 from penstock.cli.migrate import Progress
 from penstock.client.amqp import Connection, Endpoint
 from penstock.client.shovel import Refused, Shovel
-from penstock.wire.amqp.properties import Properties
+from penstock.protocols.amqp.codec.properties import Properties
 from tests.helpers.broker_process import BrokerProcess, free_port
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
 from tests.helpers.rabbit import RabbitServer, missing_reason

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from penstock.broker.equivalence import COMPARED_QUEUE_ARGUMENTS
+from penstock.broker.rules.equivalence import COMPARED_QUEUE_ARGUMENTS
 from penstock.cli.main import COMMANDS, LazyGroup, cli
 from penstock.ctl.verbs import VERBS
 

@@ -16,15 +16,15 @@ from penstock.cli.failure import WrongSetting
 from penstock.cli.main import cli
 from penstock.cli.serve import choose_data_dir, serve
 from penstock.core.errors import Corrupt, DataDirLocked
-from penstock.core.setting_kinds import Integer
-from penstock.core.settings import DECLARED, SECTIONS, Settings
+from penstock.settings.kinds import Integer
+from penstock.settings.settings import DECLARED, SECTIONS, Settings
 
 
 class Node(types.ModuleType):
-    """Stands in for ``penstock.server.node``: remembers its settings, ends as told."""
+    """Stands in for ``penstock.node.node``: remembers its settings, ends as told."""
 
     def __init__(self, end: Callable[[], int]) -> None:
-        super().__init__("penstock.server.node")
+        super().__init__("penstock.node.node")
         self.settings: Settings | None = None
         self._end = end
 
@@ -42,8 +42,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, Settin
         end: Callable[[], int] = lambda: 0,
     ) -> tuple[Result, Settings | None]:
         node = Node(end)
-        monkeypatch.setitem(sys.modules, "penstock.server.node", node)
-        monkeypatch.setattr("penstock.server.node", node, raising=False)
+        monkeypatch.setitem(sys.modules, "penstock.node.node", node)
+        monkeypatch.setattr("penstock.node.node", node, raising=False)
         for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
             monkeypatch.delenv(name)
         result = CliRunner().invoke(cli, ["serve", *arguments], env=environment)

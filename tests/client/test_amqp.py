@@ -20,7 +20,7 @@ from penstock.client.amqp import (
     Endpoint,
 )
 from penstock.client.sink import listen
-from penstock.wire.amqp.properties import Properties
+from penstock.protocols.amqp.codec.properties import Properties
 from tests.helpers.broker_process import BrokerProcess
 
 

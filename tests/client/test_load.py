@@ -23,9 +23,14 @@ from penstock.client.load import (
 from penstock.client.plan import LoadPlan
 from penstock.client.sink import delivery_composer
 from penstock.client.templates import composer_for
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.methods import decode_method, encode_method
-from penstock.wire.amqp.properties import Properties, body_of, decode_properties, encode_content
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import decode_method, encode_method
+from penstock.protocols.amqp.codec.properties import (
+    Properties,
+    body_of,
+    decode_properties,
+    encode_content,
+)
 
 UNLIMITED = 1 << 40
 SECOND_NS = 1_000_000_000

@@ -15,8 +15,8 @@ from benchmarks.tables import machine
 from benchmarks.topology_page import page
 from benchmarks.topology_rows import ROWS, Amounts, Connections, chosen_rows
 from benchmarks.topology_wire import RUN, Frames, Messages, binding
-from penstock.broker import vhost as broker_file
-from penstock.wire.amqp.methods import decode_method
+from penstock.broker.topology import vhost as broker_file
+from penstock.protocols.amqp.codec.methods import decode_method
 
 AMOUNTS = Amounts(
     bindings=60,

@@ -10,20 +10,20 @@ import pytest
 
 from penstock.client.load import Composer, ConfirmLedger
 from penstock.client.plan import LoadPlan
-from penstock.client.shared import Room
+from penstock.client.shared import SendWindow
 from penstock.client.worker import NAP_S, Publisher, Task
 
 SECOND_NS = 1_000_000_000
 
 
 @pytest.fixture
-def room() -> Iterator[Room]:
-    found = Room(Room.create(), 0)
+def room() -> Iterator[SendWindow]:
+    found = SendWindow(SendWindow.create(), 0)
     yield found
     os.close(found.descriptor)
 
 
-def publisher(room: Room, *, confirm: int = 0, rate: int = 1000) -> Publisher:
+def publisher(room: SendWindow, *, confirm: int = 0, rate: int = 1000) -> Publisher:
     """As if connected."""
     made = Publisher.__new__(Publisher)
     made.plan = LoadPlan(uri="amqp://x", rate=rate, confirm=confirm, in_flight=5)
@@ -33,7 +33,7 @@ def publisher(room: Room, *, confirm: int = 0, rate: int = 1000) -> Publisher:
     return made
 
 
-def test_whoever_is_held_sleeps_though_much_is_due(room: Room) -> None:
+def test_whoever_is_held_sleeps_though_much_is_due(room: SendWindow) -> None:
     started_ns = time.monotonic_ns() - SECOND_NS
     assert publisher(room)._patience_s(started_ns) == NAP_S
     room.left = 5
@@ -43,7 +43,7 @@ def test_whoever_is_held_sleeps_though_much_is_due(room: Room) -> None:
     assert full._patience_s(started_ns) == NAP_S
 
 
-def test_whoever_is_early_sleeps_until_the_next_is_due(room: Room) -> None:
+def test_whoever_is_early_sleeps_until_the_next_is_due(room: SendWindow) -> None:
     room.left = 5
     assert 0 < publisher(room)._patience_s(time.monotonic_ns() + 20_000_000) <= 0.02
     assert publisher(room)._patience_s(time.monotonic_ns() + SECOND_NS) == NAP_S

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirror_group import MirrorGroup
-from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.ring import Ring
-from penstock.cluster.views import NO_VIEW
-from penstock.core.frontier import Wait, Waits
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.group import MirrorGroup
+from penstock.cluster.ring.ring import Ring
+from penstock.cluster.ring.views import NO_VIEW
+from penstock.core.confirm_watermark import PendingConfirm, PendingConfirms
 from tests.backing.engine_tools import OpenEngine, message
 from tests.cluster.mirror_tools import set_of
 from tests.helpers.sim_files import SimFileSystem
@@ -28,11 +28,11 @@ class Member:
         self.opened = OpenEngine(SimFileSystem(), {1: 64})
         self.queue = self.opened.queues[1]
         self.talkative: list[MirroredBacking] = []
-        self.waits = Waits()
+        self.waits = PendingConfirms()
         journal = self.opened.engine.journal
         ring = Ring(f"{name}#{joining}", 0)
         self.group = MirrorGroup(ring, self.queue, journal, self.talkative, self.waits, 8)
-        self.published: list[tuple[bytes, list[Wait]]] = []
+        self.published: list[tuple[bytes, list[PendingConfirm]]] = []
         self.dead: list[str] = []
         self.complete: list[str] = []
         ring.view_changed(world.view)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirror_sync import Joiner, Syncer
-from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.operations import read_parcel
-from penstock.cluster.replica import Replica
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.operations import read_parcel
+from penstock.cluster.mirrors.replica import Replica
+from penstock.cluster.mirrors.sync import Joiner, Syncer
 from penstock.core.message import PERSISTENT, attempts_of
 from tests.backing.engine_tools import OpenEngine
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections import deque
 from itertools import pairwise
 
-from penstock.cluster.ring import Ring
-from penstock.cluster.ring_codec import RingMessage, decode, encode
-from penstock.cluster.ring_ready import BIRTH, DEATH
-from penstock.cluster.views import NO_VIEW
+from penstock.cluster.ring.codec import RingMessage, decode, encode
+from penstock.cluster.ring.ready import BIRTH, DEATH
+from penstock.cluster.ring.ring import Ring
+from penstock.cluster.ring.views import NO_VIEW
 
 
 class Story:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.broker.administration import Administration
-from penstock.broker.policies import Policy
+from penstock.broker.rules.policies import Policy
 from penstock.core.away import Away
 from tests.simulation.cluster_nodes import Machine, SimWorld
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.batch_homes import BatchHomes, claim_from_json, claim_to_json
-from penstock.cluster.coordinator import Event
+from penstock.cluster.agreement.batch_homes import BatchHomes, claim_from_json, claim_to_json
+from penstock.cluster.agreement.coordinator import Event
 from penstock.core.errors import Corrupt
-from penstock.wire import range_frames as rf
-from penstock.wire import staging
+from penstock.protocols.ranges.codec import frames as rf
+from penstock.protocols.ranges.codec import staging
 from tests.helpers.quiet_cluster import QuietMembers
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 
@@ -235,7 +235,7 @@ def test_of_too_many_claims_those_go_whose_producers_are_forgotten(
     cluster.quiet["a"].broker.staging.producers.forget(("/", PRODUCER))
     cluster.run(300)
     assert cluster.claim("b") == (2, "a", True), "one is not too many"
-    monkeypatch.setattr("penstock.cluster.batch_homes.CLAIMS_MAX", 0)
+    monkeypatch.setattr("penstock.cluster.agreement.batch_homes.CLAIMS_MAX", 0)
     cluster.run(300)
     assert all(one.claims == {} for one in cluster.homes.values())
 

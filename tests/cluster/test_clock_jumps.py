@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.promotion import RETURN_WAIT_MS
+from penstock.cluster.mirrors.promotion import RETURN_WAIT_MS
 from tests.cluster.sim_cluster import SimCluster, started
 
 NAMES = ("a@h", "b@h")

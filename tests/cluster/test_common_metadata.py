@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from penstock.broker.administration import CLUSTER_ID, Administration
-from penstock.broker.declaring import delete_queue
-from penstock.broker.definitions_json import DefinitionsImport, Plan
-from penstock.broker.rights import Rights
-from penstock.broker.vhost import Vhost
-from penstock.cluster.common_metadata import CommonMetadata
-from penstock.cluster.metadata import QueueMeta
+from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.broker.rules.rights import Rights
+from penstock.broker.topology.declaring import delete_queue
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement.common_metadata import CommonMetadata
+from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.core.away import Away
 from penstock.core.errors import ForeignData, Unavailable
 from penstock.queues.queue import Queue
-from penstock.storage.definition_records import VhostRecord
+from penstock.storage.definitions.records import VhostRecord
 from tests.broker.copy_tools import remote_queue
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.quiet_cluster import QuietCluster, ask, told_to
@@ -335,7 +335,7 @@ def test_a_virtual_host_goes_on_every_node(cluster: QuietCluster) -> None:
 
 
 def broker_vhost(name: str) -> Any:
-    from penstock.storage.definition_records import VhostRecord
+    from penstock.storage.definitions.records import VhostRecord
 
     return VhostRecord(name)
 

@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 
 import pytest
 
-from penstock.cluster.coordinator import (
+from penstock.cluster.agreement.coordinator import (
     ABSENT,
     ACCEPTED,
     CHANGES_MAX,

@@ -14,7 +14,7 @@ from random import Random, SystemRandom
 
 import pytest
 
-from penstock.cluster.coordinator import (
+from penstock.cluster.agreement.coordinator import (
     ABSENT,
     ACCEPTED,
     FAILED,
@@ -25,10 +25,10 @@ from penstock.cluster.coordinator import (
     Coordinator,
     Proposal,
 )
-from penstock.server.etcd_coordinator import EtcdCoordinator
-from penstock.server.etcd_http import EtcdOptions
-from penstock.server.etcd_lease import boot_ms
-from penstock.server.etcd_proposals import LEASE_ENDED
+from penstock.node.coordination.etcd_coordinator import EtcdCoordinator
+from penstock.node.coordination.etcd_http import EtcdOptions
+from penstock.node.coordination.etcd_lease import boot_ms
+from penstock.node.coordination.etcd_proposals import LEASE_ENDED
 from tests.cluster.coordinator_worlds import Copy, EtcdWorld
 from tests.helpers.bad_line import GOOD, LOSES_ANSWERS, SILENT, BadLine
 from tests.helpers.etcd import EtcdServer, EtcdTrio, missing_reason

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from penstock.cluster.coordinator import (
+from penstock.cluster.agreement.coordinator import (
     ABSENT,
     ACCEPTED,
     FAILED,
@@ -25,11 +25,11 @@ from penstock.cluster.coordinator import (
     Change,
     Condition,
 )
-from penstock.server import etcd_http, etcd_proposals
-from penstock.server.etcd_coordinator import EtcdCoordinator, EtcdUnavailable, why_wrong
-from penstock.server.etcd_http import EtcdOptions
-from penstock.server.etcd_lease import boot_ms
-from penstock.server.etcd_names import from_base64, to_base64
+from penstock.node.coordination import etcd_http, etcd_proposals
+from penstock.node.coordination.etcd_coordinator import EtcdCoordinator, EtcdUnavailable, why_wrong
+from penstock.node.coordination.etcd_http import EtcdOptions
+from penstock.node.coordination.etcd_lease import boot_ms
+from penstock.node.coordination.etcd_names import from_base64, to_base64
 from tests.cluster.coordinator_worlds import Copy, EtcdWorld
 from tests.helpers import certificates
 from tests.helpers.bad_line import CUT, GOOD, LOSES_ANSWERS, SILENT, BadLine
@@ -213,10 +213,10 @@ def test_a_lease_that_somebody_else_ended(world: EtcdWorld, server: EtcdServer) 
 
 BEATING: Final = """
 import sys, time
-from penstock.cluster.coordinator import Change
-from penstock.server.etcd_coordinator import EtcdCoordinator
-from penstock.server.etcd_http import EtcdOptions
-from penstock.server.etcd_lease import boot_ms
+from penstock.cluster.agreement.coordinator import Change
+from penstock.node.coordination.etcd_coordinator import EtcdCoordinator
+from penstock.node.coordination.etcd_http import EtcdOptions
+from penstock.node.coordination.etcd_lease import boot_ms
 member = EtcdCoordinator(EtcdOptions((sys.argv[1],), lease_ttl_s=2))
 member.start()
 member.propose([], [Change("alive", "1", leased=True)])

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from penstock.cluster.coordinator import FAILED, Change
-from penstock.cluster.known_keys import FOUNDED
-from penstock.server.etcd_coordinator import EtcdCoordinator
-from penstock.server.etcd_lease import EtcdLease, boot_ms
-from penstock.server.etcd_watch import EtcdWatch
+from penstock.cluster.agreement.coordinator import FAILED, Change
+from penstock.cluster.agreement.known_keys import FOUNDED
+from penstock.node.coordination.etcd_coordinator import EtcdCoordinator
+from penstock.node.coordination.etcd_lease import EtcdLease, boot_ms
+from penstock.node.coordination.etcd_watch import EtcdWatch
 from tests.cluster.coordinator_worlds import Copy, EtcdWorld
 from tests.helpers.etcd import EtcdServer, missing_reason
 

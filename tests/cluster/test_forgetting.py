@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.changes import Ask
-from penstock.cluster.coordinator import Change
-from penstock.cluster.forgetting import (
+from penstock.broker.topology.changes import Ask
+from penstock.cluster.agreement.coordinator import Change
+from penstock.cluster.agreement.forgetting import (
     AT_ONCE,
     FORGETS,
     GOES,
@@ -19,8 +19,8 @@ from penstock.cluster.forgetting import (
     KnownView,
     fate_of,
 )
-from penstock.cluster.membership import MemberRecord, member_to_json
-from penstock.cluster.queue_views import QueueView, first_view, view_to_json
+from penstock.cluster.agreement.membership import MemberRecord, member_to_json
+from penstock.cluster.agreement.queue_views import QueueView, first_view, view_to_json
 from penstock.core.away import Away
 from penstock.core.errors import NotFound, PreconditionFailed
 from tests.helpers.quiet_cluster import QuietMembers, ask

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.coordinator import CHANGED, Entry, Event
-from penstock.cluster.known_keys import FOUNDED, KnownKeys
+from penstock.cluster.agreement.coordinator import CHANGED, Entry, Event
+from penstock.cluster.agreement.known_keys import FOUNDED, KnownKeys
 
 QUEUE = "queues/%2F/q"
 ENTRIES = [Entry(FOUNDED, "one", 3, 3), Entry(QUEUE, "{}", 7, 7), Entry(CHANGED, "", 7, 4)]

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from penstock.cluster.link_session import (
+from penstock.cluster.remote.link_session import (
     ACK_AFTER_MS,
     PARCEL_BYTES,
     Delivery,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.peer_access import unix_address, unix_path_of
+from penstock.protocols.peers.access import unix_address, unix_path_of
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.helpers.peer_nodes import wait_for
 

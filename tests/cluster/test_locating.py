@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.broker.administration import Administration
-from penstock.broker.policies import Policy
-from penstock.cluster import metadata as md
-from penstock.cluster.agreed import Agreed
-from penstock.cluster.locating import Locating
+from penstock.broker.rules.policies import Policy
+from penstock.cluster.agreement import metadata as md
+from penstock.cluster.agreement.agreed import Agreed
+from penstock.cluster.agreement.locating import Locating
 from tests.helpers.connection_pair import QuietBroker
 
 LOCATOR = "x-queue-master-locator"

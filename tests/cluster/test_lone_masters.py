@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.mirroring import LOOK_MS
+from penstock.cluster.mirrors.mirroring import LOOK_MS
 from tests.cluster.sim_cluster import SimCluster, started
 
 NAMES = ("a@h", "b@h", "c@h")

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from penstock.broker.vhost import Vhost
-from penstock.cluster.applying import make_here
-from penstock.cluster.metadata import QueueMeta
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement.applying import make_here
+from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.core.errors import HistoryLost
 from penstock.queues.queue import Queue
-from penstock.storage.definition_followed import BRINGS, YIELDS, follow, load_followed
-from penstock.storage.definitions import Definitions
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.followed import BRINGS, YIELDS, follow, load_followed
 from tests.broker.copy_tools import remote_queue
 from tests.cluster.sim_cluster import started
 from tests.helpers.quiet_cluster import QuietCluster

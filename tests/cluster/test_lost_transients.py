@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.coordinator import Event
-from penstock.cluster.lost_transients import AT_ONCE, LostTransients
+from penstock.cluster.agreement.coordinator import Event
+from penstock.cluster.agreement.lost_transients import AT_ONCE, LostTransients
 from tests.helpers.quiet_cluster import QuietMembers, ask, told_to
 
 PATIENCE_MS = 6000

@@ -10,8 +10,8 @@ from random import Random, SystemRandom
 
 import pytest
 
-from penstock.cluster.coordinator import ACCEPTED, REFUSED, Entry, Event
-from penstock.cluster.membership import (
+from penstock.cluster.agreement.coordinator import ACCEPTED, REFUSED, Entry, Event
+from penstock.cluster.agreement.membership import (
     DOWN,
     FORGOTTEN,
     JOINED,

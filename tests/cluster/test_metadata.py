@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster import metadata as md
+from penstock.cluster.agreement import metadata as md
 from penstock.core.errors import Corrupt
-from penstock.storage.definition_parameters import GlobalParameterRecord
-from penstock.storage.definition_records import (
+from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.records import (
     BindingRecord,
     PermissionRecord,
     PolicyRecord,

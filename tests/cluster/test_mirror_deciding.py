@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.ha_policy import HaPolicy, read_ha_policy
-from penstock.cluster.living_nodes import LivingNodes
-from penstock.cluster.mirror_deciding import Step, begins, next_step, when_stopping
-from penstock.cluster.queue_views import QueueView, first_view
+from penstock.broker.rules.ha_policy import HaPolicy, read_ha_policy
+from penstock.cluster.agreement.living_nodes import LivingNodes
+from penstock.cluster.agreement.queue_views import QueueView, first_view
+from penstock.cluster.mirrors.deciding import Step, begins, next_step, when_stopping
 
 A, B, C = "a/1", "b/1", "c/1"
 ALL = read_ha_policy({"ha-mode": "all", "ha-sync-mode": "automatic"})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.ha_policy import read_ha_policy
 from penstock.broker.mirrors import DOWN, MASTER, MIRROR, RUNNING, SYNCING, WAITING, MirrorFacts
-from penstock.cluster.mirror_facts import mirror_facts, policy_in_words
-from penstock.cluster.mirror_group import MirrorGroup
-from penstock.cluster.promotion import WAIT, when_master_goes, when_some_return
-from penstock.cluster.queue_views import QueueView, first_view
-from penstock.cluster.views import NO_VIEW
+from penstock.broker.rules.ha_policy import read_ha_policy
+from penstock.cluster.agreement.queue_views import QueueView, first_view
+from penstock.cluster.mirrors.facts import mirror_facts, policy_in_words
+from penstock.cluster.mirrors.group import MirrorGroup
+from penstock.cluster.mirrors.promotion import WAIT, when_master_goes, when_some_return
+from penstock.cluster.ring.views import NO_VIEW
 from tests.cluster.test_mirror_group import World
 
 A, B, C = "penstock@a/1", "penstock@b/2", "penstock@c/3"

@@ -12,8 +12,8 @@ import random
 
 import pytest
 
-from penstock.cluster.group_codec import member_of
-from penstock.cluster.operations import Malformed
+from penstock.cluster.mirrors.group_codec import member_of
+from penstock.cluster.mirrors.operations import Malformed
 from tests.cluster.group_world import Member, World
 
 FIRST = int(os.environ.get("PENSTOCK_GROUP_SEED") or random.SystemRandom().randrange(10**9))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cluster.mirror_safety import STUCK_MS, Answer, SafeLine
-from penstock.core.frontier import Waits
+from penstock.cluster.mirrors.safety import STUCK_MS, Answer, SafeLine
+from penstock.core.confirm_watermark import PendingConfirms
 
 
 def test_who_gets_further_is_slow_and_not_stuck() -> None:
@@ -28,7 +28,7 @@ def test_who_has_everything_is_never_stuck() -> None:
 
 
 def test_what_nobody_will_say_is_told_no_and_what_is_the_brokers_waits_on() -> None:
-    waits = Waits()
+    waits = PendingConfirms()
     line = SafeLine(waits)
     for parcel in (1, 2, 3):
         line.wait_for(parcel)
@@ -50,7 +50,7 @@ def test_what_nobody_will_say_is_told_no_and_what_is_the_brokers_waits_on() -> N
 
 
 def test_who_publishes_to_a_lone_master_is_to_go_elsewhere() -> None:
-    waits = Waits()
+    waits = PendingConfirms()
     line = SafeLine(waits)
     line.alone = "it is cut off"
     assert not line.wait_for(1)
@@ -66,7 +66,7 @@ def test_who_publishes_to_a_lone_master_is_to_go_elsewhere() -> None:
 
 
 def test_what_another_node_passed_on_waits_until_that_node_knows() -> None:
-    waits = Waits()
+    waits = PendingConfirms()
     line = SafeLine(waits)
     line.wait_for(1)
     [wait] = waits.take()

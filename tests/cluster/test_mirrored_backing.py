@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.replica import Replica
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.replica import Replica
 from tests.backing.backing_suite import QUEUES, SEGMENT_ENTRIES, BackingMachine
 from tests.backing.engine_tools import OpenEngine, limits
 from tests.backing.judged_queue import EMBED_BELOW_BYTES

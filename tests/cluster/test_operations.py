@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from penstock.cluster import operations as ops
+from penstock.cluster.mirrors import operations as ops
 from penstock.core.message import (
     PERSISTENT,
     PRIORITY_SHIFT,

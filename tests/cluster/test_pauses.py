@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.pauses import UNSURE_MS, Pauses
+from penstock.cluster.agreement.pauses import UNSURE_MS, Pauses
 
 LEASE_MS = 9000
 PAUSE_MS = LEASE_MS // 3

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.ha_policy import HaPolicy, read_ha_policy
-from penstock.cluster.placement import locate_master, rebalance, wanted_copies
+from penstock.broker.rules.ha_policy import HaPolicy, read_ha_policy
+from penstock.cluster.agreement.placement import locate_master, rebalance, wanted_copies
 from penstock.core.errors import PreconditionFailed
 
 

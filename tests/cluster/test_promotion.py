@@ -12,7 +12,8 @@ from itertools import chain, combinations, permutations, product
 
 import pytest
 
-from penstock.cluster.promotion import (
+from penstock.cluster.agreement.queue_views import QueueView, first_view
+from penstock.cluster.mirrors.promotion import (
     DOWN,
     PROMOTE,
     RETURN_WAIT_MS,
@@ -20,7 +21,6 @@ from penstock.cluster.promotion import (
     when_master_goes,
     when_some_return,
 )
-from penstock.cluster.queue_views import QueueView, first_view
 
 MASTER, ELDER, YOUNGER = "a@h/1", "b@h/1", "c@h/1"
 RULES = ("when-synced", "always")

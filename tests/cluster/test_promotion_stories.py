@@ -1,6 +1,6 @@
 """Whole lives of a mirrored queue, with copies that are sets of numbers: what is lost, and to whom.
 
-The decisions are the broker's (``mirror_deciding``), made by every node in its turn on the newest
+The decisions are the broker's (``mirrors.deciding``), made by every node in its turn on the newest
 view.  Everything else is this page: a confirm is given when every synced member has the message, a
 synchronisation gives a mirror what the master has, a node that dies keeps what was on its disk.
 
@@ -19,10 +19,10 @@ from random import SystemRandom
 
 import pytest
 
-from penstock.broker.ha_policy import ALWAYS, WHEN_SYNCED, HaPolicy, read_ha_policy
-from penstock.cluster.living_nodes import LivingNodes
-from penstock.cluster.mirror_deciding import Step, begins, next_step, when_stopping
-from penstock.cluster.queue_views import QueueView, node_of
+from penstock.broker.rules.ha_policy import ALWAYS, WHEN_SYNCED, HaPolicy, read_ha_policy
+from penstock.cluster.agreement.living_nodes import LivingNodes
+from penstock.cluster.agreement.queue_views import QueueView, node_of
+from penstock.cluster.mirrors.deciding import Step, begins, next_step, when_stopping
 
 LIVES = int(os.environ.get("PENSTOCK_PROMOTION_SEEDS", "150"))
 FIRST = os.environ.get("PENSTOCK_PROMOTION_SEED")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.queue_views import (
+from penstock.cluster.agreement.queue_views import (
     PARTIAL,
     SYNCED,
     BadView,

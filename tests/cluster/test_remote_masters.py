@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.declaring import check_deletable
-from penstock.cluster.queue_places import take_place
-from penstock.cluster.remote_queue import RemoteQueue
+from penstock.broker.topology.declaring import check_deletable
+from penstock.cluster.remote.queue import RemoteQueue
+from penstock.cluster.remote.queue_places import take_place
 from penstock.core.away import Away
 from penstock.core.errors import NotFound, PreconditionFailed
 from tests.helpers.node_pair import NodePair, confirming, names, ready

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.cluster.queue_places import take_place
-from penstock.cluster.remote_queue import RemoteQueue
-from penstock.server.nsq_desk import Desk
-from penstock.server.nsq_stats import StatsView
+from penstock.cluster.remote.queue import RemoteQueue
+from penstock.cluster.remote.queue_places import take_place
+from penstock.protocols.nsq.http.admin import NsqAdmin
+from penstock.protocols.nsq.http.stats import StatsView
 from tests.helpers.node_pair import NodePair, PairedNsqBroker
 from tests.helpers.nsq_pair import NsqEnd
 
@@ -91,7 +91,7 @@ def test_nsqs_consumer_of_a_channel_that_is_elsewhere(pair: NodePair) -> None:
 
 
 def channel_row(node: Any) -> dict[str, Any]:
-    view = StatsView(cast(Any, None), Desk(node.nsq, node.turn), node.nsq, ())
+    view = StatsView(cast(Any, None), NsqAdmin(node.nsq, node.turn), node.nsq, ())
     (topic,) = view.rows(["t"], "", True, "")
     (channel,) = topic["channels"]
     return cast(dict[str, Any], channel)

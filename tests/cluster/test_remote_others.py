@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.batches import POURED_AT_ONCE, UNDER_WAY_MAX
-from penstock.broker.moving import COPY, MOVE, Errand
-from penstock.broker.rights import Rights
-from penstock.cluster.mirror_safety import SafeLine
-from penstock.cluster.queue_places import take_place
+from penstock.broker.message_moves import COPY, MOVE, MessageMove
+from penstock.broker.rules.rights import Rights
+from penstock.broker.transfers.batches import POURED_AT_ONCE, UNDER_WAY_MAX
+from penstock.cluster.mirrors.safety import SafeLine
+from penstock.cluster.remote.queue_places import take_place
 from penstock.core.errors import NoMaster, PreconditionFailed, QueueElsewhere
 from penstock.core.message import Message
+from penstock.protocols.amqp.loopback_client import LoopbackClient
+from penstock.protocols.amqp.session import AmqpSession
+from penstock.protocols.ranges.codec import staging
+from penstock.protocols.ranges.leases import RangeLeases
 from penstock.queues.publish_notes import PublishNotes
-from penstock.server.amqp_session import AmqpSession
-from penstock.server.insider import Insider
-from penstock.server.range_leases import RangeLeases
-from penstock.storage.range_readers import RangeReaders
-from penstock.wire import staging
+from penstock.storage.definitions.range_readers import RangeReaders
 from tests.helpers.node_pair import NodePair, PairedNsqBroker
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 
@@ -262,11 +262,11 @@ def test_moved_messages_leave_when_the_mirrors_have_them(pair: NodePair) -> None
 # -- people ----------------------------------------------------------------------------------
 
 
-def errand(pair: NodePair, action: str, queue: str, target: tuple[str, str]) -> Errand:
+def errand(pair: NodePair, action: str, queue: str, target: tuple[str, str]) -> MessageMove:
     broker = pair.here.broker
     rights = Rights(broker.users.users["guest"], "/")
     vhost = broker.vhosts["/"]
-    return Errand(broker, rights, vhost, vhost.queue(queue), 0, action, target)
+    return MessageMove(broker, rights, vhost, vhost.queue(queue), 0, action, target)
 
 
 @pytest.mark.parametrize("action", [COPY, MOVE])
@@ -339,7 +339,7 @@ def test_an_http_publish_is_answered_when_it_is_safe_there(pair: NodePair) -> No
         *(node.broker, node.limits, {}, node.new_name, node.turn.cancelled),
         *(node.reports.append, ("", True), node.now_ms, "guest"),
     )
-    agent = Insider(inner, node.turn, "/", node.now_ms)
+    agent = LoopbackClient(inner, node.turn, "/", node.now_ms)
     pair.slow = True
     answer = agent.publish("", "q", {}, b"one", pair.here.now_ms)
     pair.run()

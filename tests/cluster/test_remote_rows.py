@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.management.facts import Watch
+from penstock.management.facts.sessions import SessionInspector
 from penstock.management.metrics.gathering import Gathering
+from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.reading import queue_counts
-from penstock.management.view import BrokerView
 from tests.helpers.node_pair import NodePair
 
 
@@ -23,7 +23,7 @@ def pair() -> Iterator[NodePair]:
 
 
 def view(pair: NodePair) -> BrokerView:
-    return BrokerView(pair.here.broker, Watch(), "here")
+    return BrokerView(pair.here.broker, SessionInspector(), "here")
 
 
 def lengths(row: dict[str, Any]) -> tuple[Any, ...]:

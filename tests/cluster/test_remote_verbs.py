@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from penstock.backing.interface import BackingQueue
-from penstock.cluster.remote_backing import RemoteBacking
+from penstock.cluster.remote.backing import RemoteBacking
 from penstock.core.message import Message
-from penstock.wire import range_frames as rf
-from penstock.wire import ranges
+from penstock.protocols.ranges.codec import frames as rf
+from penstock.protocols.ranges.codec import ranges
 from tests.cluster.test_remote_nsq import mpub, nsq_client, remote_channel
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.node_pair import NodePair, PairedNsqBroker, ready

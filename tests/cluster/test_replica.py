@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.priorities import PriorityBacking
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirror_sync import Joiner, Syncer
-from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.operations import Malformed, Parcel, read_parcel
-from penstock.cluster.replica import TERM_SHIFT, Replica, begin_term
-from penstock.cluster.sync_codec import (
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.operations import Malformed, Parcel, read_parcel
+from penstock.cluster.mirrors.replica import TERM_SHIFT, Replica, begin_term
+from penstock.cluster.mirrors.sync import Joiner, Syncer
+from penstock.cluster.mirrors.sync_codec import (
     CHUNK_HEADER_BYTES,
     Question,
     encode_question,
@@ -23,8 +23,8 @@ from penstock.cluster.sync_codec import (
     read_question,
 )
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Message
-from penstock.wire.amqp.header_reader import AmqpHeaderReader
-from penstock.wire.amqp.properties import body_of
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.properties import body_of
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.cluster.mirror_tools import Pair, set_of
 from tests.helpers.raw_codec import content_frames

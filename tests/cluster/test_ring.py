@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.ring import RETRY_MS, Ring, RingFault, RingStopped
-from penstock.cluster.ring_codec import ACTIVITY, CATCH_UP, Entry, RingMessage
-from penstock.cluster.views import NO_VIEW, View
+from penstock.cluster.ring.codec import ACTIVITY, CATCH_UP, Entry, RingMessage
+from penstock.cluster.ring.ring import RETRY_MS, Ring, RingFault, RingStopped
+from penstock.cluster.ring.views import NO_VIEW, View
 from tests.cluster.ring_stories import Story
 
 ROWS = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.ring_codec import (
+from penstock.cluster.ring.codec import (
     ACTIVITY,
     BLANK,
     CATCH_UP,

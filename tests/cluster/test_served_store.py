@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.coordinator import ACCEPTED, FAILED, UNCERTAIN, Change
-from penstock.cluster.store_client import ServedCoordinator
-from penstock.cluster.store_service import LINE_MAX_BYTES, StoreService, to_line
+from penstock.cluster.agreement.coordinator import ACCEPTED, FAILED, UNCERTAIN, Change
+from penstock.cluster.agreement.store_client import ServedCoordinator
+from penstock.cluster.agreement.store_service import LINE_MAX_BYTES, StoreService, to_line
 from penstock.core.errors import Corrupt
-from penstock.server.coordination_server import CoordinationServer
-from penstock.server.etcd_lease import boot_ms
-from penstock.server.local_coordinator import LocalCoordinator, StoreUnavailable
-from penstock.storage.coordination import CoordinationStore
+from penstock.node.coordination.etcd_lease import boot_ms
+from penstock.node.coordination.local_coordinator import LocalCoordinator, StoreUnavailable
+from penstock.node.coordination.server import CoordinationServer
+from penstock.storage.definitions.coordination import CoordinationStore
 from tests.cluster.coordinator_worlds import Copy, ServedWorld
 
 
@@ -119,9 +119,9 @@ def test_who_was_away_for_longer_than_history_gets_the_difference(tmp_path: Path
 def test_a_member_that_is_killed(world: ServedWorld) -> None:
     program = (
         "import sys, time\n"
-        "from penstock.cluster.coordinator import Change\n"
-        "from penstock.server.etcd_lease import boot_ms\n"
-        "from penstock.server.local_coordinator import LocalCoordinator\n"
+        "from penstock.cluster.agreement.coordinator import Change\n"
+        "from penstock.node.coordination.etcd_lease import boot_ms\n"
+        "from penstock.node.coordination.local_coordinator import LocalCoordinator\n"
         "member = LocalCoordinator(sys.argv[1], 'child')\n"
         "member.start()\n"
         "asked = member.propose([], [Change('child', '1', leased=True)])\n"

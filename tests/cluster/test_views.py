@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.views import NO_VIEW, BadView, View, from_json, joined_view, who_reports
+from penstock.cluster.ring.views import NO_VIEW, BadView, View, from_json, joined_view, who_reports
 
 
 def view(text: str, version: int = 7) -> View:

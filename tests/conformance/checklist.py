@@ -17,13 +17,15 @@ ITEMS: Final = range(1, 105)
 
 ELSEWHERE: Final[Mapping[int, tuple[str, ...]]] = {
     13: ("interop/test_heartbeats.py::test_the_broker_is_never_silent_for_long",),
-    15: ("server/test_loop.py::test_sigterm_tells_every_client_and_leaves_with_0",),
+    15: ("runtime/test_loop.py::test_sigterm_tells_every_client_and_leaves_with_0",),
     16: (
         "crash/test_disk_full.py::test_publishers_are_held_and_told_and_go_on_when_there_is_room",
     ),
     38: ("interop/test_pika_messages.py::test_confirmed_messages_and_topology_outlive_kill_9",),
-    61: ("server/test_heads.py::test_what_a_queue_that_is_stopped_says_to_each_method",),
-    77: ("server/test_deadlines.py::test_the_channel_is_closed_and_others_get_the_messages",),
+    61: ("node/test_heads.py::test_what_a_queue_that_is_stopped_says_to_each_method",),
+    77: (
+        "protocols/amqp/test_deadlines.py::test_the_channel_is_closed_and_others_get_the_messages",
+    ),
     101: ("interop/test_pika_messages.py::test_confirmed_messages_and_topology_outlive_kill_9",),
     103: (
         "management/test_closing.py::test_the_client_is_told_why",

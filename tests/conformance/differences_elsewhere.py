@@ -81,7 +81,7 @@ ELSEWHERE: Final = (
         "Publishes wait, with what comes behind them on their channel; acknowledgements, "
         "rejections, cancellations and other channels go on. Up to 1 MiB of a connection is read "
         "ahead for it.",
-        "server/test_flow.py::test_a_blocked_publisher_still_acknowledges_rejects_and_cancels",
+        "node/test_flow.py::test_a_blocked_publisher_still_acknowledges_rejects_and_cancels",
     ),
     Elsewhere(
         "Credit",
@@ -94,7 +94,7 @@ ELSEWHERE: Final = (
         "Quorum queues only.",
         "`x-delivery-limit` and the policy key `delivery-limit` hold for every queue. What has "
         "come back that often is dead-lettered with the reason `delivery_limit`.",
-        "server/test_dead_letters.py::test_what_is_tried_too_often_dies",
+        "node/test_dead_letters.py::test_what_is_tried_too_often_dies",
     ),
     Elsewhere(
         "Budgets of a virtual host",
@@ -109,7 +109,7 @@ ELSEWHERE: Final = (
         "The kernel takes up to 4 MB for each of them.",
         "At most 256 KiB, beside the peer's own receive buffer; what the broker keeps for all of "
         "them has one budget.",
-        "server/test_output_budget.py::"
+        "runtime/test_output_budget.py::"
         "test_consumers_that_never_read_cost_little_and_nobody_else_anything",
     ),
     Elsewhere(
@@ -118,26 +118,26 @@ ELSEWHERE: Final = (
         "them.",
         "At least once: a message leaves its queue when its letter is on disk where it went. A "
         "crash in between may bring it twice, never not at all.",
-        "server/test_dead_letters.py::test_a_crash_in_between_leaves_one_of_both",
+        "node/test_dead_letters.py::test_a_crash_in_between_leaves_one_of_both",
     ),
     Elsewhere(
         "Full queues with priorities",
         "`drop-head` drops what would be delivered next, the highest priority.",
         'The lowest priority first; `priority_drop_order = "highest"` has RabbitMQ\'s order.',
-        "server/test_priorities.py::test_a_full_queue_loses_what_the_setting_says",
+        "node/test_priorities.py::test_a_full_queue_loses_what_the_setting_says",
     ),
     Elsewhere(
         "Transactions: when",
         "`tx.commit-ok` waits for the published messages; acknowledgements may be lost behind it.",
         "It leaves when publishes and acknowledgements both are on disk.",
-        "server/test_transactions.py::test_commit_ok_waits_for_the_acknowledgements_too",
+        "protocols/amqp/test_transactions.py::test_commit_ok_waits_for_the_acknowledgements_too",
     ),
     Elsewhere(
         "Transactions: what is routed when",
         "Messages are routed as they are published; the commit only lets them into their queues.",
         "They are routed by the commit. When an exchange is gone by then, nothing of the "
         "transaction is done.",
-        "server/test_transactions.py::test_an_exchange_that_went_before_the_commit_undoes_all_of_it",
+        "protocols/amqp/test_transactions.py::test_an_exchange_that_went_before_the_commit_undoes_all_of_it",
     ),
     Elsewhere(
         "Topic permissions",
@@ -151,13 +151,13 @@ ELSEWHERE: Final = (
         "A method may fill a frame.",
         "A method with all its arguments has at most 20 KiB, else the channel is closed with 406: "
         "arguments are kept as long as what they declare.",
-        "wire/test_decoder.py::test_a_method_with_long_arguments_is_refused",
+        "protocols/amqp/codec/test_decoder.py::test_a_method_with_long_arguments_is_refused",
     ),
     Elsewhere(
         "Permissions that are taken",
         "A consumer goes on until its channel ends.",
         "A consumer of a queue that its user may not read any more is cancelled within a second.",
-        "server/test_rights_taken.py::test_amqp_consumers_are_cancelled",
+        "node/test_rights_taken.py::test_amqp_consumers_are_cancelled",
     ),
     Elsewhere(
         "Consistent-hash exchanges",
@@ -170,7 +170,7 @@ ELSEWHERE: Final = (
         "Delayed messages",
         "The community's plug-in keeps them in a table of one node, outside of any queue.",
         "They wait on disk like any message, and survive crashes.",
-        "server/test_delays.py::test_a_crash_loses_and_doubles_nothing",
+        "node/test_delays.py::test_a_crash_loses_and_doubles_nothing",
     ),
     Elsewhere(
         "Deduplication",
@@ -184,7 +184,7 @@ ELSEWHERE: Final = (
         "One time for the node (`consumer_timeout`), looked at once a minute.",
         "`x-consumer-timeout` of a queue or a consumer too, kept to a second or two; who needs "
         "more time asks for it by publishing to `amq.penstock.extend`.",
-        "server/test_deadlines.py::test_queues_and_consumers_say_otherwise",
+        "protocols/amqp/test_deadlines.py::test_queues_and_consumers_say_otherwise",
     ),
     Elsewhere(
         "Memory alarm",
@@ -198,7 +198,7 @@ ELSEWHERE: Final = (
         "Queues, bindings and consumers go on being declared, whatever memory they take.",
         "Far over the limit (a tenth of it, 64 MiB at least) new ones are refused with 406; a "
         "channel may have 64 consumers without long arguments all the same.",
-        "server/test_declared_memory.py::test_far_over_the_limit_it_is_refused",
+        "node/test_declared_memory.py::test_far_over_the_limit_it_is_refused",
     ),
     Elsewhere(
         "Disk alarm",
@@ -206,7 +206,7 @@ ELSEWHERE: Final = (
         "A fiftieth of the disk by default (`disk_free_limit`), at least 50 MB, at most 2 GB. "
         "Cleared with a twentieth to spare, looked at every second while set. A disk that was "
         "found full without an alarm blocks too, as `low on disk`.",
-        "server/test_resource_monitor.py::test_the_nearer_the_limit_the_sooner_the_next_look",
+        "node/test_resource_monitor.py::test_the_nearer_the_limit_the_sooner_the_next_look",
     ),
     Elsewhere(
         "Units of sizes",
@@ -254,14 +254,14 @@ ELSEWHERE: Final = (
         "Both are answered when they come in one packet; a millisecond later a second "
         "`channel.close` ends the connection with 504.",
         "It ends the connection with 504, or is not answered, whenever it comes.",
-        "server/test_session.py::test_a_second_close_right_behind_the_first",
+        "protocols/amqp/test_session.py::test_a_second_close_right_behind_the_first",
     ),
     Elsewhere(
         "`exchange.declare` of an unknown type",
         "`invalid exchange type` for names that happen to be atoms of Erlang (`Direct`, `queue`), "
         "`unknown exchange type` for others.",
         "Always `unknown exchange type`, but for the empty one.",
-        "server/test_session.py::test_an_unknown_type_of_exchange",
+        "protocols/amqp/test_session.py::test_an_unknown_type_of_exchange",
     ),
     Elsewhere(
         "Queues that are down",
@@ -270,7 +270,7 @@ ELSEWHERE: Final = (
         "down answers 404 as there. One whose next message is damaged on disk answers 404 to "
         "`basic.get` and `basic.consume`, with the file; it still takes messages and can be "
         "declared, purged and deleted.",
-        "server/test_heads.py::test_what_a_queue_that_is_stopped_says_to_each_method",
+        "node/test_heads.py::test_what_a_queue_that_is_stopped_says_to_each_method",
     ),
     Elsewhere(
         "Paging in batches",

@@ -22,14 +22,14 @@ from penstock.core.credit import (
     Credit,
     CreditSpec,
     FlowBook,
-    Stage,
+    FlowPeer,
     cost_of,
 )
 
 
-def pair(initial: int = 4, more_after: int = 2) -> tuple[FlowBook, Stage, Stage, Credit]:
+def pair(initial: int = 4, more_after: int = 2) -> tuple[FlowBook, FlowPeer, FlowPeer, Credit]:
     book = FlowBook()
-    reader, channel = Stage(book, READER, "reader"), Stage(book, CHANNEL, "channel")
+    reader, channel = FlowPeer(book, READER, "reader"), FlowPeer(book, CHANNEL, "channel")
     return book, reader, channel, Credit(reader, channel, CreditSpec(initial, more_after))
 
 
@@ -57,7 +57,7 @@ def test_a_sender_waits_until_enough_is_acknowledged() -> None:
 
 def test_grants_wait_until_the_receiver_is_free_itself() -> None:
     book, reader, channel, credit = pair()
-    queue = Stage(book, QUEUE, "queue")
+    queue = FlowPeer(book, QUEUE, "queue")
     down = Credit(channel, queue, CreditSpec(4, 2))
     credit.send(4)
     down.send(4)
@@ -108,7 +108,7 @@ def test_who_keeps_a_log_is_told_for_how_long_each_waited_for_whom() -> None:
 
 def test_a_channel_that_waits_for_the_queues_work_is_told_too() -> None:
     book, reader, _, _ = pair()
-    works = Stage(book, QUEUE, None)
+    works = FlowPeer(book, QUEUE, None)
     works.why = "work"
     book.tick(1000)
     reader.waited_for(works, 900)
@@ -135,7 +135,7 @@ def test_a_wait_that_ends_with_the_receiver_is_told() -> None:
 
 def test_one_of_two_receivers_is_enough_to_block() -> None:
     book, reader, _, first = pair()
-    second = Credit(reader, Stage(book, CHANNEL, "other"), CreditSpec(4, 2))
+    second = Credit(reader, FlowPeer(book, CHANNEL, "other"), CreditSpec(4, 2))
     first.send(4)
     second.send(4)
     first.ack(4)
@@ -172,7 +172,7 @@ class Chain(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.book = FlowBook()
-        self.stages: dict[int, list[Stage]] = {}
+        self.stages: dict[int, list[FlowPeer]] = {}
         self.credits: list[Credit] = []
 
     @initialize(
@@ -183,7 +183,7 @@ class Chain(RuleBasedStateMachine):
     def wire(self, sizes: tuple[int, ...], initial: int, more_after: int) -> None:
         spec = CreditSpec(max(initial, more_after), min(initial, more_after))
         for kind in (READER, CHANNEL, QUEUE, STORE):
-            self.stages[kind] = [Stage(self.book, kind, "") for _ in range(sizes[kind])]
+            self.stages[kind] = [FlowPeer(self.book, kind, "") for _ in range(sizes[kind])]
         for kind in (READER, CHANNEL, QUEUE):
             for sender in self.stages[kind]:
                 for receiver in self.stages[kind + 1]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.core.frontier import Frontier, Waits, all_done
+from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirms, all_done
 
 
 def test_a_wait_is_done_when_its_last_number_is_reached() -> None:
-    waits = Waits()
-    frontier = Frontier(waits)
+    waits = PendingConfirms()
+    frontier = ConfirmWatermark(waits)
     one, two = frontier.number(3), frontier.number(2)
     assert waits.take() == [one, two]
     frontier.advance(2)
@@ -24,7 +24,7 @@ def test_a_wait_is_done_when_its_last_number_is_reached() -> None:
 
 
 def test_what_was_refused_is_told_by_its_place() -> None:
-    frontier = Frontier(Waits())
+    frontier = ConfirmWatermark(PendingConfirms())
     frontier.number(10)
     wait = frontier.number(3)
     frontier.refuse(12)
@@ -39,7 +39,7 @@ def test_what_was_refused_is_told_by_its_place() -> None:
 
 
 def test_one_number_for_a_whole_batch_refuses_all_of_it() -> None:
-    frontier = Frontier(Waits())
+    frontier = ConfirmWatermark(PendingConfirms())
     wait = frontier.number(1)
     frontier.refuse(1)
     frontier.advance(1)
@@ -47,8 +47,8 @@ def test_one_number_for_a_whole_batch_refuses_all_of_it() -> None:
 
 
 def test_what_is_lost_is_not_safe_and_what_is_nobodys_is_sent_again() -> None:
-    waits = Waits()
-    frontier = Frontier(waits)
+    waits = PendingConfirms()
+    frontier = ConfirmWatermark(waits)
     one, two = frontier.number(2), frontier.number(2)
     two.resend = True
     frontier.advance(1)
@@ -65,7 +65,7 @@ def test_what_is_lost_is_not_safe_and_what_is_nobodys_is_sent_again() -> None:
 
 
 def test_a_number_on_no_list_is_refused_by_nobody() -> None:
-    frontier = Frontier(Waits())
+    frontier = ConfirmWatermark(PendingConfirms())
     frontier.refuse(7)
     frontier.advance(3)
     assert not frontier.has_open()

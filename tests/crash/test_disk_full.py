@@ -1,6 +1,6 @@
 """The disk is full: publishers are held and told, consumers make room, and service goes on.
 
-The promise (``server/committer.py``, ``server/disk_worker.py``): lack of space is waited for.
+The promise (``disk/committer.py``, ``runtime/disk/worker.py``): lack of space is waited for.
 Meanwhile publishers are not read and those that understand it are told ``connection.blocked``
 with ``low on disk``, the log and the management API say why, consumers are served, and nothing
 that was confirmed is lost, also when the process is killed while the disk is full.  When

@@ -1,7 +1,7 @@
 """Dies at every fail point; what the broker promised must be true when it comes back.
 
 The kill test (test_kill.py) dies at random moments; here each named place of the storage engine
-(``storage/failpoints.py``) is a test of its own, and a place that the load never comes by is a
+(``common/failpoints.py``) is a test of its own, and a place that the load never comes by is a
 failure: a crash test that crashes nowhere proves nothing.
 
 In each life the same clients as there work a broker whose limits are so small that within a
@@ -28,7 +28,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.failpoints import NAMES
+from penstock.storage.common.failpoints import NAMES
 from tests.crash.kill_clients import (
     QUEUES,
     Acknowledger,

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from penstock.broker.mirrors import MASTER, MIRROR, MasterMove
-from penstock.server.watch import NodeWatch
+from penstock.node.inspection.session_inspector import NodeSessionInspector
 from tests.ctl.conftest import Said, penstockctl
 from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, served_in_a_cluster
 from tests.management.conftest import Served
@@ -181,7 +181,7 @@ def test_the_status_of_a_cluster_names_every_node(cluster: Served, mirrors: Fake
 
 
 def test_a_node_that_cannot_be_reached_is_told(cluster: Served, mirrors: FakeMirrors) -> None:
-    watch = cast(NodeWatch, cluster.view.watch)
+    watch = cast(NodeSessionInspector, cluster.view.watch)
     connected = watch.cluster_facts
 
     def cut() -> dict[str, object]:

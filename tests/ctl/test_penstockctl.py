@@ -22,8 +22,8 @@ from penstock.core.control import CONTROL_FILE, Control, read, written
 from penstock.ctl.main import run
 from penstock.ctl.options import FLAG, NUMBER, TEXT, parse
 from penstock.ctl.verbs import VERBS
-from penstock.management.access import shows_token
-from penstock.server.starting import StartingPage, StartProgress
+from penstock.management.http.access import shows_token
+from penstock.node.startup_progress import StartingPage, StartProgress
 from tests.ctl.conftest import penstockctl
 from tests.helpers.broker_process import free_port
 from tests.helpers.live_broker import LiveBroker

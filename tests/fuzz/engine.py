@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
-from penstock.core.settings import load_settings
-from penstock.server.amqp_session import AmqpSession
-from penstock.server.node import Node
-from penstock.server.session import Session
+from penstock.node.node import Node
+from penstock.protocols.amqp.session import AmqpSession
+from penstock.runtime.session import Session
+from penstock.settings.settings import load_settings
 from tests.fuzz import mutate, targets
 from tests.helpers import raw_codec as codec
 

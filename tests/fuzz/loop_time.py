@@ -17,10 +17,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from penstock.server import amqp_session
-from penstock.server.nsq_layers import SocketLayers
-from penstock.wire import range_frames as rf
-from penstock.wire import ranges, staging, subscriptions
+from penstock.protocols.amqp import session as amqp_session
+from penstock.protocols.nsq.layers import SocketLayers
+from penstock.protocols.ranges.codec import frames as rf
+from penstock.protocols.ranges.codec import ranges, staging, subscriptions
 from tests.fuzz import mutate, targets
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker

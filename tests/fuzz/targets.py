@@ -13,10 +13,9 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.wire import peer, peer_hello, range_frames, ranges, staging, subscriptions
-from penstock.wire.amqp.decoder import AmqpDecoder
-from penstock.wire.amqp.errors import MalformedArguments, UnknownMethod
-from penstock.wire.amqp.events import (
+from penstock.protocols.amqp.codec.decoder import AmqpDecoder
+from penstock.protocols.amqp.codec.errors import MalformedArguments, UnknownMethod
+from penstock.protocols.amqp.codec.events import (
     AckRun,
     ChannelFailed,
     ConnectionFailed,
@@ -24,9 +23,13 @@ from penstock.wire.amqp.events import (
     MethodReceived,
     PublishRun,
 )
-from penstock.wire.amqp.methods import decode_method
-from penstock.wire.amqp.properties import check_properties, decode_properties
-from penstock.wire.amqp.tables import decode_table, encode_table
+from penstock.protocols.amqp.codec.methods import decode_method
+from penstock.protocols.amqp.codec.properties import check_properties, decode_properties
+from penstock.protocols.amqp.codec.tables import decode_table, encode_table
+from penstock.protocols.peers.codec import frames as peer
+from penstock.protocols.peers.codec import hello as peer_hello
+from penstock.protocols.ranges.codec import frames as range_frames
+from penstock.protocols.ranges.codec import ranges, staging, subscriptions
 from tests.fuzz import mutate
 from tests.helpers import raw_codec as codec
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.server.node import Node
-from penstock.server.session import Session
+from penstock.node.node import Node
+from penstock.runtime.session import Session
 from tests.fuzz import live, run, targets
 from tests.fuzz.engine import Engine
 from tests.helpers.broker_process import BrokerProcess

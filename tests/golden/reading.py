@@ -18,8 +18,8 @@ from typing import Any
 from zlib import crc32
 
 from penstock.client.amqp import Channel, ChannelClosed, Delivery
-from penstock.wire import ranges, staging, subscriptions
-from penstock.wire.amqp.properties import Properties, body_of
+from penstock.protocols.amqp.codec.properties import Properties, body_of
+from penstock.protocols.ranges.codec import ranges, staging, subscriptions
 from tests.golden.lines import GoldenBroker, RangeLine, spelt
 from tests.helpers.nsq_live import RawClient
 from tests.helpers.raw_nsq import NsqMessage, fin

@@ -13,25 +13,25 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.backing.factory import BackingMaker
-from penstock.broker.access import HASHING, hash_password
 from penstock.broker.broker import Broker
-from penstock.server.amqp_session import AmqpSession, Limits
-from penstock.server.committer import Committer
-from penstock.server.disk_worker import DiskWorker
-from penstock.server.turn import Turn
-from penstock.storage.definition_records import (
+from penstock.broker.rules.access import HASHING, hash_password
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
+from penstock.protocols.amqp.session import AmqpSession, Limits
+from penstock.runtime.disk.committer import Committer
+from penstock.runtime.disk.worker import DiskWorker
+from penstock.runtime.turn import Turn
+from penstock.storage.common.disk_jobs import DiskJob, run_job
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import (
     PermissionRecord,
     UserRecord,
     VhostRecord,
 )
-from penstock.storage.definitions import Definitions
-from penstock.storage.disk_jobs import DiskJob, run_job
-from penstock.storage.engine import EngineLimits
-from penstock.storage.journal_codec import JournalGroup
-from penstock.storage.recovery import Opening
-from penstock.storage.store_groups import StoreWriter
-from penstock.wire.amqp.header_reader import AmqpHeaderReader
-from penstock.wire.amqp.letters import AmqpLetterWriter
+from penstock.storage.engine.engine import EngineLimits
+from penstock.storage.engine.recovery import Opening
+from penstock.storage.journal.codec import JournalGroup
+from penstock.storage.store.groups import StoreWriter
 from tests.helpers import raw_codec as codec
 from tests.helpers.sim_files import SimFileSystem
 

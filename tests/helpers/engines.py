@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.storage.disk_jobs import DiskJob, run_job
-from penstock.storage.engine import Engine, EngineLimits
-from penstock.storage.files import FileSystem
-from penstock.storage.recovery import Opening
+from penstock.storage.common.disk_jobs import DiskJob, run_job
+from penstock.storage.common.files import FileSystem
+from penstock.storage.engine.engine import Engine, EngineLimits
+from penstock.storage.engine.recovery import Opening
 from tests.helpers.sim_files import SimFileSystem
 
 EVERYTHING = 1 << 40

@@ -18,8 +18,8 @@ from penstock.broker.mirrors import (
     SyncProgress,
     not_mirrored,
 )
+from penstock.node.inspection.session_inspector import NodeSessionInspector
 from penstock.queues.queue import Queue
-from penstock.server.watch import NodeWatch
 from tests.management.conftest import Served
 
 A, B, C = "penstock@test", "penstock@two", "penstock@three"
@@ -29,7 +29,7 @@ A, B, C = "penstock@test", "penstock@two", "penstock@three"
 def served_in_a_cluster(directory: Path) -> Iterator[Served]:
     """Its management API, with some queues to be mirrored."""
     running = Served(directory)
-    in_a_cluster(cast(NodeWatch, running.view.watch))
+    in_a_cluster(cast(NodeSessionInspector, running.view.watch))
     running.declare("plain", "orders", "behind", "gone")
     try:
         yield running
@@ -37,7 +37,7 @@ def served_in_a_cluster(directory: Path) -> Iterator[Served]:
         running.stop()
 
 
-def in_a_cluster(watch: NodeWatch) -> None:
+def in_a_cluster(watch: NodeSessionInspector) -> None:
     """It tells that its node is one of three, the third of which is down."""
     addresses = {"peer": "127.0.0.1:25672"}
     living = {"running": True, "version": "1.2", "addresses": addresses, "started_ms": 1_000}

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from penstock.cluster.remote_queue import RemoteQueue
-from penstock.server.peer_queues import PeerQueues
-from penstock.server.session import Session
+from penstock.cluster.remote.queue import RemoteQueue
+from penstock.protocols.peers.queues import PeerQueues
+from penstock.runtime.session import Session
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.nsq_pair import NsqBroker
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.settings import load_settings
-from penstock.server.nsq_session import NsqSession
-from penstock.server.nsq_settings import make_nsq
-from penstock.server.nsq_shared import Layers
-from penstock.server.session import Session
+from penstock.protocols.nsq.session import NsqSession
+from penstock.protocols.nsq.settings import make_nsq
+from penstock.protocols.nsq.shared import Layers
+from penstock.runtime.session import Session
+from penstock.settings.settings import load_settings
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.raw_nsq import (
     ERROR,

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self, TypeVar
 
-from penstock.core.settings import load_settings
-from penstock.server.node import Node
-from penstock.server.peer_access import peer_listener
-from penstock.server.peer_link import LinkFacts, Member
-from penstock.server.peers import PeerLimits, PeerOwner, Peers
-from penstock.server.secure_socket import TlsOptions
+from penstock.node.node import Node
+from penstock.protocols.peers.access import peer_listener
+from penstock.protocols.peers.link import LinkFacts, Member
+from penstock.protocols.peers.peers import PeerLimits, PeerOwner, Peers
+from penstock.runtime.secure_socket import TlsOptions
+from penstock.settings.settings import load_settings
 
 T = TypeVar("T")
 SECRET = b"a secret of all the nodes"

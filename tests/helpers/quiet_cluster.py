@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.broker.definitions_export import export_definitions
-from penstock.broker.vhost import Vhost
-from penstock.cluster.applying import MakeQueue, make_here
-from penstock.cluster.common_metadata import CommonMetadata
-from penstock.cluster.coordinator import Event
-from penstock.cluster.membership import JOINED, MemberRecord, Membership
+from penstock.broker.definitions.exporting import export_definitions
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement.applying import MakeQueue, make_here
+from penstock.cluster.agreement.common_metadata import CommonMetadata
+from penstock.cluster.agreement.coordinator import Event
+from penstock.cluster.agreement.membership import JOINED, MemberRecord, Membership
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.sim_files import SimFileSystem

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker.access import HASHING, User, hash_password
-from penstock.server.range_leases import RangeLeases
-from penstock.server.range_session import RangeSession
-from penstock.storage.definition_records import PermissionRecord, UserRecord
-from penstock.wire import range_frames as rf
-from penstock.wire import staging
+from penstock.broker.rules.access import HASHING, User, hash_password
+from penstock.protocols.ranges.codec import frames as rf
+from penstock.protocols.ranges.codec import staging
+from penstock.protocols.ranges.leases import RangeLeases
+from penstock.protocols.ranges.session import RangeSession
+from penstock.storage.definitions.records import PermissionRecord, UserRecord
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.range_grace import LEASE_GRACE_MS

@@ -34,7 +34,7 @@ import os
 import random
 from typing import Any
 
-from penstock.storage.files import FileSystem, never_again
+from penstock.storage.common.files import FileSystem, never_again
 
 Range = tuple[int, int]
 Write = tuple[int, bytes]

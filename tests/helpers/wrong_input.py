@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from penstock.wire.amqp.refusals import METHOD_BYTES_MAX
+from penstock.protocols.amqp.codec.refusals import METHOD_BYTES_MAX
 from tests.helpers import raw_codec as codec
 from tests.helpers.raw_codec import Typed
 

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from penstock.broker.access import User, hash_password
-from penstock.core.settings import load_settings
+from penstock.broker.rules.access import User, hash_password
 from penstock.management.app import ManagementServer
-from penstock.management.node_facts import NodeFacts
-from penstock.management.view import BrokerView
-from penstock.server.listener import Listener, tcp_socket
-from penstock.server.node import Node
-from penstock.server.watch import NodeWatch
+from penstock.management.rows.view import BrokerView
+from penstock.management.statistics.node_facts import NodeFacts
+from penstock.node.inspection.session_inspector import NodeSessionInspector
+from penstock.node.node import Node
+from penstock.runtime.listener import Listener, tcp_socket
+from penstock.settings.settings import load_settings
 from tests.management.cases import QUEUES, Answer, Case, ask
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Served:
         self.node.loop.listen(listener)
         self._thread = threading.Thread(target=self._turn, name="data loop")
         self._thread.start()
-        watch = NodeWatch(self.node.loop, self.node.sessions.inside)
+        watch = NodeSessionInspector(self.node.loop, self.node.sessions.inside)
         self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
         self.node.broker.node_name = "penstock@test"
         self.facts = NodeFacts(

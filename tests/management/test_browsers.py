@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.management.browsers import refusal
+from penstock.management.http.browsers import refusal
 from tests.management.conftest import Served
 
 HERE = "broker.example:15672"

@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from penstock.broker.administration import Administration
-from penstock.broker.budget import BUDGET_LIMITS
+from penstock.broker.rules.budget import BUDGET_LIMITS
 from tests.management.conftest import Served
 from tests.management.test_limits import put
 

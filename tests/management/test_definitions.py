@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.management.definitions_api import _refusal
+from penstock.management.api.definitions import _refusal
 from tests.management.conftest import Served
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.management.definitions_reading import parsed_by_rows
-from penstock.management.desk import parsed
-from penstock.management.listing import BadQuery
+from penstock.management.http.definitions_reading import parsed_by_rows
+from penstock.management.http.endpoints import parsed
+from penstock.management.http.listing import BadQuery
 
 ROWS = 40_000
 REASON = "failed_to_parse_json"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import SettingInvalid
-from penstock.server.certificate_dates import expiry_date, expiry_dates
-from penstock.server.listener import Listener, tcp_socket
-from penstock.server.secure_socket import TlsOptions
+from penstock.runtime.certificate_dates import expiry_date, expiry_dates
+from penstock.runtime.listener import Listener, tcp_socket
+from penstock.runtime.secure_socket import TlsOptions
 from tests.helpers import certificates
 from tests.management.conftest import Served
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.settings import load_settings
-from penstock.management import http_connections
 from penstock.management.app import ManagementServer
-from penstock.management.http_connections import bounds, network_of
-from penstock.server.descriptors import DESCRIPTORS_RESERVED
+from penstock.management.http import http_connections
+from penstock.management.http.http_connections import bounds, network_of
+from penstock.runtime.descriptors import DESCRIPTORS_RESERVED
+from penstock.settings.settings import load_settings
 from tests.helpers.broker_process import free_port
 from tests.helpers.nsq_broker import eventually
 from tests.management.conftest import Served

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from penstock.management import live_api
+from penstock.management.api import live as live_api
 from tests.management.conftest import Served
 
 LOGIN = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.management import cluster_api
-from penstock.server.state_lines import log_events
+from penstock.management.api import cluster as cluster_api
+from penstock.node.inspection.state_lines import log_events
 from tests.management.conftest import Served
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded", "Authorization": ""}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.management import long_payload
-from penstock.management.long_payload import TooMuchBesides, base64_decoded, read_publish
+from penstock.management.http import long_payload
+from penstock.management.http.long_payload import TooMuchBesides, base64_decoded, read_publish
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.management.node_memory import binary_row, counted_bytes
+from penstock.management.facts.node_memory import binary_row, counted_bytes
 from tests.helpers.connection_pair import QuietBroker
 
 

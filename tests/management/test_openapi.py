@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.management.openapi import plain_path
+from penstock.management.http.openapi import plain_path
 from tests.management.conftest import Served
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "management-api.md"

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.doors import is_loopback
-from penstock.core.settings import load_settings
-from penstock.management import listing
-from penstock.management.access import credentials
-from penstock.management.desk import to_json
-from penstock.management.listing import BadQuery, ListQuery, sort_key, sorted_in_chunks
-from penstock.management.rows import jsonable, properties_key
+from penstock.management.facts.rows import jsonable, properties_key
+from penstock.management.http import listing
+from penstock.management.http.access import credentials
+from penstock.management.http.endpoints import to_json
+from penstock.management.http.listing import BadQuery, ListQuery, sort_key, sorted_in_chunks
 from penstock.management.start_screen import start_screen
+from penstock.settings.listener_table import is_loopback
+from penstock.settings.settings import load_settings
 
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5) | st.text(max_size=3)
 JSON_VALUES = st.recursive(

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pika
 import pytest
 
+from penstock.management.facts.portions import SLICE, portions
 from penstock.management.metrics.gathering import CONSUMERS_AT
-from penstock.management.portions import SLICE, portions
-from penstock.server import watch as watching
-from penstock.server.watch import NodeWatch
+from penstock.node.inspection import session_inspector as watching
+from penstock.node.inspection.session_inspector import NodeSessionInspector
 from tests.management.conftest import Served
 
 CHANNELS = 130
@@ -77,8 +77,8 @@ class Described:
             return call(run)
 
         monkeypatch.setattr(served.management, "_call_on_loop", counted)
-        self._count(monkeypatch, NodeWatch, "connection", self.connections)
-        self._count(monkeypatch, NodeWatch, "place_of", self.rest)
+        self._count(monkeypatch, NodeSessionInspector, "connection", self.connections)
+        self._count(monkeypatch, NodeSessionInspector, "place_of", self.rest)
         self._count(monkeypatch, watching, "_channel_facts", self.rest)
         traffics = watching._traffics
 

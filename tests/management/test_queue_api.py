@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from penstock.cli.main import cli
 from penstock.core.message import Message
-from penstock.storage.definitions import Definitions
+from penstock.storage.definitions.definitions import Definitions
 from tests.management.conftest import Served
 
 Q = "/api/queues/%2F/q"

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.backing.description import describe_segments
 from penstock.backing.priorities import LOWEST_FIRST, PriorityBacking
-from penstock.management.forecast_view import in_words, sentence
-from penstock.management.queue_flow import flow_facts
-from penstock.management.recent import Recent
-from penstock.storage.resting_queue import INFINITE
+from penstock.management.rows.forecast_view import in_words, sentence
+from penstock.management.rows.queue_flow import flow_facts
+from penstock.management.rows.recent import Recent
+from penstock.storage.engine.resting_queue import INFINITE
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.alarms import Alarms
+from penstock.broker.rules.alarms import Alarms
 from tests.management.conftest import Raw, Served
 
 MEMORY = "/api/penstock/vm-memory-high-watermark"

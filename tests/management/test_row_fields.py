@@ -10,7 +10,7 @@ import pika
 import pytest
 
 from penstock.broker.administration import Administration
-from penstock.broker.policies import Policy
+from penstock.broker.rules.policies import Policy
 from penstock.core.credit import IDLE_AFTER_MS
 from tests.management.conftest import Served
 

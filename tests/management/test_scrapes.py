@@ -12,11 +12,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from penstock.core.settings import load_settings
+from penstock.management.api import metrics as serving
 from penstock.management.app import ManagementServer
-from penstock.management.metrics import scrapes, serving
+from penstock.management.metrics import scrapes
 from penstock.management.metrics.pages import Pages
 from penstock.management.metrics.scrapes import Scrapes
+from penstock.settings.settings import load_settings
 from tests.helpers.broker_process import free_port
 from tests.management.conftest import Served
 

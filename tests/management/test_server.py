@@ -13,9 +13,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from penstock.core.settings import load_settings
 from penstock.management import app
 from penstock.management.app import ManagementServer
+from penstock.settings.settings import load_settings
 from tests.helpers.broker_process import free_port
 from tests.management.cases import QUEUES
 from tests.management.conftest import Served

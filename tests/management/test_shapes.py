@@ -16,7 +16,7 @@ import pika
 import pytest
 
 from penstock.broker.mirrors import MASTER, MIRROR
-from penstock.server.watch import NodeWatch
+from penstock.node.inspection.session_inspector import NodeSessionInspector
 from tests.helpers.mirrored import B, FakeMirrors, copy, facts, in_a_cluster
 from tests.management.conftest import Served
 from tests.management.shape_differences import DIFFERENCES
@@ -110,7 +110,7 @@ def answers(served: Served) -> Iterator[dict[str, Any]]:
         mirrors.known["/", "orders"] = of_the_queue
         found[name] = _asked(served, ASKED["queue"])
     served.node.broker.mirrors = alone
-    watch = cast(NodeWatch, served.view.watch)
+    watch = cast(NodeSessionInspector, served.view.watch)
     facts_alone = watch.cluster_facts
     in_a_cluster(watch)
     found["nodes2"] = _asked(served, "nodes")  # of several nodes, one of them stopped

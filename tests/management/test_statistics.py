@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from penstock.core.settings import load_settings
 from penstock.management.statistics.asked import asked_now
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.kinds import CLUSTER, QUEUE
 from penstock.management.statistics.rings import Tracks
-from penstock.management.statistics.tally import Tally
+from penstock.management.statistics.tally import CountersSnapshot
+from penstock.settings.settings import load_settings
 
 KEY = ("/", "q")
 NEWEST_S = 1_795_194_735
@@ -28,7 +28,7 @@ def counts(**named: int) -> tuple[int, ...]:
 
 
 def completed(statistics: Statistics, numbers: tuple[int, ...], **groups: tuple[int, int]) -> Any:
-    tally = Tally("queue", KEY, QUEUE.counters, numbers)
+    tally = CountersSnapshot("queue", KEY, QUEUE.counters, numbers)
     row: dict[str, Any] = {"message_stats": tally}
     ready, unacked = numbers[-2:]
     row.update(messages=ready + unacked, messages_ready=ready, messages_unacknowledged=unacked)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from penstock.management import lists
+from penstock.management.http import lists
 from tests.management.conftest import Served
 
 PAGE = "page=1&page_size=100&name=&use_regex=false&pagination=true"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.management.storage_view import (
+from penstock.management.facts.storage_view import (
     DiskFacts,
     files_row,
     listed_fields,

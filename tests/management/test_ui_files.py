@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.equivalence import COMPARED_QUEUE_ARGUMENTS
-from penstock.broker.ha_policy import HA_KEYS
-from penstock.broker.policies import POLICY_KEYS
-from penstock.management.ui_files import FOLDER
+from penstock.broker.rules.equivalence import COMPARED_QUEUE_ARGUMENTS
+from penstock.broker.rules.ha_policy import HA_KEYS
+from penstock.broker.rules.policies import POLICY_KEYS
+from penstock.management.http.ui_files import FOLDER
 from tests.management.conftest import Served
 
 REPOSITORY = Path(__file__).resolve().parents[2]

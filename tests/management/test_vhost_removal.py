@@ -11,15 +11,15 @@ import pika
 import pytest
 from pika.exceptions import ConnectionClosedByBroker, ProbableAccessDeniedError
 
-from penstock.broker.access import HASHING, hash_password
 from penstock.broker.administration import Administration
-from penstock.broker.policies import Policy
+from penstock.broker.rules.access import HASHING, hash_password
+from penstock.broker.rules.policies import Policy
 from penstock.broker.vhost_removal import VhostRemoval
-from penstock.core.settings import load_settings
-from penstock.server.log_exchange import NAME as LOG_EXCHANGE
-from penstock.server.log_exchange import LogExchange
-from penstock.server.logs import Logs, Outbox, Waiting
-from penstock.server.node import Node
+from penstock.node.inspection.log_exchange import NAME as LOG_EXCHANGE
+from penstock.node.inspection.log_exchange import LogExchange
+from penstock.node.inspection.logs import Logs, Outbox, Waiting
+from penstock.node.node import Node
+from penstock.settings.settings import load_settings
 from tests.helpers.nsq_broker import eventually
 from tests.management.conftest import Served
 

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 import pika
 import pytest
 
-from penstock.management.forecast_view import forecast_row
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.management.rows.forecast_view import forecast_row
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.scan_loop import ScanLoop
 from tests.management.conftest import Served
 
@@ -139,7 +139,7 @@ def test_the_heaps_of_an_nsq_channel(served: Served, channel: Any, clicks: Any) 
     def hold() -> None:
         backing = clicks.backing
         leases = clicks.leases
-        consumer = Consumer("c", None, Outlet(), SharedWindow(), False, 0, False, {})
+        consumer = Consumer("c", None, OutputWindow(), SharedWindow(), False, 0, False, {})
         owner = leases.join(consumer)
         for place, one in enumerate(backing.fetch(25, 1 << 20)):
             clicks._count_attempts([one])
@@ -341,7 +341,7 @@ def test_a_search_says_where_to_go_on(served: Served, channel: Any) -> None:
 def test_a_call_looks_at_so_many_messages_only(
     served: Served, channel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.management.search_api.LOOKED_MAX", 100)
+    monkeypatch.setattr("penstock.management.api.search.LOOKED_MAX", 100)
     publish(channel, 150, b"nothing")
     found = search(served, text="something")
     assert (found["looked_at"], found["next"], found["messages"]) == (100, 100, [])

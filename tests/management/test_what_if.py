@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.vhost import Vhost
+from penstock.broker.topology.vhost import Vhost
 from tests.management.conftest import Served
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.access import User, hash_password
+from penstock.broker.rules.access import User, hash_password
 from tests.management.conftest import Served
 from tests.management.write_cases import PATTERN, STEPS, USERS, Step, Told, ask
 

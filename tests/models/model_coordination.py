@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from penstock.cluster.coordinator import Change, Condition, Entry, Event
+from penstock.cluster.agreement.coordinator import Change, Condition, Entry, Event
 
 
 @dataclass

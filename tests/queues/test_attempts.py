@@ -7,8 +7,8 @@ import random
 import pytest
 
 from penstock.core.message import Message, attempts_of
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
-from penstock.queues.limits import Death, QueueLimits
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock.queues.limits import DeadLetterBatch, QueueLimits
 from penstock.queues.queue import Queue
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
@@ -30,7 +30,7 @@ class Node:
             store_file_bytes=3000,
         )
         self.leased = leased
-        self.deaths: list[Death] = []
+        self.deaths: list[DeadLetterBatch] = []
         self.queue = Queue(
             *("/", "q", "life", True, False, {}, self.opened.queues[QUEUE_ID]), [], [], self.deaths
         )
@@ -38,7 +38,7 @@ class Node:
             assert self.queue.use_leases()
         else:
             self.queue.set_limits(QueueLimits(delivery_limit=100))
-        self.consumer = Consumer("c", "c", Outlet(), SharedWindow(), False, 100, False, {})
+        self.consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 100, False, {})
         self.queue.add_consumer(self.consumer)
 
     def take(self) -> list[Message]:

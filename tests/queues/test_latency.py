@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.message import Message
 from penstock.core.quantiles import TargetedQuantiles
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.latency import Latency
 from penstock.queues.queue import Queue
 from tests.helpers.engines import transient_backing
@@ -21,7 +21,7 @@ class Hall:
             "/", "q", "life", False, False, {}, backing, self.wakeups, self.refills, []
         )
         self.queue.latency = Latency(TARGETS, 60_000)
-        self.consumer = Consumer("c", "c", Outlet(), SharedWindow(), False, 0, False, {})
+        self.consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 0, False, {})
         self.queue.add_consumer(self.consumer)
 
     def deliver(self, now_ms: int) -> list[Message]:
@@ -48,7 +48,7 @@ def test_a_message_took_as_long_as_it_waited_and_was_worked_on() -> None:
 def test_who_acknowledges_nothing_is_done_with_it_at_once() -> None:
     hall = Hall()
     hall.queue.remove_consumer(hall.consumer)
-    careless = Consumer("d", "d", Outlet(), SharedWindow(), True, 0, False, {})
+    careless = Consumer("d", "d", OutputWindow(), SharedWindow(), True, 0, False, {})
     hall.queue.publish([Message(b"x", b"", 0, 0), Message(b"y", b"", 0, 0)], 1000)
     assert hall.queue.get(careless) is not None
     hall.queue.add_consumer(careless)

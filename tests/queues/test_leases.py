@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.core.errors import NotInFlight, NotOwner
 from penstock.core.message import Message, attempts_of
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
-from penstock.queues.limits import Death, QueueLimits
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock.queues.limits import DeadLetterBatch, QueueLimits
 from penstock.queues.queue import Queue
 from tests.backing.engine_tools import OpenEngine, message
 from tests.helpers.sim_files import SimFileSystem
@@ -49,7 +49,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def begin(self, limit: int) -> None:
         self.now_ms = 1_000_000
         self.opened = OpenEngine(SimFileSystem(), {QUEUE_ID: 64})
-        self.deaths: list[Death] = []
+        self.deaths: list[DeadLetterBatch] = []
         self.wakeups: list[Queue] = []
         self.refills: list[Queue] = []
         self.queue = Queue(
@@ -95,7 +95,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.consumers) < 3)
     @rule(window=st.integers(0, 6))
     def subscribe(self, window: int) -> None:
-        consumer = Consumer("c", "c", Outlet(), SharedWindow(), False, 0, False, {})
+        consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 0, False, {})
         consumer.window = window
         self.queue.add_consumer(consumer)
         owner = int(self.leases.join(consumer))

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.message import REDELIVERED, SETTLED, Message
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
-from penstock.queues.limits import Death
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.queue import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX, Queue
 from tests.helpers.engines import transient_backing
 from tests.models.model_consumers import ModelConsumer, ModelHall, ModelWindow
@@ -26,7 +26,7 @@ class Hall:
     def __init__(self, *, ttl_ms: int = -1) -> None:
         self.wakeups: list[Queue] = []
         self.refills: list[Queue] = []
-        self.deaths: list[Death] = []
+        self.deaths: list[DeadLetterBatch] = []
         self.queue = Queue(
             *("/", "q", "life", False, False, {}, transient_backing()),
             self.wakeups,
@@ -61,7 +61,7 @@ def consumer(
     return Consumer(
         tag,
         more.get("holder", tag),
-        more.get("outlet") or Outlet(),
+        more.get("outlet") or OutputWindow(),
         more.get("shared") or SharedWindow(),
         no_ack,
         prefetch,

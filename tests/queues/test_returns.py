@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.message import Message
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.leases import TWIN, Leases
 from penstock.queues.limits import QueueLimits
 from penstock.queues.queue import Queue
@@ -28,7 +28,7 @@ class Held:
             self.queue.set_limits(limits)
         assert self.queue.leases is not None
         self.leases: Leases = self.queue.leases
-        self.consumer = Consumer("c", None, Outlet(), SharedWindow(), False, 0, False, {})
+        self.consumer = Consumer("c", None, OutputWindow(), SharedWindow(), False, 0, False, {})
         self.queue.add_consumer(self.consumer)
         self.owner = self.leases.join(self.consumer)
         self.queue.publish([message() for _ in range(count)], NOW_MS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import Message
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
 from penstock.queues.scan_loop import ScanLoop
 from tests.helpers.engines import SEGMENT_ENTRIES, quiet_engine
@@ -28,7 +28,7 @@ def channel(in_flight: int = 0) -> Queue:
     assert queue.use_leases()
     leases = queue.leases
     assert leases is not None
-    consumer = Consumer("c", None, Outlet(), SharedWindow(), False, 0, False, {})
+    consumer = Consumer("c", None, OutputWindow(), SharedWindow(), False, 0, False, {})
     owner = leases.join(consumer)
     queue.publish([Message(b"x", b"", 0, 0) for _ in range(in_flight)], NOW_MS)
     for message in queue.backing.fetch(in_flight, 1 << 20) if in_flight else []:

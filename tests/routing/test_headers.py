@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import PreconditionFailed
+from penstock.protocols.amqp.codec.tables import Timestamp, decode_table
 from penstock.routing.headers import (
     PRESENT,
     HeadersMatcher,
@@ -18,7 +19,6 @@ from penstock.routing.headers import (
     same_value,
     value_key,
 )
-from penstock.wire.amqp.tables import Timestamp, decode_table
 from tests.routing.recorded_rabbitmq import HEADERS_MATCHES
 from tests.routing.typed_fields import Field, typed_table
 

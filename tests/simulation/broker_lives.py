@@ -20,9 +20,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.broker.moving import MOVE, Errand
-from penstock.broker.rights import Rights
-from penstock.storage.engine import EngineLimits
+from penstock.broker.message_moves import MOVE, MessageMove
+from penstock.broker.rules.rights import Rights
+from penstock.storage.engine.engine import EngineLimits
 from tests.helpers.connection_pair import EVERYTHING, ClientEnd, QuietBroker
 from tests.helpers.families import Family, Found
 from tests.helpers.sim_files import SimFileSystem
@@ -203,7 +203,7 @@ class BrokerLife:
         seq_id = int(queue.backing.parts()[0].next_seq_id())
         places = list(range(max(0, seq_id - self.rng.randint(1, 2 * SHORT)), seq_id))
         rights = Rights(broker.users.users["guest"], "/")
-        errand = Errand(broker, rights, vhost, queue, 0, MOVE, ("", "late"))
+        errand = MessageMove(broker, rights, vhost, queue, 0, MOVE, ("", "late"))
         while places:
             places = errand.step(places, self.node.now_ms)
         self.node.run()

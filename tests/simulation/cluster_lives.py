@@ -28,16 +28,16 @@ from typing import Any, Final, cast
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.administration import Administration
-from penstock.broker.changes import Ask
-from penstock.broker.policies import Policy
-from penstock.cluster import metadata as md
-from penstock.cluster.mirror_keys import RINGS, SYNC, VIEWS, kind_of, parts_of, place_of
-from penstock.cluster.placement import wanted_copies
-from penstock.cluster.queue_views import SYNCED, QueueView, node_of, view_from_json
-from penstock.cluster.views import from_json as ring_from_json
+from penstock.broker.rules.policies import Policy
+from penstock.broker.topology.changes import Ask
+from penstock.cluster.agreement import metadata as md
+from penstock.cluster.agreement.mirror_keys import RINGS, SYNC, VIEWS, kind_of, parts_of, place_of
+from penstock.cluster.agreement.placement import wanted_copies
+from penstock.cluster.agreement.queue_views import SYNCED, QueueView, node_of, view_from_json
+from penstock.cluster.ring.views import from_json as ring_from_json
 from penstock.core.away import Away
 from penstock.core.errors import BrokerError
-from penstock.wire.amqp.properties import body_of
+from penstock.protocols.amqp.codec.properties import body_of
 from tests.cluster.mirror_tools import set_of
 from tests.helpers.connection_pair import ClientEnd
 from tests.simulation.cluster_nodes import Machine, SimWorld

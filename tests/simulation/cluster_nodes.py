@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.link_session import LinkSession, Parcel
+from penstock.cluster.remote.link_session import LinkSession, Parcel
 from penstock.core.errors import PenstockError
-from penstock.core.settings import load_settings
+from penstock.node.cluster import mirrors as cluster_mirrors
+from penstock.node.cluster import node as cluster_node
+from penstock.node.cluster.node import ClusterNode, NameTaken
+from penstock.protocols.peers.link import Member
+from penstock.protocols.peers.peers import PeerOwner
 from penstock.queues.queue import Queue
-from penstock.server import cluster_mirrors, cluster_node
-from penstock.server.cluster_node import ClusterNode, NameTaken
-from penstock.server.peer_link import Member
-from penstock.server.peers import PeerOwner
-from penstock.storage.recovery import close_engine
-from penstock.storage.resting_queue import RestingQueue
+from penstock.settings.settings import load_settings
+from penstock.storage.engine.recovery import close_engine
+from penstock.storage.engine.resting_queue import RestingQueue
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.sim_files import SimFileSystem
 from tests.simulation.sim_coordinator import SimStore
@@ -56,7 +57,7 @@ class SimLink:
 
 
 class SimPeers:
-    """In the place of ``server/peers.py``."""
+    """In the place of ``protocols/peers/peers.py``."""
 
     def __init__(self, loop: SimLoop, own: Member, owner: PeerOwner) -> None:
         self.own = own

@@ -20,7 +20,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from penstock.broker.routes import share_contents
+from penstock.broker.topology.routes import share_contents
 from penstock.core.message import Message
 from tests.backing.engine_tools import PatientEngine, limits, message
 from tests.helpers.sim_files import UNLIMITED, SimFileSystem

@@ -15,18 +15,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.broker import declaring
-from penstock.broker.access import HASHING, hash_password
 from penstock.broker.administration import Administration
-from penstock.broker.changes import Ask
-from penstock.broker.definitions_export import export_definitions
-from penstock.broker.policies import Policy
-from penstock.broker.rights import Rights
-from penstock.broker.vhost import Vhost
-from penstock.cluster import metadata as md
-from penstock.cluster.agreed import dead_among
-from penstock.cluster.common_metadata import CommonMetadata
-from penstock.cluster.coordinator import Entry
+from penstock.broker.definitions.exporting import export_definitions
+from penstock.broker.rules.access import HASHING, hash_password
+from penstock.broker.rules.policies import Policy
+from penstock.broker.rules.rights import Rights
+from penstock.broker.topology import declaring
+from penstock.broker.topology.changes import Ask
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement import metadata as md
+from penstock.cluster.agreement.agreed import dead_among
+from penstock.cluster.agreement.common_metadata import CommonMetadata
+from penstock.cluster.agreement.coordinator import Entry
 from penstock.core.away import Away
 from penstock.core.errors import (
     BrokerError,
@@ -36,7 +36,7 @@ from penstock.core.errors import (
     Unavailable,
 )
 from penstock.core.message import Message
-from penstock.wire.amqp.properties import Properties, encode_content
+from penstock.protocols.amqp.codec.properties import Properties, encode_content
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.sim_files import SimFileSystem
 from tests.simulation.sim_coordinator import SimCoordinator, SimStore

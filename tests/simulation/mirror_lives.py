@@ -19,12 +19,12 @@ import random
 from collections import Counter
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirror_sync import Joiner, Syncer
-from penstock.cluster.mirrored_backing import MirroredBacking
-from penstock.cluster.operations import read_parcel
-from penstock.cluster.replica import Replica, begin_term
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.operations import read_parcel
+from penstock.cluster.mirrors.replica import Replica, begin_term
+from penstock.cluster.mirrors.sync import Joiner, Syncer
 from penstock.core.message import ONE_ATTEMPT, Message
-from penstock.storage.seq_ranges import ranges_of
+from penstock.storage.common.seq_ranges import ranges_of
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.cluster.mirror_tools import Set, set_of
 from tests.helpers.sim_files import SimFileSystem

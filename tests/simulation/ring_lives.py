@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from penstock.cluster.link_session import LinkSession, Parcel
-from penstock.cluster.ring import Ring
-from penstock.cluster.ring_codec import decode, encode
-from penstock.cluster.ring_ready import BIRTH, DEATH
-from penstock.cluster.views import NO_VIEW, View, from_json
+from penstock.cluster.remote.link_session import LinkSession, Parcel
+from penstock.cluster.ring.codec import decode, encode
+from penstock.cluster.ring.ready import BIRTH, DEATH
+from penstock.cluster.ring.ring import Ring
+from penstock.cluster.ring.views import NO_VIEW, View, from_json
 from tests.simulation.sim_network import SimNetwork
 
 STORE = "store"

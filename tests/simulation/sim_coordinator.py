@@ -21,7 +21,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from random import Random
 
-from penstock.cluster.coordinator import (
+from penstock.cluster.agreement.coordinator import (
     ACCEPTED,
     FAILED,
     PENDING,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.server.amqp_transaction import Commit
+from penstock.protocols.amqp.transaction import Commit
 from tests.simulation.broker_lives import BrokerLife
 
 SEEDS = int(os.environ.get("PENSTOCK_BROKER_SEEDS", "6"))

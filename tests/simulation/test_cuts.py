@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from penstock.broker.administration import Administration
-from penstock.broker.policies import Policy
-from penstock.cluster.queue_views import node_of
+from penstock.broker.rules.policies import Policy
+from penstock.cluster.agreement.queue_views import node_of
 from penstock.core.away import Away
 from tests.helpers.connection_pair import ClientEnd
 from tests.simulation.cluster_nodes import Machine, SimWorld

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.remote_queue import RemoteQueue
+from penstock.cluster.remote.queue import RemoteQueue
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.node_pair import NodePair
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import batches as rules
-from penstock.wire import staging
+from penstock.broker.transfers import batches as rules
+from penstock.protocols.ranges.codec import staging
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import batches as rules
-from penstock.cluster.mirror_safety import SafeLine
+from penstock.broker.transfers import batches as rules
+from penstock.cluster.mirrors.safety import SafeLine
 from penstock.core.message import Message
 from penstock.queues.publish_notes import PublishNotes
 from tests.helpers.connection_pair import QuietBroker

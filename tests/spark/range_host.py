@@ -13,25 +13,25 @@ import threading
 import time
 from typing import Any, Self
 
-from penstock.broker.access import User, hash_password
-from penstock.broker.changes import Changes
-from penstock.broker.flow import Flow
-from penstock.broker.idleness import Idleness
-from penstock.broker.letting_go import LettingGo
-from penstock.broker.log_ins import LogIns
+from penstock.broker.rules.access import User, hash_password
+from penstock.broker.rules.flow import Flow
+from penstock.broker.rules.log_ins import LogIns
+from penstock.broker.topology.changes import Changes
+from penstock.broker.topology.idleness import Idleness
+from penstock.broker.transfers.deferred_trim import DeferredTrim
 from penstock.clocks import mono_ms
-from penstock.cluster.peer_client import PeerClient
-from penstock.cluster.remote_queue import RemoteQueue
+from penstock.cluster.remote.peer_client import PeerClient
+from penstock.cluster.remote.queue import RemoteQueue
 from penstock.core.away import Answers
 from penstock.core.clock_types import MonoMs
+from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import NotFound
 from penstock.core.event_book import EventBook
-from penstock.core.frontier import Waits
 from penstock.core.message import Message
+from penstock.protocols.ranges.leases import RangeLeases
+from penstock.protocols.ranges.session import RangeSession
 from penstock.queues.queue import Queue
-from penstock.server.range_leases import RangeLeases
-from penstock.server.range_session import RangeSession
 from pyspark_penstock.options import Endpoint
 from tests.helpers.engines import transient_backing
 from tests.helpers.range_grace import LEASE_GRACE_MS
@@ -51,9 +51,9 @@ class QueueHall:
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.events = EventBook()
         self.changes = Changes()
-        self.waits = Waits()
+        self.waits = PendingConfirms()
         self.answers = Answers()
-        self.letting_go = LettingGo()
+        self.letting_go = DeferredTrim()
         self.idleness = Idleness()
         guest = User("guest", hash_password("guest", b"salt"), [])
         guest.vhosts["/"] = (".*", ".*", ".*")

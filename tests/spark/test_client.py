@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire import range_frames, ranges
-from penstock.wire.amqp import properties as broker_properties
-from penstock.wire.amqp.errors import MalformedArguments
+from penstock.protocols.amqp.codec import properties as broker_properties
+from penstock.protocols.amqp.codec.errors import MalformedArguments
+from penstock.protocols.ranges.codec import frames as range_frames
+from penstock.protocols.ranges.codec import ranges
 from pyspark_penstock import client, properties
 from pyspark_penstock.columns import BatchBuilder, arrow_schema
 from pyspark_penstock.options import COLUMNS, Endpoint
@@ -208,7 +209,7 @@ def test_bodies_stay_at_home_when_nobody_asked_for_them(host: RangeHost) -> None
 
 
 def test_a_plan_reaches_over_many_looks(host: RangeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.server.range_reading.PLAN_MESSAGES_MAX", 7)
+    monkeypatch.setattr("penstock.protocols.ranges.reading.PLAN_MESSAGES_MAX", 7)
     with host.lock:
         host.hall.publish("q", [b"x"] * 100)
         size = len(host.hall.queues["q"].backing.read_range(0, 1, 1, 1)[0].content)

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from penstock.cli.pipelines.compact import compact as command
 from penstock.spark import compaction
-from penstock.spark.compaction import NotCompactable, SomebodyElses, compact
+from penstock.spark.compaction import ForeignFiles, NotCompactable, compact
 from penstock.spark.publishing import ParquetPublisher
 from penstock.spark.table import Table
 from pyspark_penstock.table_files import Draft
@@ -168,7 +168,7 @@ def test_a_table_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     for name in "ab":
         parquet.write_table(pa.table({"seq_id": [1]}), day / f"{name}.parquet")
     for only_plan in (True, False):
-        with pytest.raises(SomebodyElses, match="was not begun by"):
+        with pytest.raises(ForeignFiles, match="was not begun by"):
             compact(tmp_path, MB, silent, only_plan=only_plan)
     assert [path.name for path in tmp_path.iterdir()] == ["day=1"]
     assert sorted(path.name for path in day.iterdir()) == ["a.parquet", "b.parquet"]

@@ -328,7 +328,7 @@ def test_a_task_goes_on_at_the_next_master_behind_the_last_message(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its reader sits idle meanwhile: the task is the first that the next master hears of."""
-    monkeypatch.setattr("penstock.server.range_reading.BLOCK_MESSAGES_MAX", 10)
+    monkeypatch.setattr("penstock.protocols.ranges.reading.BLOCK_MESSAGES_MAX", 10)
     pair.publish(*numbered(0, 100))
     reader = pair.streaming()
     start = reader.initialOffset()

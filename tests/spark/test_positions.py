@@ -10,7 +10,7 @@ import pyspark  # noqa: F401
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from pyspark_penstock import DefaultSource, client, planner
 from pyspark_penstock.source import BatchReader, DataLoss, StreamReader
 from tests.spark.range_host import RangeHost
@@ -353,7 +353,7 @@ def test_what_is_refused_says_what_helps(host: RangeHost) -> None:
 
 def test_a_queue_with_consumers_is_not_taken(host: RangeHost) -> None:
     publish(host, "a", 3)
-    consumer = Consumer("c", None, Outlet(), SharedWindow(), False, 0, False, {})
+    consumer = Consumer("c", None, OutputWindow(), SharedWindow(), False, 0, False, {})
     with host.lock:
         host.hall.queues["a"].add_consumer(consumer)
     with pytest.raises(client.Locked, match=r"has consumers.*; cancel them, or give this query"):

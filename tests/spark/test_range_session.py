@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
-from penstock.broker import letting_go
+from penstock.broker.transfers import deferred_trim as letting_go
 from penstock.core.errors import ResourceLocked
-from penstock.queues.consumers import Consumer, Outlet, SharedWindow
-from penstock.server import range_reading, range_session
-from penstock.server.range_leases import RangeLeases
-from penstock.server.range_reading import ReadingDesk
-from penstock.server.range_reporting import ReportingDesk
-from penstock.server.range_session import RangeSession
-from penstock.server.range_staging import StagingDesk
-from penstock.wire import range_frames, ranges, subscriptions
+from penstock.protocols.ranges import reading as range_reading
+from penstock.protocols.ranges import session as range_session
+from penstock.protocols.ranges.codec import frames as range_frames
+from penstock.protocols.ranges.codec import ranges, subscriptions
+from penstock.protocols.ranges.leases import RangeLeases
+from penstock.protocols.ranges.reading import ReadRequests
+from penstock.protocols.ranges.reporting import ReportRequests
+from penstock.protocols.ranges.session import RangeSession
+from penstock.protocols.ranges.staging import StagingRequests
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.spark.range_host import QueueHall
 
@@ -55,7 +57,7 @@ class Room:
         return int(self.queue.range_lease)
 
     def consumer(self) -> Consumer:
-        return Consumer("c", None, Outlet(), SharedWindow(), False, 0, False, {})
+        return Consumer("c", None, OutputWindow(), SharedWindow(), False, 0, False, {})
 
 
 def open_frame(
@@ -410,7 +412,7 @@ def test_rubbish_ends_one_connection_and_touches_nothing_else(seed: int) -> None
     for _ in range(chance.randrange(3)):
         stream[chance.randrange(len(stream))] = chance.randrange(256)
     session, at = room.session(), 0
-    for kind in [*StagingDesk.kinds, *ReportingDesk.kinds]:
+    for kind in [*StagingRequests.kinds, *ReportRequests.kinds]:
         session._by_kind.pop(kind)  # a hall has no broker for them
     while at < len(stream):
         step = chance.randint(1, 40)
@@ -511,7 +513,7 @@ def test_whatever_reads_the_disk_waits_for_its_turn(
 ) -> None:
     backing = room.queue.backing
     reader = room.opened(ranges.READ)
-    monkeypatch.setattr(ReadingDesk, "opened", lambda _: (room.hall, SparseQueue(room.queue)))
+    monkeypatch.setattr(ReadRequests, "opened", lambda _: (room.hall, SparseQueue(room.queue)))
     asked = ranges.encode_plan(0, 10, 5, 1 << 20) + subscriptions.encode_offset_at(0, 0, 10)
     reader.receive(asked + ranges.encode_ack_some([1, 3, 5]), NOW)
     kinds = []

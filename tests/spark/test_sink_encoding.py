@@ -10,9 +10,9 @@ import pyspark  # noqa: F401
 import pytest
 from pyspark.sql import types as t
 
-from penstock.wire.amqp.decoder import AmqpDecoder
-from penstock.wire.amqp.events import PublishRun
-from penstock.wire.amqp.methods import CHANNEL_OPEN, encode_method
+from penstock.protocols.amqp.codec.decoder import AmqpDecoder
+from penstock.protocols.amqp.codec.events import PublishRun
+from penstock.protocols.amqp.codec.methods import CHANNEL_OPEN, encode_method
 from pyspark_penstock.sink_encoding import (
     COLUMNS,
     Encoder,

@@ -357,7 +357,7 @@ def test_the_head_is_reported_for_progress(host: RangeHost) -> None:
 
 
 def test_a_cut_line_costs_nothing(host: RangeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.server.range_reading.BLOCK_MESSAGES_MAX", 10)
+    monkeypatch.setattr("penstock.protocols.ranges.reading.BLOCK_MESSAGES_MAX", 10)
     publish(host, 100)
     reader = streaming(host)
     start = reader.initialOffset()

@@ -10,8 +10,8 @@ import random
 from collections import deque
 
 from penstock.core.errors import Corrupt
-from penstock.storage.disk_jobs import DiskJob, JobBoard, run_job
-from penstock.storage.message_store import MessageStore, StoreGroup, StoreRead, StoreWriter
+from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
+from penstock.storage.store.message_store import MessageStore, StoreGroup, StoreRead, StoreWriter
 from tests.helpers.sim_files import SimFileSystem
 from tests.models.model_store import ModelStore
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import Corrupt
-from penstock.storage import journal_codec
-from penstock.storage.audit import DataAudit, QueueFacts
-from penstock.storage.audit_files import JournalWalk, SegmentWalk, StoreWalk, walk_file
-from penstock.storage.seq_ranges import ranges_of
+from penstock.storage.audit.audit import DataAudit, QueueFacts
+from penstock.storage.audit.files import JournalWalk, SegmentWalk, StoreWalk, walk_file
+from penstock.storage.common.seq_ranges import ranges_of
+from penstock.storage.journal.journal import codec as journal_codec
 from tests.backing.engine_tools import DIRECTORY, OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
@@ -554,7 +554,7 @@ def test_an_empty_store_file_that_is_not_the_newest_is_damage() -> None:
 
 
 def test_store_ids_that_do_not_ascend_are_damage(tmp_path: Path) -> None:
-    from penstock.storage.store_codec import group_header, record_header
+    from penstock.storage.store.codec import group_header, record_header
 
     records = b"".join(record_header(number, b"x") + b"x" for number in (2, 1))
     walk = StoreWalk("1.rdq", 1, group_header(1, 0, 0, len(records), 3) + records, whole=True)

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from penstock.core.message import PERSISTENT, Message
-from penstock.server.committer import BATCH_MAX_BYTES, Committer
-from penstock.storage.disk_jobs import JobBoard
-from penstock.storage.files import FileSystem, RealFileSystem
-from penstock.storage.journal import Journal
-from penstock.storage.journal_codec import JournalGroup
-from penstock.storage.journal_recovery import JournalRecovery
-from penstock.storage.message_store import MessageStore
-from penstock.storage.seq_ranges import SeqRanges
-from penstock.storage.store_groups import StoreWriter
+from penstock.runtime.disk.committer import BATCH_MAX_BYTES, Committer
+from penstock.storage.common.disk_jobs import JobBoard
+from penstock.storage.common.files import FileSystem, RealFileSystem
+from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.storage.journal.codec import JournalGroup
+from penstock.storage.journal.journal import Journal
+from penstock.storage.journal.recovery import JournalRecovery
+from penstock.storage.store.groups import StoreWriter
+from penstock.storage.store.message_store import MessageStore
 from tests.helpers.sim_files import SimFileSystem
 
 DIRECTORY = "journal"

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.cluster.coordinator import Change, Condition
+from penstock.cluster.agreement.coordinator import Change, Condition
 from penstock.core.errors import Corrupt
-from penstock.storage.coordination import (
+from penstock.storage.definitions.coordination import (
     NO_LEASE,
     REFUSED,
     CoordinationStore,

@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import Corrupt
-from penstock.storage.definition_parameters import (
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.parameters import (
     delete_global_parameter,
     put_global_parameter,
 )
-from penstock.storage.definition_records import (
+from penstock.storage.definitions.records import (
     BindingRecord,
     ExchangeRecord,
     PermissionRecord,
@@ -33,10 +34,9 @@ from penstock.storage.definition_records import (
     UserRecord,
     VhostRecord,
 )
-from penstock.storage.definition_staging import ProducerRecord, StagedSetRecord
-from penstock.storage.definition_sweep import SWEPT_AT_ONCE
-from penstock.storage.definition_values import arguments_from_json, arguments_to_json
-from penstock.storage.definitions import Definitions
+from penstock.storage.definitions.staging import ProducerRecord, StagedSetRecord
+from penstock.storage.definitions.sweep import SWEPT_AT_ONCE
+from penstock.storage.definitions.values import arguments_from_json, arguments_to_json
 
 PAGE = Path(__file__).parents[2] / "docs/formats/definitions.md"
 HEX = "0123456789abcdef" * 2
@@ -323,7 +323,7 @@ def test_an_error_of_the_disk_is_no_damage(path: str, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("penstock.storage.definitions.load_topology", fail)
+    monkeypatch.setattr("penstock.storage.definitions.definitions.load_topology", fail)
     with pytest.raises(OSError, match=r"disk I/O error.*definitions\.db") as raised:
         definitions.load()
     assert raised.value.errno == errno.EIO
@@ -492,7 +492,7 @@ def test_clause_1_7_deleted_again_before_it_was_done(path: str) -> None:
 
 KILLED_PROGRAM = """
 import sys
-from penstock.storage.definitions import *
+from penstock.storage.definitions.definitions import *
 
 definitions = Definitions(sys.argv[1])
 for turn in range(100_000):

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import Corrupt
-from penstock.storage.definition_records import QueueRecord, VhostRecord
-from penstock.storage.definitions import Definitions
-from penstock.storage.files import RealFileSystem
-from penstock.storage.seq_ranges import SeqRanges, ranges_of
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.common.seq_ranges import SeqRanges, ranges_of
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import QueueRecord, VhostRecord
 from tests.backing.engine_tools import DIRECTORY, OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.segment_jobs import SegmentSync, SegmentWrite
-from penstock.storage.store_gc import StoreCompaction
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.index.segment_jobs import SegmentSync, SegmentWrite
+from penstock.storage.store.compaction import StoreCompaction
 from tests.backing.engine_tools import OpenEngine, PatientEngine, limits, message
 from tests.helpers.sim_files import UNLIMITED, SimFileSystem
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import SettingInvalid
-from penstock.server.failpoint import arm_from
-from penstock.storage import failpoints
-from penstock.storage.failpoints import NAMES, arm, reach
+from penstock.runtime.disk.failpoint import arm_from
+from penstock.storage.common import failpoints
+from penstock.storage.common.failpoints import NAMES, arm, reach
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 FIRST, SECOND = list(NAMES)[:2]
@@ -32,7 +32,9 @@ def places(tree: ast.AST) -> Iterator[ast.Call]:
         if isinstance(node, ast.Call):
             if ast.unparse(node.func) in ("reach", "failpoints.reach"):
                 yield node
-        elif isinstance(node, ast.ImportFrom) and node.module == "penstock.storage.failpoints":
+        elif (
+            isinstance(node, ast.ImportFrom) and node.module == "penstock.storage.common.failpoints"
+        ):
             renamed = [alias.asname for alias in node.names if alias.asname]
             assert not renamed, "under another name it would not be found here"
 
@@ -52,7 +54,7 @@ def placed() -> dict[str, list[str]]:
 
 def test_every_place_is_registered() -> None:
     unknown = {name: where for name, where in placed().items() if name not in NAMES}
-    assert not unknown, "fail points that storage/failpoints.py does not know"
+    assert not unknown, "fail points that storage/common/failpoints.py does not know"
 
 
 def test_unarmed_nothing_happens() -> None:
@@ -122,8 +124,8 @@ def test_the_environment_arms(ended: list[str]) -> None:
 def test_an_armed_process_kills_itself() -> None:
     program = (
         "import atexit, os, sys\n"
-        "from penstock.server.failpoint import arm_from\n"
-        "from penstock.storage.failpoints import reach\n"
+        "from penstock.runtime.disk.failpoint import arm_from\n"
+        "from penstock.storage.common.failpoints import reach\n"
         "atexit.register(print, 'tidied up')\n"
         "arm_from(os.environ)\n"
         "try:\n"

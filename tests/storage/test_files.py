@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.files import RealFileSystem
+from penstock.storage.common.files import RealFileSystem
 
 
 def test_append_read_cut_and_rewrite(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.storage.engine import HOUSEKEEPING_MS
+from penstock.storage.engine.engine import HOUSEKEEPING_MS
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 

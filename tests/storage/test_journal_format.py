@@ -20,8 +20,9 @@ from penstock.core.message import (
     Message,
     attempts_of,
 )
-from penstock.storage.journal import Journal
-from penstock.storage.journal_codec import (
+from penstock.storage.common.message_record import message_record_size, write_message_head
+from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.storage.journal.codec import (
     JournalGroup,
     block_end,
     journal_file_name,
@@ -29,9 +30,8 @@ from penstock.storage.journal_codec import (
     record_size,
     spare_file_name,
 )
-from penstock.storage.journal_recovery import JournalRecovery
-from penstock.storage.message_record import message_record_size, write_message_head
-from penstock.storage.seq_ranges import SeqRanges
+from penstock.storage.journal.journal import Journal
+from penstock.storage.journal.recovery import JournalRecovery
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.record_reader import Record, examples, read_record
 

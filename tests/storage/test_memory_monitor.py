@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.message import Message
-from penstock.storage.memory_monitor import (
+from penstock.storage.engine.memory_monitor import (
     INTERVAL_MS,
     LEAST_TARGET_BYTES,
     Holding,
@@ -17,7 +17,7 @@ from penstock.storage.memory_monitor import (
     duration_for,
     least_target,
 )
-from penstock.storage.resting_queue import RestingQueue
+from penstock.storage.engine.resting_queue import RestingQueue
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 

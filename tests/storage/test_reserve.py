@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.definition_records import VhostRecord
-from penstock.storage.definition_transaction import Transaction
-from penstock.storage.definitions import Definitions
-from penstock.storage.reserve import Reserve, wanted_bytes
+from penstock.storage.common.reserve import Reserve, wanted_bytes
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import VhostRecord
+from penstock.storage.definitions.transaction import Transaction
 from tests.helpers.sim_files import SimFileSystem
 
 FILE_BYTES = 1 << 20

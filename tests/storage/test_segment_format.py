@@ -10,12 +10,12 @@ import pytest
 
 from penstock.core.errors import Corrupt
 from penstock.core.message import PERSISTENT, STORED, Message, attempts_of
-from penstock.storage.disk_jobs import JobBoard
-from penstock.storage.index_recovery import IndexScan
-from penstock.storage.journal_recovery import JournalledQueue
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.segment_codec import read_block, segment_file_name, segment_no
-from penstock.storage.segment_jobs import Undertaker, WriteAccount
+from penstock.storage.common.disk_jobs import JobBoard
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.index.recovery import IndexScan
+from penstock.storage.index.segment_codec import read_block, segment_file_name, segment_no
+from penstock.storage.index.segment_jobs import ContentReleaser, WriteAccount
+from penstock.storage.journal.recovery import JournalledQueue
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.record_reader import Record, examples, read_record
 
@@ -89,7 +89,7 @@ class OpenIndex:
         self.files = files or SimFileSystem()
         self.board = JobBoard()
         self.index = QueueIndex(
-            self.board, WriteAccount(), Undertaker(), DIRECTORY, 7, ENTRIES, True
+            self.board, WriteAccount(), ContentReleaser(), DIRECTORY, 7, ENTRIES, True
         )
 
     def append(self, *messages: Message) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import Message
-from penstock.storage import failpoints
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.segment import Segment
-from penstock.storage.segment_jobs import SegmentRead
-from penstock.storage.segment_rewriting import SegmentRename, SegmentRewrite
+from penstock.storage.common import failpoints
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.index.segment import Segment
+from penstock.storage.index.segment_jobs import SegmentRead
+from penstock.storage.index.segment_rewriting import SegmentRename, SegmentRewrite
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import UNLIMITED, SimFileSystem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.storage.seq_ranges import SeqRanges, ranges_of
+from penstock.storage.common.seq_ranges import SeqRanges, ranges_of
 
 PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.storage.files import FileSystem, RealFileSystem
+from penstock.storage.common.files import FileSystem, RealFileSystem
 from tests.helpers.sim_files import SimFileSystem
 
 PATHS = ("d/a", "d/b", "d/in/a", "d/in/b")

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from penstock.storage.disk_jobs import JobBoard, run_job
-from penstock.storage.message_store import MessageStore, StoreWriter
+from penstock.storage.common.disk_jobs import JobBoard, run_job
+from penstock.storage.store.message_store import MessageStore, StoreWriter
 from tests.helpers.sim_files import SimFileSystem
 
 DIRECTORY = "store/persistent"

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.errors import Corrupt
-from penstock.storage.disk_jobs import run_job
+from penstock.storage.common.disk_jobs import run_job
 from tests.storage.store_tools import StoreWorld
 
 SEEDS = int(os.environ.get("PENSTOCK_STORE_SEEDS", "300"))

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from penstock.core.errors import Corrupt
-from penstock.storage.disk_jobs import JobBoard, run_job
-from penstock.storage.message_store import MessageStore, StoreWriter
-from penstock.storage.store_codec import store_file_name, store_file_no
+from penstock.storage.common.disk_jobs import JobBoard, run_job
+from penstock.storage.store.codec import store_file_name, store_file_no
+from penstock.storage.store.message_store import MessageStore, StoreWriter
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.store_tools import DIRECTORY, StoreWorld
 

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from penstock.core.errors import Corrupt
-from penstock.storage import store_gc
-from penstock.storage.message_store import StoreRead
+from penstock.storage.store import compaction as store_gc
+from penstock.storage.store.message_store import StoreRead
 from tests.storage.store_tools import DIRECTORY, StoreWorld
 
 

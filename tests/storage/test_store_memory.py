@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
-from penstock.storage.disk_jobs import JobBoard
-from penstock.storage.message_store import MessageStore
+from penstock.storage.common.disk_jobs import JobBoard
+from penstock.storage.store.message_store import MessageStore
 from tests.helpers.sim_files import SimFileSystem
 
 MESSAGES = 100_000

@@ -149,7 +149,7 @@ TestMessageStore = MessageStoreMachine.TestCase
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_half_acknowledged_is_bounded(seed: int) -> None:
-    """store_gc.py: garbage is at most half but for two files and what cannot be touched."""
+    """store/compaction.py: garbage is at most half but for two files and what cannot be touched."""
     rng = random.Random(seed)
     world = StoreWorld(limit_bytes=4000)
     for _ in range(600):

@@ -7,9 +7,9 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from penstock.storage.disk_jobs import DiskJob, JobBoard, run_job
-from penstock.storage.files import RealFileSystem
-from penstock.storage.message_store import MessageStore, StoreRead, StoreWriter
+from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.store.message_store import MessageStore, StoreRead, StoreWriter
 from tests.storage.store_tools import StoreWorld
 
 

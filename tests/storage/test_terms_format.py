@@ -6,8 +6,8 @@ import struct
 import zlib
 from typing import Any
 
-from penstock.storage.store_codec import FileTable, encode_table
-from penstock.storage.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
+from penstock.storage.engine.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
+from penstock.storage.store.codec import FileTable, encode_table
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.record_reader import examples
 from tests.storage.test_segment_format import ENTRIES, example_index

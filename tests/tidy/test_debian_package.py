@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.settings import DECLARED, OTHER_VARIABLES
+from penstock.settings.settings import DECLARED, OTHER_VARIABLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGING = REPOSITORY / "packaging"

@@ -21,11 +21,22 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PLANTED = {
     "rooms": ("penstock/queues/planted.py", "import penstock.broker"),
     "quiet": ("penstock/storage/planted.py", "import time"),
-    "protocol-neutral": ("penstock/broker/planted.py", "import penstock.wire"),
+    "storage": ("penstock/storage/store/planted.py", "import penstock.storage.engine.engine"),
+    "broker": ("penstock/broker/rules/planted.py", "import penstock.broker.topology"),
+    "cluster": ("penstock/cluster/ring/planted.py", "import penstock.cluster.mirrors"),
+    "protocols": ("penstock/protocols/amqp/planted.py", "import penstock.protocols.nsq"),
+    "sessions": (
+        "penstock/protocols/amqp/codec/planted.py",
+        "import penstock.protocols.amqp.session",
+    ),
+    "codecs": ("penstock/protocols/nsq/codec/planted.py", "import penstock.broker"),
+    "management": ("penstock/management/rows/planted.py", "import penstock.management.api"),
+    "node": ("penstock/node/coordination/planted.py", "import penstock.node.node"),
+    "runtime": ("penstock/runtime/disk/planted.py", "import penstock.runtime.loop"),
     "clients": ("penstock/client/planted.py", "import penstock.queues"),
-    "server-door": ("penstock/cli/planted.py", "import penstock.server"),
+    "server-door": ("penstock/cli/planted.py", "import penstock.node"),
     "light": ("penstock/ctl/planted.py", "import click"),
-    "source-is-a-guest": ("penstock/server/planted.py", "import pyspark_penstock"),
+    "source-is-a-guest": ("penstock/node/planted.py", "import pyspark_penstock"),
 }
 
 

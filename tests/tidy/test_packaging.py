@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import COMMANDS
-from penstock.core.settings import DECLARED, OTHER_VARIABLES
+from penstock.settings.settings import DECLARED, OTHER_VARIABLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKER = REPOSITORY / "packaging" / "docker"

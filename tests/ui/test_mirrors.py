@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from penstock.broker.mirrors import MASTER, MIRROR, MasterMove, RingFacts, SyncProgress
-from penstock.server.watch import NodeWatch
+from penstock.node.inspection.session_inspector import NodeSessionInspector
 from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, in_a_cluster
 from tests.management.conftest import Served
 from tests.ui.conftest import SHOTS
@@ -26,7 +26,7 @@ OLD = f"{B}/0#1"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     running = Served(tmp_path_factory.mktemp("node"))
-    in_a_cluster(cast(NodeWatch, running.view.watch))
+    in_a_cluster(cast(NodeSessionInspector, running.view.watch))
     running.declare("plain", "orders", "behind", "gone")
     yield running
     running.stop()

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from penstock.core.settings import load_settings
+from penstock.settings.settings import load_settings
 
 NSQ = {"nsq_port": 4150, "nsq_http_port": 0, "nsq_https_port": 0}
 NSQ |= {"nsqlookupd_tcp_port": 0, "nsqlookupd_http_port": 0}

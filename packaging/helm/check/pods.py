@@ -292,7 +292,7 @@ class Pod:
 CLIENT = """
 import sys
 from penstock.client.amqp import ClientError, Connection, Endpoint
-from penstock.wire.amqp.properties import Properties
+from penstock.protocols.amqp.codec.properties import Properties
 import itertools, time
 persistent = Properties()
 persistent.delivery_mode = 2

@@ -23,8 +23,8 @@ from mypy_extensions import i64
 
 from penstock.backing.copying import CopiedMessages
 from penstock.core.message import INDEXED, LOGGED, PENDING, PERSISTENT, SETTLED, STORED, Message
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.index.queue_index import QueueIndex
 
 
 class CheckedMessages(CopiedMessages):

@@ -18,12 +18,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.placing import PlacedMessages
-from penstock.backing.runs import Run, ascending
 from penstock.core.message import Message, attempts_of
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.segment import Segment
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.index.segment import Segment
 
 NEAR: Final[i64] = 32
 """So many places or segments are tried one by one before all are looked through."""
@@ -49,7 +49,7 @@ class CopiedMessages(PlacedMessages):
         found.sort()
         return found
 
-    def _run_places(self, run: Run, start: i64, end: i64, found: list[int]) -> None:
+    def _run_places(self, run: MessageDeque, start: i64, end: i64, found: list[int]) -> None:
         place = run.first_at(start)
         while place < len(run.messages) and run.messages[place].seq_id < end:
             found.append(int(run.messages[place].seq_id))

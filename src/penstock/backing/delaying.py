@@ -45,10 +45,10 @@ from penstock.core.message import (
     Message,
     body_size,
 )
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.message_store import MessageStore
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.store.message_store import MessageStore
 
 READ_BYTES: Final[i64] = 1024 * 1024
 RELEASED_AT_ONCE: Final[i64] = 2048

@@ -12,13 +12,13 @@ Not compiled: it runs when a person asks.
 
 from typing import Final
 
-from penstock.backing.runs import Run
+from penstock.backing.message_deque import MessageDeque
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import PERSISTENT, Message
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
-from penstock.storage.resting_queue import INFINITE
-from penstock.storage.segment import Segment
-from penstock.storage.segment_codec import segment_file_name
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.engine.resting_queue import INFINITE
+from penstock.storage.index.segment import Segment
+from penstock.storage.index.segment_codec import segment_file_name
 
 Facts = dict[str, object]
 
@@ -50,7 +50,12 @@ class _Count:
         self.tail: _Counted | None = None
         self.pending: _Counted | None = None
         self.delayed: _Counted | None = None
-        runs: dict[str, Run] = {"q1": queue.q1, "q2": queue.q2, "q3": queue.q3, "q4": queue.q4}
+        runs: dict[str, MessageDeque] = {
+            "q1": queue.q1,
+            "q2": queue.q2,
+            "q3": queue.q3,
+            "q4": queue.q4,
+        }
         for name in sorted(runs, key=lambda name: runs[name].count()):
             length = int(runs[name].count())
             if length <= budget:

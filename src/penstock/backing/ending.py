@@ -5,10 +5,10 @@ a segment, a content in a store.  The order is always the same: the acknowledgem
 the journal, the position is marked settled, and the content is given up with the journal's
 position behind the acknowledgement, so that the store keeps it until that is on disk.
 
-Delta ends without being looked at: whole segments go by their counters (``purge``,
-``drop_below``), and a thread reads which contents in the store they named (``Burial``).  Chosen
-messages (``drop_some``) leave holes, and of delta the blocks that hold them are read.
-Delayed messages are not ready: whatever drops ready ones goes around them.
+Delta ends without being read: whole segments go by their counters (``purge``, ``drop_below``), and
+a thread reads which contents in the store they named (``ReleaseContentsJob``).  Selected messages
+(``drop_some``) leave holes, and of delta the blocks that hold them are read. Delayed messages are
+not ready: whatever drops ready ones goes around them.
 """
 
 from typing import Final
@@ -16,13 +16,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferrals
+from penstock.backing.message_deque import MessageDeque
 from penstock.backing.paging import TAIL_BYTES, PagedMessages
 from penstock.backing.pending import PendingAcks
-from penstock.backing.runs import Run
 from penstock.core.message import INDEXED, LOGGED, PENDING, PERSISTENT, SETTLED, STORED, Message
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.index.queue_index import QueueIndex
 
 ACK_RUN_MAX: Final[i64] = 0x7FFF_FFFE
 """A record of the journal ends no longer stretch of positions."""
@@ -427,7 +427,7 @@ class EndingMessages(PagedMessages):
                     self._engine.transient_store.remove(message.msg_id, 0)
 
 
-def expired_at_head(run: Run, now_ms: i64) -> i64:
+def expired_at_head(run: MessageDeque, now_ms: i64) -> i64:
     """How many of the first messages are over their time."""
     count: i64 = 0
     while count < run.count():

@@ -27,12 +27,12 @@ from mypy_extensions import i64
 from penstock.backing.deferrals import Deferred
 from penstock.backing.delaying import DelayedMessages
 from penstock.backing.ending import expired_at_head
-from penstock.backing.runs import Run, ascending
+from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.core.message import INDEXED, Message
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
-from penstock.storage.segment import NEVER_MS, Segment
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.index.segment import NEVER_MS, Segment
 
 SCANNED_AT_ONCE: Final[i64] = 20_000
 SWEPT_PER_MS: Final[i64] = 1000
@@ -200,7 +200,7 @@ class ExpiringMessages(DelayedMessages):
         return False
 
     def _sweep_run(
-        self, run: Run, now_ms: i64, max_messages: i64, left: i64, found: list[Message]
+        self, run: MessageDeque, now_ms: i64, max_messages: i64, left: i64, found: list[Message]
     ) -> i64:
         """Returns how many more may be looked at; 0 = the slice ends in this run."""
         if left == 0 or run.count() == 0:
@@ -213,7 +213,9 @@ class ExpiringMessages(DelayedMessages):
             found.extend(taken)
         return left
 
-    def _filter(self, run: Run, now_ms: i64, room: i64, left: i64, taken: list[Message]) -> i64:
+    def _filter(
+        self, run: MessageDeque, now_ms: i64, room: i64, left: i64, taken: list[Message]
+    ) -> i64:
         """Take what is over its time out of the run, from where the sweep stands."""
         start = run.first_at(self._sweep_from)
         place = start

@@ -15,9 +15,9 @@ from penstock.backing.interface import BackingQueue
 from penstock.backing.priorities import PriorityBacking
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.headers import HeaderReader
-from penstock.storage.definition_records import NO_PRIORITIES, highest_priority, part_count
-from penstock.storage.engine import Engine
-from penstock.storage.recovery import FoundQueue
+from penstock.storage.definitions.records import NO_PRIORITIES, highest_priority, part_count
+from penstock.storage.engine.engine import Engine
+from penstock.storage.engine.recovery import FoundQueue
 
 TRANSIENT_IDS: Final[i64] = 1 << 30
 """Above this lie the ids of queues that die with the process; ``definitions`` gives those

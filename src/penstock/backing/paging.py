@@ -4,7 +4,7 @@
     pending content ─► disk       the consumer and from the publisher
 
 ``page`` is one slice of it, bounded in messages.  It works towards a target in bytes, which
-the engine sets while the node has too much in memory (storage/memory_monitor.py says how).
+the engine sets while the node has too much in memory (storage/engine/memory_monitor.py says how).
 
 What each step frees:
 
@@ -31,11 +31,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.peeking import PeekingMessages
 from penstock.backing.resting import HEAD_LEAST_MESSAGES
-from penstock.backing.runs import Run, ascending
 from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, STORED, Message
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 
 TAIL_BYTES: Final[i64] = 128 * 1024
 """So much of delta's end is collected before it is written."""
@@ -269,7 +269,7 @@ class PagedMessages(PeekingMessages):
             return
         messages = self.tail.live()
         if self._rest(messages):
-            self.tail = Run()
+            self.tail = MessageDeque()
             self._account(-self.tail_bytes - len(messages) * MESSAGE_OVERHEAD_BYTES)
             self.tail_bytes = 0
 

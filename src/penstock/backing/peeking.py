@@ -14,12 +14,12 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import Measured
+from penstock.backing.message_deque import MessageDeque
 from penstock.backing.resting import RestingMessages
-from penstock.backing.runs import Run
 from penstock.core.message import INDEXED, STORED, Message
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.message_store import MessageStore
-from penstock.storage.queue_index import QueueIndex
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.store.message_store import MessageStore
 
 FILL_BYTES: Final[i64] = 1024 * 1024
 MEASURED_BLOCKS_MAX: Final[i64] = 6
@@ -27,7 +27,7 @@ MEASURED_BLOCKS_MAX: Final[i64] = 6
 
 
 @final
-class Room:
+class AnswerLimit:
     """How much more an answer may hold, and where what it holds ends."""
 
     def __init__(
@@ -68,13 +68,13 @@ class PeekingMessages(RestingMessages):
         return self._with_contents(self.peek_range(start, end, max_messages, max_bytes))
 
     def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        room = Room(start, max_messages, max_bytes, True)
+        room = AnswerLimit(start, max_messages, max_bytes, True)
         return self._with_contents(self._peek(start, end, room))
 
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        return self._peek(start, end, Room(start, max_messages, max_bytes))
+        return self._peek(start, end, AnswerLimit(start, max_messages, max_bytes))
 
-    def _peek(self, start: i64, end: i64, room: Room) -> list[Message]:
+    def _peek(self, start: i64, end: i64, room: AnswerLimit) -> list[Message]:
         found: list[Message] = []
         self._peek_run(self.q4, start, end, found, room)
         self._peek_run(self.q3, start, end, found, room)
@@ -84,7 +84,9 @@ class PeekingMessages(RestingMessages):
         self._peek_run(self.q1, start, end, found, room)
         return found
 
-    def _peek_run(self, run: Run, start: i64, end: i64, found: list[Message], room: Room) -> None:
+    def _peek_run(
+        self, run: MessageDeque, start: i64, end: i64, found: list[Message], room: AnswerLimit
+    ) -> None:
         place = run.first_at(start)
         while place < len(run.messages) and not room.full:
             message = run.messages[place]
@@ -93,7 +95,7 @@ class PeekingMessages(RestingMessages):
             found.append(message)
             place += 1
 
-    def _peek_delta(self, start: i64, end: i64, found: list[Message], room: Room) -> None:
+    def _peek_delta(self, start: i64, end: i64, found: list[Message], room: AnswerLimit) -> None:
         if start < self.delta_start:
             start = self.delta_start
         stop = self._segments_end(end)
@@ -110,7 +112,7 @@ class PeekingMessages(RestingMessages):
         return end if end < tail_start else tail_start
 
     def _peek_segments(
-        self, start: i64, stop: i64, size: i64, found: list[Message], room: Room
+        self, start: i64, stop: i64, size: i64, found: list[Message], room: AnswerLimit
     ) -> i64:
         """Where to go on; -1 = nothing more is there, or cannot be read."""
         index = self.index
@@ -209,7 +211,7 @@ class PeekingMessages(RestingMessages):
 
         ``max_messages`` and ``max_bytes`` bound it as there, the first message always fits.
         """
-        room = Room(start, max_messages, max_bytes)
+        room = AnswerLimit(start, max_messages, max_bytes)
         stopped_at: i64 = -1
         self._measure_run(self.q4, start, end, room)
         self._measure_run(self.q3, start, end, room)
@@ -222,7 +224,7 @@ class PeekingMessages(RestingMessages):
         count = max_messages - room.messages_left
         return Measured(upto, count, max_bytes - room.bytes_left, stopped_at >= 0)
 
-    def _measure_run(self, run: Run, start: i64, end: i64, room: Room) -> None:
+    def _measure_run(self, run: MessageDeque, start: i64, end: i64, room: AnswerLimit) -> None:
         place = run.first_at(start)
         while place < len(run.messages) and not room.full:
             message = run.messages[place]
@@ -230,7 +232,7 @@ class PeekingMessages(RestingMessages):
                 return
             place += 1
 
-    def _measure_delta(self, start: i64, end: i64, room: Room) -> i64:
+    def _measure_delta(self, start: i64, end: i64, room: AnswerLimit) -> i64:
         """Where it stopped for having read enough; -1 = it did not."""
         if start < self.delta_start:
             start = self.delta_start
@@ -252,7 +254,7 @@ class PeekingMessages(RestingMessages):
         self._measure_run(self.tail, start, end, room)
         return -1
 
-    def _measure_blocks(self, index: QueueIndex, start: i64, stop: i64, room: Room) -> i64:
+    def _measure_blocks(self, index: QueueIndex, start: i64, stop: i64, room: AnswerLimit) -> i64:
         """By the directory of blocks, as far as that goes; returns where to go on."""
         if self.delayed.count() > 0 or self._left:
             return start  # some of what lives there is not ready

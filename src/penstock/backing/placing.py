@@ -37,10 +37,10 @@ from mypy_extensions import i64
 from penstock.backing.deferrals import Deferred
 from penstock.backing.expiring import ExpiringMessages
 from penstock.core.message import INDEXED, PERSISTENT, REDELIVERED, STORED, Message, set_attempts
-from penstock.storage.disk_jobs import run_job
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
-from penstock.storage.segment import Segment
+from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.index.segment import Segment
 
 LONG: Final[i64] = 64
 """A stretch of so many places ends as one, a shorter one place by place."""

@@ -18,20 +18,20 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferrals
+from penstock.backing.message_deque import MessageDeque
 from penstock.backing.noting import SetNotes
 from penstock.backing.pending import PendingAcks
 from penstock.backing.ram_target import Moves, Rates
-from penstock.backing.runs import Run
 from penstock.core.message import LOGGED, PENDING, PERSISTENT, SETTLED, STORED, Message
-from penstock.storage.disk_jobs import DiskJob, run_job
-from penstock.storage.engine import Engine
-from penstock.storage.index_reading import EVERYTHING
-from penstock.storage.message_store import MessageStore, StoreRead
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
-from penstock.storage.resting_queue import INFINITE, RestingQueue
-from penstock.storage.segment import NEVER_MS
-from penstock.storage.segment_jobs import SegmentRead
+from penstock.storage.common.disk_jobs import DiskJob, run_job
+from penstock.storage.engine.engine import Engine
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.engine.resting_queue import INFINITE, RestingQueue
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.index.reading import EVERYTHING
+from penstock.storage.index.segment import NEVER_MS
+from penstock.storage.index.segment_jobs import SegmentRead
+from penstock.storage.store.message_store import MessageStore, StoreRead
 
 AHEAD_LEAST_BYTES: Final[i64] = 128 * 1024
 AHEAD_MOST_BYTES: Final[i64] = 4 * 1024 * 1024
@@ -53,11 +53,11 @@ class RestingMessages(RestingQueue):
         super().__init__()
         self.queue_id: i64 = queue_id
         self.durable: bool = durable
-        self.q1: Run = Run()
-        self.q2: Run = Run()
-        self.q3: Run = Run()
-        self.q4: Run = Run()
-        self.tail: Run = Run()  # the end of delta that no segment has yet
+        self.q1: MessageDeque = MessageDeque()
+        self.q2: MessageDeque = MessageDeque()
+        self.q3: MessageDeque = MessageDeque()
+        self.q4: MessageDeque = MessageDeque()
+        self.tail: MessageDeque = MessageDeque()  # the end of delta that no segment has yet
         self.tail_bytes: i64 = 0
         self.delta_start: i64 = 0
         self.delta_end: i64 = 0

@@ -28,7 +28,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.ending import EndingMessages
-from penstock.backing.runs import ascending
+from penstock.backing.message_deque import ascending
 from penstock.core.message import (
     INDEXED,
     LOGGED,
@@ -39,7 +39,7 @@ from penstock.core.message import (
     Message,
     attempts_of,
 )
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 
 UNKNOWN_POSITION: Final = 1 << 62
 """Of the journal, behind whatever it will have: what is being published just now."""

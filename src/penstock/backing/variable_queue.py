@@ -43,8 +43,8 @@ from mypy_extensions import i64
 from penstock.backing.checking import CheckedMessages
 from penstock.backing.ending import expired_at_head
 from penstock.backing.interface import BackingQueue
+from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.paging import TAIL_BYTES
-from penstock.backing.runs import Run, ascending
 from penstock.core.message import (
     INDEXED,
     LOGGED,
@@ -54,9 +54,9 @@ from penstock.core.message import (
     STORED,
     Message,
 )
-from penstock.storage.engine import Engine
-from penstock.storage.queue_index import QueueIndex
-from penstock.storage.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.engine.engine import Engine
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.index.queue_index import QueueIndex
 
 ALL_CONTENTS: Final[i64] = 1 << 62
 EXPIRED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
@@ -367,7 +367,7 @@ def _may_rest(message: Message, file_no: i64, below: i64, durable_msg_id: i64) -
     )
 
 
-def _fitting(run: Run, max_messages: i64, max_bytes: i64) -> i64:
+def _fitting(run: MessageDeque, max_messages: i64, max_bytes: i64) -> i64:
     """How many of the first messages fit and are at hand; at least one if the first is."""
     count: i64 = run.count()
     if count > max_messages:

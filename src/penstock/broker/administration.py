@@ -12,20 +12,20 @@ import base64
 import binascii
 from typing import Final
 
-from penstock.broker.access import HASHINGS, NO_LIMIT, User
 from penstock.broker.broker import Broker
-from penstock.broker.budget import BUDGET_LIMITS
-from penstock.broker.erlang_terms import term
-from penstock.broker.policies import Policy, check_policy
-from penstock.broker.vhost import Vhost
+from penstock.broker.rules.access import HASHINGS, NO_LIMIT, User
+from penstock.broker.rules.budget import BUDGET_LIMITS
+from penstock.broker.rules.erlang_terms import term
+from penstock.broker.rules.policies import Policy, check_policy
+from penstock.broker.topology.vhost import Vhost
 from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
-from penstock.storage.definition_parameters import (
+from penstock.storage.definitions.parameters import (
     GlobalParameterRecord,
     delete_global_parameter,
     put_global_parameter,
 )
-from penstock.storage.definition_records import (
+from penstock.storage.definitions.records import (
     PermissionRecord,
     PolicyRecord,
     TopicPermissionRecord,

@@ -10,38 +10,38 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.factory import adopt
-from penstock.broker.access import NO_LIMIT, User
-from penstock.broker.admission import Admission
-from penstock.broker.alarms import Alarms
 from penstock.broker.budgets import Budgets
-from penstock.broker.changes import Changes
-from penstock.broker.dead_letters import DeadLetters
-from penstock.broker.delays import Delays
-from penstock.broker.flow import Flow
-from penstock.broker.idleness import Idleness
-from penstock.broker.letting_go import LettingGo
-from penstock.broker.log_ins import LogIns
-from penstock.broker.mirror_copies import is_copy
 from penstock.broker.mirrors import Mirrors
 from penstock.broker.pipelines import PipelineRegistry
-from penstock.broker.policies import Policy
-from penstock.broker.pouring import Pouring
-from penstock.broker.queue_maker import BackingFactory, IncarnationSource, QueueMaker
-from penstock.broker.replies import Replies
-from penstock.broker.routes import check_connection_limits, check_node_limit
-from penstock.broker.staging import Staging
-from penstock.broker.sweep import Sweep
-from penstock.broker.vhost import Vhost
-from penstock.broker.waiting_rooms import is_backlog, is_staged
+from penstock.broker.rules.access import NO_LIMIT, User
+from penstock.broker.rules.admission import Admission
+from penstock.broker.rules.alarms import Alarms
+from penstock.broker.rules.flow import Flow
+from penstock.broker.rules.log_ins import LogIns
+from penstock.broker.rules.policies import Policy
+from penstock.broker.topology.binding_reaper import BindingReaper
+from penstock.broker.topology.changes import Changes
+from penstock.broker.topology.idleness import Idleness
+from penstock.broker.topology.internal_queues import is_backlog, is_staged
+from penstock.broker.topology.mirror_copies import is_copy
+from penstock.broker.topology.queue_maker import BackingFactory, IncarnationSource, QueueMaker
+from penstock.broker.topology.routes import check_connection_limits, check_node_limit
+from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.dead_letters import DeadLetters
+from penstock.broker.transfers.deferred_trim import DeferredTrim
+from penstock.broker.transfers.delays import Delays
+from penstock.broker.transfers.replies import Replies
+from penstock.broker.transfers.staged_publisher import StagedPublisher
+from penstock.broker.transfers.staging import Staging
 from penstock.core.away import Answers
 from penstock.core.clock_types import MonoMs
+from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
-from penstock.core.frontier import Waits
 from penstock.core.headers import HeaderReader
-from penstock.core.letters import LetterWriter
-from penstock.core.traffic import Churn, Fates, Latencies, TrafficBook
+from penstock.core.letters import HeaderWriter
+from penstock.core.traffic import Churn, DropCounters, Latencies, TrafficBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.queue import Queue
@@ -49,10 +49,10 @@ from penstock.queues.sampling import Sampling, no_times
 from penstock.queues.scan_loop import ScanLoop
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
-from penstock.storage.definition_records import Topology
-from penstock.storage.definitions import Definitions
-from penstock.storage.engine import Engine
-from penstock.storage.recovery import FoundQueue
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import Topology
+from penstock.storage.engine.engine import Engine
+from penstock.storage.engine.recovery import FoundQueue
 
 ROOM_WAITS_MS: Final[i64] = 20
 """A backlog that would move faster than the disk takes it looks again after so long."""
@@ -75,7 +75,7 @@ class Broker:
         make_backing: BackingFactory,
         new_incarnation: IncarnationSource,
         loopback_users: list[str],
-        letter_writer: LetterWriter,
+        letter_writer: HeaderWriter,
         header_reader: HeaderReader,
     ) -> None:
         self.definitions = definitions
@@ -95,9 +95,9 @@ class Broker:
         self.users = LogIns(self.events, loopback_users)
         self.traffic = TrafficBook()
         self.churn = Churn()
-        self.waits = Waits()  # of publishes, for other nodes
+        self.waits = PendingConfirms()  # of publishes, for other nodes
         self.answers = Answers()
-        self.fates = Fates()
+        self.fates = DropCounters()
         self.confirm_times = Latencies()
         self.sampling = Sampling(self.events, no_times)
         engine.events = self.events
@@ -109,8 +109,8 @@ class Broker:
         self.schedule = Schedule()  # of messages' times
         self.idleness = Idleness()
         self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries
-        self.sweep = Sweep(definitions)
-        self.letting_go = LettingGo()
+        self.sweep = BindingReaper(definitions)
+        self.letting_go = DeferredTrim()
         self.replies = Replies()
         self.dead_letters = DeadLetters(
             self.vhosts,
@@ -133,7 +133,7 @@ class Broker:
             self.vhosts,
             definitions,
             engine,
-            Pouring(engine, header_reader),
+            StagedPublisher(engine, header_reader),
             self.admission,
             lambda: len(self.dead_letters.deaths) > 0,
         )

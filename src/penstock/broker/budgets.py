@@ -33,9 +33,9 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.broker.budget import Budget
-from penstock.broker.vhost import Vhost
-from penstock.storage.resting_queue import RestingQueue
+from penstock.broker.rules.budget import Budget
+from penstock.broker.topology.vhost import Vhost
+from penstock.storage.engine.resting_queue import RestingQueue
 
 LOW_ON_MEMORY: Final = "low on memory in virtual host"
 LOW_ON_DISK: Final = "low on disk in virtual host"

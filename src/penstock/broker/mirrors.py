@@ -6,7 +6,7 @@ here may raise ``Away`` (ask again) and ``Unavailable`` (the cluster cannot deci
 
 ``broker.mirrors`` of a node that stands alone is this very class: no queue has mirrors, there is
 nobody to hand anything to, and verbs about one queue's mirrors refuse with RabbitMQ's words.  A
-node of a cluster has a subclass (``cluster/mirroring.py``).
+node of a cluster has a subclass (``cluster/mirrors/mirroring.py``).
 
 What only the master knows (how far each mirror is) is None in the facts of other nodes.  Nothing
 here is kept: facts are made when somebody asks.

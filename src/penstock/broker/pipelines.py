@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
-from penstock.broker.access import User
-from penstock.broker.rights import Rights
-from penstock.broker.vhost import Vhost
+from penstock.broker.rules.access import User
+from penstock.broker.rules.rights import Rights
+from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, ResourceLocked
 
 BATCHES_KEPT: Final = 20
@@ -32,7 +32,7 @@ Row = dict[str, object]
 
 
 class Told(Protocol):
-    """What the broker needs of ``wire.reports.Report``."""
+    """What the broker needs of ``protocols.ranges.codec.reports.Report``."""
 
     @property
     def name(self) -> str: ...

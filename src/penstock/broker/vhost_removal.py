@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from penstock.broker.broker import Broker
-from penstock.broker.vhost import Vhost
+from penstock.broker.topology.vhost import Vhost
 from penstock.queues.consumers import Consumer
 from penstock.routing.exchanges import PREDECLARED
 

@@ -6,8 +6,8 @@ Nothing is written into the directory, not even by SQLite, which would leave fil
 beside the definitions: they are copied to a temporary directory and read there.
 
     cli/audit          lock, definitions, what is printed
-    storage/audit      all files, crosswise
-    storage/audit_files   one file
+    storage/audit/audit      all files, crosswise
+    storage/audit/files   one file
 
 Definitions have no checksum in their main file, so of them only what SQLite's own check sees is
 found (``PRAGMA integrity_check``); all other files have one over every byte that means anything.
@@ -30,8 +30,8 @@ import click
 from penstock.cli.failure import USAGE, Failure
 from penstock.cli.tables import table
 from penstock.core.errors import Corrupt
-from penstock.storage.audit import DataAudit, QueueFacts
-from penstock.storage.audit_files import (
+from penstock.storage.audit.audit import DataAudit, QueueFacts
+from penstock.storage.audit.files import (
     RECORD_NAMES,
     Damage,
     FileWalk,
@@ -40,12 +40,12 @@ from penstock.storage.audit_files import (
     StoreWalk,
     walk_file,
 )
-from penstock.storage.definition_schema import FORMAT_VERSION, UPGRADES
-from penstock.storage.definitions import Definitions
-from penstock.storage.files import RealFileSystem
-from penstock.storage.seq_ranges import SeqRanges
-from penstock.storage.sqlite_log import check_log
-from penstock.storage.terms import TERMS_FILE, read_terms
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.storage.common.sqlite_log import check_log
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.schema import FORMAT_VERSION, UPGRADES
+from penstock.storage.engine.terms import TERMS_FILE, read_terms
 
 DEFINITIONS_FILE: Final = "definitions.db"
 DAMAGED: Final = 1

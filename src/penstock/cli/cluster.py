@@ -13,7 +13,7 @@ import click
 
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, connecting
-from penstock.cli.queue_mirrors import progress_text
+from penstock.cli.queue.mirrors import progress_text
 from penstock.cli.refound import refound
 from penstock.cli.storage import many
 from penstock.cli.tables import say, shown, table

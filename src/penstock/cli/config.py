@@ -13,13 +13,13 @@ import click
 from penstock.cli.config_files import settings_from
 from penstock.cli.failure import Failure
 from penstock.cli.tables import table
-from penstock.core.doors import Door, open_doors
-from penstock.core.rabbitmq_conf import row_of
-from penstock.core.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
-from penstock.core.rabbitmq_variables import IGNORED as IGNORED_VARIABLES
-from penstock.core.rabbitmq_variables import SIMPLE
-from penstock.core.setting_kinds import Setting
-from penstock.core.settings import DECLARED, Settings
+from penstock.settings.kinds import Setting
+from penstock.settings.listener_table import ListenerKind, open_doors
+from penstock.settings.rabbitmq_conf import row_of
+from penstock.settings.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
+from penstock.settings.rabbitmq_variables import IGNORED as IGNORED_VARIABLES
+from penstock.settings.rabbitmq_variables import SIMPLE
+from penstock.settings.settings import DECLARED, Settings
 
 _BY_VARIABLE: Final = {
     **SIMPLE,
@@ -137,7 +137,7 @@ def _open_etcd(settings: Settings) -> list[str]:
     return [f"{named}: a client that writes there can make itself administrator of the cluster"]
 
 
-def _plain(door: Door, settings: Settings) -> str:
+def _plain(door: ListenerKind, settings: Settings) -> str:
     return door.without_log_in(settings).replace("`", "")
 
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 from penstock.cli.failure import WrongSetting
 from penstock.core.errors import SettingInvalid
-from penstock.core.rabbitmq_terms import SUFFIX as TERMS
-from penstock.core.settings import Settings, load_settings
+from penstock.settings.rabbitmq_terms import SUFFIX as TERMS
+from penstock.settings.settings import Settings, load_settings
 
 OURS: Final = ("PENSTOCK_CONFIG", "PENSTOCK_CONFIG_FILE")
 THEIRS: Final = "RABBITMQ_CONFIG_FILE"

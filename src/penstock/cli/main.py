@@ -51,7 +51,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "users": Entry("penstock.cli.lists:users", "Information", "List users."),
     "permissions": Entry("penstock.cli.lists:permissions", "Information", "List permissions."),
     "policies": Entry("penstock.cli.lists:policies", "Information", "List policies."),
-    "queue": Entry("penstock.cli.one_queue:queue", "Definitions", "Work on one queue."),
+    "queue": Entry("penstock.cli.queue.one:queue", "Definitions", "Work on one queue."),
     "exchange": Entry(
         "penstock.cli.entities:exchange", "Definitions", "Make or delete an exchange."
     ),

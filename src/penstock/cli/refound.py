@@ -1,7 +1,7 @@
 """``penstock cluster refound``: a node may found its cluster anew, when etcd's data is gone.
 
 Works on the data directory of a node that is not running.  What follows at its next start is in
-cluster/joining.py.
+cluster/agreement/joining.py.
 """
 
 import os
@@ -11,8 +11,8 @@ import click
 from penstock.cli.audit import DEFINITIONS_FILE, locked, must_be_data_directory
 from penstock.cli.failure import Failure
 from penstock.core.errors import PenstockError
-from penstock.storage.definition_followed import BRINGS, YIELDS, follow
-from penstock.storage.definitions import Definitions
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.followed import BRINGS, YIELDS, follow
 
 
 @click.command(

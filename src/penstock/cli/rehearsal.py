@@ -10,21 +10,21 @@ import tempfile
 from typing import Final
 
 from penstock.backing.factory import BackingMaker
-from penstock.broker.access import SALT_BYTES
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
-from penstock.broker.definitions_json import DefinitionsImport, Plan
+from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.broker.rules.access import SALT_BYTES
 from penstock.cli.failure import Failure
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import PreconditionFailed
-from penstock.storage.definition_records import VhostRecord
-from penstock.storage.definitions import Definitions
-from penstock.storage.disk_jobs import DiskJob, run_job
-from penstock.storage.engine import EngineLimits
-from penstock.storage.files import RealFileSystem
-from penstock.storage.recovery import Opening
-from penstock.wire.amqp.header_reader import AmqpHeaderReader
-from penstock.wire.amqp.letters import AmqpLetterWriter
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
+from penstock.storage.common.disk_jobs import DiskJob, run_job
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import VhostRecord
+from penstock.storage.engine.engine import EngineLimits
+from penstock.storage.engine.recovery import Opening
 
 ENTRIES: Final = 16_384
 MEMORY_BYTES: Final = 1 << 28

@@ -1,7 +1,7 @@
 """``penstock repair``: an operator's decision about a data directory that a start refuses.
 
 One thing is decided here: queues of which something lives and that ``definitions.db`` does not
-name (``storage/unknown_queues``) are given up.  Their deletion is recorded in the definitions;
+name (``engine/unknown_queues``) are given up.  Their deletion is recorded in the definitions;
 the next start removes what is left of them, as after any deletion.
 """
 
@@ -12,11 +12,11 @@ import click
 
 from penstock.cli.audit import CannotCheck, locked, must_be_data_directory
 from penstock.core.errors import Corrupt
-from penstock.storage.definitions import Definitions
-from penstock.storage.files import RealFileSystem
-from penstock.storage.journal_recovery import JournalRecovery
-from penstock.storage.terms import read_terms
-from penstock.storage.unknown_queues import QueueDirectories, UnknownQueue
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.engine.terms import read_terms
+from penstock.storage.engine.unknown_queues import QueueDirectories, UnknownQueue
+from penstock.storage.journal.recovery import JournalRecovery
 
 FOUND = 1
 

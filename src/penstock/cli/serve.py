@@ -1,8 +1,8 @@
 """``penstock serve``: settings in, a running broker out.
 
-Every setting of ``penstock.core.settings`` is a flag here, made from its declaration.
+Every setting of ``penstock.settings.settings`` is a flag here, made from its declaration.
 ``config_files`` reads the files; this file chooses the data directory;
-then ``server.node.run`` takes over until the broker has stopped.
+then ``node.node.run`` takes over until the broker has stopped.
 """
 
 import errno
@@ -23,7 +23,7 @@ from penstock.core.errors import (
     PenstockError,
     SettingInvalid,
 )
-from penstock.core.setting_kinds import (
+from penstock.settings.kinds import (
     Boolean,
     FreeDisk,
     Integer,
@@ -32,7 +32,7 @@ from penstock.core.setting_kinds import (
     Setting,
     Text,
 )
-from penstock.core.settings import DECLARED, SECTIONS, Settings
+from penstock.settings.settings import DECLARED, SECTIONS, Settings
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
 NO_THREAD: Final = "can't start new thread"
@@ -158,14 +158,14 @@ def run_broker(settings: Settings, reread: Callable[[], Settings]) -> int:
 
     ``reread``: the same sources once more, for SIGHUP.
     """
-    from penstock.server.node import run
+    from penstock.node.node import run
 
     return _told(lambda: run(settings, reread), settings)
 
 
 def run_several(settings: Settings, words: list[str]) -> int:
     """The same for several nodes; ``words``: of the command line."""
-    from penstock.server.supervisor import run_nodes
+    from penstock.node.supervisor import run_nodes
 
     return _told(lambda: run_nodes(settings, words), settings)
 

@@ -34,8 +34,8 @@ from penstock.client.endpoint import (
     ConsumerCancelled,
     Endpoint,
 )
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.methods import Method, decode_method, encode_method
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import Method, decode_method, encode_method
 
 __all__ = [
     "BrokerClosed",

@@ -13,9 +13,9 @@ from penstock.client.endpoint import (
     ConnectionLost,
     ConsumerCancelled,
 )
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.methods import Method, decode_method, encode_method
-from penstock.wire.amqp.properties import (
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import Method, decode_method, encode_method
+from penstock.protocols.amqp.codec.properties import (
     Properties,
     body_of,
     decode_properties,

@@ -25,7 +25,7 @@ from penstock.client.endpoint import ClientError, Endpoint
 from penstock.client.plan import LoadPlan
 from penstock.client.procstat import ProcessGauge
 from penstock.client.report import add_up
-from penstock.client.shared import STOP_ALL, STOP_PUBLISHING, Counters, Room
+from penstock.client.shared import STOP_ALL, STOP_PUBLISHING, Counters, SendWindow
 
 SETUP_LIMIT_S: Final = 30.0
 START_DELAY_NS: Final = 50_000_000
@@ -129,7 +129,9 @@ class LoadRun:
         self._gauge = ProcessGauge(pid, tree) if pid else None
         self._rss_start_bytes = self._gauge.sample_rss() if self._gauge else 0
         self._counters = Counters.create(plan.publishers + plan.consumers)
-        self._rooms = [Room.create() for _ in range(plan.publishers)] if plan.in_flight else []
+        self._rooms = (
+            [SendWindow.create() for _ in range(plan.publishers)] if plan.in_flight else []
+        )
         self._workers: list[WorkerProcess] = []
         self._ticks = 0
         self._times: dict[str, int] = {}

@@ -51,7 +51,7 @@ class Counters:
         os.close(self.descriptor)
 
 
-class Room:
+class SendWindow:
     """How much one publisher may still send before consumers have caught up."""
 
     def __init__(self, descriptor: int, initial: int) -> None:
@@ -70,7 +70,7 @@ class Room:
             return
 
 
-class RoomGiver:
+class SendWindowFeed:
     """The consumers' side: deals what was consumed out to the publishers in turn."""
 
     def __init__(self, descriptors: list[int]) -> None:

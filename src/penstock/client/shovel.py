@@ -20,7 +20,7 @@ from typing import Final
 from penstock.client.amqp import Connection
 from penstock.client.channel import Channel, Delivery
 from penstock.client.endpoint import ClientError, Endpoint
-from penstock.wire.amqp.properties import encode_properties
+from penstock.protocols.amqp.codec.properties import encode_properties
 
 WINDOW: Final = 500
 TIMEOUT_S: Final = 60.0

@@ -17,9 +17,9 @@ from typing import Final
 
 from penstock.client.load import KEY_PUBLISH, Composer, DeliveryScanner
 from penstock.client.templates import filler, stamp_size
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.methods import Method, decode_method, encode_method
-from penstock.wire.amqp.properties import Properties, encode_content
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import Method, decode_method, encode_method
+from penstock.protocols.amqp.codec.properties import Properties, encode_content
 
 RECEIVE_BYTES: Final = 131_072
 BLAST_BYTES: Final = 131_072

@@ -13,8 +13,8 @@ from typing import Final
 
 from penstock.client.load import STAMP_BYTES, Composer
 from penstock.client.plan import LoadPlan
-from penstock.wire.amqp.methods import BASIC_PUBLISH, encode_method
-from penstock.wire.amqp.properties import Properties, encode_content
+from penstock.protocols.amqp.codec.methods import BASIC_PUBLISH, encode_method
+from penstock.protocols.amqp.codec.properties import Properties, encode_content
 
 VARIED_TEMPLATES: Final = 1021
 """A prime: no key or header count divides it, so neighbours differ on every round."""

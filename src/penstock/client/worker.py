@@ -34,11 +34,11 @@ from penstock.client.load import (
     due_count,
 )
 from penstock.client.plan import LoadPlan
-from penstock.client.shared import STOP_ALL, STOP_NOTHING, Counters, Room, RoomGiver
+from penstock.client.shared import STOP_ALL, STOP_NOTHING, Counters, SendWindow, SendWindowFeed
 from penstock.client.templates import composer_for
 from penstock.core.errors import PenstockError
-from penstock.wire.amqp import methods as m
-from penstock.wire.amqp.methods import decode_method, encode_method
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import decode_method, encode_method
 
 BLOB_BYTES: Final = 65_536
 RECEIVE_BYTES: Final = 131_072
@@ -158,9 +158,9 @@ class Publisher(Worker):
         self.composer = composer_for(task.plan, task.number, self.frame_max)
         self.ledger = ConfirmLedger(max(1, task.plan.confirm))
         self._quota = task.plan.quota(task.number)
-        self._room: Room | None = None
+        self._room: SendWindow | None = None
         if task.plan.in_flight:
-            self._room = Room(task.rooms[task.number], task.plan.credit(task.number))
+            self._room = SendWindow(task.rooms[task.number], task.plan.credit(task.number))
         self._quiet_turns = 0
         self._pending = memoryview(b"")
 
@@ -327,7 +327,7 @@ class Consumer(Worker):
         self.scanner = DeliveryScanner(
             KEY_DELIVER, len(self._queues), max(1, task.plan.publishers), task.plan.ack_every
         )
-        self._giver = RoomGiver(task.rooms)
+        self._giver = SendWindowFeed(task.rooms)
         self._unsent = b""
 
     def run(self, times: Times) -> dict[str, Any]:

@@ -3,12 +3,12 @@
     reader ─► channel ─► queue ─► message store
         ◄─        ◄─        ◄─          acknowledgements and grants come back
 
-A ``Stage`` is somebody who sends, receives or both.  A ``Credit`` is one sender and one receiver:
+A ``FlowPeer`` sends, receives or both.  A ``Credit`` is one sender and one receiver:
 what the sender may still send before it hears from the receiver.  ``send`` uses it up; at nothing
 left the sender is *blocked* by that receiver, as it may be by several at a time.  The receiver
 acknowledges what it has dealt with (``ack``), and after every ``more_after`` of that grants as much
 again, unless it is blocked itself: then the grant is deferred until it is not.  So a wait at
-the far end travels upstream to whoever reads the socket (rules CR-1 to CR-7 of RabbitMQ's
+the far end travels upstream to the reader of the socket (rules CR-1 to CR-7 of RabbitMQ's
 credit_flow).
 
 What differs from the peer:
@@ -70,14 +70,14 @@ class CreditSpec:
 
 
 @final
-class Stage:
+class FlowPeer:
     """Somebody of ``kind`` on the way of messages; ``owner`` is whoever stands for it."""
 
     def __init__(self, book: "FlowBook", kind: i64, owner: object) -> None:
         self.kind: i64 = kind
         self.owner = owner
         self.why: str = ""  # for what it last kept its acknowledgements back
-        self.blocked_by: Stage | None = None  # the last one that did
+        self.blocked_by: FlowPeer | None = None  # the last one that did
         self.blockers: list[Credit] = []
         self.kept: list[Credit] = []  # sent to us, and not acknowledged for the time being
         self.kept_at_ms: i64 = 0
@@ -163,13 +163,13 @@ class Stage:
             credit.noted = True
             self._book.noted.append(credit)
 
-    def _list(self, receiver: "Stage") -> None:
+    def _list(self, receiver: "FlowPeer") -> None:
         self.blocked_by = receiver
         if not self._listed:
             self._listed = True
             self._book.flowing.append(self)
 
-    def waited_for(self, receiver: "Stage", since_ms: i64) -> None:
+    def waited_for(self, receiver: "FlowPeer", since_ms: i64) -> None:
         """It was in flow a moment ago, although nobody could see it."""
         now_ms = self._book.now_ms
         self._last_flow_ms = now_ms
@@ -237,7 +237,7 @@ class Stage:
 class Credit:
     """What ``sender`` may still send to ``receiver``."""
 
-    def __init__(self, sender: Stage, receiver: Stage, spec: CreditSpec) -> None:
+    def __init__(self, sender: FlowPeer, receiver: FlowPeer, spec: CreditSpec) -> None:
         self.sender = sender
         self.receiver = receiver
         self.spec = spec
@@ -303,7 +303,7 @@ class Credit:
 class Wait:
     """``waiter`` was blocked by ``receiver`` for so long since waits were last taken."""
 
-    def __init__(self, waiter: Stage, receiver: Stage, why: str, blocked_ms: i64) -> None:
+    def __init__(self, waiter: FlowPeer, receiver: FlowPeer, why: str, blocked_ms: i64) -> None:
         self.waiter = waiter
         self.receiver = receiver
         self.why = why
@@ -316,15 +316,15 @@ class FlowBook:
 
     def __init__(self) -> None:
         self.now_ms: i64 = 0
-        self.flowing: list[Stage] = []  # blocked in the last ten seconds
+        self.flowing: list[FlowPeer] = []  # blocked in the last ten seconds
         self.blocked_queues: i64 = 0
-        self.freed: list[Stage] = []  # readers that are no longer blocked, for the loop
+        self.freed: list[FlowPeer] = []  # readers that are no longer blocked, for the loop
         self.noting: bool = False  # somebody takes the waits
         self.noted: list[Credit] = []  # that blocked since they were last taken
-        self.noted_stages: list[Stage] = []
+        self.noted_stages: list[FlowPeer] = []
         self._second_ms: i64 = 0
 
-    def take_freed(self) -> list[Stage]:
+    def take_freed(self) -> list[FlowPeer]:
         freed = self.freed
         self.freed = []
         return freed

@@ -1,6 +1,6 @@
 """The one tree of errors that rooms raise at each other: kinds, never codes.
 
-``wire.amqp.errors`` has the one table that turns a kind into an AMQP reply code;
+``protocols.amqp.codec.errors`` has the one table that turns a kind into an AMQP reply code;
 ``management`` turns it into an HTTP status.  The message of an error is the text a
 client may read after the code's name (``NOT_FOUND - no queue 'x' in vhost '/'``).
 

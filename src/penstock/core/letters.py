@@ -1,7 +1,7 @@
 """Messages the broker itself publishes, whatever protocol's they are: dead letters, delayed ones.
 
 The broker knows that a message died, where, when and why; how that is written on a message only
-its protocol knows.  So the broker is given a ``LetterWriter``.
+its protocol knows.  So the broker is given a ``HeaderWriter``.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ class Letter:
         self.lasts_ms = lasts_ms
 
 
-class LetterWriter:
+class HeaderWriter:
     """Writes a death on a message, or the end of a delay."""
 
     def write(

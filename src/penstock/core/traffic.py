@@ -231,7 +231,7 @@ class Churn:
 
 
 @final
-class Fates:
+class DropCounters:
     """Messages of one node that were over, by the reason that dead letters have."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ VHOST_LIMITS: Final = (
     "max-disk-bytes",
     "max-publish-rate",
 )
-"""RabbitMQ's two, and Penstock's budgets (``broker/budget.py``)."""
+"""RabbitMQ's two, and Penstock's budgets (``broker/rules/budget.py``)."""
 
 
 def must_exist(call: Call, vhost: str, code: int = UNAVAILABLE) -> None:

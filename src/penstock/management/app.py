@@ -30,20 +30,19 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 from aiohttp import web
 
 from penstock import __version__
-from penstock.broker.access import User
-from penstock.core.doors import METRICS, is_loopback
+from penstock.broker.rules.access import User
 from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound, Unavailable
-from penstock.core.settings import Settings
-from penstock.management.access import (
+from penstock.management.api.metrics import metrics_application
+from penstock.management.http.access import (
     Operator,
     Visitor,
     credentials,
     shows_token,
 )
-from penstock.management.audit_lines import audit
-from penstock.management.browsers import guard, names_in
-from penstock.management.control import NodeControl
-from penstock.management.desk import (
+from penstock.management.http.audit_lines import audit
+from penstock.management.http.browsers import guard, names_in
+from penstock.management.http.control import NodeControl
+from penstock.management.http.endpoints import (
     Context,
     Endpoint,
     NotManagement,
@@ -51,20 +50,21 @@ from penstock.management.desk import (
     Route,
     json_response,
 )
-from penstock.management.desks import DESKS
-from penstock.management.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
-from penstock.management.listing import BadQuery
+from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
+from penstock.management.http.listing import BadQuery
+from penstock.management.http.ui_files import UiFiles
 from penstock.management.metrics.gathering import Gathering
 from penstock.management.metrics.pages import Pages
 from penstock.management.metrics.scrapes import Scrapes
-from penstock.management.metrics.serving import metrics_application
-from penstock.management.node_facts import NodeFacts
+from penstock.management.routes import DESKS
+from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.asked import asked_now, read_asked
 from penstock.management.statistics.completing import Statistics
+from penstock.management.statistics.node_facts import NodeFacts
 from penstock.management.statistics.reading import Reading
 from penstock.management.statistics.sampler import Sampler
-from penstock.management.ui_files import UiFiles
-from penstock.management.view import BrokerView
+from penstock.settings.listener_table import METRICS, is_loopback
+from penstock.settings.settings import Settings
 
 T = TypeVar("T")
 P = ParamSpec("P")

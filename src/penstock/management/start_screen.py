@@ -5,15 +5,15 @@ The last line begins with ``ready in``: scripts and tests wait for it.
 
 from collections.abc import Sequence
 
-from penstock.core.doors import (
-    DOORS,
+from penstock.settings.listener_table import (
     HTTP,
+    LISTENERS,
     door_of,
     host_and_port,
     open_doors,
     stays_here,
 )
-from penstock.core.settings import Settings
+from penstock.settings.settings import Settings
 
 
 def start_screen(
@@ -63,7 +63,7 @@ def _log(settings: Settings) -> str:
 def _listener_line(protocol: str, host: str, port: int) -> str:
     """``port`` 0: a Unix socket, whose path is ``host``."""
     is_unix = port == 0
-    door = next(one for one in DOORS if one.protocol == protocol and one.is_unix == is_unix)
+    door = next(one for one in LISTENERS if one.protocol == protocol and one.is_unix == is_unix)
     return f"  {door.title:<11} {door.url.format(host if is_unix else host_and_port(host, port))}"
 
 

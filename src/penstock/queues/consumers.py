@@ -22,7 +22,7 @@ OUTLET_BYTES: Final[i64] = 512 * 1024
 
 
 @final
-class Outlet:
+class OutputWindow:
     """A session's way out, shared by all its consumers.
 
     With more than ``limit_bytes`` on its way it is shut until all of that has left.
@@ -65,7 +65,7 @@ class Consumer:
         self,
         tag: str,
         holder: object,
-        outlet: Outlet,
+        outlet: OutputWindow,
         shared: SharedWindow,
         no_ack: bool,
         prefetch: i64,
@@ -126,7 +126,7 @@ class Consumer:
 
 
 @final
-class Ring:
+class PriorityGroup:
     """The consumers of one priority, served in turn; ``next`` is whose turn it is."""
 
     def __init__(self, priority: i64) -> None:

@@ -31,14 +31,14 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.latency import Latency
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import LimitedMessages
-from penstock.queues.limits import Death
+from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.sampling import RETURNED, Sampler
 
 
 class LeasedMessages(LimitedMessages):
     """See the head of this file; ``leases`` is None where deliveries have no deadlines."""
 
-    def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
+    def __init__(self, backing: BackingQueue, deaths: list[DeadLetterBatch]) -> None:
         super().__init__(backing, deaths)
         self.leases: Leases | None = None
         self.capacity = Capacity()

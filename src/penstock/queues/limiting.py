@@ -3,7 +3,7 @@
 A message that dies (over its time, pushed out, refused by a consumer, tried too often) is simply
 acknowledged when the queue buries nobody.  Else it stays pending in the backing and is put on
 ``deaths``, a list the broker reads in the same turn: it becomes a dead letter, and is acknowledged
-when that letter is on disk (broker/dead_letters.py).  A crash in between brings both back, never
+when that letter is on disk (``dead_letters``).  A crash in between brings both back, never
 none.
 
 **Dropping from the head** spares what consumers can still take: in RabbitMQ a message is offered
@@ -27,9 +27,9 @@ from penstock.core.message import (
     attempts_of,
     body_size,
 )
-from penstock.core.traffic import Fates
+from penstock.core.traffic import DropCounters
 from penstock.queues.counting import CountedMessages
-from penstock.queues.limits import NO_LIMITS, Death, QueueLimits
+from penstock.queues.limits import NO_LIMITS, DeadLetterBatch, QueueLimits
 
 DROPPED_AT_ONCE: Final[i64] = 1024
 DROPPED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
@@ -38,15 +38,15 @@ DROPPED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
 class LimitedMessages(CountedMessages):
     """The backing of a queue, with its limits around it."""
 
-    def __init__(self, backing: BackingQueue, deaths: list[Death]) -> None:
+    def __init__(self, backing: BackingQueue, deaths: list[DeadLetterBatch]) -> None:
         super().__init__()
         self.backing: BackingQueue = backing
         self.limits: QueueLimits = NO_LIMITS
         self.counts_attempts: bool = False  # when messages are handed out, not when they return
         self.expired_count: i64 = 0
         self.dropped_count: i64 = 0
-        self.fates = Fates()  # the node's, where there is one
-        self._deaths: list[Death] = deaths
+        self.fates = DropCounters()  # the node's, where there is one
+        self._deaths: list[DeadLetterBatch] = deaths
         self._body_bytes: i64 = 0  # of ready messages, if bytes are limited
         self._expired_away: bool = False  # the head is over its time, and on its way from disk
 
@@ -60,7 +60,7 @@ class LimitedMessages(CountedMessages):
     def _die(self, messages: list[Message], reason: str) -> None:
         """These are pending, and nobody will have them."""
         if self.limits.buries:
-            self._deaths.append(Death(self, reason, messages, False))
+            self._deaths.append(DeadLetterBatch(self, reason, messages, False))
             return
         self.fates.count(reason, len(messages))
         if reason == MAXLEN:
@@ -128,7 +128,7 @@ class LimitedMessages(CountedMessages):
         """They had no room, and may be dead letters all the same."""
         self.dropped_count += len(messages)
         if self.limits.buries and self.limits.buries_refused:
-            self._deaths.append(Death(self, MAXLEN, messages, True))
+            self._deaths.append(DeadLetterBatch(self, MAXLEN, messages, True))
         else:
             self.fates.count(MAXLEN, len(messages))
 

@@ -1,6 +1,6 @@
 """What a queue may hold, and what becomes of what it may not: the settings of its limits.
 
-In: arguments and policies, already judged (broker/arguments.py).  Out: numbers the queue looks
+In: arguments and policies, already judged (``arguments``).  Out: numbers the queue looks
 at.  Lengths count ready messages only, bytes those of bodies, as RabbitMQ counts them.
 
     overflow    drop-head           the oldest go
@@ -54,7 +54,7 @@ NO_LIMITS: Final = QueueLimits()
 
 
 @final
-class Death:
+class DeadLetterBatch:
     """Messages of one queue that died for one reason; a token each, pending in its backing.
 
     Those that were ``refused`` never were in the queue: nobody waits for their acknowledgement.

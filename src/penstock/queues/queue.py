@@ -25,14 +25,14 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.core.away import Away
-from penstock.core.credit import Stage
+from penstock.core.credit import FlowPeer
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import Message
-from penstock.queues.consumers import UNLIMITED, Consumer, Ring
-from penstock.queues.dealing import Dealing, Delivery, in_order, is_late, stamp
+from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
+from penstock.queues.consumers import UNLIMITED, Consumer, PriorityGroup
 from penstock.queues.leasing import LeasedMessages
-from penstock.queues.limits import Death
+from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.publish_notes import PublishNotes
 from penstock.queues.refusals import check_going, leased, locked
 from penstock.queues.sampling import ACKED, RETURNED
@@ -62,7 +62,7 @@ class Queue(LeasedMessages):
         backing: BackingQueue,
         wakeups: "list[Queue]",
         refills: "list[Queue]",
-        deaths: list[Death],
+        deaths: list[DeadLetterBatch],
     ) -> None:
         super().__init__(backing, deaths)
         self.vhost = vhost
@@ -87,13 +87,13 @@ class Queue(LeasedMessages):
         self.forsaken: bool = False  # its master is gone, and no copy may take its place
         self.paused: bool = False  # takes messages, gives none
         self.mirrors: PublishNotes | None = None  # of a master with mirrors
-        self.flow: Stage | None = None  # of publishes, since it was first behind with them
+        self.flow: FlowPeer | None = None  # of publishes, since it was first behind with them
         self.had_consumer: bool = False
         self._wakeups = wakeups
         self._refills = refills
         self.single_active: bool = False
         self.active: Consumer | None = None  # who has all, if one is to have all
-        self._rings: list[Ring] = []  # highest priority first
+        self._rings: list[PriorityGroup] = []  # highest priority first
         self.range_lease: i64 = 0  # the newest fencing token; the broker seeds it at boot
         self._range_leased: bool = False
         self.begun_elsewhere: bool = False  # another node was its master; nobody leased it here yet
@@ -186,7 +186,7 @@ class Queue(LeasedMessages):
                 break  # lower ones only get what these cannot take
         return deliveries
 
-    def _deliver_in_turn(self, ring: Ring, now_ms: i64) -> list[Delivery]:
+    def _deliver_in_turn(self, ring: PriorityGroup, now_ms: i64) -> list[Delivery]:
         if len(ring.members) == 1:
             return self._deliver_to(ring.members[0], now_ms)
         return self._deliver_round_robin(ring, now_ms)
@@ -226,9 +226,9 @@ class Queue(LeasedMessages):
             self.wake()
         return [Delivery(consumer, messages)]
 
-    def _deliver_round_robin(self, ring: Ring, now_ms: i64) -> list[Delivery]:
+    def _deliver_round_robin(self, ring: PriorityGroup, now_ms: i64) -> list[Delivery]:
         """Message by message to the next consumer that has room, as RabbitMQ deals."""
-        dealing = Dealing(ring, DELIVER_MESSAGES_MAX)
+        dealing = RoundRobinAllocator(ring, DELIVER_MESSAGES_MAX)
         if dealing.messages_wanted == 0:
             return []
         messages = self._fetch(dealing.messages_wanted, dealing.bytes_wanted, now_ms)
@@ -247,7 +247,7 @@ class Queue(LeasedMessages):
             return in_order(messages[: len(messages) - len(left)], deliveries)
         return deliveries
 
-    def _handed(self, dealing: Dealing) -> list[Delivery]:
+    def _handed(self, dealing: RoundRobinAllocator) -> list[Delivery]:
         deliveries: list[Delivery] = []
         for i in range(len(dealing.takers)):
             hand = dealing.hands[i]
@@ -432,14 +432,14 @@ class Queue(LeasedMessages):
                 self.active = self._next_active()
         self.wake()
 
-    def _ring(self, priority: i64) -> Ring:
+    def _ring(self, priority: i64) -> PriorityGroup:
         place = 0
         for ring in self._rings:
             if ring.priority == priority:
                 return ring
             if ring.priority > priority:
                 place += 1
-        ring = Ring(priority)
+        ring = PriorityGroup(priority)
         self._rings.insert(place, ring)
         return ring
 

@@ -66,7 +66,7 @@ class NotCompactable(PenstockError):
     fix = "archive with --partition-by day, or --format delta"
 
 
-class SomebodyElses(NotCompactable):
+class ForeignFiles(NotCompactable):
     """Its writers do not hold our lock, and its lists of files would name what is gone."""
 
     fix = "compact it with the program that writes it"
@@ -100,7 +100,7 @@ def compact(
         raise NotCompactable(f"{directory} holds no Parquet files")
     table = Table(directory)
     if not (table.home / NOTE).is_file():
-        raise SomebodyElses(
+        raise ForeignFiles(
             f"{directory} was not begun by 'penstock pipeline archive': files that others add"
             " meanwhile would be lost"
         )

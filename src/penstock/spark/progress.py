@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAST_WORDS_S = 2.0
 NAME_MAX = 255
 QUEUES_MAX = 64
-"""What the broker takes (``wire.reports``): a longer name is cut, more queues are not counted."""
+"""What the broker takes (``codec.reports``): a longer name is cut, more queues are not counted."""
 
 
 class Progress:

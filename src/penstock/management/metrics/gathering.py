@@ -10,20 +10,20 @@ from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.clocks import wall_ms
-from penstock.core.traffic import PROTOCOLS, Fates, Latencies
-from penstock.management.facts import ChannelFacts, ConnectionFacts
+from penstock.core.traffic import PROTOCOLS, DropCounters, Latencies
+from penstock.management.facts.portions import SLICE, Part, portions
+from penstock.management.facts.rows import Row
+from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
+from penstock.management.facts.storage_view import listed_fields, storage_row
 from penstock.management.metrics.families import CHANNEL as CHANNEL_FAMILIES
 from penstock.management.metrics.families import CONNECTION as CONNECTION_FAMILIES
 from penstock.management.metrics.families import QUEUE as QUEUE_FAMILIES
 from penstock.management.metrics.text import labels
-from penstock.management.node_facts import NodeFacts
-from penstock.management.portions import SLICE, Part, portions
-from penstock.management.rows import Row
+from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.completing import Statistics
+from penstock.management.statistics.node_facts import NodeFacts
 from penstock.management.statistics.reading import SHOWN
 from penstock.management.statistics.sampler import Sampler
-from penstock.management.storage_view import listed_fields, storage_row
-from penstock.management.view import BrokerView
 from penstock.queues.queue import Queue
 
 T = TypeVar("T")
@@ -272,7 +272,7 @@ def _with_more_channels(before: Client, client: Client) -> Client:
     return name, vhost, protocol, (*numbers[:PUBLISHES_AT], *more)
 
 
-def _fates(fates: Fates) -> dict[str, int]:
+def _fates(fates: DropCounters) -> dict[str, int]:
     return {
         "expired": int(fates.expired),
         "rejected": int(fates.rejected),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, cast
 
 from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from penstock.management.facts.rows import Row
 from penstock.management.metrics.gathering import (
     OWN_AT,
     STATES,
@@ -17,7 +18,6 @@ from penstock.management.metrics.gathering import (
     collections,
 )
 from penstock.management.metrics.text import COUNTER, GAUGE, HISTOGRAM, Family, Number, labels
-from penstock.management.rows import Row
 
 STATE_NAMES: Final = (*(name for name, _ in STATES), "delta")
 VQ_MESSAGES: Final = Family(

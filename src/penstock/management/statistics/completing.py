@@ -1,4 +1,4 @@
-"""Rates, averages and samples for rows that carry a ``Tally``, in RabbitMQ's shape.
+"""Rates, averages and samples for rows that carry a ``CountersSnapshot``, in RabbitMQ's shape.
 
     "publish": 3220                                   the counter, as it is now
     "publish_details": {"rate": 283.8}                over the last interval
@@ -12,8 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, cast
 
-from penstock.core.settings import Settings
-from penstock.management.rows import Row
+from penstock.management.facts.rows import Row
 from penstock.management.statistics.asked import asked_now
 from penstock.management.statistics.kinds import (
     CHURN,
@@ -28,7 +27,8 @@ from penstock.management.statistics.kinds import (
     Kind,
 )
 from penstock.management.statistics.rings import Levels, Sample, Track, Tracks
-from penstock.management.statistics.tally import Key, Tally
+from penstock.management.statistics.tally import CountersSnapshot, Key
+from penstock.settings.settings import Settings
 
 ASKED_MAX: Final = 1000
 ASKED_AGAIN_S: Final = 1.0
@@ -74,11 +74,11 @@ class Statistics:
     def _complete(self, row: Row) -> None:
         if "deliveries" in row:
             for one in cast(list[Row], row["deliveries"]):
-                one["stats"] = self._since_asked(cast(Tally, one["stats"]))
+                one["stats"] = self._since_asked(cast(CountersSnapshot, one["stats"]))
         tally = row.get("message_stats")
-        if not isinstance(tally, Tally):
+        if not isinstance(tally, CountersSnapshot):
             tally = row.pop("octets", None)
-            if isinstance(tally, Tally):
+            if isinstance(tally, CountersSnapshot):
                 self._add_octets(row, tally)
             return
         self._add_lengths(row, tally)
@@ -90,7 +90,7 @@ class Statistics:
         else:
             del row["message_stats"]
 
-    def _message_stats(self, tally: Tally) -> Row:
+    def _message_stats(self, tally: CountersSnapshot) -> Row:
         counts = {key: cast(int, value) for key, value in tally.items() if key not in OCTETS}
         if not any(counts.values()):
             return {}
@@ -102,7 +102,7 @@ class Statistics:
             counts["deliver_get"] = sum(counts.get(name, 0) for name in DELIVERIES)
         return self.with_details(KINDS[tally.kind], tally.key, counts, "msg_rates")
 
-    def _add_lengths(self, row: Row, tally: Tally) -> None:
+    def _add_lengths(self, row: Row, tally: CountersSnapshot) -> None:
         kind = KINDS[tally.kind]
         if kind is VHOST:
             track = self.tracks[kind.name].by_key.get(tally.key)
@@ -117,13 +117,13 @@ class Statistics:
             lengths = {name: cast(int, row[name]) for name in ("messages", *LENGTHS)}
             row.update(self.with_details(kind, tally.key, lengths, "lengths"))
 
-    def _add_octets(self, row: Row, tally: Tally) -> None:
+    def _add_octets(self, row: Row, tally: CountersSnapshot) -> None:
         octets = {name: cast(int, tally[name]) for name in OCTETS}
         if tally.kind == "vhost" and not any(octets.values()):
             return
         row.update(self.with_details(KINDS[tally.kind], tally.key, octets, "data_rates"))
 
-    def _since_asked(self, tally: Tally) -> Row:
+    def _since_asked(self, tally: CountersSnapshot) -> Row:
         """With rates over the time since somebody asked last: of these nothing is sampled."""
         now_s = time.monotonic()
         counts = {name: cast(int, count) for name, count in tally.items()}
@@ -173,7 +173,7 @@ class Statistics:
             "queue_totals": self.with_details(CLUSTER, (), lengths, "lengths"),
         }
 
-    def over_vhosts(self, tallies: Sequence[Tally]) -> Row:
+    def over_vhosts(self, tallies: Sequence[CountersSnapshot]) -> Row:
         """``message_stats`` of an overview for who sees only these virtual hosts."""
         row: Row = {}
         for tally in tallies:

@@ -9,10 +9,10 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.clocks import wall_ms
 from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS, ExchangeTraffic
-from penstock.management.facts import SessionTally, Watch
-from penstock.management.portions import Part
+from penstock.management.facts.portions import Part
+from penstock.management.facts.sessions import SessionInspector, SessionTally
 from penstock.management.statistics.kinds import EXCHANGE, OCTETS, SHOWN_TRAFFIC, VHOST
-from penstock.management.statistics.tally import Key, Tally
+from penstock.management.statistics.tally import CountersSnapshot, Key
 from penstock.queues.queue import Queue
 
 Counts = tuple[int, ...]
@@ -25,7 +25,7 @@ OCTETS_AT: Final = TRAFFIC_FIELDS.index("recv_oct")
 class Reading:
     """Every method is called on the data loop."""
 
-    def __init__(self, broker: Broker, watch: Watch) -> None:
+    def __init__(self, broker: Broker, watch: SessionInspector) -> None:
         self._broker = broker
         self._watch = watch
 
@@ -128,26 +128,26 @@ def queue_counts(queue: Queue) -> Counts:
     )
 
 
-def channel_tally(name: str, counts: Sequence[int]) -> Tally:
-    return Tally("channel", (name,), SHOWN_TRAFFIC, counts)
+def channel_tally(name: str, counts: Sequence[int]) -> CountersSnapshot:
+    return CountersSnapshot("channel", (name,), SHOWN_TRAFFIC, counts)
 
 
-def octets_tally(name: str, received_bytes: int, sent_bytes: int) -> Tally:
-    return Tally("connection", (name,), OCTETS, (received_bytes, sent_bytes))
+def octets_tally(name: str, received_bytes: int, sent_bytes: int) -> CountersSnapshot:
+    return CountersSnapshot("connection", (name,), OCTETS, (received_bytes, sent_bytes))
 
 
-def consumer_tally(key: Key, counts: Sequence[int]) -> Tally:
+def consumer_tally(key: Key, counts: Sequence[int]) -> CountersSnapshot:
     """To be acknowledged, not to be, and acknowledged."""
-    return Tally("consumer", key, ("deliver", "deliver_no_ack", "ack"), counts)
+    return CountersSnapshot("consumer", key, ("deliver", "deliver_no_ack", "ack"), counts)
 
 
-def exchange_tally(vhost: str, name: str, traffic: ExchangeTraffic) -> Tally:
+def exchange_tally(vhost: str, name: str, traffic: ExchangeTraffic) -> CountersSnapshot:
     counts = (int(traffic.taken), int(traffic.passed))
-    return Tally("exchange", (vhost, name), EXCHANGE.counters, counts)
+    return CountersSnapshot("exchange", (vhost, name), EXCHANGE.counters, counts)
 
 
-def vhost_tally(broker: Broker, name: str) -> Tally:
-    return Tally("vhost", (name,), VHOST.counters, vhost_counts(broker, name))
+def vhost_tally(broker: Broker, name: str) -> CountersSnapshot:
+    return CountersSnapshot("vhost", (name,), VHOST.counters, vhost_counts(broker, name))
 
 
 def vhost_counts(broker: Broker, name: str) -> Counts:

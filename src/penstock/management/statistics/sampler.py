@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 from penstock.core.traffic import Latencies
-from penstock.management.facts import SessionTally
-from penstock.management.node_facts import NodeFacts
-from penstock.management.portions import SLICE, portions
+from penstock.management.facts.portions import SLICE, portions
+from penstock.management.facts.sessions import SessionTally
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.kinds import NODE
+from penstock.management.statistics.node_facts import NodeFacts
 from penstock.management.statistics.reading import Reading
 
 LATE_S: Final = 0.02

@@ -1,4 +1,4 @@
-"""``Tally``: the counts in a row, marked with whose they are.
+"""``CountersSnapshot``: the counts in a row, marked with whose they are.
 
 Whoever makes a row on the data loop puts one in; when the row arrives on management's side,
 ``completing`` adds rates and samples.  To everybody else it is a dict.
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 Key = tuple[str, ...]
 
 
-class Tally(dict[str, object]):
+class CountersSnapshot(dict[str, object]):
     """Counts by name; ``kind`` and ``key`` say whose."""
 
     __slots__ = ("key", "kind")

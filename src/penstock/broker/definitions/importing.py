@@ -1,0 +1,324 @@
+"""Definitions in RabbitMQ's JSON on their way in: all of a broker, or one virtual host.
+
+In: what ``definitions.exporting`` or a RabbitMQ has written.  It adds and changes, and removes
+nothing.  What cannot be honoured is left out and named, a line each, in ``left_out``; the rest is
+taken.  A policy loses only the keys that this release does not know how to obey.  Work is done in
+steps, so that a broker that serves clients is not held up by ten thousand queues.
+
+Quiet: no file, no clock; salts for passwords that come in the clear come in as a function.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from penstock.broker.administration import CLUSTER_ID, Administration
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import HASHING, hash_password
+from penstock.broker.rules.erlang_terms import term
+from penstock.broker.rules.policies import Policy, check_is_built
+from penstock.broker.topology.changes import Ask
+from penstock.broker.topology.internal_queues import is_room
+from penstock.broker.topology.mirror_copies import is_copy
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.away import Away
+from penstock.core.errors import (
+    AccessRefused,
+    Blocked,
+    BrokerError,
+    NotImplementedYet,
+    PreconditionFailed,
+)
+from penstock.routing.exchanges import PREDECLARED
+
+Json = dict[str, Any]
+SaltSource = Callable[[], bytes]
+
+OF_A_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
+OF_ALL: Final = (
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "global_parameters",
+    *OF_A_VHOST,
+)
+"""Sections in the order in which they are imported: what is referred to comes first."""
+ABOUT_THE_FILE: Final = ("rabbit_version", "rabbitmq_version", "product_name", "product_version")
+TYPES_CHANGED: Final = "penstock_types_changed"
+"""Section of an export that says which arguments JSON could not carry as they are."""
+_PREDECLARED_NAMES: Final = frozenset(name for name, _, _ in PREDECLARED)
+NAME_MAX_BYTES: Final = 255
+"""What a name on the line may have."""
+_NAMES: Final = frozenset(
+    ("name", "user", "vhost", "exchange", "source", "destination", "routing_key")
+)
+
+
+class Plan:
+    """The rows of a file in the order in which they are taken; made without the broker."""
+
+    def __init__(self, definitions: object, vhost_name: str = "") -> None:
+        """Raises PreconditionFailed when this is no file of definitions."""
+        if not isinstance(definitions, dict):
+            raise PreconditionFailed("definitions are a JSON object")
+        known = OF_A_VHOST if vhost_name else OF_ALL
+        self.vhost_name = vhost_name
+        self.left_out = [
+            f"section '{key}' is not known here"
+            for key in definitions
+            if key not in known and key not in ABOUT_THE_FILE
+        ]
+        self.rows: list[tuple[str, Json]] = []
+        for section in known:
+            rows = definitions.get(section, [])
+            if not isinstance(rows, list):
+                raise PreconditionFailed(f"'{section}' is a list of objects")
+            for row in rows:
+                if not isinstance(row, dict):
+                    raise PreconditionFailed(f"'{section}' is a list of objects")
+                self.rows.append((section, row))
+        self.rows.reverse()  # the next one is the last: what was taken is let go with its slice
+
+
+class DefinitionsImport:
+    """One file on its way in; ``left_out`` names what was not taken, and why."""
+
+    def __init__(
+        self, broker: Broker, administration: Administration, plan: Plan, new_salt: SaltSource
+    ) -> None:
+        self.left_out = plan.left_out
+        self._broker = broker
+        self._admin = administration
+        self._new_salt = new_salt
+        self._vhost_name = plan.vhost_name
+        self._rows = plan.rows
+        if plan.vhost_name:
+            broker.vhost(plan.vhost_name)
+        self._waiting: list[tuple[Ask, str, Json]] = []  # what a cluster has to agree on
+
+    def run(self, steps: int) -> bool:
+        """Take so many more; True when all is done.
+
+        In a cluster rows wait until all have agreed on them, those of a section together.
+        """
+        waiting, self._waiting = self._waiting, []
+        for ask, section, row in waiting:
+            self._take(ask, section, row)
+        for _ in range(min(steps - len(waiting), len(self._rows))):
+            section, row = self._rows[-1]
+            if self._waiting and self._waiting[0][1] != section:
+                return False  # what is referred to comes first
+            self._rows.pop()
+            self._take(self._broker.changes.ask(), section, row)
+        return not self._rows and not self._waiting
+
+    @property
+    def waits(self) -> bool:
+        """There is nothing to do but to wait for the cluster."""
+        return bool(self._waiting)
+
+    def _take(self, ask: Ask, section: str, row: Json) -> None:
+        """A row; whatever is wrong with it costs this row only.
+
+        Raises Blocked: on a full disk the others find no room either.
+        """
+        try:
+            ask.run(partial(self._take_row, section, row))
+        except Away:
+            self._waiting.append((ask, section, row))
+        except Blocked:
+            raise
+        except BrokerError as error:
+            self._leave_out(section, row, str(error))
+
+    def _take_row(self, section: str, row: Json) -> None:
+        if section == "users":
+            self._user(row)
+        elif section == "vhosts":
+            self._take_vhost(row)
+        elif section == "permissions":
+            names = [_text(row, key) for key in ("user", "vhost", "configure", "write", "read")]
+            self._admin.put_permission(*names)
+        elif section == "topic_permissions":
+            names = [_text(row, key) for key in ("user", "vhost", "exchange", "write", "read")]
+            self._admin.put_topic_permission(*names)
+        elif section == "parameters":
+            self._parameter(row)
+        elif section == "policies":
+            self._put_policy(row, row, operator=False)
+        elif section == "exchanges":
+            self._exchange(row)
+        elif section == "queues":
+            self._queue(row)
+        elif section == "bindings":
+            self._binding(row)
+        else:
+            self._global_parameter(row)
+
+    def _leave_out(self, section: str, row: Json, why: str) -> None:
+        name = row.get("name")
+        if section == "bindings":
+            name = f"{row.get('source')}' to '{row.get('destination')}"
+        elif name is None:
+            name = row.get("user")
+        kind = "policy" if section == "policies" else section.removesuffix("s")
+        vhost = row.get("vhost", self._vhost_name)
+        where = f" in vhost '{vhost}'" if vhost else ""
+        line = f"{kind.replace('_', ' ')} '{name}'{where}: {why}"
+        if not (self._broker.changes.proposes and line in self.left_out):  # of a second run
+            self.left_out.append(line)
+
+    # -- users and virtual hosts -------------------------------------------------------------
+
+    def _user(self, row: Json) -> None:
+        name = _text(row, "name")
+        hashing = _text(row, "hashing_algorithm", HASHING)
+        hashed = _text(row, "password_hash", "")
+        if "password" in row and not hashed:
+            hashing = HASHING
+            hashed = hash_password(_text(row, "password"), self._new_salt())
+            row["password_hash"], row["hashing_algorithm"] = hashed, hashing
+        self._admin.put_user(name, hashed, hashing, tags_in(row.get("tags", [])))
+        limits = row.get("limits") or {}
+        if limits:
+            self._broker.changes.cut()
+            self._admin.set_user_limits(name, _table(row, "limits"))
+
+    def _take_vhost(self, row: Json) -> None:
+        name = _text(row, "name")
+        metadata = _table(row, "metadata")
+        description = _text(metadata, "description", _text(row, "description", ""))
+        self._admin.put_vhost(name, description, tags_in(metadata.get("tags", row.get("tags", []))))
+        self._broker.changes.cut()
+        if row.get("limits"):
+            self._admin.set_vhost_limits(name, _table(row, "limits"))
+        kinds = (row.get("default_queue_type"), metadata.get("default_queue_type"))
+        if not {None, "classic", "undefined"}.issuperset(kinds):
+            self._leave_out("vhosts", row, "its default_queue_type has no use here")
+        if "tracing" in row:
+            self._admin.trace(name, on=_flag(row, "tracing"))
+
+    def _vhost(self, row: Json) -> Vhost:
+        return self._broker.vhost(self._vhost_name or _text(row, "vhost"))
+
+    # -- rules ---------------------------------------------------------------------------
+
+    def _parameter(self, row: Json) -> None:
+        component = _text(row, "component")
+        if component == "operator_policy":
+            self._put_policy(row, _table(row, "value"), operator=True)
+        elif component == "vhost-limits":
+            limits = _table(row, "value") if row.get("value") else {}
+            self._admin.set_vhost_limits(self._vhost(row).name, limits)
+        else:
+            raise NotImplementedYet(f"component '{component}' has no use here")
+
+    def _global_parameter(self, row: Json) -> None:
+        name = _text(row, "name")
+        # A cluster keeps its identity, whatever definitions it takes.
+        if name != CLUSTER_ID:
+            self._admin.put_global_parameter(name, row.get("value"))
+
+    def _put_policy(self, row: Json, rule: Json, *, operator: bool) -> None:
+        """``rule``: where pattern and definition stand."""
+        vhost = self._vhost(row)
+        definition: Json = {}
+        given = _table(rule, "definition")
+        for key, value in given.items():
+            try:
+                check_is_built(key)
+            except NotImplementedYet as error:
+                self._leave_out("policies", row, str(error))
+            else:
+                definition[key] = value
+        if given and not definition:
+            return  # all of it is named above
+        priority = rule.get("priority", 0)
+        small = isinstance(priority, int) and abs(priority) < 1 << 31
+        if isinstance(priority, bool) or not small:
+            raise PreconditionFailed(f"priority should be a number, actually was {term(priority)}")
+        policy = Policy(
+            _text(row, "name"),
+            _text(rule, "pattern"),
+            _text(rule, "apply-to", "all"),
+            priority,
+            definition,
+        )
+        self._admin.put_policy(vhost.name, policy, operator)
+
+    # -- topology ------------------------------------------------------------------------
+
+    def _exchange(self, row: Json) -> None:
+        self._vhost(row).declare_exchange(
+            _text(row, "name"),
+            _text(row, "type"),
+            _flag(row, "durable", absent=True),
+            _flag(row, "auto_delete"),
+            _flag(row, "internal"),
+            _table(row, "arguments"),
+        )
+
+    def _queue(self, row: Json) -> None:
+        name = _text(row, "name")
+        if name == "":
+            raise PreconditionFailed("a queue needs a name")
+        if is_room(name) or is_copy(name):
+            raise AccessRefused(f"queue name '{name}' is one of those no client sees")
+        arguments = _table(row, "arguments")
+        if row.get("type", "classic") != "classic":  # newer releases say it here too
+            arguments.setdefault("x-queue-type", row["type"])
+        durable = _flag(row, "durable", absent=True)
+        self._vhost(row).declare_queue(name, durable, None, _flag(row, "auto_delete"), arguments)
+
+    def _binding(self, row: Json) -> None:
+        vhost = self._vhost(row)
+        source, destination = _text(row, "source"), _text(row, "destination")
+        key, arguments = _text(row, "routing_key", ""), _table(row, "arguments")
+        kind = _text(row, "destination_type", "queue")
+        if kind == "queue":
+            vhost.bind_queue(vhost.queue(destination), source, key, arguments)
+        elif kind == "exchange":
+            vhost.bind_exchange(destination, source, key, arguments)
+        else:
+            raise PreconditionFailed(f"unknown destination_type '{kind}'")
+
+
+# -- values --------------------------------------------------------------------------------
+
+
+def _text(row: Json, key: str, absent: str | None = None) -> str:
+    value = row.get(key, absent)
+    if not isinstance(value, str):
+        raise PreconditionFailed(f"'{key}' is missing" if key not in row else f"'{key}' is no text")
+    try:
+        size = len(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise PreconditionFailed(f"'{key}' is no text") from None
+    if key in _NAMES and size > NAME_MAX_BYTES:
+        raise PreconditionFailed(f"'{key}' has more than {NAME_MAX_BYTES} bytes")
+    return value
+
+
+def _flag(row: Json, key: str, *, absent: bool = False) -> bool:
+    value = row.get(key, absent)
+    if not isinstance(value, bool):
+        raise PreconditionFailed(f"'{key}' is neither true nor false")
+    return value
+
+
+def _table(row: Json, key: str) -> Json:
+    """A copy: what is declared keeps it."""
+    value = row.get(key, {})
+    if not isinstance(value, dict):
+        raise PreconditionFailed(f"'{key}' is no object")
+    return dict(value)
+
+
+def tags_in(value: object) -> list[str]:
+    """A list, or text with commas as releases before 3.9 wrote it."""
+    if isinstance(value, str):
+        return [tag.strip() for tag in value.split(",") if tag.strip()]
+    if isinstance(value, list) and all(isinstance(tag, str) for tag in value):
+        return list(value)
+    raise PreconditionFailed("'tags' is no list of names")

@@ -1,0 +1,297 @@
+"""``MessageMove``: an operator moves, copies, retries, dead-letters or deletes selected messages.
+
+In: sequence ids of ready messages of one queue, and one verb for all of them.  Out: the verb is
+done slice by slice; ``MoveCounts`` has how many messages it reached and why others were left as
+they are.
+
+    copy, move, retry   published where they are to go; ``StagedPublisher`` knows how
+    move, retry         then they are out of the queue, held, and acknowledged when the publishes
+                        are on disk: a crash may double a message, never lose one
+    dead_letter         they die as if a consumer had rejected them
+    delete              acknowledged at once
+
+What goes to a queue whose master is on another node stays here until that has it, and for good if
+that has no room for it; a consumer may get it meanwhile, and then it is in both.
+
+A retry does not believe every ``x-death``, for publishers can write it.  The queue it names must
+have the dead letter exchange and key by which the message came, and must be reached by where it is
+sent to: so who may publish to a queue does not choose where an operator's retry leads.
+
+A slice does all of that within one turn, so no consumer gets what was chosen in between.  A
+message goes only if it leads somewhere: what would have no queue, or has no ``x-death`` to say
+where it came from (retry), or finds a queue full that refuses publishes, stays.  So does what
+would be lost on its way: it leads back to the queue it is in, where its newer self may be a
+duplicate or push others out, or every queue it reaches takes each key once and has its own.
+"""
+
+from bisect import bisect_left
+from typing import Final, final
+
+from penstock.backing.deduplication import DeduplicatingBacking
+from penstock.backing.message_deque import FEW_CHOSEN
+from penstock.broker.broker import Broker
+from penstock.broker.rules.rights import Rights
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.confirm_watermark import PendingConfirm
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.message import STORED, Address, Message
+from penstock.queues.queue import Queue
+from penstock.queues.refusals import leased
+
+COPY, MOVE, RETRY = "copy", "move", "retry"
+DEAD_LETTER, DELETE = "dead_letter", "delete"
+ACTIONS: Final = (MOVE, COPY, DELETE, RETRY, DEAD_LETTER)
+
+SLICE_MESSAGES: Final = 256
+SLICE_BYTES: Final = 1024 * 1024
+SLICE_READS: Final = 8
+"""Chosen messages may lie far apart on disk: so many reads in one turn."""
+SLICE_PLACES: Final = 65_536
+"""And in memory: what lies between them is looked at, if they are more than few."""
+NAME_BYTES_MAX: Final = 255
+
+
+@final
+class MoveCounts:
+    """What became of the chosen ones."""
+
+    def __init__(self) -> None:
+        self.done: int = 0
+        self.gone: int = 0  # not ready here: delivered, expired, deleted
+        self.unroutable: int = 0
+        self.same_queue: int = 0  # led back to where they are
+        self.duplicate: int = 0  # their key was in every queue they led to
+        self.without_death: int = 0  # never died, so there is nowhere to retry
+        self.full: int = 0
+        self.trouble: str = ""  # why those in ``full`` found no room
+        self.position: int = 0  # of the journal that makes it safe
+        self.waits: list[PendingConfirm] = []  # and what other nodes have to say
+
+
+@final
+class MessageMove:
+    """What one user wants done with messages of one queue; raises a ``BrokerError`` if not his."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        rights: Rights,
+        vhost: Vhost,
+        queue: Queue,
+        priority: int,
+        action: str,
+        target: tuple[str, str] | None,
+    ) -> None:
+        """``target``: exchange and routing key, for copy and move."""
+        assert action in ACTIONS
+        assert (target is not None) == (action in (COPY, MOVE))
+        self.tally = MoveCounts()
+        self._broker = broker
+        self._rights = rights
+        self._vhost = vhost
+        self._queue = queue
+        self._priority = priority
+        self._action = action
+        self._target = target
+        rights.read("queue", queue.name)
+        queue.check_owner(None)
+        if queue.remote:
+            raise PreconditionFailed(
+                f"the master of {vhost.queue_text(queue.name)} is on another node: ask there"
+            )
+        if queue.is_leased and action != COPY:
+            raise leased(queue.name, queue.vhost)
+        if priority >= len(queue.backing.parts()):
+            raise PreconditionFailed(f"{vhost.queue_text(queue.name)} has no priority {priority}")
+        if action == DEAD_LETTER and not queue.limits.buries:
+            raise PreconditionFailed(
+                f"{vhost.queue_text(queue.name)} has no dead letter exchange: its messages have"
+                " nowhere to go when they are rejected"
+            )
+        if target is not None:
+            self._may_publish(*target)
+
+    def _may_publish(self, exchange: str, key: str) -> None:
+        """Raises NotFound or AccessRefused."""
+        found = None if exchange == "" else self._vhost.exchange(exchange)
+        if found is not None and found.internal:
+            text = self._vhost.exchange_text(exchange)
+            raise AccessRefused(f"cannot publish to internal {text}")
+        self._rights.publish(found, exchange, key)
+
+    # -- a slice -----------------------------------------------------------------------------
+
+    def step(self, seq_ids: list[int], now_ms: int) -> list[int]:
+        """Do it with the first of these, which ascend; returns the others."""
+        if self._queue.deleted:
+            raise NotFound(f"no {self._vhost.queue_text(self._queue.name)}")
+        part = self._queue.backing.parts()[self._priority]
+        near = bisect_left(seq_ids, seq_ids[0] + SLICE_PLACES)
+        few = seq_ids[: min(max(near, FEW_CHOSEN), SLICE_MESSAGES)]
+        few = few[: int(part.few_reads(few, SLICE_READS))]
+        journal = self._broker.engine.journal
+        if self._action in (DELETE, DEAD_LETTER):
+            self._take_away(few)
+        else:
+            few = self._publish(few, now_ms)
+        self.tally.position = int(journal.position)
+        return seq_ids[len(few) :]
+
+    def _take_away(self, seq_ids: list[int]) -> None:
+        queue = self._queue
+        taken = queue.take_chosen(self._priority, seq_ids)
+        self.tally.done += len(taken)
+        self.tally.gone += len(seq_ids) - len(taken)
+        if self._action == DELETE:
+            queue.backing.ack(taken)
+        else:
+            queue.bury(taken)
+            queue.wake()  # so that they are buried in this turn
+
+    def _publish(self, seq_ids: list[int], now_ms: int) -> list[int]:
+        """Returns those of them that were looked at."""
+        messages, seq_ids = self._read(seq_ids)
+        self.tally.gone += len(seq_ids) - len(messages)
+        letters = [(one, *self._goal_of(one)) for one in messages]  # judged before any goes
+        self.tally.waits = [one for one in self.tally.waits if not one.done]
+        poured: list[int] = []
+        leaving: list[
+            tuple[int, list[PendingConfirm]]
+        ] = []  # when other nodes have said that it is there
+        for message, address, origin in letters:
+            if address is None or not self._pour(message, address, origin, now_ms):
+                continue
+            self.tally.done += 1
+            waits = self._vhost.waits.take()
+            self.tally.waits += waits
+            if waits:
+                leaving.append((int(message.seq_id), waits))
+            else:
+                poured.append(int(message.seq_id))
+        if self._action != COPY:
+            self._let_go(poured, leaving)
+        return seq_ids
+
+    def _let_go(self, poured: list[int], leaving: list[tuple[int, list[PendingConfirm]]]) -> None:
+        letters, queue = self._broker.dead_letters, self._queue
+        position = self._broker.engine.journal.position
+        if poured:
+            taken = queue.take_chosen(self._priority, poured)
+            letters.settle_when(position, queue, taken, [])
+        if leaving:
+            letters.take_when(position, queue, self._priority, leaving)
+
+    def _read(self, seq_ids: list[int]) -> tuple[list[Message], list[int]]:
+        """Those that are here, with their contents, and how far that went."""
+        part = self._queue.backing.parts()[self._priority]
+        found: list[Message] = []
+        size = 0
+        looked_at = 0
+        for start, end in _runs(seq_ids):
+            at = start
+            while at < end and size < SLICE_BYTES:
+                some = part.read_range(at, end, end - at, SLICE_BYTES - size)
+                found += some
+                size += sum(int(one.size) for one in some)
+                at = int(some[-1].seq_id) + 1 if some else end
+            looked_at += at - start
+            if at < end:
+                break
+        return found, seq_ids[:looked_at]
+
+    def _pour(self, message: Message, address: Address, origin: Queue | None, now_ms: int) -> bool:
+        """Publish a copy of it; False when it stays.  ``origin``: a queue it must reach."""
+        tally, pouring = self.tally, self._broker.staging.pouring
+        # Without the mark of the store: the copy's content is stored anew, if it is large.
+        copy = Message(message.content, address.wire, message.flags & ~STORED, 0)
+        queues = self._queues_for(address, copy, now_ms)
+        if self._action != COPY and self._queue in queues:
+            tally.same_queue += 1
+            return False
+        if origin is not None and origin not in queues:
+            tally.unroutable += 1
+            return False
+        known = _duplicate_count(queues)
+        if pouring.pour(self._vhost, [copy], now_ms, False) == 0:
+            tally.full += 1
+            tally.trouble = pouring.trouble()
+            return False
+        if pouring.unroutable:
+            tally.unroutable += 1
+            return False
+        if _duplicate_count(queues) - known == len(queues):
+            tally.duplicate += 1
+            return False
+        return True
+
+    def _queues_for(self, address: Address, copy: Message, now_ms: int) -> list[Queue]:
+        try:
+            return self._broker.staging.pouring.queues_for(self._vhost, address, copy, now_ms)
+        except (NotFound, AccessRefused):
+            return []  # the exchange is gone, or internal
+
+    def _goal_of(self, message: Message) -> tuple[Address | None, Queue | None]:
+        """Where it is to go, and the queue it is to come back to (retry).
+
+        Raises AccessRefused when the user may not publish there.
+        """
+        target, origin = self._target, None
+        if target is None:
+            exchange, key, origin = self._origin(message)
+            if origin is None:
+                self.tally.without_death += 1
+                return None, None
+            self._rights.publish(self._vhost.exchanges.get(exchange), exchange, key)
+            target = exchange, key
+        wire = _short(target[0]) + _short(target[1])
+        return self._broker.staging.pouring.address(self._vhost, wire), origin
+
+    def _origin(self, message: Message) -> tuple[str, str, Queue | None]:
+        """Where it was published before it died last, and in which queue; None = it did not."""
+        deaths = self._broker.header_reader.read(message, "x-death")
+        death = deaths[0] if isinstance(deaths, list) and deaths else None
+        if not isinstance(death, dict):
+            return "", "", None
+        name, exchange, keys = death.get("queue"), death.get("exchange"), death.get("routing-keys")
+        key = keys[0] if isinstance(keys, list) and keys else None
+        if not (isinstance(name, str) and isinstance(exchange, str) and isinstance(key, str)):
+            return "", "", None
+        queue = self._vhost.queues.get(name)
+        if queue is None or not self._buries_so(queue, key, message):
+            return "", "", None
+        return exchange, key, queue
+
+    def _buries_so(self, queue: Queue, key: str, message: Message) -> bool:
+        """Would a death there, of a message with that key, have been published as this one was?"""
+        came_by = self._broker.staging.pouring.address(self._vhost, message.address)
+        limits = queue.limits
+        buried_key = key if limits.dead_letter_key is None else limits.dead_letter_key
+        return limits.dead_letter_exchange == came_by.exchange and buried_key == came_by.routing_key
+
+
+def _duplicate_count(queues: list[Queue]) -> int:
+    """How many they have dropped for their keys."""
+    count = 0
+    for queue in queues:
+        backing = queue.backing
+        if isinstance(backing, DeduplicatingBacking):
+            count += int(backing.duplicate_count)
+    return count
+
+
+def _runs(seq_ids: list[int]) -> list[tuple[int, int]]:
+    """First place, and the one behind the last, of each run without a hole."""
+    runs: list[tuple[int, int]] = []
+    for seq_id in seq_ids:
+        if runs and runs[-1][1] == seq_id:
+            runs[-1] = (runs[-1][0], seq_id + 1)
+        else:
+            runs.append((seq_id, seq_id + 1))
+    return runs
+
+
+def _short(name: str) -> bytes:
+    data = name.encode("utf-8", "surrogateescape")
+    if len(data) > NAME_BYTES_MAX:
+        raise PreconditionFailed(f"'{name}' has {len(data)} bytes, at most 255 are possible")
+    return bytes([len(data)]) + data

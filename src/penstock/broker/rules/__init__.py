@@ -1,0 +1,1 @@
+"""Rules: rights, arguments, policies, limits, alarms, admission of publishes, confirms."""

@@ -1,0 +1,56 @@
+"""``Admission``: the one gate every publish passes, whichever protocol it came by.
+
+    alarms (memory, disk) ───────────┐
+    the disk is full (ENOSPC) ───────┼─► reason("orders") ─► "" = open, else why not
+    budgets of virtual hosts ────────┘
+
+All entry points ask here, so that none of them is a way around the others: RabbitMQ's HTTP API
+publishes through an alarm.  The words are RabbitMQ's, since clients show them to people and some
+look at them.  A reason holds publishers, never consumers: what they take ends the shortage.
+
+``vhost_reasons`` is where whoever watches the budget of a virtual host leaves why its publishers
+are held; what holds the node is said first.
+"""
+
+from typing import Final, final
+
+from penstock.broker.rules.alarms import Alarms
+
+LOW_ON_MEMORY: Final = "low on memory"
+LOW_ON_DISK: Final = "low on disk"
+LOW_ON_BOTH: Final = "low on disk & memory"
+
+
+@final
+class Admission:
+    """See the head of this file."""
+
+    def __init__(self, alarms: Alarms) -> None:
+        self.alarms = alarms
+        self.stalled: bool = False  # a write has found no space
+        self.unreserved: bool = (
+            False  # nor has the reserve (storage/common/reserve.py) what it should
+        )
+        self.vhost_reasons: dict[str, str] = {}
+
+    def is_full(self) -> bool:
+        """Has the disk no room for what is new, publishes and definitions alike?"""
+        return self.stalled or self.unreserved
+
+    def is_closed(self) -> bool:
+        """For everybody."""
+        return self.alarms.memory or self.alarms.disk or self.is_full()
+
+    def node_reason(self) -> str:
+        """Why nobody may publish; "" = they may, as far as the node is concerned."""
+        alarms = self.alarms
+        if alarms.disk or self.is_full():
+            return LOW_ON_BOTH if alarms.memory else LOW_ON_DISK
+        return LOW_ON_MEMORY if alarms.memory else ""
+
+    def reason(self, vhost_name: str) -> str:
+        """Why nobody may publish to that virtual host; "" = they may."""
+        reason = self.node_reason()
+        if reason == "" and self.vhost_reasons:
+            return self.vhost_reasons.get(vhost_name, "")
+        return reason

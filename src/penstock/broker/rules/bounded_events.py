@@ -1,0 +1,69 @@
+"""``BoundedEvents``: events of one kind about connections that are not open yet, bounded.
+
+    note(address, example, values) ─► the first TOLD_MAX of an address in a minute are events
+                                   └► the others one event at the minute's end: how many, examples
+
+Any machine that reaches a listener can cause these events, and an event becomes a line in the log,
+so the bound of the one is the bound of the other.  Memory is bounded, too: above ``ADDRESSES_MAX``
+addresses all others share one count.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.event_book import EventBook
+
+TOLD_MAX: Final[i64] = 20
+WINDOW_MS: Final[i64] = 60_000
+ADDRESSES_MAX: Final = 1000
+EXAMPLES_MAX: Final = 5
+EXAMPLE_MAX_CHARS: Final = 255
+ELSEWHERE: Final = "other addresses"
+
+
+@final
+class EventCount:
+    """Of one address in this minute."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.guesses: i64 = 0  # of these, at names and passwords
+        self.examples: list[str] = []  # among those that are only counted
+
+
+@final
+class BoundedEvents:
+    """Of one node.  ``kind``: of a single event; ``kind_of_many``: (address, count, examples)."""
+
+    def __init__(self, events: EventBook, kind: str, kind_of_many: str) -> None:
+        self._events = events
+        self._kind = kind
+        self._kind_of_many = kind_of_many
+        self._tallies: dict[str, EventCount] = {}
+        self._window_began_ms: i64 = 0
+
+    def note(self, address: str, example: str, values: tuple[object, ...]) -> EventCount:
+        """``values``: of the single event."""
+        self.look()
+        if address not in self._tallies and len(self._tallies) >= ADDRESSES_MAX:
+            address = ELSEWHERE
+        tally = self._tallies.setdefault(address, EventCount())
+        tally.count += 1
+        example = example[:EXAMPLE_MAX_CHARS]
+        if tally.count <= TOLD_MAX:
+            self._events.note(self._kind, values)
+        elif len(tally.examples) < EXAMPLES_MAX and example not in tally.examples:
+            tally.examples.append(example)
+        return tally
+
+    def look(self) -> None:
+        """Call it once a second: the minute may be over."""
+        if 0 <= self._events.now_ms - self._window_began_ms < WINDOW_MS:
+            return
+        self._window_began_ms = self._events.now_ms
+        for address, tally in self._tallies.items():
+            if tally.count > TOLD_MAX:
+                more = int(tally.count - TOLD_MAX)
+                self._events.note(self._kind_of_many, (address, more, ", ".join(tally.examples)))
+        self._tallies = {}

@@ -1,0 +1,118 @@
+"""What a policy says of mirrored queues: its ``ha-`` keys, read and checked.
+
+In: a policy's definition.  Out: its ``HaPolicy``, or a refusal in the words of RabbitMQ 3.10.8.
+
+    ha-mode                   all, exactly, nodes; without it no other of these keys is taken
+    ha-params                 exactly: how many copies there are; nodes: a list of names; all: none
+    ha-sync-mode              manual, automatic
+    ha-sync-batch-size        messages in a step of a synchronisation
+    ha-promote-on-shutdown    when-synced, always
+    ha-promote-on-failure     when-synced, always
+
+``ha-promote-on-failure`` is ``when-synced`` where nothing is said.  RabbitMQ's is ``always``: it
+makes a mirror master that lacks messages which were confirmed (K3 of docs/design/clusters.md).
+
+Which queue goes by which is ``PolicyBook``'s (``ha_policy``); where its copies are, the cluster's.
+"""
+
+from typing import Final, final
+
+from penstock.broker.rules.erlang_terms import term
+from penstock.core.errors import PreconditionFailed
+
+HA_MODES: Final = ("all", "exactly", "nodes")
+ALWAYS: Final = "always"
+WHEN_SYNCED: Final = "when-synced"
+SYNC_BATCH: Final = 4096
+COUNT_MAX: Final = 1 << 31
+"""More copies, or messages at once, than anybody has: a larger number is this one."""
+
+_OTHER_KEYS: Final = (
+    "ha-params",
+    "ha-sync-mode",
+    "ha-sync-batch-size",
+    "ha-promote-on-shutdown",
+    "ha-promote-on-failure",
+)
+HA_KEYS: Final = ("ha-mode", *_OTHER_KEYS)
+
+
+@final
+class HaPolicy:
+    """``mode`` "" = there shall be no mirrors."""
+
+    def __init__(self) -> None:
+        self.mode: str = ""
+        self.copies: int = 0  # of "exactly"
+        self.nodes: list[str] = []  # of "nodes"
+        self.automatic: bool = False
+        self.batch_messages: int = SYNC_BATCH
+        self.on_failure: str = WHEN_SYNCED
+        self.on_shutdown: str = WHEN_SYNCED
+
+
+NO_MIRRORS: Final = HaPolicy()
+"""Of queues that no policy mirrors, and of those that cannot be mirrored."""
+
+
+def read_ha_policy(definition: dict[str, object]) -> HaPolicy:
+    """Of a policy's definition, whose other keys are others' business."""
+    if "ha-mode" not in definition:
+        if any(key in definition for key in _OTHER_KEYS):
+            raise PreconditionFailed(
+                "ha-mode must be specified to specify ha-params, ha-sync-mode or"
+                " ha-promote-on-shutdown"
+            )
+        return NO_MIRRORS
+    policy = HaPolicy()
+    mode = definition["ha-mode"]
+    if not isinstance(mode, str) or mode not in HA_MODES:
+        raise PreconditionFailed(f"{term(mode)} is not a valid ha-mode value")
+    policy.mode = mode
+    if mode == "all":
+        if "ha-params" in definition:
+            raise PreconditionFailed('ha-mode="all" does not take parameters')
+    elif mode == "exactly":
+        policy.copies = _positive(definition, "ha-params", 'ha-mode="exactly" takes an integer')
+    else:
+        policy.nodes = _names(definition)
+    policy.automatic = _word(definition, "ha-sync-mode", ("manual", "automatic"), 0) == "automatic"
+    if "ha-sync-batch-size" in definition:
+        what = "ha-sync-batch-size takes an integer greater than 0"
+        policy.batch_messages = _positive(definition, "ha-sync-batch-size", what)
+    policy.on_shutdown = _word(definition, "ha-promote-on-shutdown", (ALWAYS, WHEN_SYNCED), 1)
+    policy.on_failure = _word(definition, "ha-promote-on-failure", (ALWAYS, WHEN_SYNCED), 1)
+    return policy
+
+
+def _positive(definition: dict[str, object], key: str, what: str) -> int:
+    value = definition.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise PreconditionFailed(f"{what}, {_given(definition, key)} given")
+    return min(value, COUNT_MAX)
+
+
+def _names(definition: dict[str, object]) -> list[str]:
+    params = definition.get("ha-params")
+    if not isinstance(params, list):
+        given = _given(definition, "ha-params")
+        raise PreconditionFailed(f'ha-mode="nodes" takes a list, {given} given')
+    if not params:
+        raise PreconditionFailed('ha-mode="nodes" list must be non-empty')
+    wrong = [name for name in params if not isinstance(name, str)]
+    if wrong:
+        raise PreconditionFailed(
+            f'ha-mode="nodes" takes a list of strings, {term(wrong)} was not a string'
+        )
+    return [str(name) for name in params]
+
+
+def _given(definition: dict[str, object], key: str) -> str:
+    return term(definition[key]) if key in definition else "none"
+
+
+def _word(definition: dict[str, object], key: str, words: tuple[str, str], absent: int) -> str:
+    value = definition.get(key, words[absent])
+    if not isinstance(value, str) or value not in words:
+        raise PreconditionFailed(f'{key} must be "{words[0]}" or "{words[1]}", got {term(value)}')
+    return value

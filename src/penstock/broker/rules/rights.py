@@ -1,0 +1,98 @@
+"""What a user may do in a virtual host: configure, write, read, and to which topics.
+
+In: the user, the virtual host, an operation on a resource.  Out: nothing, or AccessRefused with
+RabbitMQ's text.  A permission is a regular expression searched in the resource's name, so it
+binds at neither end unless it says so; the empty one covers the empty name only, which no
+resource has (the default exchange is called ``amq.default`` here).
+
+Topic permissions narrow this on topic exchanges, for users that have some for that exchange: the
+routing key of a publish needs ``write``, that of a binding ``read``.  ``{username}`` and
+``{vhost}`` in such a pattern stand for the names themselves: a name full of dots and stars does
+not become a pattern, which is where we are stricter than RabbitMQ.
+
+Nothing here is asked per message.  A publish is checked where its route is found, and remembered
+with it (``Link.route``): whoever changes what users may do moves the epoch of the virtual host.
+"""
+
+import re
+from typing import Final, final
+
+from penstock.broker.rules.access import User
+from penstock.core import patterns
+from penstock.core.errors import AccessRefused
+from penstock.routing.exchanges import Exchange
+
+CONFIGURE: Final = 0
+WRITE: Final = 1
+READ: Final = 2
+DEFAULT_EXCHANGE: Final = "amq.default"
+
+
+def covers(pattern: str, name: str) -> bool:
+    """Does a permission's pattern cover a name?  One that could take too long covers none."""
+    if pattern == "":
+        return name == ""
+    return patterns.found(pattern, name)
+
+
+@final
+class Rights:
+    """One user in one virtual host; asks anew each time, so a change counts at once."""
+
+    def __init__(self, user: User, vhost: str) -> None:
+        self.user = user
+        self.vhost = vhost
+
+    def configure(self, kind: str, name: str) -> None:
+        self._check(CONFIGURE, kind, name)
+
+    def write(self, kind: str, name: str) -> None:
+        self._check(WRITE, kind, name)
+
+    def read(self, kind: str, name: str) -> None:
+        self._check(READ, kind, name)
+
+    def may_read(self, kind: str, name: str) -> bool:
+        try:
+            self.read(kind, name)
+        except AccessRefused:
+            return False
+        return True
+
+    def bind(self, kind: str, destination: str, source: str) -> None:
+        """Binding and unbinding: what may be written into, and what may be read from."""
+        self._check(WRITE, kind, destination)
+        if destination == "" or source == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        self._check(READ, "exchange", source)
+
+    def publish(self, exchange: Exchange | None, name: str, routing_key: str) -> None:
+        self._check(WRITE, "exchange", name)
+        if exchange is not None and not exchange.internal:
+            self.topic(WRITE, exchange, routing_key)
+
+    def topic(self, permission: int, exchange: Exchange | None, routing_key: str) -> None:
+        """``permission``: WRITE to publish, READ to bind."""
+        if exchange is None or exchange.type != "topic":
+            return
+        patterns = self.user.topics.get((self.vhost, exchange.name))
+        if patterns is None:
+            return
+        pattern = patterns[0] if permission == WRITE else patterns[1]
+        pattern = pattern.replace("{username}", re.escape(self.user.name))
+        pattern = pattern.replace("{vhost}", re.escape(self.vhost))
+        if not covers(pattern, routing_key):
+            raise AccessRefused(
+                f"access to topic '{routing_key}' in exchange '{exchange.name}' in vhost"
+                f" '{self.vhost}' refused for user '{self.user.name}'"
+            )
+
+    def _check(self, permission: int, kind: str, name: str) -> None:
+        if name == "" and kind == "exchange":
+            name = DEFAULT_EXCHANGE
+        patterns = self.user.vhosts.get(self.vhost)
+        if patterns is None or not covers(patterns[permission], name):
+            raise AccessRefused(
+                f"access to {kind} '{name}' in vhost '{self.vhost}' refused"
+                f" for user '{self.user.name}'"
+            )

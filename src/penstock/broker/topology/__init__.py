@@ -1,0 +1,1 @@
+"""Virtual hosts with their exchanges, queues, bindings, topics and internal queues."""

@@ -1,0 +1,185 @@
+"""``Changes``: the one way by which what is declared becomes true, on one node or in a cluster.
+
+In: a change that was asked for and has passed every check.  Out, on a single node: nothing is
+done here; whoever asked makes it true himself, at once.  In a cluster (``proposes``) it is handed
+in here instead, and becomes true when the cluster has agreed (``cluster/agreement/proposing.py``).
+
+    virtual host, administration ─► checks ─┬─ proposes? ─► handed in ─► agreed ─► event ─┐
+                                            └─ no ─► done ◄── the same methods ◄──────────┘
+
+So a method that changes something has this shape, or the two branches each in a method of their
+own, and no other code knows of clusters:
+
+    checks, which raise what they always raise
+    changes.check_room()             # where something new is kept on disk
+    changes.check_memory(arguments)  # and in memory
+    if changes.proposes:
+        changes.put(record)       # or ``delete``, ``add_queue`` ...
+
+Return:
+    what is done
+
+Who asks waits by an ``Ask``: ``run`` does what was asked for, and raises ``Away`` until what it
+handed in is decided; then it is called again, as for a message that is on its way from the disk.
+What had come to its end is not done again: its answer stands.  What was refused, because
+something changed meanwhile, is: so the checks and their errors are those of the moment in
+which it becomes true.  Without anybody who asks (a queue expires, a connection is lost) it is
+handed in all the same, and seen to until it is known.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from penstock.broker.rules.admission import Admission
+from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
+from penstock.core.errors import Blocked
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import Exchange
+from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.records import (
+    BindingRecord,
+    PermissionRecord,
+    PolicyRecord,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.topology.vhost import Vhost
+
+T = TypeVar("T")
+
+NO_ROOM: Final = "the disk is full: nothing new can be kept until there is space"
+NO_MEMORY: Final = "memory is far over its limit: nothing new can be declared until there is space"
+FREE_CONSUMERS: Final = 64
+
+Plain = (
+    VhostRecord
+    | UserRecord
+    | PermissionRecord
+    | TopicPermissionRecord
+    | PolicyRecord
+    | GlobalParameterRecord
+)
+"""What has no ends and no contents: it is put, or deleted by its name."""
+
+
+class Ask:
+    """One who asks, one thing at a time."""
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Raises Away while it is not decided: call it again, with the same."""
+        return function()
+
+
+class Changes:
+    """On a single node: nothing is handed in.
+
+    ``follows``   queues and exchanges come and go by what the cluster agrees on, only by that
+    ``proposes``  and changes are handed in here: not while those that were agreed on are done
+    """
+
+    def __init__(self) -> None:
+        self.follows: bool = False
+        self.proposes: bool = False
+        self.gate: Admission | None = None  # the node's
+
+    def check_room(self) -> None:
+        """Raises Blocked while the disk has no room for new definitions.
+
+        What a cluster has agreed on is kept all the same: the reserve has room for it.
+        """
+        if self.gate is not None and self.gate.is_full() and not self._applies():
+            raise Blocked(NO_ROOM)
+
+    def check_memory(self, arguments: dict[str, object], parts: int = 1) -> None:
+        """Raises Blocked while memory is far over its limit; what all agreed on is kept."""
+        gate = self.gate
+        if gate is None or self._applies():
+            return
+        if not gate.alarms.take_declared(parts * declared_bytes(arguments)):
+            raise Blocked(NO_MEMORY)
+
+    def check_consumer(self, arguments: dict[str, object], others: int) -> None:
+        """As ``check_memory``; ``others`` of its channel.  The first may drain queues."""
+        if others >= FREE_CONSUMERS or declared_bytes(arguments) >= 2 * EACH_BYTES:
+            self.check_memory(arguments)
+
+    def _applies(self) -> bool:
+        return self.follows and not self.proposes
+
+    def ask(self) -> Ask:
+        return Ask()
+
+    def at_first(self, told: bool) -> bool:
+        """What was true when it was asked for, should it have to be run again."""
+        return told
+
+    def homes(self) -> list[str]:
+        """Nodes on which a queue that is declared now may be; none = there is one node only."""
+        return []
+
+    def prefer(self, node: str) -> None:
+        """Where queues that are handed in next are, as if declared there; "" = here."""
+
+    def cut(self) -> None:
+        """What comes next rests on what was handed in: it has to be there first."""
+
+    # -- handed in ---------------------------------------------------------------------------
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Raises Away: whoever wants to go on with it does so when it is there."""
+        raise NotImplementedError
+
+    def put_exchange(self, exchange: Exchange, arguments: dict[str, object]) -> None:
+        """It is there, and has other arguments from now on."""
+        raise NotImplementedError
+
+    def delete_exchange(self, vhost: "Vhost", exchange: Exchange) -> None:
+        raise NotImplementedError
+
+    def add_queue(
+        self,
+        vhost: "Vhost",
+        name: str,
+        incarnation: str,
+        durable: bool,
+        owner: object,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        """As ``add_exchange``; ``owner``: the session that has it for itself."""
+        raise NotImplementedError
+
+    def pause_queue(self, queue: Queue, paused: bool) -> None:
+        raise NotImplementedError
+
+    def delete_queue(self, vhost: "Vhost", queue: Queue) -> None:
+        raise NotImplementedError
+
+    def owner_gone(self, owner: object) -> None:
+        """A session is over: what it was about to declare for itself is not wanted any more."""
+
+    def bind(
+        self, vhost: "Vhost", record: BindingRecord, exchange: Exchange, destination: object
+    ) -> None:
+        """Raises what binding it would raise; does nothing when it is bound."""
+        raise NotImplementedError
+
+    def unbind(
+        self, vhost: "Vhost", record: BindingRecord, exchange: Exchange, destination: object
+    ) -> None:
+        """Does nothing when it is not bound."""
+        raise NotImplementedError
+
+    def put(self, record: Plain) -> None:
+        raise NotImplementedError
+
+    def delete(self, record: Plain) -> None:
+        """Known by its names; of a user or a virtual host everything that hangs on it, too."""
+        raise NotImplementedError
+
+    def put_limits(self, scope: str, owner: str, limits: dict[str, int]) -> None:
+        """In the place of those it had; ``scope`` is "vhost" or "user"."""
+        raise NotImplementedError

@@ -1,0 +1,126 @@
+"""``InternalQueues``: queues no client sees: delayed messages and NSQ backlogs wait in them.
+
+    x-delayed-message   takes its room for a destination of messages that have a delay (delays.py)
+    x-nsq-topic         takes its room for the only destination while it holds (topics.py)
+    a staged set        takes its room for messages of a batch that may be committed (staging.py)
+
+The room of a durable exchange is a durable queue whose name begins with ``amq.delayed.`` or
+``amq.backlog.``, that of a staged set one that begins with ``amq.staged.``; no client may use such
+names.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from penstock.core.errors import Corrupt
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import DELAYED, NSQ_TOPIC, Exchange
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import QueueRecord
+
+PREFIXES: Final = {DELAYED: "amq.delayed.", NSQ_TOPIC: "amq.backlog."}
+"""By the types of exchanges that have a room."""
+
+STAGED: Final = "amq.staged."
+"""Rooms of staged sets, which belong to no exchange."""
+
+NewQueue = Callable[[int, str, str, bool], Queue]
+"""(queue id, name, incarnation, kept) -> a queue that nothing else knows."""
+
+
+def is_backlog(name: str) -> bool:
+    return name.startswith(PREFIXES[NSQ_TOPIC])
+
+
+def is_staged(name: str) -> bool:
+    return name.startswith(STAGED)
+
+
+def is_room(name: str) -> bool:
+    return name.startswith(PREFIXES[DELAYED]) or is_backlog(name) or is_staged(name)
+
+
+def has_room(exchange: Exchange) -> bool:
+    return exchange.type in PREFIXES
+
+
+def room_name(exchange: Exchange) -> str:
+    """Of an exchange that has one."""
+    return PREFIXES[exchange.type] + exchange.name
+
+
+@final
+class InternalQueues:
+    """Those of one virtual host, by the names of their queues."""
+
+    def __init__(
+        self,
+        vhost: str,
+        definitions: Definitions,
+        new_queue: NewQueue,
+        new_incarnation: Callable[[], str],
+    ) -> None:
+        self.rooms: dict[str, Queue] = {}
+        self._vhost = vhost
+        self._definitions = definitions
+        self._new_queue = new_queue
+        self._new_incarnation = new_incarnation
+
+    def open(self, exchange: Exchange) -> None:
+        """For an exchange that has just been declared."""
+        name = room_name(exchange)
+        queue_id = self._definitions.next_queue_id() if exchange.durable else 0
+        incarnation = self._new_incarnation()
+        self._attach(exchange, self._new_queue(queue_id, name, incarnation, exchange.durable))
+        if exchange.durable:
+            self._definitions.put_queue(
+                QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
+            )
+
+    def open_staged(self) -> Queue:
+        """For a set that begins."""
+        incarnation = self._new_incarnation()
+        name = STAGED + incarnation
+        queue_id = self._definitions.next_queue_id()
+        self._definitions.put_queue(
+            QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
+        )
+        return self._attach_staged(None, self._new_queue(queue_id, name, incarnation, True))
+
+    def _attach_staged(self, owner: object, queue: Queue) -> Queue:
+        queue.releases_to = owner
+        self.rooms[queue.name] = queue
+        return queue
+
+    def close_staged(self, queue: Queue) -> None:
+        """Its set is poured, or dropped with what is in it."""
+        del self.rooms[queue.name]
+        queue.deleted = True
+        queue.backing.delete()
+        self._definitions.delete_queue(self._vhost, queue.name)
+
+    def recover(self, record: QueueRecord, exchanges: dict[str, Exchange]) -> Queue:
+        if is_staged(record.name):
+            queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
+            return self._attach_staged(STAGED, queue)  # until its set is known
+        exchange = exchanges.get(record.name.split(".", 2)[2])
+        if exchange is None or not has_room(exchange):
+            raise Corrupt(f"the room {record.name!r} belongs to no exchange that has one")
+        queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
+        self._attach(exchange, queue)
+        return queue
+
+    def _attach(self, exchange: Exchange, queue: Queue) -> None:
+        exchange.room = queue
+        queue.releases_to = exchange
+        self.rooms[queue.name] = queue
+
+    def close(self, exchange: Exchange) -> None:
+        """The exchange goes, and with it what waits there."""
+        if not has_room(exchange):
+            return
+        queue = self.rooms.pop(room_name(exchange))
+        queue.deleted = True
+        queue.backing.delete()
+        if exchange.durable:
+            self._definitions.delete_queue(self._vhost, queue.name)

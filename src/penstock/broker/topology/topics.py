@@ -1,0 +1,488 @@
+"""Topics and channels: NSQ's two nouns, made of an exchange, its room and queues.
+
+    topic T        exchange ``nsq.T`` of the type x-nsq-topic; its backlog is the exchange's room
+    channel C      queue ``nsq.T:C`` bound to it; deliveries have deadlines and count attempts
+
+A topic **holds** what is published, in its backlog, while it is paused, or nobody is bound to it,
+or the backlog is not empty yet; else its messages go where bindings lead, like those of a fanout
+exchange.  So nothing is lost before the first channel, the order stays, and every publisher goes
+the same way, whatever it speaks.  A new topic also holds while it is **prepared**: other nodes are
+asked which channels it is to have (``on_new``), so that none of them misses the first messages.
+``move`` empties the backlog some messages at a time; a message is let go there when it is on disk
+where it went.
+
+Any queue bound to the exchange gets the messages.  It is a channel when its name says so and its
+backing can delay messages; colons are in no NSQ name, so names cannot be taken for each other.
+A topic and its channels are all in the definitions of exchanges, queues and bindings: here is
+only what one can look up, made anew at each start (``attach``, ``bindings_changed``).
+
+An ephemeral topic is a transient exchange that goes with its last binding, and all its channels are
+transient queues; an ephemeral channel is one of bounded length that goes with its last consumer,
+and drops what comes when it is full.
+
+Invariants (``check``):
+  T1  a topic that does not hold is not paused or prepared, has a binding and an empty backlog
+  T2  ``channels`` are the bound queues that are called so, and all of them have leases
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.topology.changes import Ask
+from penstock.broker.topology.routes import any_refuses, record_of
+from penstock.core.errors import PreconditionFailed
+from penstock.core.headers import NOW
+from penstock.core.letters import HeaderWriter
+from penstock.core.message import Message
+from penstock.queues.consumers import Consumer
+from penstock.queues.latency import Latency, PublishTime, enqueue_time
+from penstock.queues.limits import REJECT_PUBLISH, QueueLimits
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
+
+if TYPE_CHECKING:
+    from penstock.broker.topology.vhost import Vhost
+
+PREFIX: Final = "nsq."
+SEPARATOR: Final = ":"
+EPHEMERAL: Final = "#ephemeral"
+NAME_MAX: Final = 64
+PAUSED: Final = "x-nsq-paused"
+"""Argument of a topic's exchange that says it is."""
+FAST: Final = "fast"
+EPHEMERAL_MAX_LENGTH: Final = 10_000
+MOVED_AT_ONCE: Final[i64] = 1024
+MOVED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
+_NAME: Final = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
+
+SettleLater = Callable[[i64, Queue, list[Message]], None]
+"""(position, queue, messages): acknowledge them when the journal is on disk so far."""
+
+
+def is_name(text: str) -> bool:
+    """May a topic or a channel be called so?  (nsqd, ``protocol/names.go``)"""
+    return 1 <= len(text) <= NAME_MAX and _NAME.fullmatch(text) is not None
+
+
+def is_ephemeral(name: str) -> bool:
+    return name.endswith(EPHEMERAL)
+
+
+def exchange_name(topic: str) -> str:
+    return PREFIX + topic
+
+
+def queue_name(topic: str, channel: str) -> str:
+    return f"{PREFIX}{topic}{SEPARATOR}{channel}"
+
+
+def check_topic_exchange(name: str) -> None:
+    """Raises PreconditionFailed when no topic may have an exchange of that name."""
+    if not name.startswith(PREFIX) or not is_name(name[len(PREFIX) :]):
+        raise PreconditionFailed(
+            f"an exchange of type '{NSQ_TOPIC}' is called 'nsq.' and the name of a topic: letters,"
+            f" digits, '.', '_' and '-', {NAME_MAX} at most; '{name}' is not"
+        )
+
+
+@final
+class Channel:
+    """One channel of a topic, and its queue."""
+
+    def __init__(self, topic: "Topic", name: str, queue: Queue) -> None:
+        self.topic = topic
+        self.name = name
+        self.queue = queue
+
+    @property
+    def ephemeral(self) -> bool:
+        return is_ephemeral(self.name)
+
+    def forget(self) -> None:
+        """It is no channel any more: nobody scans its queue for what is due."""
+        self.queue.scanned = False
+        self.queue.wake()
+
+    def backend_depth(self) -> i64:
+        """Of its ready messages, those that are not in memory."""
+        backing = self.queue.backing
+        return backing.disk_count() if isinstance(backing, VariableQueue) else 0
+
+
+@final
+class Topic:
+    """One topic.
+
+    ``changed``  whom to tell that messages go another way from now on
+    ``scanned``  does a scan loop find the deadlines of its channels?
+    """
+
+    def __init__(
+        self, exchange: Exchange, changed: Callable[[], None], scanned: Callable[[], bool]
+    ) -> None:
+        self.exchange = exchange
+        self.name = exchange.name[len(PREFIX) :]
+        self.queues: list[Queue] = []  # bound to it
+        self.reached: list[Queue] = []  # from there on, too, as of ``reached_epoch``
+        self.reached_epoch: i64 = -1
+        self.channels: dict[str, Channel] = {}
+        self.paused: bool = exchange.arguments.get(PAUSED) is True
+        self.preparing: bool = False
+        self._changed = changed
+        self._scanned = scanned
+
+    @property
+    def ephemeral(self) -> bool:
+        return is_ephemeral(self.name)
+
+    @property
+    def backlog(self) -> Queue:
+        return cast(Queue, self.exchange.room)
+
+    @property
+    def message_count(self) -> i64:
+        return self.exchange.published_count
+
+    @property
+    def message_bytes(self) -> i64:
+        return self.exchange.published_bytes
+
+    def is_fast(self, by_default: bool) -> bool:
+        """Are publishers answered before the disk has their messages?"""
+        mode = self.exchange.publish_mode
+        return by_default if mode == "" else mode == FAST
+
+    def depth(self) -> i64:
+        """Messages no channel has got yet, deferred ones too."""
+        return self.backlog.backing.ready_count() + self.backlog.deferred_count()
+
+    def backend_depth(self) -> i64:
+        return cast(VariableQueue, self.backlog.backing).disk_count()
+
+    def may_move(self) -> bool:
+        """Do messages leave the backlog?"""
+        return not self.paused and not self.preparing and self.exchange.has_bindings()
+
+    def look(self) -> None:
+        """Something has changed: does it hold?"""
+        holds = not self.may_move() or self.depth() > 0
+        if holds != self.exchange.holds:
+            self.exchange.holds = holds
+            self._changed()
+        if self.may_move() and holds:
+            self.backlog.wake()
+
+    def look_for_channels(self) -> None:
+        """Which queues are bound to it, and which of them are its channels?"""
+        bound: list[object] = []
+        self.exchange.match("", None, bound)
+        self.queues = [one for one in bound if isinstance(one, Queue)]
+        found: dict[str, Channel] = {}
+        prefix = self.exchange.name + SEPARATOR
+        for queue in self.queues:
+            name = queue.name[len(prefix) :]
+            if not queue.name.startswith(prefix) or not is_name(name):
+                continue
+            known = self.channels.get(name)
+            if known is not None and known.queue is queue:
+                found[name] = known
+            elif queue.use_leases():
+                queue.scanned = self._scanned()
+                found[name] = Channel(self, name, queue)
+        for name, channel in self.channels.items():
+            if name not in found:
+                channel.forget()
+        self.channels = found
+
+
+@final
+class Topics:
+    """Those of one virtual host; ``scanned``: does a scan loop find their deadlines?"""
+
+    def __init__(self, vhost: "Vhost", scanned: Callable[[], bool]) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.version: i64 = 0  # moves when a topic or channel comes or goes
+        self.on_change: Callable[[], None] | None = None  # told when ``version`` has moved
+        self.on_new: Callable[[str], bool] | None = None  # will it say what channels to make?
+        self.latency_targets: list[float] = []  # quantiles of its channels; none = not measured
+        self.latency_window_ms: i64 = 0
+        self.publish_time: PublishTime = enqueue_time
+        self._vhost = vhost
+        self._scanned = scanned
+
+    def new_ask(self) -> Ask:
+        """For what a cluster has to agree on."""
+        return self._vhost.changes.ask()
+
+    # -- names -----------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that (valid) name, made if there is none."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
+        ephemeral = is_ephemeral(name)
+        self._vhost.declare_exchange(
+            exchange_name(name), NSQ_TOPIC, not ephemeral, ephemeral, False, {}
+        )
+        return self.topics[name]
+
+    def channel(self, topic: Topic, name: str) -> Channel:
+        """The channel of that (valid) name, made if there is none."""
+        channel = topic.channels.get(name)
+        if channel is not None:
+            return channel
+        ephemeral = is_ephemeral(name)
+        arguments: dict[str, object] = {}
+        if ephemeral:
+            arguments = {"x-max-length": EPHEMERAL_MAX_LENGTH, "x-overflow": "reject-publish"}
+        durable = not ephemeral and not topic.ephemeral  # no start would find its topic
+        queue = self._vhost.declare_queue(
+            queue_name(topic.name, name), durable, None, ephemeral, arguments
+        )
+        self._vhost.bind_queue(queue, topic.exchange.name, "", {})
+        self._vhost.changes.cut()
+        if name not in topic.channels:
+            raise PreconditionFailed(
+                f"{self._vhost.queue_text(queue.name)} cannot be a channel: it has priorities or"
+                " drops duplicates"
+            )
+        return topic.channels[name]
+
+    def channel_queues(self) -> list[Queue]:
+        """Of all channels there are."""
+        found: list[Queue] = []
+        for topic in self.topics.values():
+            found.extend([channel.queue for channel in topic.channels.values()])
+        return found
+
+    # -- what others tell --------------------------------------------------------------------
+
+    def attach(self, exchange: Exchange) -> None:
+        """An exchange of ours is there, and has its room."""
+        topic = Topic(exchange, self._vhost.forget_routes, self._scanned)
+        self.topics[topic.name] = topic
+        if topic.ephemeral:
+            topic.backlog.set_limits(QueueLimits(EPHEMERAL_MAX_LENGTH, overflow=REJECT_PUBLISH))
+        if self.on_new is not None:
+            topic.preparing = self.on_new(topic.name)
+        topic.look()
+        self._changed()
+
+    def detach(self, exchange: Exchange) -> None:
+        """It is deleted."""
+        topic = self.topics.pop(exchange.name[len(PREFIX) :])
+        for channel in topic.channels.values():
+            channel.forget()
+        self._changed()
+
+    def prepared(self, name: str, channels: list[str]) -> None:
+        """``on_new`` has found that these are to be there."""
+        topic = self.topics.get(name)
+        if topic is None or not topic.preparing:
+            return
+        for channel in channels:
+            self.channel(topic, channel)
+        topic.preparing = False
+        topic.look()
+
+    def _changed(self) -> None:
+        self.version += 1
+        if self.on_change is not None:
+            self.on_change()
+
+    def bindings_changed(self, exchange: Exchange) -> None:
+        """A queue was bound to one of ours, or is not any more."""
+        topic = self.topics[exchange.name[len(PREFIX) :]]
+        topic.look_for_channels()
+        if self.latency_targets:
+            for channel in topic.channels.values():
+                if channel.queue.latency is None:
+                    channel.queue.latency = Latency(
+                        self.latency_targets, self.latency_window_ms, self.publish_time
+                    )
+        topic.look()
+        self._changed()
+
+    # -- what people do ----------------------------------------------------------------------
+
+    def pause(self, topic: Topic, paused: bool) -> None:
+        """A paused topic takes messages and passes none on to its channels."""
+        exchange = topic.exchange
+        arguments = {**exchange.arguments, PAUSED: paused}
+        if self._vhost.changes.proposes:
+            self._vhost.changes.put_exchange(exchange, arguments)
+            return
+        topic.paused = paused
+        exchange.arguments = arguments
+        if exchange.durable:
+            self._vhost.definitions.put_exchange(record_of(exchange))
+        topic.look()
+
+    def pause_channel(self, channel: Channel, paused: bool) -> None:
+        queue = channel.queue
+        if self._vhost.changes.proposes:
+            self._vhost.changes.pause_queue(queue, paused)
+            return
+        queue.set_paused(paused)
+        if queue.durable:
+            self._vhost.definitions.pause_queue(queue.vhost, queue.name, paused)
+
+    def empty(self, topic: Topic) -> None:
+        """Let go of its backlog; what channels have stays."""
+        topic.backlog.empty()
+        topic.look()
+
+    def delete(self, topic: Topic) -> list[Consumer]:
+        """With its channels; returns the consumers who lost theirs."""
+        lost: list[Consumer] = []
+        for channel in list(topic.channels.values()):
+            lost.extend(self._vhost.delete_queue(channel.queue))
+        if topic.name in self.topics:  # an ephemeral one has gone with its last channel
+            self._vhost.delete_exchange(topic.exchange.name, False)
+        return lost
+
+    def delete_channel(self, channel: Channel) -> list[Consumer]:
+        return self._vhost.delete_queue(channel.queue)
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def publish(self, topic: Topic, messages: list[Message], size: i64, now_ms: i64) -> i64:
+        """Returns the journal position that makes them safe, 0 = nothing went there.
+
+        ``size`` is that of all bodies, for those who count.
+        """
+        self._count(topic, messages, size)
+        queues = self.route(topic)
+        if len(queues) == 0:
+            return 0  # bound only to exchanges that lead nowhere
+        if not any_refuses(queues):
+            return self._vhost.publish(queues, messages, now_ms)
+        position, _ = self._vhost.publish_some(queues, messages, now_ms)
+        return position
+
+    def publish_deferred(
+        self, topic: Topic, messages: list[Message], size: i64, until_ms: i64, now_ms: i64
+    ) -> i64:
+        """As ``publish``; nobody gets them before that time."""
+        self._count(topic, messages, size)
+        return self._vhost.publish_deferred(self.route(topic), messages, until_ms, now_ms)
+
+    def route(self, topic: Topic) -> list[Queue]:
+        """Where its messages go now; those of NSQ, which have no key and no headers."""
+        if topic.exchange.holds:
+            return [topic.backlog]
+        if topic.reached_epoch != self._vhost.epoch:
+            topic.reached_epoch = self._vhost.epoch
+            topic.reached = self._reached(topic, [""], {})
+        return topic.reached
+
+    def _count(self, topic: Topic, messages: list[Message], size: i64) -> None:
+        topic.exchange.published_count += len(messages)
+        topic.exchange.published_bytes += size
+
+    def _reached(self, topic: Topic, keys: list[str], headers: dict[str, object]) -> list[Queue]:
+        """The queues a message gets to that does not stay in the backlog, each once."""
+        exchange = topic.exchange
+        if not exchange.bound_exchanges:
+            return topic.queues
+        hops: list[object] = []
+        for key in keys:
+            exchange.match(key, headers, hops)
+        found: dict[Queue, bool] = {}
+        for hop in hops:
+            if isinstance(hop, Exchange):
+                for queue in route(hop, keys[0], headers, self._vhost.exchanges, keys[1:]):
+                    found[cast(Queue, queue)] = True
+            else:
+                found[cast(Queue, hop)] = True
+        found.pop(topic.backlog, None)  # a way that leads back here
+        return list(found)
+
+    def _pass_on(
+        self,
+        topic: Topic,
+        messages: list[Message],
+        until_ms: i64,
+        letters: HeaderWriter,
+        now_ms: i64,
+    ) -> i64:
+        """To where each would have gone, had it not been held; as ``publish``.
+
+        0 = it was not deferred.
+        """
+        if not topic.exchange.bound_exchanges:
+            return self._publish_to(topic.queues, messages, until_ms, now_ms)
+        position: i64 = 0
+        for message in messages:
+            letter = letters.release(message)
+            letter.headers[NOW] = int(now_ms)
+            queues = self._reached(topic, letter.keys, letter.headers)
+            at = self._publish_to(queues, [message], until_ms, now_ms)
+            position = at if at > 0 else position
+        return position
+
+    def _publish_to(
+        self, queues: list[Queue], messages: list[Message], until_ms: i64, now_ms: i64
+    ) -> i64:
+        if until_ms > 0:
+            return self._vhost.publish_deferred(queues, messages, until_ms, now_ms)
+        position, _ = self._vhost.publish_some(queues, messages, now_ms)
+        return position
+
+    def move(
+        self, exchange: Exchange, letters: HeaderWriter, settle_later: SettleLater, now_ms: i64
+    ) -> None:
+        """Some of the backlog goes on to where bindings lead now."""
+        topic = self.topics[exchange.name[len(PREFIX) :]]
+        if not topic.may_move():
+            return
+        backlog = topic.backlog
+        backing = cast(VariableQueue, backlog.backing)
+        messages = backing.fetch(MOVED_AT_ONCE, MOVED_BYTES_MAX)
+        if messages:
+            copies = [message.copy_for_queue() for message in messages]
+            position = self._pass_on(topic, copies, 0, letters, now_ms)
+            settle_later(position, backlog, messages)
+        more = len(messages) > 0
+        if backing.ready_count() == 0:
+            more = self._move_deferred(topic, letters, settle_later, now_ms)
+        if more:
+            backlog.wake()
+        topic.look()
+
+    def _move_deferred(
+        self, topic: Topic, letters: HeaderWriter, settle_later: SettleLater, now_ms: i64
+    ) -> bool:
+        """Some of them; those that were due long ago are due in their channels at once.
+
+        Are there more?
+        """
+        backlog = topic.backlog
+        backing = cast(VariableQueue, backlog.backing)
+        taken = backing.take_delayed(MOVED_AT_ONCE, MOVED_BYTES_MAX)
+        for message, until_ms in taken:
+            copies = [message.copy_for_queue()]
+            position = self._pass_on(topic, copies, until_ms, letters, now_ms)
+            settle_later(position, backlog, [message])
+        return len(taken) > 0 and backing.count_delayed() > 0
+
+    # -- invariants --------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert T1 and T2."""
+        for topic in self.topics.values():
+            if not topic.exchange.holds:
+                assert not topic.paused, "T1"
+                assert not topic.preparing, "T1"
+                assert topic.exchange.has_bindings(), "T1"
+                assert topic.depth() == 0, "T1"
+            bound = topic.queues
+            for name, channel in topic.channels.items():
+                assert channel.queue in bound, "T2"
+                assert channel.queue.name == queue_name(topic.name, name), "T2"
+                assert channel.queue.leases is not None, "T2"

@@ -1,0 +1,492 @@
+"""A virtual host: the registry of exchanges and queues, and the hall publishes cross.
+
+Everything declared here is durable through ``definitions`` (when it is durable at all)
+and takes effect at once; the caller's replies leave only after the definitions were
+committed.  ``epoch`` moves with every change of topology: whoever remembers a route
+remembers the epoch with it.
+
+Errors are the kinds of ``core.errors`` with RabbitMQ's texts.
+"""
+
+from collections.abc import Callable
+from typing import cast, final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.broker.rules.access import NO_LIMIT
+from penstock.broker.rules.arguments import (
+    check_exchange_arguments,
+    check_exchange_type,
+    check_queue_arguments,
+)
+from penstock.broker.rules.budget import Budget
+from penstock.broker.rules.equivalence import check_same_exchange, check_same_queue
+from penstock.broker.rules.policies import PolicyBook
+from penstock.broker.topology.binding_reaper import BindingReaper
+from penstock.broker.topology.changes import Changes
+from penstock.broker.topology.idleness import Idleness
+from penstock.broker.topology.internal_queues import InternalQueues, has_room, is_room
+from penstock.broker.topology.mirror_copies import MirrorCopies
+from penstock.broker.topology.queue_maker import IncarnationSource, QueueMaker
+from penstock.broker.topology.routes import (
+    Route,
+    check_not_default,
+    find_queues,
+    publish_where_room_is,
+    queue_limit_reached,
+    queues_in,
+    record_of,
+    share_contents,
+    unused,
+)
+from penstock.broker.topology.topics import Topics, check_topic_exchange
+from penstock.core.confirm_watermark import PendingConfirms
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.message import Address, Message
+from penstock.core.traffic import Churn, ExchangeTraffic
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import (
+    NSQ_TOPIC,
+    PREDECLARED,
+    Exchange,
+    looks_at_headers,
+    route,
+)
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import (
+    BindingRecord,
+    QueueRecord,
+    highest_priority,
+    part_count,
+)
+from penstock.storage.engine.engine import Engine
+
+
+@final
+class Vhost:
+    """One virtual host."""
+
+    def __init__(
+        self,
+        name: str,
+        segment_entries: int,
+        definitions: Definitions,
+        engine: Engine,
+        maker: QueueMaker,
+        new_incarnation: IncarnationSource,
+        idleness: Idleness,
+        sweep: BindingReaper,
+        scanned: Callable[[], bool],
+    ) -> None:
+        self.name = name
+        self.segment_entries = segment_entries
+        self.epoch: i64 = 0
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        self.queue_ids: dict[str, int] = {}  # of durable queues
+        self.policies, self.budget = PolicyBook(), Budget()
+        self.description = ""
+        self.tags: list[str] = []
+        self.closing: bool = False  # it is being removed: nobody enters
+        self.tracing: bool = False  # since it was switched on, until the process ends
+        self.connection_count: i64 = 0
+        self.max_connections: i64 = NO_LIMIT
+        self.max_queues: i64 = NO_LIMIT
+        # The node's, where there is one.
+        self.churn, self.changes, self.waits = Churn(), Changes(), PendingConfirms()
+        self.default_traffic = ExchangeTraffic()  # of the exchange without a name
+        self.definitions = definitions
+        self._engine = engine
+        self._maker = maker
+        self._new_incarnation = new_incarnation
+        self.rooms = InternalQueues(name, definitions, self._maker.room, new_incarnation)
+        self.topics, self.copies = Topics(self, scanned), MirrorCopies(self, maker)
+        self.idleness, self._sweep = idleness, sweep
+        for exchange_name, kind, internal in PREDECLARED:
+            self.exchanges[exchange_name] = Exchange(
+                name, exchange_name, kind, True, False, internal, {}
+            )
+
+    # -- publishing ----------------------------------------------------------------------
+
+    def route(self, address: Address) -> Route:
+        """Raises NotFound or AccessRefused (internal exchange); hot, remembered in the address."""
+        if address.route_epoch == self.epoch:
+            return cast(Route, address.route)
+        found = self._find_route(address)
+        address.route, address.route_epoch = found, self.epoch
+        return found
+
+    def _find_route(self, address: Address) -> Route:
+        if address.exchange == "":
+            queue = self.queues.get(address.routing_key)
+            return Route([] if queue is None else [queue], False, self.default_traffic)
+        exchange = self.exchange(address.exchange)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal {self.exchange_text(exchange.name)}")
+        if looks_at_headers(exchange, self.exchanges):
+            return Route([], True, exchange.traffic)
+        queues = queues_in(route(exchange, address.routing_key, None, self.exchanges))
+        return Route(queues, False, exchange.traffic, exchange)
+
+    def publish(self, queues: list[Queue], messages: list[Message], now_ms: i64) -> i64:
+        """Give the messages to every queue; returns the journal position that makes them safe.
+
+        0 = nothing of it went to the journal.  The first queue takes the objects, the others
+        copies that share the bytes, in the message store too.
+        """
+        journal = self._engine.journal
+        before = journal.position
+        if len(queues) == 1:
+            queues[0].publish(messages, now_ms)
+        else:
+            copies = [[message.copy_for_queue() for message in messages] for _ in queues[1:]]
+            queues[0].publish(messages, now_ms)
+            taken = messages
+            for i in range(1, len(queues)):
+                share_contents(taken, copies[i - 1])
+                taken = copies[i - 1]
+                queues[i].publish(taken, now_ms)
+        after = journal.position
+        return after if after != before else 0
+
+    def publish_some(
+        self, queues: list[Queue], messages: list[Message], now_ms: i64
+    ) -> tuple[i64, set[int]]:
+        """As ``publish``, and the places of those that some queue had no room for."""
+        before = self._engine.journal.position
+        refused = publish_where_room_is(queues, messages, now_ms, self.waits)
+        after = self._engine.journal.position
+        return after if after != before else 0, refused
+
+    def publish_deferred(
+        self, queues: list[Queue], messages: list[Message], until_ms: i64, now_ms: i64
+    ) -> i64:
+        """As ``publish``, but nobody gets them before that time; the objects stay the caller's."""
+        before = self._engine.journal.position
+        for queue in queues:
+            copies = [message.copy_for_queue() for message in messages]
+            queue.publish_deferred(copies, until_ms, now_ms)
+            share_contents(copies, messages)
+        after = self._engine.journal.position
+        return after if after != before else 0
+
+    def find_queues(
+        self, exchange: str, key: str, headers: dict[str, object], copies: list[str]
+    ) -> list[Queue]:
+        """The queues one message reaches, each once; ``copies`` are its further routing keys.
+
+        A missing exchange has none.
+        """
+        return find_queues(self.queues, self.exchanges, exchange, key, headers, copies)
+
+    def forget_routes(self) -> None:
+        """Messages go another way from now on."""
+        self.epoch += 1
+
+    # -- names ---------------------------------------------------------------------------
+
+    def exchange(self, name: str) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no {self.exchange_text(name)}")
+        return exchange
+
+    def queue(self, name: str) -> Queue:
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"no {self.queue_text(name)}")
+        return queue
+
+    def exchange_text(self, name: str) -> str:
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+    def queue_text(self, name: str) -> str:
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    # -- exchanges -----------------------------------------------------------------------
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        """Create, or check that the existing one is the same."""
+        what = self.exchange_text(name)
+        check_exchange_type(kind)
+        check_not_default(name)
+        existing = self.exchanges.get(name)
+        if existing is not None:
+            check_same_exchange(existing, what, kind, durable, auto_delete, internal, arguments)
+            return
+        if name.startswith("amq."):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        check_exchange_arguments(kind, arguments, what)
+        if kind == NSQ_TOPIC:
+            check_topic_exchange(name)
+        self.changes.check_memory(arguments)
+        if durable:
+            self.changes.check_room()
+        exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
+        if self.changes.proposes:
+            self.changes.add_exchange(exchange)
+        self.make_exchange(exchange)
+
+    def make_exchange(self, exchange: Exchange) -> None:
+        """Whoever declares it has been heard out."""
+        self.add_exchange(exchange)
+        if exchange.durable:
+            self.definitions.put_exchange(record_of(exchange))
+        if has_room(exchange):
+            self.rooms.open(exchange)
+        if exchange.type == NSQ_TOPIC:
+            self.topics.attach(exchange)
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self.policies.apply_to_exchanges([exchange])
+        self.epoch += 1
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        """Deleting what does not exist is fine."""
+        check_not_default(name)
+        if name.startswith("amq."):
+            raise AccessRefused(f"deletion of system {self.exchange_text(name)} not allowed")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.has_bindings():
+            raise PreconditionFailed(f"{self.exchange_text(name)} in use")
+        if self.changes.proposes:
+            self.changes.delete_exchange(self, exchange)
+        else:
+            self.remove_exchange(exchange)
+
+    def remove_exchange(self, exchange: Exchange) -> None:
+        self._strike(exchange)
+        self._forget_destination(exchange)
+
+    def _strike(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.name]
+        if exchange.type == NSQ_TOPIC:
+            self.topics.detach(exchange)
+        self.rooms.close(exchange)
+        exchange.close()
+        self._sweep.add(exchange)
+        if exchange.durable:
+            self.definitions.delete_exchange(self.name, exchange.name)
+
+    def _forget_destination(self, destination: object) -> None:
+        """Remove what leads there; auto-delete exchanges go with their last binding."""
+        # A list of work, not a recursion: a client may chain as many as it likes.
+        self.epoch += 1
+        gone = [destination]
+        while len(gone) > 0:
+            target = gone.pop()
+            for exchange in list(self.exchanges.values()):
+                if not exchange.dismiss(target):
+                    continue
+                self._sweep.add(exchange)
+                if self._is_unused(exchange):
+                    self._strike(exchange)
+                    gone.append(exchange)
+                elif exchange.type == NSQ_TOPIC:
+                    self.topics.bindings_changed(exchange)
+
+    def _is_unused(self, exchange: Exchange) -> bool:
+        """Does it go with its last binding?  In a cluster it goes when all agree that it does."""
+        return unused(exchange) and not self.changes.follows
+
+    # -- bindings ------------------------------------------------------------------------
+
+    def bind_queue(
+        self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        kept = queue.name in self.queue_ids  # not an exclusive one, though it is called durable
+        record = BindingRecord(self.name, source, queue.name, "queue", routing_key, arguments)
+        self._bind(record, queue, kept)
+
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        check_not_default(destination)
+        check_not_default(source)
+        self.exchange(source)  # missing both, the source is the one to be told
+        target = self.exchange(destination)
+        record = BindingRecord(self.name, source, destination, "exchange", routing_key, arguments)
+        self._bind(record, target, target.durable)
+
+    def _bind(self, record: BindingRecord, destination: object, kept: bool) -> None:
+        check_not_default(record.source)
+        exchange = self.exchange(record.source)
+        way = (record.routing_key, record.arguments)
+        if not exchange.has_binding(destination, *way):
+            self.changes.check_memory(record.arguments)
+            if exchange.durable and kept:
+                self.changes.check_room()
+        if self.changes.proposes:
+            self.changes.bind(self, record, exchange, destination)
+            return
+        if not exchange.bind(destination, record.routing_key, record.arguments):
+            return
+        self.epoch += 1
+        if exchange.type == NSQ_TOPIC:
+            self.topics.bindings_changed(exchange)
+        if exchange.durable and kept:
+            self.definitions.put_binding(record)
+
+    def unbind_queue(
+        self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        record = BindingRecord(self.name, source, queue.name, "queue", routing_key, arguments)
+        self._unbind(record, queue)
+
+    def unbind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        check_not_default(destination)
+        target = self.exchanges.get(destination)
+        if target is not None:
+            record = BindingRecord(
+                self.name, source, destination, "exchange", routing_key, arguments
+            )
+            self._unbind(record, target)
+
+    def _unbind(self, record: BindingRecord, destination: object) -> None:
+        check_not_default(record.source)
+        exchange = self.exchanges.get(record.source)
+        # What is not bound need not be unbound: all of these are fine.
+        if exchange is None:
+            return
+        if self.changes.proposes:
+            self.changes.unbind(self, record, exchange, destination)
+            return
+        if not exchange.unbind(destination, record.routing_key, record.arguments):
+            return
+        self.epoch += 1
+        self.definitions.delete_binding(record)
+        if self._is_unused(exchange):
+            self.remove_exchange(exchange)
+        elif exchange.type == NSQ_TOPIC:
+            self.topics.bindings_changed(exchange)
+
+    # -- queues --------------------------------------------------------------------------
+
+    def declare_queue(
+        self,
+        name: str,
+        durable: bool,
+        owner: object,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> Queue:
+        """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
+        self.churn.queues_declared += 1
+        existing = self.queues.get(name)
+        if existing is not None:
+            check_same_queue(existing, durable, owner, auto_delete, arguments)
+            self.touch(existing)
+            return existing
+        if 0 <= self.max_queues <= len(self.queues):
+            raise queue_limit_reached(name, self.name, self.max_queues)
+        check_queue_arguments(arguments, self.queue_text(name), owner is not None)
+        self.changes.check_memory(arguments, part_count(highest_priority(arguments)))
+        if durable and owner is None:
+            self.changes.check_room()
+        incarnation = self._new_incarnation()
+        if self.changes.proposes:
+            self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)
+        return self.make_queue(name, incarnation, durable, owner, auto_delete, arguments)
+
+    def make_queue(
+        self,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        owner: object,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> Queue:
+        """Whoever declares it has been heard out."""
+        queue_id = 0
+        # An exclusive queue dies with its connection, so with the process: nothing to keep.
+        kept = durable and owner is None
+        if kept:
+            queue_id = self.definitions.next_queue_id(part_count(highest_priority(arguments)))
+        queue = self._make_queue(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
+        queue.owner = owner
+        self.churn.queues_created += 1
+        self.touch(queue)
+        if kept:
+            self.definitions.put_queue(
+                QueueRecord(queue_id, incarnation, self.name, name, auto_delete, arguments)
+            )
+        return queue
+
+    def recover_queue(self, record: QueueRecord) -> Queue:
+        """Open a durable queue again; its messages are the node's business."""
+        if is_room(record.name):
+            return self.rooms.recover(record, self.exchanges)
+        who = (record.queue_id, record.name, record.incarnation)
+        queue = self._make_queue(*who, True, True, record.auto_delete, record.arguments)
+        queue.paused = record.paused
+        self.touch(queue)
+        return queue
+
+    def _make_queue(
+        self,
+        queue_id: int,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        kept: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> Queue:
+        queue = self._maker.make(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
+        self.enter_queue(queue)
+        if kept:
+            self.queue_ids[name] = queue_id
+        return queue
+
+    def apply_settings(self, queue: Queue) -> None:
+        queue.single_active = queue.arguments.get("x-single-active-consumer") is True
+        self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue)
+
+    def enter_queue(self, queue: Queue) -> None:
+        self.apply_settings(queue)
+        self.queues[queue.name] = queue
+        self.epoch += 1
+
+    def durable_backings(self) -> list[BackingQueue]:
+        """Of all whose messages the disk keeps, waiting rooms and copies too."""
+        queues = [self.queues[name] for name in self.queue_ids]
+        queues += [room for room in self.rooms.rooms.values() if room.durable]
+        return [queue.backing for queue in queues] + self.copies.backings()
+
+    def delete_queue(self, queue: Queue) -> list[Consumer]:
+        """Remove it and everything in it; returns the consumers who lost it."""
+        if self.changes.proposes:
+            self.changes.delete_queue(self, queue)
+            return []
+        del self.queues[queue.name]
+        self.churn.queues_deleted += 1
+        if queue.name in self.queue_ids:
+            del self.queue_ids[queue.name]
+            self.definitions.delete_queue(self.name, queue.name)
+        self.copies.forget(queue)
+        consumers = self._maker.end(queue)
+        self._forget_destination(queue)
+        return consumers
+
+    # -- time ----------------------------------------------------------------------------
+
+    def touch(self, queue: Queue) -> None:
+        """The queue was used: its ``x-expires`` starts again."""
+        self.idleness.touch(queue)

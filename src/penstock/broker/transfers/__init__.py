@@ -1,0 +1,1 @@
+"""Messages the broker itself publishes: dead letters, delayed ones, staged batches, replies."""

@@ -1,0 +1,183 @@
+"""Batches that were decided and are being poured: ``Batches``, one for a node.
+
+    begin ─► poured a slice at a time ─► all of it is on disk ─► take_poured ─► take_done
+
+Batches of one producer come one after the other, those of different producers take turns.  A
+batch waits when what comes next is on its way from the disk, or a queue has no room for it.
+``staging`` tells the whole, and when to pour.
+
+**Other nodes.**  What goes to queues of this node alone is acknowledged in its set within the same
+block of the journal.  What has copies or its master elsewhere is held in the set until those nodes
+have it (``Slice``), so that no change of a master loses it; at most ``UNDER_WAY_MAX`` slices are.
+If a queue gets another master meanwhile, nobody can say what that has of them.  They are poured
+again then, in order, before anything else of their batch, and so they are after a crash of this
+node: at most so many slices may be twice where they were to go.  Nothing better can be promised
+without a journal that two nodes share.
+"""
+
+from collections import deque
+from typing import Final, cast, final
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.staged import Batch, Slice, StagedSet
+from penstock.broker.transfers.staged_publisher import StagedPublisher
+from penstock.core.message import Message
+from penstock.storage.engine.engine import Engine
+
+POURED_AT_ONCE: Final = 512
+POURED_BYTES_MAX: Final = 1024 * 1024
+FULL_WAIT_MS: Final = 50
+"""A queue that has no room is asked again after so long."""
+UNDER_WAY_MAX: Final = 16
+"""Slices of a batch: what may be doubled, and is in memory meanwhile."""
+MOVED: Final = "a queue got another master, which may lack some of it: that is published again"
+
+
+@final
+class Batches:
+    """``under_way``: by (virtual host, producer); the first of each is poured."""
+
+    def __init__(self, engine: Engine, pouring: StagedPublisher) -> None:
+        self.under_way: dict[tuple[str, str], deque[Batch]] = {}
+        self.moved: bool = False  # something may go on at once
+        self.poured_count: int = 0
+        self._turns: deque[tuple[str, str]] = deque()  # whose batch is next
+        self._engine = engine
+        self._pouring = pouring
+
+    def begin(self, batch: Batch) -> None:
+        key = (batch.vhost.name, batch.producer)
+        if key not in self.under_way:
+            self.under_way[key] = deque()
+            self._turns.append(key)
+        self.under_way[key].append(batch)
+        self.moved = True
+
+    def find(self, vhost: Vhost, producer: str, number: int) -> Batch | None:
+        for batch in self.under_way.get((vhost.name, producer), ()):
+            if batch.number == number:
+                return batch
+        return None
+
+    def have_work(self) -> bool:
+        """Would ``settle``, ``take_done`` or ``pour`` do something, with nothing else happening?"""
+        if self.moved:
+            return True
+        durable = self._engine.journal.durable_position
+        return any(
+            batches[0].is_safe(durable) or batches[0].can_settle()
+            for batches in self.under_way.values()
+        )
+
+    def settle(self) -> None:
+        """Other nodes may have said something."""
+        for batches in self.under_way.values():
+            while batches[0].can_settle():
+                self._settle(batches[0])
+                self.moved = True
+
+    def _settle(self, batch: Batch) -> None:
+        """The first slice; or all, if some are to be poured again, for they come in order."""
+        if not batch.is_stranded():
+            first = batch.under_way.popleft()
+            _let_go(first)
+            return
+        for one in batch.under_way:
+            if one.is_stranded():
+                one.staged.queue.backing.unfetch(one.messages)
+                batch.at = min(batch.at, one.at)
+                batch.poured -= len(one.messages)
+            else:
+                _let_go(one)
+        batch.under_way.clear()
+
+    def take_poured(self, at_most: int) -> list[StagedSet]:
+        """Some sets of batches all of which is poured and on disk: they may be dropped."""
+        durable = self._engine.journal.durable_position
+        taken: list[StagedSet] = []
+        for batches in self.under_way.values():
+            batch = batches[0]
+            if batch.is_safe(durable):
+                while batch.sets and len(taken) < at_most:
+                    taken.append(batch.sets.pop())
+                batch.at = len(batch.sets)
+        return taken
+
+    def take_done(self) -> list[Batch]:
+        """Those that are poured and on disk, and have no sets any more."""
+        durable = self._engine.journal.durable_position
+        done: list[Batch] = []
+        for key, batches in list(self.under_way.items()):
+            batch = batches[0]
+            if batch.sets or not batch.is_safe(durable):
+                continue
+            done.append(batches.popleft())
+            done[-1].done = True
+            if not batches:
+                del self.under_way[key]
+                self._turns.remove(key)
+        self.moved = len(done) > 0
+        return done
+
+    def pour(self, now_ms: int) -> Batch | None:
+        """A slice of the first batch, in turn, that can go on; None = none can."""
+        self.moved = False
+        for _ in range(len(self._turns)):
+            key = self._turns[0]
+            self._turns.rotate(-1)
+            batch = self.under_way[key][0]
+            if not batch.is_poured() and self._pour(batch, now_ms):
+                self.moved = True
+                return batch
+        return None
+
+    def _pour(self, batch: Batch, now_ms: int) -> bool:
+        """False: it waits for the disk, or for room in a queue."""
+        if len(batch.under_way) >= UNDER_WAY_MAX:
+            return False
+        if batch.is_stranded():
+            batch.trouble = MOVED
+            return False
+        staged = batch.sets[batch.at]
+        if staged.waits or 0 <= now_ms - batch.full_at_ms < FULL_WAIT_MS:
+            return False
+        backing = cast(VariableQueue, staged.queue.backing)
+        messages = backing.fetch(POURED_AT_ONCE, POURED_BYTES_MAX)
+        if not messages and backing.ready_count() > 0:
+            batch.trouble = backing.why_stopped()
+            staged.waits = True
+            return False
+        count = self._pouring.pour_decided(batch.vhost, messages, now_ms, batch.resumed)
+        batch.unroutable += self._pouring.unroutable
+        batch.poured += count
+        self.poured_count += count
+        batch.trouble = self._pouring.trouble()
+        if count < len(messages):
+            batch.full_at_ms = now_ms
+            backing.unfetch(messages[count:])
+        if count > 0:
+            self._taken(batch, backing, messages[:count])
+        if backing.ready_count() == 0:
+            self._next_set(batch)
+            return True
+        return count > 0
+
+    def _taken(self, batch: Batch, backing: VariableQueue, messages: list[Message]) -> None:
+        """These are where they should be: in the same block of the journal, or on their way."""
+        waits = batch.vhost.waits.take()
+        if waits:
+            staged = batch.sets[batch.at]
+            batch.under_way.append(Slice(batch.at, staged, messages, waits))
+        else:
+            backing.ack_behind(messages)
+
+    def _next_set(self, batch: Batch) -> None:
+        batch.at += 1
+        if batch.is_poured():
+            batch.position = int(self._engine.journal.position)
+
+
+def _let_go(one: Slice) -> None:
+    """Behind its publishes in the journal, where those are in this node's."""
+    cast(VariableQueue, one.staged.queue.backing).ack_behind(one.messages)

@@ -1,0 +1,293 @@
+"""Dead letters: what died in a queue is published again, where that queue's limits say.
+
+In: ``deaths``, the list queues put on what died in this turn.  Out: publishes, and, when those
+are on disk, the acknowledgement of what died.  Until then it stays pending in its queue, so a
+crash in between brings it back and it dies again: a letter may come twice, it is never lost.
+(RabbitMQ's classic queues forget the message first.)  A letter for another node is sent again if
+that node is lost; what died waits until it has arrived.  One for a mirrored queue of this node
+whose master leaves meanwhile is written and routed again: nobody knows whether the next has it.
+
+A letter for an exchange that is not there, or that routes it nowhere, is gone.  So is one that
+would reach a queue it came from in a circle nobody ever refused it in.  A letter may push out or
+overflow others, which die in turn: the list is read until it is empty, some at a time, so that a
+long chain does not hold up the turn.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.replies import Replies
+from penstock.core.confirm_watermark import (
+    PendingConfirm,
+    PendingConfirms,
+    all_over,
+    any_lost,
+    any_refused,
+    any_stranded,
+)
+from penstock.core.headers import NOW
+from penstock.core.letters import HeaderWriter, Letter
+from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
+from penstock.core.traffic import DropCounters
+from penstock.queues.limits import DeadLetterBatch
+from penstock.queues.queue import Queue
+
+BURIED_AT_ONCE: Final[i64] = 2048
+"""Letters of one turn; what is left over waits for the next."""
+
+
+@final
+class Letters:
+    """What died, with what its letters wait for: other nodes, and a position of the journal."""
+
+    def __init__(
+        self,
+        position: i64,
+        queue: Queue,
+        messages: list[Message],
+        waits: list[PendingConfirm],
+    ) -> None:
+        self.priority: i64 = -1
+        self.leaving: list[
+            tuple[int, list[PendingConfirm]]
+        ] = []  # of that priority, and not taken out yet
+        self.carried: PendingConfirm | None = None  # somebody else's, who waits for these
+        self.reason: str = ""  # of their death; "" = it is their queue that publishes them
+        self.position: i64 = position
+        self.queue = queue
+        self.messages = messages
+        self.waits = waits
+
+
+@final
+class DeadLetters:
+    """``vhosts`` is the broker's own registry."""
+
+    def __init__(
+        self,
+        vhosts: dict[str, Vhost],
+        replies: Replies,
+        writer: HeaderWriter,
+        durable_position: Callable[[], i64],
+        waits: PendingConfirms,
+    ) -> None:
+        self.deaths: list[DeadLetterBatch] = []
+        self.published_count: i64 = 0
+        self.fates = DropCounters()  # of those that were buried
+        self._vhosts = vhosts
+        self._replies = replies
+        self._writer = writer
+        self._durable_position = durable_position
+        self._waits = waits
+        self._away: list[Letters] = []
+        self._again: list[Letters] = []  # stranded: nobody knows where they are
+        # What died, in the order of the positions that make its letters safe.
+        self._waiting: list[tuple[int, Queue, list[Message]]] = []
+
+    def publish(self, now_ms: i64) -> bool:
+        """Bury what died; True = there is more."""
+        if self._again:
+            self._publish_again(now_ms)
+        left = BURIED_AT_ONCE
+        while self.deaths and left > 0:
+            deaths = self.deaths[:]
+            self.deaths.clear()
+            for death in deaths:
+                if left <= 0:
+                    self.deaths.append(death)
+                    continue
+                left -= len(death.messages)
+                self._bury(death, now_ms)
+        return len(self.deaths) > 0
+
+    def _bury(self, death: DeadLetterBatch, now_ms: i64) -> None:
+        queue = cast(Queue, death.queue)
+        vhost = self._vhosts.get(queue.vhost)
+        if queue.deleted or vhost is None:
+            return
+        self.fates.count(death.reason, len(death.messages))
+        if death.refused:
+            self._publish_all(vhost, queue, death.reason, death.messages, now_ms, [])
+            self._waits.forget_after(0)
+        else:
+            self._bury_all(vhost, queue, death.reason, death.messages, now_ms)
+
+    def _bury_all(
+        self, vhost: Vhost, queue: Queue, reason: str, messages: list[Message], now_ms: i64
+    ) -> None:
+        """Those that cannot be read stay in their queue, which has a fault then."""
+        unread: list[Message] = []
+        position = self._publish_all(vhost, queue, reason, messages, now_ms, unread)
+        if unread:
+            kept = {id(message) for message in unread}
+            messages = [message for message in messages if id(message) not in kept]
+            _give_back(queue, unread)
+        self.settle_when(position, queue, messages, self._waits.take(), reason)
+
+    def _publish_all(
+        self,
+        vhost: Vhost,
+        queue: Queue,
+        reason: str,
+        messages: list[Message],
+        now_ms: i64,
+        unread: list[Message],
+    ) -> i64:
+        """The position that makes their letters safe, 0 = any; ``unread``: what cannot be read."""
+        position: i64 = 0
+        exchange = queue.limits.dead_letter_exchange
+        if exchange is None:
+            return position  # its policy has changed meanwhile
+        for message in messages:
+            whole = queue.whole(message)
+            if whole is None:
+                unread.append(message)
+                continue
+            at = self._publish(vhost, queue, exchange, reason, whole, now_ms)
+            position = at if at > 0 else position
+        return position
+
+    def _publish_again(self, now_ms: i64) -> None:
+        """They go where their addresses lead now; they may be there already."""
+        again, self._again = self._again, []
+        for letters in again:
+            queue, messages = letters.queue, letters.messages
+            vhost = self._vhosts.get(queue.vhost)
+            if queue.deleted or vhost is None:
+                continue
+            if letters.reason:
+                self._bury_all(vhost, queue, letters.reason, messages, now_ms)
+            else:
+                _give_back(queue, messages)  # a waiting room looks at what is ready
+
+    def settle_later(self, position: i64, queue: Queue, messages: list[Message]) -> None:
+        """Acknowledge them when the journal is on disk up to ``position``; 0 = at once.
+
+        What was just published of them may wait for other nodes, too.
+        """
+        self.settle_when(position, queue, messages, self._waits.take())
+
+    def settle_when(
+        self,
+        position: i64,
+        queue: Queue,
+        messages: list[Message],
+        waits: list[PendingConfirm],
+        reason: str = "",
+    ) -> None:
+        """As ``settle_later``.  What gets lost on its way is sent again, for nobody else would."""
+        if waits:
+            for wait in waits:
+                wait.resend = True
+            letters = Letters(position, queue, messages, waits)
+            letters.reason = reason
+            self._away.append(letters)
+        elif position <= self._durable_position():
+            queue.backing.ack_behind(messages)  # the publish that pushed them out may not be synced
+        else:
+            self._waiting.append((int(position), queue, messages))
+
+    def take_when(
+        self,
+        position: i64,
+        queue: Queue,
+        priority: i64,
+        leaving: list[tuple[int, list[PendingConfirm]]],
+    ) -> None:
+        """Those of ascending places are taken out when they are where they go to, on other nodes.
+
+        What is refused there or got lost stays, as does what somebody has taken by then: it may be
+        in two places.
+        """
+        letters = Letters(position, queue, [], [one for _, waits in leaving for one in waits])
+        for wait in letters.waits:
+            wait.resend = True
+        letters.priority = priority
+        letters.leaving = leaving
+        self._away.append(letters)
+
+    def carry(
+        self, position: i64, queue: Queue, waits: list[PendingConfirm], carried: PendingConfirm
+    ) -> None:
+        """What was on its way elsewhere was published here: ``carried`` ends when that is safe."""
+        letters = Letters(position, queue, [], waits)
+        letters.carried = carried
+        self._away.append(letters)
+        self._waits.moved = True  # look, though the journal may not move
+
+    def _publish(
+        self, vhost: Vhost, queue: Queue, exchange: str, reason: str, whole: Message, now_ms: i64
+    ) -> i64:
+        """The journal's position behind its letter; 0 = it goes nowhere."""
+        time_s = int(now_ms) // 1000
+        key = queue.limits.dead_letter_key
+        letter = self._writer.write(whole, queue.name, reason, time_s, exchange, key)
+        letter.headers[NOW] = int(now_ms)
+        flags = (whole.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
+        copy = Message(letter.content, letter.address, flags, 0)
+        if exchange == "":
+            self._replies.publish(letter.keys, [copy.copy_for_queue()])
+        queues = self._queues_for(vhost, exchange, letter)
+        if len(queues) == 0:
+            return 0
+        self.published_count += 1
+        position, _ = vhost.publish_some(queues, [copy], now_ms)
+        return position
+
+    def _queues_for(self, vhost: Vhost, exchange: str, letter: Letter) -> list[Queue]:
+        found = vhost.find_queues(exchange, letter.keys[0], letter.headers, letter.keys[1:])
+        if not letter.seen_queues:
+            return found
+        return [queue for queue in found if queue.name not in letter.seen_queues]
+
+    def settle(self) -> None:
+        """The journal is on disk further than before, or other nodes have said something."""
+        durable = self._durable_position()
+        if self._away:
+            self._away = [one for one in self._away if not self._settled(one, durable)]
+        count = 0
+        for position, queue, messages in self._waiting:
+            if position > durable:
+                break
+            count += 1
+            if not queue.deleted:
+                queue.backing.ack(messages)
+        if count:
+            del self._waiting[:count]
+
+    def _settled(self, letters: Letters, durable_position: i64) -> bool:
+        """Then they are acknowledged."""
+        if letters.position > durable_position or not all_over(letters.waits):
+            return False
+        queue = letters.queue
+        carried = letters.carried
+        if carried is not None:
+            carried.lost = any_lost(letters.waits)
+            carried.done = not (carried.lost and carried.resend)
+            self._waits.moved = True
+        elif queue.deleted:
+            pass
+        elif letters.priority >= 0:
+            safe = [seq_id for seq_id, waits in letters.leaving if _are_there(waits)]
+            queue.backing.ack(queue.take_chosen(letters.priority, safe))
+        elif any_stranded(letters.waits):
+            self._again.append(letters)
+            queue.wake()  # for a turn in which they are published
+        else:
+            queue.backing.ack(letters.messages)
+        return True
+
+
+def _give_back(queue: Queue, messages: list[Message]) -> None:
+    """What was handed out is ready again; what was taken from its place is so after a start."""
+    back = [message for message in messages if message.flags & PENDING]
+    if back:
+        queue.backing.requeue(back)
+        queue.wake()
+
+
+def _are_there(waits: list[PendingConfirm]) -> bool:
+    return not any_refused(waits) and not any_stranded(waits)

@@ -1,0 +1,55 @@
+"""``DeferredTrim``: acknowledged messages of a range reader leave their queue some a turn.
+
+In: queues, each with the sequence id below which all messages are acknowledged.  Out: after some
+turns these messages are gone.  The reader need not wait for the end of a batch of millions before
+it reads the next one; a reader that is killed in between finds the rest still there, and
+acknowledges it again.
+
+The queue is leased meanwhile, so no other consumer gets them; the end of a lease calls ``finish``
+first.
+"""
+
+from typing import Final, final
+
+from penstock.queues.queue import Queue
+
+POSITIONS_AT_ONCE: Final = 2048
+"""Of a turn: a millisecond or two."""
+
+
+@final
+class DeferredTrim:
+    """One for a node; by incarnation of the queue."""
+
+    def __init__(self) -> None:
+        self._below: dict[str, tuple[Queue, int]] = {}
+
+    def add(self, queue: Queue, below: int) -> None:
+        _, before = self._below.get(queue.incarnation, (queue, 0))
+        self._below[queue.incarnation] = (queue, max(before, below))
+
+    def holds(self, queue: Queue) -> bool:
+        """Is something of it still to go?"""
+        return queue.incarnation in self._below
+
+    def finish(self, queue: Queue) -> None:
+        """All of it, here and now."""
+        found = self._below.pop(queue.incarnation, None)
+        if found is not None and not found[0].deleted:
+            found[0].drop_below(found[1])
+
+    def run(self) -> bool:
+        """One slice of the first queue; True = there is more."""
+        for incarnation, (queue, below) in self._below.items():
+            if queue.deleted or _let_go(queue, below):
+                del self._below[incarnation]
+            break
+        return len(self._below) > 0
+
+
+def _let_go(queue: Queue, below: int) -> bool:
+    """True = nothing is left below, or it cannot be read."""
+    floor = int(queue.backing.floor_seq_id())
+    if floor < below:
+        queue.drop_step(below, POSITIONS_AT_ONCE)
+    return not floor < int(queue.backing.floor_seq_id()) < below

@@ -1,0 +1,105 @@
+"""Delayed messages: they wait in their exchange's room, and are routed when their time comes.
+
+    published ─► room, ready ─ sort ─► delayed until enqueued + x-delay ─ release ─► ready
+                                 └───► routed from the exchange on, when that time is over
+
+A message has its time from its own header and from when it came, so nothing more has to be
+remembered: a room that finds messages ready, new ones or after a crash, looks at each.  What was
+routed is acknowledged in the room when it is on disk where it went; a crash in between may
+bring it twice, it is never lost.
+
+On its way out ``x-delay`` becomes negative, as the community's plug-in for RabbitMQ has it: a
+message is delayed once, whatever exchanges it passes.  Its own time to live begins when it
+leaves the room.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.backing.delaying import RELEASED_AT_ONCE
+from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.topology.routes import queues_in
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.headers import DELAY_HEADER, NOW, HeaderReader, delay_in
+from penstock.core.letters import HeaderWriter
+from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
+from penstock.queues.queue import Queue
+from penstock.queues.schedule import Schedule
+from penstock.routing.exchanges import Exchange, route
+
+SORTED_AT_ONCE: Final[i64] = 1024
+SORTED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
+
+SettleLater = Callable[[i64, Queue, list[Message]], None]
+"""(position, queue, messages): acknowledge them when the journal is on disk so far."""
+
+
+@final
+class Delays:
+    """``vhosts`` is the broker's own registry."""
+
+    def __init__(
+        self,
+        vhosts: dict[str, Vhost],
+        schedule: Schedule,
+        reader: HeaderReader,
+        writer: HeaderWriter,
+        settle_later: SettleLater,
+    ) -> None:
+        self._vhosts = vhosts
+        self._schedule = schedule
+        self._reader = reader
+        self._writer = writer
+        self._settle_later = settle_later
+
+    def sort(self, room: Queue, now_ms: i64) -> None:
+        """Look at what is ready: delay it, or route it if its time is over."""
+        backing = cast(VariableQueue, room.backing)
+        messages = backing.fetch(SORTED_AT_ONCE, SORTED_BYTES_MAX)
+        due: list[tuple[int, int, Message]] = []
+        for message in messages:
+            until_ms = message.enqueued_at_ms + delay_in(self._reader.read(message, DELAY_HEADER))
+            if until_ms > now_ms:
+                backing.delay([message], until_ms)
+            else:
+                due.append((int(until_ms), int(message.seq_id), message))
+        if due:
+            due.sort()
+            self._route(room, [message for _, _, message in due], now_ms)
+        if messages and backing.ready_count() > 0:
+            room.wake()
+        self._schedule_next(room, backing)
+
+    def release(self, room: Queue, now_ms: i64) -> None:
+        """Its time may have come: what is due becomes ready, and is sorted in this turn."""
+        backing = cast(VariableQueue, room.backing)
+        if backing.release_due(now_ms, RELEASED_AT_ONCE) > 0:
+            room.wake()
+        self._schedule_next(room, backing)
+
+    def _schedule_next(self, room: Queue, backing: VariableQueue) -> None:
+        next_ms = backing.next_due_ms()
+        if next_ms > 0 and (room.expiry_due_ms == 0 or next_ms < room.expiry_due_ms):
+            room.expiry_due_ms = next_ms
+            self._schedule.add(next_ms, room)
+
+    def _route(self, room: Queue, messages: list[Message], now_ms: i64) -> None:
+        vhost = self._vhosts[room.vhost]
+        exchange = cast(Exchange, room.releases_to)
+        last: i64 = 0
+        for message in messages:
+            letter = self._writer.release(message)
+            letter.headers[NOW] = int(now_ms)
+            queues = queues_in(
+                route(exchange, letter.keys[0], letter.headers, vhost.exchanges, letter.keys[1:])
+            )
+            if len(queues) == 0:
+                continue
+            flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
+            expires_at_ms: i64 = now_ms + letter.lasts_ms if letter.lasts_ms >= 0 else 0
+            copy = Message(letter.content, letter.address, flags, expires_at_ms)
+            position, _ = vhost.publish_some(queues, [copy], now_ms)
+            last = position if position > 0 else last
+        self._settle_later(last, room, messages)

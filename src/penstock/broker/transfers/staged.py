@@ -1,0 +1,133 @@
+"""What ``staging`` works with: a staged set, and a batch that was decided.
+
+OPEN ──end──► ENDING ──on disk──► FINISHED ──commit──► DECIDED ──poured, on disk──► GONE
+  └─────────────┴────────dropped─────┴────────────────────────────────────────────► GONE
+"""
+
+from collections import deque
+from typing import Final, final
+
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.confirm_watermark import PendingConfirm, all_over, any_stranded
+from penstock.core.errors import BrokerError
+from penstock.core.message import Address, Message
+from penstock.queues.queue import Queue
+from penstock.storage.definitions.staging import StagedSetRecord
+
+OPEN: Final = 1
+ENDING: Final = 2
+FINISHED: Final = 3
+DECIDED: Final = 4
+GONE: Final = 5
+
+ADDRESSES_MAX: Final = 4096
+"""Of a set; more are not looked at again when it is committed."""
+
+
+class RunFenced(BrokerError):
+    """A newer run of the same producer has taken over."""
+
+
+@final
+class StagedSet:
+    """``addresses`` are those of its messages, as far as they are remembered."""
+
+    def __init__(self, record: StagedSetRecord, vhost: Vhost, queue: Queue) -> None:
+        self.record = record
+        self.vhost = vhost
+        self.queue = queue
+        self.state: int = OPEN
+        self.position: int = 0  # of the journal, behind the last of it
+        self.addresses: dict[bytes, Address] = {}
+        self.waits: bool = False  # what comes next is on its way from the disk
+        self.watcher: object = None  # who is told when it moves
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    def is_droppable(self) -> bool:
+        """Nobody has decided about it."""
+        return self.state in (OPEN, ENDING, FINISHED)
+
+    def is_of(self, vhost: Vhost, producer: str) -> bool:
+        return self.vhost is vhost and self.record.producer == producer
+
+    def note(self, address: Address) -> None:
+        if len(self.addresses) < ADDRESSES_MAX:
+            self.addresses[address.wire] = address
+
+
+@final
+class Slice:
+    """What was poured at once, and other nodes have to say that they have it.
+
+    Its messages are held in their set until then: the set's node may go, and the queue get a master
+    that has heard nothing of them.
+    """
+
+    def __init__(
+        self, at: int, staged: StagedSet, messages: list[Message], waits: list[PendingConfirm]
+    ) -> None:
+        self.at = at  # of the set in its batch
+        self.staged = staged
+        self.messages = messages
+        self.waits = waits
+        for wait in waits:
+            wait.resend = True  # nobody is there to be told that a node was lost
+
+    def is_over(self) -> bool:
+        """Nothing more will be said of it."""
+        return all_over(self.waits)
+
+    def is_stranded(self) -> bool:
+        """A queue got another master, and nobody will say what that has of it."""
+        return any_stranded(self.waits)
+
+
+@final
+class Batch:
+    """Being poured, from ``sets[at]`` on; ``resumed``: a process before this one began with it."""
+
+    def __init__(
+        self, vhost: Vhost, producer: str, number: int, sets: list[StagedSet], resumed: bool
+    ) -> None:
+        self.vhost = vhost
+        self.producer = producer
+        self.number = number
+        self.sets = sets
+        self.resumed = resumed
+        self.at: int = 0
+        self.poured: int = 0
+        self.unroutable: int = 0  # reached no queue, or not all of theirs
+        self.position: int = 0  # of the journal, when all was poured
+        self.under_way: deque[Slice] = deque()  # to other nodes
+        self.full_at_ms: int = 0  # when a queue last had no room
+        self.trouble: str = ""  # why it does not go on
+        self.duplicate: bool = False
+        self.done: bool = False
+        self.watchers: list[object] = []  # who are told when it moves
+
+    def is_poured(self) -> bool:
+        return self.at == len(self.sets)
+
+    def is_safe(self, durable_position: int) -> bool:
+        """All of it is poured, and where it should be."""
+        return self.is_poured() and self.position <= durable_position and not self.under_way
+
+    def why_waiting(self) -> str:
+        if self.under_way and not self.trouble:
+            return "other nodes have not said yet that they have it"
+        return self.trouble
+
+    def is_stranded(self) -> bool:
+        """Some of it must be poured again, before what is behind it."""
+        return any(one.is_stranded() for one in self.under_way)
+
+    def can_settle(self) -> bool:
+        """Would ``Batches.settle`` do something?"""
+        if not self.under_way:
+            return False
+        if self.is_stranded():
+            return all(one.is_over() for one in self.under_way)
+        return self.under_way[0].is_over()

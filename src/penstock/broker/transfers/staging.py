@@ -1,0 +1,479 @@
+"""Batches that are published whole or not at all, and once: staged sets and their commit.
+
+A program that works in batches (a Spark query) computes a batch in many tasks, and may compute it
+twice: after a crash it starts again from its last checkpoint.  If its tasks published, a crash
+would double what they had published.  So they *stage*, and one commit decides:
+
+    stage     task ─► set, a hidden durable queue ─► on disk: "finished"
+    commit    driver: (producer, run, batch, sets in order)
+                  batch <= the producer's last one   duplicate: the sets are dropped
+                  else                               the decision: one row, see below
+    pour      the sets' messages go where their addresses lead, in order, some at a time
+
+**The decision** is a transaction of ``definitions.db``: the producer's last batch becomes this
+one, and each set gets its place in it.  It is on disk before anything is poured, so from there
+on the batch will be published, whatever happens; and if the program asks again, because it died
+before it noted the answer, it is a duplicate.
+
+**Pouring** a slice is: fetch from the set, publish to the queues, acknowledge in the set.  All of
+it is in one turn, so it lies in one block of the journal (only the turn seals blocks,
+``runtime.turn``), and a block is believed whole or not at all.  A crash therefore finds a message
+in its set or in its queues.  Two more things must hold for that, since journal and segments reach
+the disk at their own times; ``backing.returning`` sees to them (``ack_behind``, ``expect_moved``):
+only after the block's sync does a segment of the set lose a record, or one of a queue get it.
+Contents in the message store are not copied; their count moves within the same block.  What other
+nodes have to say that they have it (mirrors, a master elsewhere) stays in its set until they do:
+``batches``.
+
+A consumer that got a message in the instants before that sync may get it again after a crash, as
+redelivered.  Readers of ranges do not see it until then (``BackingQueue.firm_seq_id``): what they
+note as read they never look at again.
+
+After a start what is left in decided sets is poured on.  Sets are dropped when they are poured
+and all of it is on disk; only then is "committed" said.
+
+``delays`` and ``topics`` settle later instead, when what they published is on disk, and may double:
+their messages are changed on the way, and a delay that is waited for twice harms nobody.  Here a
+batch must not double at all.  What a delayed exchange or a topic's backlog does with what was
+poured into it is theirs again.
+
+**Who may commit.**  A producer is a query, a run is one start of it.  The first word of a new run
+fences those before it: a driver that was believed dead and lives is told so, and cannot commit
+in between.  ``FENCED_RUNS_MAX`` are remembered.  That runs come and go may be decided wrongly (the
+broker sees only names), what is published cannot: a batch has one number, and it counts once.
+
+**What ends a set**: its batch's pouring; a commit of its producer with that number or a higher one;
+an abort; its connection, before it is finished; its age (``set_ttl_ms``), unless it is decided; a
+start, if it was not finished.  Producers are forgotten ``producer_ttl_ms`` after their last batch.
+
+**Who else waits.**  A slice is small (``POURED_AT_ONCE``), one a turn over all batches, and those
+of different producers take turns.  None is poured while the journal is behind, while the disk is
+short, or while dead letters wait; under a memory alarm pouring goes on: it takes nothing more,
+and consumers are waiting for it.  What is staged lies in queues, so paging, alarms and the
+budgets of virtual hosts count it as they count everything.
+
+Invariants (``check``):
+  S1  every set has its room, and every such room its set
+  S2  a set has a place exactly while it is in a batch that is being poured
+  S3  batches of one producer are poured in the order of their numbers, up to its last one
+  S4  what is not decided is of a batch above its producer's last one
+  S5  between turns nothing in a set's room is handed out, but what is under way to other nodes
+"""
+
+from collections.abc import Callable
+from typing import Final, cast, final
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.rules.admission import Admission
+from penstock.broker.rules.flow import Flow
+from penstock.broker.topology.internal_queues import is_staged
+from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.batch_claims import BatchClaims
+from penstock.broker.transfers.batches import Batches
+from penstock.broker.transfers.producers import Key, Producers
+from penstock.broker.transfers.staged import (
+    DECIDED,
+    ENDING,
+    FINISHED,
+    GONE,
+    OPEN,
+    Batch,
+    RunFenced,
+    StagedSet,
+)
+from penstock.broker.transfers.staged_publisher import StagedPublisher
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.message import PERSISTENT, Address, Message
+from penstock.queues.queue import Queue
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import Topology
+from penstock.storage.definitions.staging import (
+    NO_BATCH,
+    UNDECIDED,
+    ProducerRecord,
+    StagedSetRecord,
+)
+from penstock.storage.engine.engine import Engine
+
+HOUSEKEEPING_MS: Final = 1000
+SETS_MAX: Final = 16_384
+"""Of a virtual host: each costs a queue."""
+SETS_OF_USER_MAX: Final = 4096
+"""Of those, so that one user does not keep the others from staging."""
+FENCED_RUNS_MAX: Final = 32
+DROPPED_AT_ONCE: Final = 64
+"""Sets a turn whose time is over: each is a queue to delete."""
+DAY_MS: Final = 86_400_000
+
+
+@final
+class Staging:
+    """One for a node.  ``told`` are the watchers of sets and batches that have moved."""
+
+    def __init__(
+        self,
+        vhosts: dict[str, Vhost],
+        definitions: Definitions,
+        engine: Engine,
+        pouring: StagedPublisher,
+        admission: Admission,
+        letters_wait: Callable[[], bool],
+    ) -> None:
+        self.set_ttl_ms: int = DAY_MS
+        self.producer_ttl_ms: int = 30 * DAY_MS
+        self.message_bytes_max: int = 1 << 27
+        self.told: list[object] = []
+        self.claims: BatchClaims = BatchClaims()
+        self.pouring = pouring
+        self.batches = Batches(engine, pouring)
+        self.sets: dict[tuple[str, str], StagedSet] = {}  # by (virtual host, name)
+        self.producers = Producers(definitions)
+        self._vhosts = vhosts
+        self._definitions = definitions
+        self._engine = engine
+        self._admission = admission
+        self._letters_wait = letters_wait
+        self._ending: list[StagedSet] = []
+        self._moved: bool = False
+        self._kept_at_ms: int = 0
+
+    def set_limits(self, set_ttl_s: int, producer_ttl_s: int, message_bytes_max: int) -> None:
+        self.set_ttl_ms = set_ttl_s * 1000
+        self.producer_ttl_ms = producer_ttl_s * 1000
+        self.message_bytes_max = message_bytes_max
+
+    # -- opening -----------------------------------------------------------------------------
+
+    def open(self, topology: Topology) -> None:
+        """What the definitions remember; rooms are there, and empty yet."""
+        for producer in topology.staged_producers:
+            self.producers.load(producer)
+        for record in topology.staged_sets:
+            vhost = self._vhosts[record.vhost]
+            staged = StagedSet(record, vhost, vhost.rooms.rooms[record.name])
+            staged.queue.releases_to = staged
+            self.sets[(record.vhost, record.name)] = staged
+            staged.state = FINISHED if record.finished else OPEN
+
+    def adopt(self) -> None:
+        """The rooms have their messages again: what was decided goes on, the unfinished goes."""
+        for staged in list(self.sets.values()):
+            record = staged.record
+            if not record.finished:
+                self._drop(staged)
+            elif record.place != UNDECIDED:
+                self._resume(staged)
+
+    def _resume(self, staged: StagedSet) -> None:
+        """Sets come in the order of batches and places."""
+        record = staged.record
+        batch = self.batches.find(staged.vhost, record.producer, record.batch)
+        if batch is None:
+            batch = Batch(staged.vhost, record.producer, record.batch, [], True)
+            self.batches.begin(batch)
+        batch.sets.append(staged)
+        staged.state = DECIDED
+
+    # -- producers ---------------------------------------------------------------------------
+
+    def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: int) -> ProducerRecord:
+        """A run speaks: it fences those before it.  Raises RunFenced or AccessRefused."""
+        key = (vhost.name, name)
+        producer = self.producers.known.get(key)
+        if producer is None:
+            self._make_room(user)
+            producer = ProducerRecord(vhost.name, name, user, run, [], NO_BATCH, now_ms)
+            self.producers.put(producer)
+        if producer.user != user:
+            raise AccessRefused(f"producer '{name}' in vhost '{vhost.name}' is another user's")
+        if run in producer.fenced:
+            raise RunFenced(
+                f"producer '{name}' in vhost '{vhost.name}' was started again elsewhere: run"
+                f" '{producer.run}' has taken over from '{run}'"
+            )
+        if run != producer.run:
+            producer.fenced = [*producer.fenced, producer.run][-FENCED_RUNS_MAX:]
+            producer.run = run
+            self._seen(producer, now_ms)
+        return producer
+
+    def _seen(self, producer: ProducerRecord, now_ms: int) -> None:
+        producer.seen_at_ms = now_ms
+        self.producers.put(producer)
+
+    def _make_room(self, user: str) -> None:
+        """Who has sets stays."""
+        surplus = self.producers.surplus(user)
+        busy: set[Key] = set()
+        for place, key in enumerate(surplus):
+            if place == 0:
+                busy = {(one.record.vhost, one.record.producer) for one in self.sets.values()}
+            if key not in busy:
+                self.producers.forget(key)
+                return
+
+    def last_batch(self, vhost: Vhost, name: str) -> int:
+        """-1 = none."""
+        producer = self.producers.known.get((vhost.name, name))
+        return NO_BATCH if producer is None else producer.batch
+
+    # -- staging -----------------------------------------------------------------------------
+
+    def begin(
+        self, vhost: Vhost, user: str, producer: str, run: str, batch: int, now_ms: int
+    ) -> StagedSet | None:
+        """A new set; None = that batch is committed already."""
+        if batch <= self.enter(vhost, user, producer, run, now_ms).batch:
+            return None
+        self._check_room(vhost, user)
+        queue = vhost.rooms.open_staged()
+        record = StagedSetRecord(vhost.name, queue.name, producer, run, batch, user, now_ms)
+        staged = StagedSet(record, vhost, queue)
+        queue.releases_to = staged
+        self.sets[(vhost.name, queue.name)] = staged
+        self._definitions.staging.put_set(record)
+        return staged
+
+    def _check_room(self, vhost: Vhost, user: str) -> None:
+        there = [one for one in self.sets.values() if one.vhost is vhost]
+        if len(there) >= SETS_MAX:
+            raise PreconditionFailed(f"{SETS_MAX} sets are staged in vhost '{vhost.name}' already")
+        if sum(one.record.user == user for one in there) >= SETS_OF_USER_MAX:
+            raise PreconditionFailed(
+                f"user '{user}' has {SETS_OF_USER_MAX} sets staged in vhost '{vhost.name}' already"
+            )
+
+    def stage(self, staged: StagedSet, address: Address, run: list[Message], now_ms: int) -> None:
+        """More of it.  They rest as persistent ones without a time to die, whatever they are."""
+        self._require(staged, OPEN)
+        for message in run:
+            message.flags |= PERSISTENT
+            message.expires_at_ms = 0
+            staged.record.size_bytes += message.size
+        staged.record.messages += len(run)
+        staged.note(address)
+        staged.queue.publish(run, now_ms)
+
+    def end(self, staged: StagedSet) -> None:
+        """Nothing more comes; it is finished when all of it is on disk."""
+        self._require(staged, OPEN)
+        staged.state = ENDING
+        staged.position = int(self._engine.journal.position)
+        self._ending.append(staged)
+        self._moved = True
+
+    def drop(self, staged: StagedSet) -> None:
+        """Nobody will commit it, as far as that is not decided."""
+        if staged.is_droppable():
+            self._drop(staged)
+
+    def holds(self, vhost: Vhost) -> bool:
+        """Is something of it staged?"""
+        return any(staged.vhost is vhost for staged in self.sets.values())
+
+    def _require(self, staged: StagedSet, state: int) -> None:
+        if staged.state != state:
+            raise PreconditionFailed(
+                f"staged set '{staged.name}' takes nothing more: it has ended, or was dropped"
+                " because its batch was committed or its virtual host is gone"
+            )
+
+    def _drop(self, staged: StagedSet) -> None:
+        del self.sets[(staged.record.vhost, staged.record.name)]
+        staged.state = GONE
+        staged.vhost.rooms.close_staged(staged.queue)
+        self._definitions.staging.delete_set(staged.record)
+        self._tell(staged.watcher)
+
+    # -- deciding ----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        vhost: Vhost,
+        user: str,
+        name: str,
+        run: str,
+        number: int,
+        sets: list[str],
+        judge: Callable[[StagedSet], None],
+        now_ms: int,
+    ) -> Batch:
+        """Decide; ``judge`` raises if a set may not be published as things are now.
+
+        The batch is done when ``Batch.done`` says so; ``duplicate``: it had been decided before.
+        """
+        producer = self.enter(vhost, user, name, run, now_ms)
+        if number <= producer.batch:
+            self.abort(vhost, user, sets)
+            return self._decided_before(vhost, name, number)
+        chosen = self.finished(vhost, user, name, number, sets)
+        for staged in chosen:
+            judge(staged)
+        producer.batch = number
+        self._seen(producer, now_ms)
+        batch = Batch(vhost, name, number, chosen, False)
+        for place, staged in enumerate(chosen):
+            staged.record.place = place
+            staged.state = DECIDED
+            self._definitions.staging.put_set(staged.record)
+        for left in [one for one in self.sets.values() if one.is_of(vhost, name)]:
+            if left.state != DECIDED and left.record.batch <= number:
+                self._drop(left)
+        self.batches.begin(batch)
+        return batch
+
+    def finished(
+        self, vhost: Vhost, user: str, producer: str, number: int, sets: list[str]
+    ) -> list[StagedSet]:
+        """Each once; raises NotFound or AccessRefused if one of them cannot be committed."""
+        names = dict.fromkeys(sets)
+        return [self._finished(vhost, user, one, producer, number) for one in names]
+
+    def _finished(
+        self, vhost: Vhost, user: str, name: str, producer: str, number: int
+    ) -> StagedSet:
+        staged = self.sets.get((vhost.name, name))
+        if staged is None or staged.state != FINISHED:
+            raise NotFound(
+                f"no finished staged set '{name}' in vhost '{vhost.name}': it is dropped when its"
+                f" connection breaks before its end, or after {self.set_ttl_ms // 1000} seconds;"
+                " run the batch again"
+            )
+        record = staged.record
+        if (record.producer, record.batch, record.user) != (producer, number, user):
+            raise AccessRefused(f"staged set '{name}' is of another producer, batch or user")
+        return staged
+
+    def _decided_before(self, vhost: Vhost, name: str, number: int) -> Batch:
+        batch = self.batches.find(vhost, name, number)
+        if batch is None:
+            batch = Batch(vhost, name, number, [], False)
+            batch.done = True
+        batch.duplicate = True
+        return batch
+
+    def abort(self, vhost: Vhost, user: str, sets: list[str]) -> int:
+        """Drop those that are not decided; returns how many."""
+        count = 0
+        for name in sets:
+            staged = self.sets.get((vhost.name, name))
+            if staged is not None and staged.record.user == user and staged.state != DECIDED:
+                self._drop(staged)
+                count += 1
+        return count
+
+    # -- the turn ----------------------------------------------------------------------------
+
+    def has_work(self) -> bool:
+        """Would a turn move something, with nothing else happening?"""
+        if self._moved or self.batches.have_work():
+            return True
+        durable = self._engine.journal.durable_position
+        return any(staged.position <= durable for staged in self._ending)
+
+    def work(self, flow: Flow, now_ms: int) -> None:
+        """One slice; what it writes to the definitions is committed in this turn."""
+        self._moved = False
+        if self._ending:
+            self._finish_sets()
+        if self.batches.under_way:
+            self.batches.settle()
+            for staged in self.batches.take_poured(DROPPED_AT_ONCE):
+                self._drop(staged)
+            for batch in self.batches.take_done():
+                self.told.extend(batch.watchers)
+            if not flow.journal_behind and not self._letters_wait() and not self._disk_is_short():
+                poured = self.batches.pour(now_ms)
+                if poured is not None and poured.is_poured():
+                    self.told.extend(poured.watchers)
+        if not 0 <= now_ms - self._kept_at_ms < HOUSEKEEPING_MS:
+            self._kept_at_ms = now_ms
+            self._keep_house(now_ms)
+
+    def take_told(self) -> list[object]:
+        told, self.told = self.told, []
+        return told
+
+    def woken(self, room: Queue) -> None:
+        """The disk has brought something of a set that is being poured."""
+        if isinstance(room.releases_to, StagedSet) and room.releases_to.state == DECIDED:
+            room.releases_to.waits = False
+            self.batches.moved = True
+
+    def _disk_is_short(self) -> bool:
+        return bool(self._admission.alarms.disk or self._admission.is_full())
+
+    def _finish_sets(self) -> None:
+        durable = self._engine.journal.durable_position
+        left: list[StagedSet] = []
+        for staged in self._ending:
+            if staged.state != ENDING:
+                continue
+            if staged.position > durable:
+                left.append(staged)
+                continue
+            staged.state = FINISHED
+            staged.record.finished = True
+            self._definitions.staging.put_set(staged.record)
+            self._tell(staged.watcher)
+        self._ending = left
+
+    def _tell(self, watcher: object) -> None:
+        if watcher is not None:
+            self.told.append(watcher)
+
+    # -- time --------------------------------------------------------------------------------
+
+    def _keep_house(self, now_ms: int) -> None:
+        left = DROPPED_AT_ONCE
+        busy: set[Key] = set()
+        for staged in list(self.sets.values()):
+            record = staged.record
+            old = staged.state != DECIDED and now_ms - record.began_at_ms > self.set_ttl_ms
+            if old and left > 0:
+                left -= 1
+                self._drop(staged)
+            else:
+                busy.add((record.vhost, record.producer))
+        for key in self.producers.silent(now_ms, self.producer_ttl_ms):
+            if key not in busy:
+                self.producers.forget(key)
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def totals(self, vhost: str | None = None) -> dict[str, int]:
+        """What lies in sets, of a virtual host or of all."""
+        chosen = [one for one in self.sets.values() if vhost in (None, one.record.vhost)]
+        return {
+            "sets": len(chosen),
+            "sets_being_published": sum(one.state == DECIDED for one in chosen),
+            "messages": sum(int(one.queue.backing.ready_count()) for one in chosen),
+            "bytes": sum(int(one.queue.backing.ready_bytes()) for one in chosen),
+        }
+
+    def check(self) -> None:
+        """Assert the numbered invariants."""
+        rooms = {
+            (vhost.name, name)
+            for vhost in self._vhosts.values()
+            for name in vhost.rooms.rooms
+            if is_staged(name)
+        }
+        assert rooms == set(self.sets), "S1"
+        under_way: list[StagedSet] = []
+        for key, batches in self.batches.under_way.items():
+            numbers = [batch.number for batch in batches]
+            assert numbers == sorted(set(numbers)), "S3"
+            assert numbers[-1] <= self.producers.known[key].batch, "S3"
+            for batch in batches:
+                under_way.extend(batch.sets)
+        assert len(under_way) == len(set(under_way)), "S2"
+        for staged in self.sets.values():
+            decided = staged in under_way
+            assert (staged.record.place != UNDECIDED) == decided, "S2"
+            assert (staged.state == DECIDED) == decided, "S2"
+            producer = self.producers.known[(staged.record.vhost, staged.record.producer)]
+            assert decided or staged.record.batch > producer.batch, "S4"
+            backing = cast(VariableQueue, staged.queue.backing)
+            assert backing.pending.count == 0 or staged.state == DECIDED, "S5"
+            backing.check()

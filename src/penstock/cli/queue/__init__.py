@@ -1,0 +1,1 @@
+"""``penstock queue``: declare one queue, look into it, move its messages, see its mirrors."""

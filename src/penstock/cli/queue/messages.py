@@ -1,0 +1,187 @@
+"""``penstock queue search``, ``move``, ``copy``, ``retry`` and ``drop``: messages where they lie.
+
+A search looks through a queue without taking anything.  The others work on messages that were
+chosen by their position, which ``peek`` and ``search`` print, or on all that a search finds; the
+rest of the queue stays as it is.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import click
+
+from penstock.cli.entities import VHOST, must_be_there
+from penstock.cli.failure import Failure
+from penstock.cli.management import Management, connecting
+from penstock.cli.queue.actions import lines_of
+from penstock.cli.storage import many, queue
+from penstock.cli.tables import say
+from penstock.client.management import path_of
+from penstock.client.progress import Progress
+
+PAGE: Final = 200
+CHOSEN_AT_ONCE: Final = 1000
+PRIORITY: Final = click.option(
+    "--priority", type=click.IntRange(0, 255), help="Of a queue with priorities."
+)
+SEQ_ID: Final = click.argument("seq_ids", nargs=-1, type=click.IntRange(0), metavar="[POSITION]…")
+MATCHING: Final = click.option("--matching", metavar="TEXT", help="All in which a search finds it.")
+
+
+def found_in(
+    management: Management, vhost: str, name: str, text: str, priority: int | None, at_most: int
+) -> Iterator[Mapping[str, Any]]:
+    """The messages in which the text is, from the head of the queue to its end."""
+    progress = Progress(f"searching {name}")
+    start: int | None = None
+    left = at_most
+    try:
+        while left > 0:
+            asked: dict[str, object] = {"text": text, "count": min(left, PAGE)}
+            if start is not None:
+                asked["from"] = start
+            if priority is not None:
+                asked["priority"] = priority
+            path = path_of("queues", vhost, name, "messages", "search")
+            page = management.get(f"{path}?{urlencode(asked)}", absent=(404,))
+            must_be_there("queue", name, vhost, page)
+            yield from page["messages"]
+            left -= len(page["messages"])
+            start = page["next"]
+            if start is None:
+                return
+            progress.show(start - page["first"], page["end"] - page["first"])
+    finally:
+        progress.end()
+
+
+@queue.command(
+    short_help="Look for a text in a queue's messages.",
+    epilog="\b\nExample:\n  penstock queue search orders 'customer 4711' --count 5",
+)
+@click.argument("name")
+@click.argument("text")
+@VHOST
+@click.option("--count", type=click.IntRange(1), default=20, show_default=True, help="At most.")
+@PRIORITY
+@connecting
+def search(
+    name: str,
+    text: str,
+    vhost: str,
+    count: int,
+    priority: int | None,
+    management: Management,
+    output: str,
+) -> None:
+    """Look for a text in bodies, routing keys, properties and headers; nothing is taken."""
+    found = list(found_in(management, vhost, name, text, priority, count))
+    shown = "\n".join([*map(lines_of, found), f"{many(len(found), 'message')} found"])
+    say(found, output, shown)
+
+
+def _work(
+    action: str,
+    name: str,
+    vhost: str,
+    seq_ids: tuple[int, ...],
+    matching: str | None,
+    priority: int | None,
+    management: Management,
+    output: str,
+    **where: str,
+) -> None:
+    """Ask for it in parts, and add up what is answered."""
+    if bool(seq_ids) == (matching is not None):
+        raise click.UsageError("say which: positions, or --matching TEXT")
+    chosen = list(seq_ids)
+    if matching is not None:
+        found = found_in(management, vhost, name, matching, priority, 1 << 62)
+        chosen = [int(message["seq_id"]) for message in found]
+    progress = Progress(f"{action} {name}")
+    totals: dict[str, int] = {}
+    trouble = ""
+    for begin in range(0, len(chosen), CHOSEN_AT_ONCE):
+        part = chosen[begin : begin + CHOSEN_AT_ONCE]
+        asked: dict[str, object] = {"action": action, "seq_ids": part, **where}
+        if priority is not None:
+            asked["priority"] = priority
+        answer = management.post(path_of("queues", vhost, name, "messages", "actions"), asked)
+        trouble = answer.pop("trouble") or trouble
+        for kind, number in answer.items():
+            totals[kind] = totals.get(kind, 0) + number
+        progress.show(begin + len(part), len(chosen))
+    progress.end()
+    stayed = {kind: number for kind, number in totals.items() if number and kind != "done"}
+    done = totals.get("done", 0)
+    text = ", ".join([f"{many(done, 'message')} done", *(f"{n} {k}" for k, n in stayed.items())])
+    say({"action": action, **totals, "trouble": trouble}, output, text)
+    if stayed:
+        raise Failure(
+            f"{sum(stayed.values())} of {len(chosen)} stayed where they are",
+            trouble or "`penstock queue peek` shows what is there",
+        )
+
+
+@queue.command(
+    short_help="Move chosen messages elsewhere.",
+    epilog="\b\nExamples:\n  penstock queue move orders 17 18 --to parked\n"
+    "  penstock queue move orders --matching 'customer 4711' --to parked",
+)
+@click.argument("name")
+@SEQ_ID
+@MATCHING
+@click.option("--to", "target", required=True, help="The queue that gets them.")
+@VHOST
+@PRIORITY
+@connecting
+def move(name: str, target: str, management: Management, output: str, **chosen: Any) -> None:
+    """Move chosen messages to another queue; the others stay."""
+    _work("move", name, management=management, output=output, queue=target, **chosen)
+
+
+@queue.command(
+    short_help="Copy chosen messages elsewhere.",
+    epilog="\b\nExample:\n  penstock queue copy orders 17 --to examples",
+)
+@click.argument("name")
+@SEQ_ID
+@MATCHING
+@click.option("--to", "target", required=True, help="The queue that gets them.")
+@VHOST
+@PRIORITY
+@connecting
+def copy(name: str, target: str, management: Management, output: str, **chosen: Any) -> None:
+    """Copy chosen messages to another queue."""
+    _work("copy", name, management=management, output=output, queue=target, **chosen)
+
+
+@queue.command(
+    short_help="Send dead letters back to where they died.",
+    epilog="\b\nExample:\n  penstock queue retry dead --matching 'timed out'",
+)
+@click.argument("name")
+@SEQ_ID
+@MATCHING
+@VHOST
+@PRIORITY
+@connecting
+def retry(name: str, management: Management, output: str, **chosen: Any) -> None:
+    """Publish chosen dead letters again as they first were, by their newest x-death."""
+    _work("retry", name, management=management, output=output, **chosen)
+
+
+@queue.command(
+    short_help="Delete chosen messages.",
+    epilog="\b\nExample:\n  penstock queue drop orders 17 18",
+)
+@click.argument("name")
+@SEQ_ID
+@MATCHING
+@VHOST
+@PRIORITY
+@connecting
+def drop(name: str, management: Management, output: str, **chosen: Any) -> None:
+    """Delete chosen messages; the others stay."""
+    _work("delete", name, management=management, output=output, **chosen)

@@ -1,0 +1,205 @@
+"""``penstock queue mirrors``, ``sync``, ``cancel-sync`` and ``hand-over``: copies of one queue.
+
+Through the management API.  How far each mirror is only the master's node knows: ask that one.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from penstock.cli.failure import Failure
+from penstock.cli.management import Management, connecting
+from penstock.cli.queue.actions import VHOST
+from penstock.cli.storage import duration, many, queue
+from penstock.cli.tables import say, shown, table
+
+POLL_S: Final = 0.2
+SAY_EVERY_S: Final = 1.0
+
+
+@queue.command(
+    short_help="Show a queue's copies.", epilog="\b\nExample:\n  penstock queue mirrors orders"
+)
+@click.argument("name")
+@VHOST
+@connecting
+def mirrors(name: str, vhost: str, management: Management, output: str) -> None:
+    """Show who has copies of a queue, how far they are, and the ring that joins them."""
+    found = _mirrors(name, vhost, management)
+    click.echo(json.dumps(found, indent=2) if output == "json" else mirrors_text(found))
+
+
+@queue.command(
+    short_help="Let mirrors fetch what they lack.",
+    epilog="\b\nExample:\n  penstock queue sync orders --wait --timeout 600",
+)
+@click.argument("name")
+@VHOST
+@click.option("--wait", is_flag=True, help="Until all mirrors are synchronised.")
+@click.option("--timeout", "timeout_s", default=600, show_default=True, help="Seconds to wait.")
+@connecting
+def sync(
+    name: str, vhost: str, wait: bool, timeout_s: int, management: Management, output: str
+) -> None:
+    """Let a queue's mirrors fetch what they lack; the queue goes on meanwhile."""
+    _mirrors(name, vhost, management)
+    _act(name, vhost, management, {"action": "sync"})
+    if wait:
+        _await_synchronised(name, vhost, management, timeout_s)
+    say({"queue": name, "vhost": vhost, "action": "sync"}, output, "")
+
+
+@queue.command(
+    "cancel-sync",
+    short_help="Let mirrors stop fetching.",
+    epilog="\b\nExample:\n  penstock queue cancel-sync orders",
+)
+@click.argument("name")
+@VHOST
+@connecting
+def cancel_sync(name: str, vhost: str, management: Management, output: str) -> None:
+    """Let a queue's mirrors stop fetching; what they have they keep."""
+    _mirrors(name, vhost, management)
+    _act(name, vhost, management, {"action": "cancel_sync"})
+    say({"queue": name, "vhost": vhost, "action": "cancel_sync"}, output, "")
+
+
+@queue.command(
+    "hand-over",
+    short_help="Make another copy the master.",
+    epilog="\b\nExample:\n  penstock queue hand-over orders --to penstock@b",
+)
+@click.argument("name")
+@VHOST
+@click.option("--to", "node", required=True, help="Node of a synchronised mirror.")
+@connecting
+def hand_over(name: str, vhost: str, node: str, management: Management, output: str) -> None:
+    """Make the synchronised copy on another node the queue's master."""
+    _act(name, vhost, management, {"action": "hand_over", "node": node})
+    say({"queue": name, "vhost": vhost, "action": "hand_over", "node": node}, output, "")
+
+
+def _path(*parts: str) -> str:
+    return "/".join(quote(part, safe="") for part in parts)
+
+
+def _mirrors(name: str, vhost: str, management: Management) -> Any:
+    path = f"/api/penstock/queues/{_path(vhost, name)}/mirrors"
+    found = management.get(path, absent=(404,))
+    if found is None:
+        raise Failure(*_why_unmirrored(name, vhost, management))
+    return found
+
+
+def _why_unmirrored(name: str, vhost: str, management: Management) -> tuple[str, str]:
+    """Cause and fix."""
+    one = management.get(f"/api/queues/{_path(vhost, name)}", absent=(404,))
+    place = f"{name!r} in virtual host {vhost!r}"
+    if one is None:
+        return f"there is no queue {place}", "`penstock queues` lists all queues"
+    for is_so, what in ((one["exclusive"], "exclusive"), (not one["durable"], "not durable")):
+        if is_so:
+            cause = (
+                f"queue {place} is {what}: only durable queues that are not exclusive have mirrors"
+            )
+            return cause, "declare another queue, with --durable"
+    return f"queue {place} has no mirrors", "a policy with ha-mode makes mirrors"
+
+
+def _act(name: str, vhost: str, management: Management, asked: dict[str, str]) -> None:
+    management.post(f"/api/queues/{_path(vhost, name)}/actions", asked)
+
+
+def _await_synchronised(name: str, vhost: str, management: Management, timeout_s: int) -> None:
+    until_s = time.monotonic() + timeout_s
+    said_s = 0.0
+    while behind := _behind(found := _mirrors(name, vhost, management)):
+        if time.monotonic() > until_s:
+            raise Failure(
+                f"{', '.join(behind)}: not synchronised after {timeout_s} s",
+                "it goes on without this command; wait longer, or look at `penstock queue mirrors`",
+            )
+        if time.monotonic() - said_s >= SAY_EVERY_S:
+            said_s = time.monotonic()
+            click.echo(progress_text(found) or f"waiting for {', '.join(behind)}", err=True)
+        time.sleep(POLL_S)
+
+
+def _behind(found: Mapping[str, Any]) -> list[str]:
+    if found["master"] is None:
+        raise Failure(f"queue {found['name']!r} has no master: {found['why']}")
+    return [shown(one["node"]) for one in found["copies"] if not one["synchronised"]]
+
+
+# -- as text -------------------------------------------------------------------------------
+
+
+def mirrors_text(found: Mapping[str, Any]) -> str:
+    lines = [
+        f"queue    {shown(found['name'])} in {shown(found['vhost'])}",
+        f"state    {found['state']}{': ' + shown(found['why']) if found['why'] else ''}",
+        f"policy   {shown(found['mode'])}",
+        f"view     version {found['version']}, term {found['term']}",
+        f"ring     {_ring_text(found['ring'])}",
+        "",
+    ]
+    if found["copies"]:
+        lines.append(_copies_table(found["copies"]))
+    if found["recoverable"]:
+        lines += [
+            f"{shown(node)} is no member now and has {_had(had)}"
+            for node, had in sorted(found["recoverable"].items())
+        ]
+    return "\n".join(lines)
+
+
+def _copies_table(copies: Sequence[Mapping[str, Any]]) -> str:
+    return table(
+        ("node", "role", "synchronised", "parcels", "on disk", "behind", "progress"),
+        [
+            (
+                one["node"],
+                one["role"],
+                one["synchronised"],
+                one["applied"],
+                one["durable"],
+                one["behind"],
+                sync_text(one["sync"]),
+            )
+            for one in copies
+        ],
+    )
+
+
+def _had(had: str) -> str:
+    return "everything there was" if had == "synced" else "a part of what there was"
+
+
+def _ring_text(ring: Mapping[str, Any] | None) -> str:
+    if ring is None:
+        return "none"
+    names = [shown(one["name"]) + (" (dead)" if one["dead"] else "") for one in ring["members"]]
+    return f"version {ring['version']}: {', '.join(names)}"
+
+
+def sync_text(sync: Mapping[str, Any] | None) -> str:
+    """How far a synchronisation is, and how long it takes."""
+    if sync is None:
+        return ""
+    done, total = sync["messages"], sync["messages_total"]
+    text = f"{done} of {many(total, 'message')}"
+    if total:
+        text += f" ({100 * done // total} %)"
+    if sync["eta_ms"] is not None:
+        text += f", {duration(sync['eta_ms'] // 1000)} left"
+    return text
+
+
+def progress_text(found: Mapping[str, Any]) -> str:
+    """Of each mirror of which it is known."""
+    known = [(one["node"], sync_text(one["sync"])) for one in found["copies"] if one["sync"]]
+    return "; ".join(f"{shown(node)}: {text}" for node, text in known)

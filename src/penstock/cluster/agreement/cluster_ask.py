@@ -1,0 +1,244 @@
+"""``ClusterAsk``: one who asks for something in a cluster, from the checks to the answer.
+
+In: a function that asks, and hands in what is to be changed.  Out: its answer, once that is true,
+or why not; ``Away`` until then.
+
+    run ─► function ─► draft ─► proposal ─┬─ accepted, done here, known elsewhere ─► its answer
+            ▲   │                         ├─ refused: something it rests on has changed ─┐
+            │   │                         ├─ uncertain: it may have happened ────────────┤
+            │   │                         └─ failed: the coordinator is away ─► Unavailable
+            │   └─ nothing is to be changed ─► its answer, when what it saw is known   │
+            └──────────────────────────────────────────────────────────────────────────────┘
+
+A function that was cut short (it declares something, and wants to go on with it) is run again
+when that is there, and finds it.  One that came to its end is not run again: its answer counts
+what it deleted, and would not find it a second time.
+
+Also an answer without a change rests on what is done here, and others may not have done it yet:
+who is told that a queue is there already must find it everywhere (K8).  A node that is cut off
+answers at once, for nobody can tell it what others know.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar, cast, final
+
+from penstock.broker.topology.changes import Ask
+from penstock.cluster.agreement.coordinator import (
+    ACCEPTED,
+    FAILED,
+    PENDING,
+    REFUSED,
+    UNCERTAIN,
+    Proposal,
+)
+from penstock.cluster.agreement.draft import Draft
+from penstock.core.away import Away, Ticket
+from penstock.core.errors import NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from penstock.cluster.agreement.proposing import ClusterChanges
+
+T = TypeVar("T")
+
+PATIENCE_MS: Final = 20_000
+"""For one request, with all that it proposes; who waits longer for a client gives up first."""
+AGAIN_MS: Final = 50
+"""What was refused is tried again when there is news, or after so long."""
+
+
+@final
+class ClusterAsk(Ask):
+    """See the head of this file."""
+
+    def __init__(self, changes: "ClusterChanges") -> None:
+        self._changes = changes
+        self._proposal: Proposal | None = None
+        self._draft = Draft()
+        self._stands: bool = False  # the function came to its end
+        self._result: object = None
+        self._unsure: bool = False  # something uncertain may have done what it does
+        self._round: int = -1  # by the end of which what was accepted is done
+        self._since_ms: int = 0
+        self._refused_at: tuple[int, int] = (0, 0)  # time and revision
+        self._seen: int = 0  # revision that an answer without a change rests on
+        self._ticket: Ticket | None = None  # done when there is reason to run again
+        self._first: bool | None = None
+
+    def run(self, function: Callable[[], T]) -> T:
+        try:
+            if self._seen > 0 or (self._proposal is not None and self._settled(self._proposal)):
+                self._await_known()
+                result = cast(T, self._result)
+            else:
+                result = self._try(function)
+        except Away:
+            raise
+        except NotFound:
+            if not self._may_have_deleted():
+                self._end()
+                raise
+            result = cast(T, self._result)
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+        return result
+
+    def at_first(self, told: bool) -> bool:
+        if self._first is None:
+            self._first = told
+        return self._first
+
+    def _may_have_deleted(self) -> bool:
+        """Nobody knows whether it has, but it is gone: as it was to be."""
+        keys = self._draft.deleted()
+        there = self._changes.agreed.revisions
+        return self._unsure and self._stands and keys != [] and not there.keys() & set(keys)
+
+    def _end(self) -> None:
+        self._proposal = None
+        self._unsure = self._stands = False
+        self._result = None
+        self._since_ms = 0
+        self._refused_at = (0, 0)
+        self._seen = 0
+        self._first = None
+
+    def _await_known(self) -> None:
+        """K8, of what was there already."""
+        changes, seen = self._changes, self._seen
+        if seen > 0 and not changes.is_known(seen) and not changes.coordinator.why_not():
+            raise self._later()
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def _later(self) -> Away:
+        """To be raised.  Whoever respects tickets is not run again before there is news."""
+        ticket = self._ticket
+        if ticket is None or ticket.done:
+            ticket = self._ticket = Ticket("agree", self)
+            self._changes.waiting.append(self)
+        return Away(ticket)
+
+    def look(self) -> bool:
+        """Once a turn: is there reason to run again?"""
+        ticket = self._ticket
+        if ticket is None or ticket.done:
+            return True
+        if self._has_news():
+            ticket.answer(None)
+        return ticket.done
+
+    def _has_news(self) -> bool:
+        changes, proposal = self._changes, self._proposal
+        if self._seen > 0:
+            return changes.is_known(self._seen) or changes.coordinator.why_not() != ""
+        if proposal is None:
+            return not self._is_too_soon()
+        if proposal.state == ACCEPTED:
+            return self._is_done_here() and changes.is_known(proposal.revision)
+        if changes.mono_ms - self._since_ms > PATIENCE_MS:
+            return True
+        if proposal.state == UNCERTAIN:
+            return not changes.coordinator.why_not()
+        return proposal.state != PENDING
+
+    def _is_too_soon(self) -> bool:
+        """To try again what was refused."""
+        changes = self._changes
+        refused_ms, revision = self._refused_at
+        if refused_ms == 0 or revision != changes.agreed.revision:
+            return False
+        return changes.mono_ms - refused_ms < AGAIN_MS
+
+    def _is_done_here(self) -> bool:
+        """What was accepted; that is so when a round has begun and ended."""
+        changes = self._changes
+        if self._round < 0:
+            self._round = changes.agreed.rounds + 1
+        if changes.agreed.rounds < self._round:
+            changes.settles = True
+            return False
+        return True
+
+    # -- trying ------------------------------------------------------------------------------
+
+    def _try(self, function: Callable[[], T]) -> T:
+        changes = self._changes
+        agreed = changes.agreed
+        if self._is_too_soon():
+            raise self._later()
+        draft = Draft()
+        whole = True
+        with _Open(changes, draft, self):
+            try:
+                result: T | None = function()
+            except Away:
+                if draft.is_empty():
+                    raise  # it waits for something else
+                whole, result = False, None
+        if draft.is_empty():
+            self._result, self._seen = result, agreed.changed
+            self._await_known()
+            return cast(T, result)
+        if self._since_ms == 0:
+            self._since_ms = changes.mono_ms
+        self._draft = draft
+        self._stands = whole and draft.is_whole() and not draft.goes_on
+        self._result = result
+        self._round = -1
+        self._proposal = changes.propose(draft)
+        if self._proposal.state == FAILED:
+            self._settled(self._proposal)
+        raise self._later()
+
+    def _settled(self, proposal: Proposal) -> bool:
+        """Is that all?  False: it is to be run again; raises Away and Unavailable."""
+        changes = self._changes
+        if proposal.state == ACCEPTED:
+            if not self._is_done_here() or not changes.is_known(proposal.revision):
+                raise self._later()
+            self._proposal = None
+            self._since_ms = 0
+            return self._stands
+        if changes.mono_ms - self._since_ms > PATIENCE_MS:
+            changes.forget(self._draft)
+            raise Unavailable(_undecided(proposal.error or changes.coordinator.why_not()))
+        if proposal.state == PENDING:
+            raise self._later()
+        if proposal.state == FAILED:
+            changes.forget(self._draft)
+            raise Unavailable(_undecided(proposal.error))
+        if proposal.state == UNCERTAIN:
+            if changes.coordinator.why_not():
+                raise self._later()
+            self._unsure = True
+        else:
+            assert proposal.state == REFUSED
+            changes.forget(self._draft)
+        self._refused_at = (changes.mono_ms, changes.agreed.revision)
+        self._proposal = None
+        return False
+
+
+def _undecided(why: str) -> str:
+    return f"the cluster cannot decide at present: {why or 'others change the same all the time'}"
+
+
+@final
+class _Open:
+    """While it is entered, what is handed in goes to this draft."""
+
+    def __init__(self, changes: "ClusterChanges", draft: Draft, ask: ClusterAsk) -> None:
+        self._changes = changes
+        self._draft = draft
+        self._ask = ask
+
+    def __enter__(self) -> None:
+        assert self._changes.draft is None
+        self._changes.draft = self._draft
+        self._changes.asking = self._ask
+
+    def __exit__(self, *_error: object) -> None:
+        self._changes.draft = None
+        self._changes.asking = None

@@ -1,0 +1,123 @@
+"""A node that never comes back: it is forgotten, and its queues with it, as RabbitMQ does.
+
+In: what is agreed on and the views of queues.  Out, into the draft of who asks: queues of which
+nobody else has a copy go; of others the view forgets the node; and last the node's own key goes.
+
+    a queue                                                   what becomes of it
+    without a view, at home there                             it goes
+    that has a master elsewhere                               its view forgets the node
+    that is down, and another node has a copy                 its view forgets the node
+    that is down, and nobody else has a copy                  it goes
+    of whose view the node is still a member                  later: it is being taken out
+
+Whether a copy that is left may become master is then decided as ever (``promotion.py``): one that
+was not synchronised only if the policy says so (K3).  RabbitMQ lets the first of them.
+
+Queues come first and in slices, each on condition that the node is still away; so what was begun
+and interrupted is begun again by who asks again, and a node that comes back in between keeps the
+rest.  A forgotten node that starts again joins as a new one, without those queues.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from penstock.broker.broker import Broker
+from penstock.cluster.agreement import metadata as md
+from penstock.cluster.agreement.coordinator import CHANGES_MAX
+from penstock.cluster.agreement.draft import Draft
+from penstock.cluster.agreement.membership import Membership
+from penstock.cluster.agreement.mirror_keys import DRAINED, VIEWS
+from penstock.cluster.agreement.proposing import ClusterChanges
+from penstock.cluster.agreement.queue_views import QueueView, node_of, view_to_json
+from penstock.core.away import Away
+
+STAYS, GOES, FORGETS, LATER = range(4)
+AT_ONCE: Final = CHANGES_MAX // 4
+"""Queues in one proposal."""
+
+
+@final
+class KnownView:
+    """``revision``: of its key."""
+
+    __slots__ = ("revision", "view")
+
+    def __init__(self, view: QueueView, revision: int) -> None:
+        self.view = view
+        self.revision = revision
+
+
+ViewOf = Callable[[str, str], KnownView | None]
+"""(virtual host, queue); None = it has none."""
+
+
+def fate_of(home: str, view: QueueView | None, node: str) -> int:
+    """What becomes of a queue when that node is forgotten."""
+    if view is None:
+        return GOES if home == node else STAYS
+    if node in [node_of(member) for member in view.members]:
+        return LATER
+    if node not in view.recoverable:
+        return STAYS
+    if view.master == "" and len(view.recoverable) == 1:
+        return GOES
+    return FORGETS
+
+
+@final
+class Forgetting:
+    """Of one node of the cluster, who forgets others."""
+
+    def __init__(
+        self, broker: Broker, changes: ClusterChanges, membership: Membership, view_of: ViewOf
+    ) -> None:
+        self.view_of = view_of
+        self._broker = broker
+        self._changes = changes
+        self._membership = membership
+
+    def forget(self, node: str) -> None:
+        """To be run by an ``Ask``; raises NotFound, PreconditionFailed for one that runs, Away."""
+        conditions, changes = self._membership.forgetting(node)
+        draft = self._changes.draft
+        assert draft is not None, "somebody asks"
+        for condition in conditions:
+            draft.require(condition.key, condition.revision)
+        if self._leave_queues(draft, node):
+            for change in changes:
+                draft.delete(change.key)
+            draft.delete(md.path(DRAINED, node))
+        elif draft.is_empty():
+            raise Away  # a view is about to change
+        else:
+            draft.goes_on = True
+
+    def _leave_queues(self, draft: Draft, node: str) -> bool:
+        """Of those there are, some; False = there are more."""
+        left = AT_ONCE
+        later = False
+        for meta in self._changes.agreed.queues.values():
+            known = self.view_of(meta.vhost, meta.name)
+            fate = fate_of(meta.home, None if known is None else known.view, node)
+            if fate == LATER:
+                later = True
+            if fate in (STAYS, LATER):
+                continue
+            if left == 0 or draft.size() >= CHANGES_MAX // 2:
+                return False
+            left -= 1
+            view_key = md.path(VIEWS, meta.vhost, meta.name)
+            if known is not None:
+                draft.require(view_key, known.revision)
+            if known is not None and fate == FORGETS:
+                draft.put(view_key, view_to_json(known.view.forgot(node)))
+            else:
+                self._delete(meta)
+        return not later
+
+    def _delete(self, meta: md.QueueMeta) -> None:
+        vhost = self._broker.vhosts.get(meta.vhost)
+        queue = None if vhost is None else vhost.queues.get(meta.name)
+        if vhost is None or queue is None:
+            raise Away  # its virtual host is being deleted
+        vhost.delete_queue(queue)

@@ -1,0 +1,50 @@
+"""``LivingNodes``: who is running, as far as it concerns queues; a value made from the membership.
+
+Names of nodes are ``penstock@host``, a member is one life of a node (``name/incarnation``).
+"""
+
+from collections.abc import Collection
+from typing import final
+
+from penstock.cluster.agreement.queue_views import node_of
+
+
+@final
+class LivingNodes:
+    """``members``: node to the member that lives; ``joined_ms``: by the wall clock, since when.
+
+    ``drained``: nodes that shall have no masters; ``unreached``: to which there has been no link
+    for some time, though they live.
+    """
+
+    def __init__(
+        self,
+        member: str,
+        members: dict[str, str],
+        joined_ms: dict[str, int],
+        drained: Collection[str] = (),
+        unreached: Collection[str] = (),
+    ) -> None:
+        self.member = member
+        self.here = node_of(member)
+        self.members = members
+        self.joined_ms = joined_ms
+        self.drained = frozenset(drained)
+        self.unreached = frozenset(unreached)
+
+    def lives(self, member: str) -> bool:
+        return self.members.get(node_of(member)) == member
+
+    def running(self) -> list[str]:
+        return sorted(self.members)
+
+    def within_reach(self) -> list[str]:
+        return [node for node in self.running() if node not in self.unreached]
+
+    def is_here(self) -> bool:
+        """Is this node's own life one of those that count?"""
+        return self.lives(self.member)
+
+    def speaker(self) -> str:
+        """The node that says what nobody else is there to say."""
+        return min(self.members, default="")

@@ -1,0 +1,77 @@
+"""On which node the master of a queue is put when it is declared: the queue's *home*.
+
+In: the declaration, what arguments and policies say, and from who turns the node, as functions:
+which nodes there are, which of them take no masters, which masters have moved.  Out: a name.
+
+    exclusive                            here, where its connection is
+    otherwise                            ``x-queue-master-locator``, else the policy's
+                                         ``queue-master-locator``, else the setting of that name
+    ha-mode "nodes" in its policy        one of that list, if one of them is a candidate
+    nobody is a candidate                here
+
+A candidate runs, is heard by this node, and takes masters: so the queue can be used as soon as the
+declaration is answered.  Where they are by then is known to everybody from the queue's metadata.
+"""
+
+from collections.abc import Callable
+from typing import final
+
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement.agreed import Agreed
+from penstock.cluster.agreement.metadata import QUEUES, path
+from penstock.cluster.agreement.placement import Chance, locate_master
+from penstock.settings.cluster import CLIENT_LOCAL, MIN_MASTERS
+
+
+def _the_first(_count: int) -> int:
+    return 0
+
+
+@final
+class Locating:
+    """``nodes``       those that run and can be reached, this one among them
+    ``is_drained``  takes that node no masters?
+    ``viewed``      (virtual host, queue) ─► its master's node, of queues that have a view: it may
+                    have left their home
+    ``default``     the locator where nobody says anything
+    ``client_node`` where whoever declares is; another node than this one for those who say so
+    """
+
+    def __init__(self, agreed: Agreed, here: str) -> None:
+        self._agreed = agreed
+        self.here: str = here
+        self.client_node: str = here
+        self.default: str = CLIENT_LOCAL
+        self.nodes: Callable[[], list[str]] = lambda: [here]
+        self.is_drained: Callable[[str], bool] = lambda _node: False
+        self.viewed: Callable[[], dict[tuple[str, str], str]] = dict
+        self.chance: Chance = _the_first
+
+    def home_of(
+        self, vhost: Vhost, name: str, durable: bool, owner: object, arguments: dict[str, object]
+    ) -> str:
+        if owner is not None:
+            return self.here
+        candidates = [node for node in self.nodes() if not self.is_drained(node)]
+        if not candidates:
+            return self.here
+        policies = vhost.policies
+        locator = policies.queue_settings(name, arguments).master_locator or self.default
+        return locate_master(
+            locator,
+            policies.ha_policy(name, durable, False),
+            self.client_node,
+            candidates,
+            self._masters() if locator == MIN_MASTERS else {},
+            self.chance,
+        )
+
+    def _masters(self) -> dict[str, int]:
+        """By node."""
+        counts = dict(self._agreed.homes)
+        for (vhost, queue), node in self.viewed().items():
+            known = self._agreed.queues.get(path(QUEUES, vhost, queue))
+            if known is not None:
+                counts[known.home] -= 1
+                counts[node] = counts.get(node, 0) + 1
+        return counts

@@ -1,0 +1,102 @@
+"""``LostTransients``: queues that are not durable end with their node, as with RabbitMQ.
+
+In: who lives, and what is agreed on.  Out: proposals that delete such queues of nodes that are
+gone, so that their names can be declared anew.  Else that would wait for the node to return, which
+ends them when it starts.
+
+The node that lives for the longest time does it, and not before a node has been gone for
+``patience_ms``: when the coordinator was away for everybody, nodes come back one after the other,
+with all their queues.  Each proposal has the condition that the node is still gone.
+"""
+
+from functools import partial
+from typing import Final, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.topology.changes import Ask
+from penstock.cluster.agreement import metadata as md
+from penstock.cluster.agreement.coordinator import ABSENT, CHANGES_MAX
+from penstock.cluster.agreement.membership import JOINED, MEMBERS, Membership
+from penstock.cluster.agreement.proposing import ClusterChanges
+from penstock.core.away import Away
+from penstock.core.clock_types import MonoMs
+from penstock.core.errors import BrokerError
+
+LOOK_MS: Final = 1000
+AT_ONCE: Final = CHANGES_MAX // 4
+"""Queues in one proposal."""
+
+
+@final
+class LostTransients:
+    """See the head of this file."""
+
+    def __init__(
+        self, broker: Broker, changes: ClusterChanges, membership: Membership, patience_ms: int
+    ) -> None:
+        self._broker = broker
+        self._changes = changes
+        self._membership = membership
+        self._patience_ms = patience_ms
+        self._gone_ms: dict[str, int] = {}  # by node: since when, as far as this one saw it
+        self._nothing: dict[str, int] = {}  # of the node, as of this revision
+        self._looked_ms: int = 0
+        self._ask: Ask | None = None
+        self._node = ""
+
+    def turn(self, mono_ms: MonoMs) -> None:
+        membership = self._membership
+        if membership.state != JOINED or membership.eldest() != membership.here.name:
+            self._gone_ms = {}
+            return
+        for node in membership.nodes.values():
+            if node.living is not None:
+                self._gone_ms.pop(node.name, None)
+            else:
+                self._gone_ms.setdefault(node.name, mono_ms)
+        if self._ask is None and not 0 <= mono_ms - self._looked_ms < LOOK_MS:
+            self._looked_ms = mono_ms
+            self._look(mono_ms)
+        if self._ask is not None:
+            self._go_on(self._ask)
+
+    def _look(self, mono_ms: MonoMs) -> None:
+        late, changed = mono_ms - self._patience_ms, self._changes.agreed.changed
+        for name, since_ms in self._gone_ms.items():
+            if since_ms > late or self._nothing.get(name) == changed:
+                continue
+            if self._of(name):
+                self._ask, self._node = self._changes.ask(), name
+                return
+            self._nothing[name] = changed
+
+    def _of(self, node: str) -> list[md.QueueMeta]:
+        return [
+            meta
+            for meta in self._changes.agreed.queues.values()
+            if meta.home == node and not meta.durable and meta.owner == ""
+        ]
+
+    def _go_on(self, ask: Ask) -> None:
+        try:
+            ask.run(partial(self._delete, self._node))
+        except Away:
+            return
+        except BrokerError:
+            pass  # the coordinator is away: it is looked at again
+        self._ask = None
+
+    def _delete(self, node: str) -> None:
+        known = self._membership.nodes.get(node)
+        if known is not None and known.living is not None:
+            return
+        draft = self._changes.draft
+        assert draft is not None, "it asks"
+        for meta in self._of(node)[:AT_ONCE]:
+            vhost = self._broker.vhosts.get(meta.vhost)
+            queue = None if vhost is None else vhost.queues.get(meta.name)
+            if vhost is None or queue is None or draft.size() >= CHANGES_MAX // 2:
+                continue
+            draft.require(md.path(MEMBERS, node), ABSENT)
+            vhost.delete_queue(queue)
+        draft.goes_on = not draft.is_empty()

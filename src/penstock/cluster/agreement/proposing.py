@@ -1,0 +1,351 @@
+"""``ClusterChanges``: what a node of a cluster is asked to change, proposed and waited for.
+
+In: changes that have passed the checks of the virtual host (``broker/topology/changes.py``).  Out:
+proposals, for who asks (``ClusterAsk`` in ``cluster_ask.py``) and for jobs.
+
+What nobody waits for (a queue that expires or deletes itself, exclusive queues of a connection
+that ended) is a *job*: proposed by the node that has the queue's master, again and again, until
+the queue is gone or in use.  Jobs go together; when one of them is refused, each goes alone.
+
+Invariants:
+  P1  every proposal changes a key under the condition that this key is as it was: it happens once
+  P2  nobody is told of a change before it is done here, and known to who ``is_known`` asks
+  P3  while what was agreed on is being done, nothing is proposed
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.topology.changes import Changes, Plain
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement import metadata as md
+from penstock.cluster.agreement.agreed import Agreed
+from penstock.cluster.agreement.cluster_ask import ClusterAsk
+from penstock.cluster.agreement.coordinator import (
+    ACCEPTED,
+    CHANGES_MAX,
+    MARK,
+    PENDING,
+    Coordinator,
+    Proposal,
+)
+from penstock.cluster.agreement.draft import Draft
+from penstock.cluster.agreement.drafting import Drafting, record_of
+from penstock.cluster.agreement.locating import Locating
+from penstock.core.away import Away
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import Exchange
+from penstock.storage.definitions.records import (
+    BindingRecord,
+    PermissionRecord,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+
+T = TypeVar("T")
+
+JOBS_AT_ONCE: Final = CHANGES_MAX // 4
+"""Queues that go in one proposal."""
+JOB_PROPOSALS_MAX: Final = 8
+HELD_MAX: Final = 64
+"""Exclusive queues of a session, before those it has deleted are forgotten."""
+GONE: Final[object] = object()
+"""The owner of a queue whose connection ended before it was there."""
+
+IsKnown = Callable[[int], bool]
+"""Does everybody who lives know the changes up to that revision?"""
+
+
+@final
+class _Job:
+    """A queue that is to go, or an exchange without bindings."""
+
+    def __init__(self, vhost: Vhost, what: Queue | Exchange) -> None:
+        self.vhost = vhost
+        self.what = what
+        self.used_ms = int(what.last_used_ms) if isinstance(what, Queue) else 0
+        self.proposal: Proposal | None = None
+        self.alone: bool = False
+
+    def is_over(self) -> bool:
+        """Is it gone, or wanted again?"""
+        what = self.what
+        if isinstance(what, Exchange):
+            return self.vhost.exchanges.get(what.name) is not what or what.has_bindings()
+        if what.deleted or self.vhost.queues.get(what.name) is not what:
+            return True
+        if what.owner is not None:
+            return False
+        return len(what.consumers) > 0 or what.last_used_ms != self.used_ms
+
+
+@final
+class ClusterChanges(Changes):
+    """``home``: this node's name; ``member``: this life of it.
+
+    ``is_master``  has this node the master of that queue?
+    ``is_known``   see ``IsKnown``
+    """
+
+    def __init__(
+        self, broker: Broker, coordinator: Coordinator, agreed: Agreed, home: str, member: str
+    ) -> None:
+        super().__init__()
+        self.follows = True
+        self.proposes = True
+        self.coordinator = coordinator
+        self.agreed = agreed
+        self.home = home
+        self.member = member
+        self.mono_ms: int = 0  # of the turn
+        self.waiting: list[ClusterAsk] = []
+        self.settles: bool = False  # somebody waits for the next round, and for nothing else
+        self.draft: Draft | None = None
+        self.asking: ClusterAsk | None = None
+        self.is_master: Callable[[Queue], bool] = self.is_at_home
+        self.is_known: IsKnown = lambda _revision: True
+        self.locating = Locating(agreed, home)
+        self._broker = broker
+        self._drafting = Drafting(agreed)
+        self._owners: dict[str, object] = {}  # of exclusive queues to come, by incarnation
+        self._held: dict[int, list[Queue]] = {}  # those that came, by identity of the owner
+        self._jobs: dict[int, _Job] = {}  # by identity of the queue or exchange
+        self._lonely: dict[str, Proposal] = {}  # of what nobody asked for, by key
+
+    def ask(self) -> ClusterAsk:
+        return ClusterAsk(self)
+
+    def at_first(self, told: bool) -> bool:
+        return told if self.asking is None else self.asking.at_first(told)
+
+    def cut(self) -> None:
+        if self.draft is not None and not self.draft.is_empty():
+            raise Away
+
+    def is_at_home(self, queue: Queue) -> bool:
+        meta = self.agreed.queues.get(md.path(md.QUEUES, queue.vhost, queue.name))
+        return meta is not None and meta.home == self.home
+
+    def propose(self, draft: Draft) -> Proposal:
+        conditions, changes = draft.conditions(), draft.changes()
+        changed = {change.key for change in changes}
+        assert any(condition.key in changed for condition in conditions), "P1"
+        return self.coordinator.propose(conditions, [*changes, MARK])
+
+    # -- exclusive queues ------------------------------------------------------------------
+
+    def owner_of(self, meta: md.QueueMeta) -> object:
+        """Of an exclusive queue that is there now: a session of ours, or somebody else."""
+        if meta.owner == self.member:
+            return self._owners.pop(meta.incarnation, GONE)
+        return meta.owner
+
+    def made(self, vhost: Vhost, queue: Queue, meta: md.QueueMeta) -> None:
+        """It is there; the session it is for may have ended meanwhile, or may yet."""
+        if queue.owner is GONE:
+            self._jobs.setdefault(id(queue), _Job(vhost, queue))
+        elif meta.owner == self.member:
+            held = self._held.setdefault(id(queue.owner), [])
+            if len(held) > HELD_MAX:
+                held[:] = [one for one in held if not one.deleted]
+            held.append(queue)
+
+    def owner_gone(self, owner: object) -> None:
+        for incarnation, known in self._owners.items():
+            if known is owner:
+                self._owners[incarnation] = GONE
+        for queue in self._held.pop(id(owner), []):
+            if not queue.deleted:
+                self._jobs.setdefault(id(queue), _Job(self._broker.vhosts[queue.vhost], queue))
+
+    def forget(self, draft: Draft) -> None:
+        """It has not happened and will not."""
+        for incarnation in draft.incarnations:
+            self._owners.pop(incarnation, None)
+
+    # -- handed in -------------------------------------------------------------------------
+
+    def hand_in(self, fill: Callable[[Draft], None]) -> None:
+        """Into the draft of who asks; else it is proposed and left alone."""
+        assert self.proposes, "P3"
+        if self.draft is not None:
+            fill(self.draft)
+            return
+        draft = Draft()
+        fill(draft)
+        if draft.is_empty():
+            return
+        key = draft.changes()[0].key
+        before = self._lonely.get(key)
+        if before is None or before.done:
+            self._lonely[key] = self.propose(draft)
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        self.hand_in(lambda draft: self._drafting.add_exchange(draft, exchange))
+        raise Away
+
+    def put_exchange(self, exchange: Exchange, arguments: dict[str, object]) -> None:
+        self.hand_in(lambda draft: self._drafting.put_exchange(draft, exchange, arguments))
+
+    def delete_exchange(self, vhost: Vhost, exchange: Exchange) -> None:
+        self.hand_in(lambda draft: self._drafting.delete_exchange(draft, vhost, exchange))
+
+    def homes(self) -> list[str]:
+        return self.locating.nodes()
+
+    def prefer(self, node: str) -> None:
+        self.locating.client_node = node or self.locating.here
+
+    def add_queue(
+        self,
+        vhost: Vhost,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        owner: object,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        meta = md.QueueMeta(
+            vhost.name,
+            name,
+            incarnation,
+            self.locating.home_of(vhost, name, durable, owner, arguments),
+            durable,
+            auto_delete,
+            arguments,
+            "" if owner is None else self.member,
+        )
+        self.hand_in(lambda draft: self._drafting.add_queue(draft, meta))
+        if owner is not None:
+            self._owners[incarnation] = owner
+            if self.draft is not None:
+                self.draft.incarnations.append(incarnation)
+        raise Away
+
+    def pause_queue(self, queue: Queue, paused: bool) -> None:
+        if queue.paused != paused:
+            self.hand_in(lambda draft: self._drafting.pause_queue(draft, queue, paused))
+
+    def delete_queue(self, vhost: Vhost, queue: Queue) -> None:
+        if self.draft is not None:
+            self._drafting.delete_queue(self.draft, vhost, queue)
+        elif self.is_master(queue) or queue.owner is not None:
+            self._jobs.setdefault(id(queue), _Job(vhost, queue))
+
+    def bind(
+        self, vhost: Vhost, record: BindingRecord, exchange: Exchange, destination: object
+    ) -> None:
+        key, arguments = record.routing_key, record.arguments
+        if not exchange.bind(destination, key, arguments):
+            return
+        exchange.unbind(destination, key, arguments)  # it was to find out whether it can be
+        self.hand_in(lambda draft: self._drafting.bind(draft, record, exchange, destination))
+
+    def unbind(
+        self, vhost: Vhost, record: BindingRecord, exchange: Exchange, destination: object
+    ) -> None:
+        found = exchange.find(destination, record.routing_key, record.arguments)
+        if found is not None:
+            there = record_of(vhost, exchange, destination, found.routing_key, found.arguments)
+            self.hand_in(lambda draft: self._drafting.unbind(draft, vhost, there, exchange))
+
+    def put(self, record: Plain) -> None:
+        if self._is_there(record):
+            return
+        self.hand_in(lambda draft: self._drafting.put(draft, record))
+        if isinstance(record, PermissionRecord | TopicPermissionRecord):
+            self._touch_user(record.user)
+
+    def _is_there(self, record: Plain) -> bool:
+        """As it is to be: of what may be asked for twice, because something else comes behind."""
+        if isinstance(record, UserRecord):
+            user = self._broker.users.users.get(record.name)
+            given = (record.password_hash, record.hashing_algorithm, record.tags)
+            return user is not None and (user.password_hash, user.hashing, user.tags) == given
+        if isinstance(record, VhostRecord):
+            vhost = self._broker.vhosts.get(record.name)
+            if vhost is None or vhost.closing:
+                return False
+            return (vhost.description, vhost.tags) == (record.description, record.tags)
+        return False
+
+    def delete(self, record: Plain) -> None:
+        user = None
+        if isinstance(record, UserRecord):
+            user = self._broker.users.users[record.name]
+        self.hand_in(lambda draft: self._drafting.delete(draft, record, user))
+
+    def put_limits(self, scope: str, owner: str, limits: dict[str, int]) -> None:
+        meta = md.LimitsMeta(scope, owner, limits)
+        self.hand_in(lambda draft: self._drafting.put_limits(draft, meta))
+        if scope == "user":
+            self._touch_user(owner)
+
+    def _touch_user(self, name: str) -> None:
+        """In the same draft: whoever gives something to somebody asks, and waits."""
+        if self.draft is not None and not self.draft.is_empty():
+            self._drafting.touch_user(self.draft, self._broker.users.users[name])
+
+    def look(self) -> None:
+        """Once a turn, when all that came is done: who may go on?"""
+        self.waiting = [one for one in self.waiting if not one.look()]
+
+    # -- jobs --------------------------------------------------------------------------------
+
+    def lost_bindings(self, vhost: Vhost, exchange: Exchange) -> None:
+        """It deletes itself, and has no bindings any more: it should be gone by now."""
+        self._jobs.setdefault(id(exchange), _Job(vhost, exchange))
+
+    def job_count(self) -> int:
+        return len(self._jobs)
+
+    def work(self) -> None:
+        """Once a turn, when all news is done."""
+        for key in [key for key, proposal in self._lonely.items() if proposal.done]:
+            del self._lonely[key]
+        if not self._jobs or self.coordinator.why_not():
+            return
+        waiting: list[_Job] = []
+        under_way: set[int] = set()
+        for identity, job in list(self._jobs.items()):
+            if job.is_over():
+                del self._jobs[identity]
+            elif self._may_go(job):
+                waiting.append(job)
+            else:
+                under_way.add(id(job.proposal))
+        room = JOB_PROPOSALS_MAX - len(under_way)
+        while waiting and room > 0:
+            room -= 1
+            self._propose_some(waiting)
+
+    def _may_go(self, job: _Job) -> bool:
+        """Not while a proposal with it is under way, or accepted and about to be done."""
+        proposal = job.proposal
+        if proposal is None:
+            return True
+        if proposal.state in (PENDING, ACCEPTED):
+            return False
+        job.proposal = None
+        job.alone = True
+        return True
+
+    def _propose_some(self, waiting: list[_Job]) -> None:
+        """The first, and others that may go with it."""
+        draft = Draft()
+        taken: list[_Job] = []
+        while waiting and len(taken) < JOBS_AT_ONCE and draft.size() < CHANGES_MAX // 2:
+            job = waiting[-1]
+            if taken and (job.alone or taken[0].alone):
+                break
+            taken.append(waiting.pop())
+            if isinstance(job.what, Exchange):
+                self._drafting.strike_unused(draft, job.vhost, job.what)
+            else:
+                self._drafting.delete_queue(draft, job.vhost, job.what)
+        proposal = self.propose(draft)
+        for job in taken:
+            job.proposal = proposal

@@ -1,0 +1,203 @@
+"""``ServedCoordinator``: a member's view of a store that another process of this machine holds.
+
+In: bytes from that process (``store_service.py`` has the messages), proposals, time.  Out: bytes
+for it through ``send``, events, and what became of proposals.
+
+When the connection breaks, proposals without an answer are uncertain; with the next connection the
+member goes on where it was, with the same lease if that lasts.  All processes of a machine read
+the same clock, so the lease needs no margin: it is counted from when the request was made.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from penstock.cluster.agreement.coordinator import (
+    FAILED,
+    UNCERTAIN,
+    Change,
+    Condition,
+    Coordinator,
+    Entry,
+    Event,
+    Proposal,
+    why_unfit,
+)
+from penstock.cluster.agreement.known_keys import KnownKeys
+from penstock.cluster.agreement.store_service import Lines, Message, to_line
+
+KEEP_ALIVE_PARTS: Final = 3
+
+
+class ServedCoordinator(Coordinator):
+    """``member``: its name, for people.  ``send``: bytes to the process that holds the store."""
+
+    def __init__(self, member: str, send: Callable[[bytes], None], now_ms: int) -> None:
+        self.member = member
+        self._send = send
+        self._now_ms = now_ms
+        self._lines = Lines()
+        self._away = "it has not answered yet"
+        self._closed = False
+        self._entries: list[Entry] | None = None
+        self._known = KnownKeys([], 0)
+        self._events: list[Event] = []
+        self._count = 0
+        self._asked: dict[int, Proposal] = {}
+        self._ttl_ms = 0
+        self._lease = 0
+        self._granting = False
+        self._valid_until_ms = 0
+        self._keep_at_ms = 0
+        self._sent_ms: deque[int] = deque()
+        """When each request about the lease was made that is not answered."""
+
+    @property
+    def is_ready(self) -> bool:
+        """There are a snapshot and a lease."""
+        return self._entries is not None and self._lease > 0
+
+    # -- the connection ------------------------------------------------------------------
+
+    def connected(self) -> None:
+        self._away = ""
+        self._lines = Lines()
+        above = None if self._entries is None else self._known.revision
+        self._send(to_line({"hello": self.member, "above": above}))
+        self._keep_at_ms = self._now_ms
+        if self._lease == 0 and (self._entries is None or self._granting):
+            self._ask_for_lease()
+
+    def disconnected(self, why: str) -> None:
+        self._away = why
+        self._sent_ms.clear()
+        for proposal in self._asked.values():
+            proposal.state = UNCERTAIN
+            proposal.error = f"the answer got lost: {why}"
+        self._asked = {}
+
+    def receive(self, data: bytes) -> None:
+        for message in self._lines.take(data):
+            self._hear(message)
+
+    def _hear(self, message: Message) -> None:
+        if "events" in message:
+            self._hear_events(message)
+        elif "n" in message:
+            self._decided(message)
+        elif "kept" in message:
+            self._kept(message)
+        elif "granted" in message:
+            self._granting = False
+            self._lease = message["granted"]
+            self._rely(self._sent_ms.popleft())
+        elif "snapshot" in message:
+            self._entries = [Entry(*row) for row in message["snapshot"]]
+            self._known = KnownKeys(self._entries, message["revision"])
+            self._ttl_ms = message["ttl_ms"]
+        elif "at" in message:
+            self._known.look(message["founded"], message["at"])
+        elif "difference" in message:
+            entries = [Entry(*row) for row in message["difference"]]
+            self._events += self._known.difference(entries, message["revision"])
+
+    # -- events --------------------------------------------------------------------------
+
+    def _hear_events(self, message: Message) -> None:
+        if self._known.lost:
+            return
+        for revision, key, value, created in message["events"]:
+            event = Event(revision, key, value, created=created)
+            self._known.told(event)
+            self._events.append(event)
+        self._known.revision = message["revision"]
+
+    def snapshot(self) -> list[Entry]:
+        return self._entries or []
+
+    def revision(self) -> int:
+        return self._known.revision
+
+    def why_lost(self) -> str:
+        return self._known.lost
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    # -- proposals -----------------------------------------------------------------------
+
+    def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
+        proposal = Proposal(conditions, changes)
+        proposal.error = why_unfit(proposal) or self.why_not()
+        if proposal.error:
+            proposal.state = FAILED
+            return proposal
+        self._count += 1
+        self._asked[self._count] = proposal
+        asked: dict[str, Any] = {"n": self._count, "lease": self._lease}
+        asked["if"] = [(one.key, one.revision) for one in conditions]
+        asked["do"] = [(one.key, one.value, one.leased, one.below) for one in changes]
+        self._send(to_line(asked))
+        return proposal
+
+    def _decided(self, message: Message) -> None:
+        proposal = self._asked.pop(message["n"])
+        proposal.state, proposal.revision = message["state"], message["revision"]
+        if proposal.state == FAILED:
+            proposal.error = f"the lease of {self.member} has ended"
+
+    # -- the lease -----------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        if self._lease and not self._away and now_ms >= self._keep_at_ms:
+            self._keep_at_ms = now_ms + self._ttl_ms // KEEP_ALIVE_PARTS
+            self._sent_ms.append(now_ms)
+            self._send(to_line({"keep": self._lease}))
+
+    def _kept(self, message: Message) -> None:
+        sent_ms = self._sent_ms.popleft()
+        if message["lease"] != self._lease:
+            return
+        if message["kept"]:
+            self._rely(sent_ms)
+        else:
+            self._lease = 0
+
+    def _rely(self, sent_ms: int) -> None:
+        self._valid_until_ms = sent_ms + self._ttl_ms
+
+    def new_lease(self) -> None:
+        if self._lease == 0 and not self._closed and not self._granting:
+            self._granting = True
+            if not self._away:
+                self._ask_for_lease()
+
+    def _ask_for_lease(self) -> None:
+        self._granting = True
+        self._sent_ms.append(self._now_ms)
+        self._send(to_line({"grant": True}))
+
+    def lease_valid_until_ms(self) -> int:
+        return self._valid_until_ms if self._lease else 0
+
+    def lease_has_ended(self) -> bool:
+        return self._lease == 0
+
+    def why_not(self) -> str:
+        if self._closed:
+            return f"{self.member} has left the cluster"
+        if self._known.lost:
+            return f"the coordinator's store cannot be used: {self._known.lost}"
+        if self._away:
+            return f"the process that holds the coordinator's store cannot be reached: {self._away}"
+        if self._lease == 0:
+            return f"the lease of {self.member} has ended"
+        return ""
+
+    def close(self) -> None:
+        if self._lease and not self._away:
+            self._send(to_line({"end": self._lease}))
+        self._closed = True
+        self._lease = 0

@@ -1,0 +1,1 @@
+"""Mirrored queues: master and mirrors, synchronisation, promotion."""

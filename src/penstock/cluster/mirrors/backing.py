@@ -1,0 +1,218 @@
+"""``MirroredBacking``: the master's side of a mirrored queue's messages.
+
+In: what changes the set of messages, told by the parts of any backing (``backing/noting.py``).
+Out: once per turn one parcel of operations (operations.py) for everybody who mirrors the queue.
+
+It is no wrapper.  The backing that the queue has stays what it is, with its own class and all its
+verbs; this object hangs a note-taker on each of its parts while somebody mirrors it, and takes
+them off when nobody does.  A wrapper would have to guess what ``purge``, ``drop_below`` or a sweep
+ended, one by one, and would stand in the way of whoever knows a ``VariableQueue`` by its class
+(leases, staging, the flow chart).  So every durable queue *can* be mirrored at any time, and what
+that costs while it is not is a comparison per batch.
+
+**Order.**  Within a turn operations are written as they happen, but for ends: those are collected
+as ranges and written last.  Nothing is said of a place after it has ended, so that changes
+nothing, and a thousand acknowledgements, one by one, become one range.
+
+**Numbers.**  A parcel has a term and a number that grows by one with each.  A set of messages read
+between ``take_operations`` and the next change is the set *as of* ``number``; mirrors/sync.py
+stands on that.
+
+**Pace.**  While a parcel is on its way round, what happens is held for the next one.  Consumers
+that acknowledge message by message would else make a parcel for each, faster than mirrors take
+them, and who publishes would wait for all of these.
+
+Invariants (``check``):
+  M1  each part has its own notes, and no others, exactly while the backing is mirrored
+  M2  who has something to say, and is not held, is on the list of those, once
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.backing.noting import SetNotes
+from penstock.backing.variable_queue import VariableQueue
+from penstock.cluster.mirrors.operations import (
+    DELAY,
+    END,
+    LET_GO,
+    Ranges,
+    ranges_of_messages,
+    write_attempts,
+    write_header,
+    write_publish,
+    write_ranges,
+)
+from penstock.core.message import Message
+
+BUFFER_KEPT_BYTES: Final[i64] = 256 * 1024
+HELD_BYTES_MAX: Final[i64] = 256 * 1024
+"""More than that goes out at once: it is worth a parcel."""
+
+
+@final
+class PartNotes(SetNotes):
+    """Of one part: writes to the parcel of all."""
+
+    def __init__(self, owner: "MirroredBacking", part: i64) -> None:
+        self.ends: Ranges = []
+        self.gone_on: Ranges = []
+        self._owner: MirroredBacking = owner
+        self._part: i64 = part
+
+    def published(self, messages: list[Message], until_ms: i64) -> None:
+        write_publish(self._owner.writer(), self._part, until_ms, messages)
+
+    def ended(self, messages: list[Message]) -> None:
+        self._owner.writer()
+        start: i64 = 0
+        end: i64 = -1
+        for message in messages:
+            if message.seq_id != end:
+                if end > start:
+                    self.ends.append((int(start), int(end)))
+                start = message.seq_id
+            end = message.seq_id + 1
+        if end > start:
+            self.ends.append((int(start), int(end)))
+
+    def ended_between(self, start: i64, end: i64) -> None:
+        self._owner.writer()
+        self.ends.append((int(start), int(end)))
+
+    def let_go(self, seq_ids: list[int]) -> None:
+        self._owner.writer()
+        self.gone_on.extend([(seq_id, seq_id + 1) for seq_id in seq_ids])
+
+    def delayed(self, messages: list[Message], until_ms: i64) -> None:
+        ranges = ranges_of_messages(messages)
+        write_ranges(self._owner.writer(), DELAY, self._part, until_ms, ranges)
+
+    def counted(self, messages: list[Message]) -> None:
+        write_attempts(self._owner.writer(), self._part, messages)
+
+    def close(self, writer: BytesWriter) -> None:
+        """The last words of a turn."""
+        if self.gone_on:
+            write_ranges(writer, LET_GO, self._part, 0, joined(self.gone_on))
+            self.gone_on = []
+        if self.ends:
+            write_ranges(writer, END, self._part, 0, joined(self.ends))
+            self.ends = []
+
+
+@final
+class MirroredBacking:
+    """``talkative`` is the list of those that want ``take_operations`` in this turn."""
+
+    def __init__(self, backing: BackingQueue, talkative: "list[MirroredBacking]") -> None:
+        self.backing: BackingQueue = backing
+        self.owner: object = None  # of its group
+        self.parts: list[VariableQueue] = variable_parts(backing)
+        self.term: i64 = 0
+        self.number: i64 = 0  # of the last parcel
+        self.held: bool = False  # what there is to say, until the last parcel has gone round
+        self._talkative: list[MirroredBacking] = talkative
+        self._notes: list[PartNotes] = []
+        self._writer: BytesWriter = BytesWriter()
+
+    # -- on and off ------------------------------------------------------------------------
+
+    def is_mirrored(self) -> bool:
+        return len(self._notes) > 0
+
+    def begin(self, term: i64, number: i64) -> None:
+        """From now on what happens is told; ``number`` is that of the parcel before the first."""
+        assert not self._notes
+        self.term = term
+        self.number = number
+        for place in range(len(self.parts)):
+            notes = PartNotes(self, place)
+            self._notes.append(notes)
+            self.parts[place].notes = notes
+
+    def end(self) -> None:
+        """Nobody mirrors it any more; what was not taken is not told."""
+        for part in self.parts:
+            part.notes = None
+        self._notes = []
+        self._writer = BytesWriter()
+        self.held = False
+
+    # -- once per turn ---------------------------------------------------------------------
+
+    def writer(self) -> BytesWriter:
+        """Where operations go; the first of a turn begins a parcel."""
+        if len(self._writer) == 0:
+            self._talkative.append(self)
+            write_header(self._writer, self.term, self.number + 1)
+        return self._writer
+
+    def has_operations(self) -> bool:
+        return len(self._writer) > 0
+
+    def waiting_bytes(self) -> i64:
+        return len(self._writer)
+
+    def may_tell(self, under_way_bytes: i64) -> bool:
+        """Or is it better held, with so much of parcels told before under way?"""
+        size = len(self._writer)
+        self.held = 0 < size <= HELD_BYTES_MAX and under_way_bytes > 0
+        return not self.held
+
+    def last_number(self) -> i64:
+        """Of the parcel that has all that happened so far."""
+        return self.number + 1 if len(self._writer) > 0 else self.number
+
+    def take_operations(self) -> bytes | None:
+        """The parcel of this turn; None = nothing has changed.
+
+        The caller has emptied its list of talkative ones.
+        """
+        writer = self._writer
+        if len(writer) == 0:
+            return None
+        for notes in self._notes:
+            notes.close(writer)
+        self.number += 1
+        self.held = False
+        parcel = writer.getvalue()
+        if len(parcel) > BUFFER_KEPT_BYTES:
+            self._writer = BytesWriter()
+        else:
+            writer.truncate(0)
+        return parcel
+
+    def check(self) -> None:
+        """Assert M1 and M2; the backing's own promises are its own business."""
+        for place in range(len(self.parts)):
+            notes = self.parts[place].notes
+            if self._notes:
+                assert notes is self._notes[place], "M1"
+            else:
+                assert notes is None, "M1"
+        said = sum([1 for one in self._talkative if one is self])
+        assert said == 1 or self.held or not self.has_operations(), "M2"
+
+
+def variable_parts(backing: BackingQueue) -> list[VariableQueue]:
+    parts: list[VariableQueue] = []
+    for part in backing.parts():
+        assert isinstance(part, VariableQueue)
+        parts.append(part)
+    return parts
+
+
+def joined(ranges: Ranges) -> Ranges:
+    """Ascending, neighbours and repetitions made one."""
+    whole: Ranges = []
+    for start, end in sorted(ranges):
+        if whole and start <= whole[-1][1]:
+            if end > whole[-1][1]:
+                whole[-1] = (whole[-1][0], end)
+        else:
+            whole.append((start, end))
+    return whole

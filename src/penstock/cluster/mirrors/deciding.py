@@ -1,0 +1,177 @@
+"""Which view of a queue comes next, if another is due: pure, the same on every node.
+
+In: the view there is, who lives, what the policy says.  Out: a ``Step``: the view to propose, or
+that it is to be looked at again later, and why in words.  To every change there is one node that
+proposes it, so that nodes do not get into each other's way:
+
+    the master              takes out who is gone or not wanted, adds who is missing, says who is
+                            synced, hands over; ends the group when nobody is to mirror the queue
+    the one who is to be    promotes itself when the master has gone, or when some return
+    the first by name       says that the queue is down when nobody may be promoted
+
+A step changes one thing, so views follow each other by one version.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+from penstock.broker.rules.ha_policy import HaPolicy
+from penstock.cluster.agreement.living_nodes import LivingNodes
+from penstock.cluster.agreement.placement import Chance, wanted_copies
+from penstock.cluster.agreement.queue_views import QueueView, first_view, node_of
+from penstock.cluster.mirrors.promotion import PROMOTE, WAIT, when_master_goes, when_some_return
+
+
+@final
+class Step:
+    """``view`` None: nothing to propose.  ``ends_group``: its ring goes with this change."""
+
+    __slots__ = ("ends_group", "look_again", "view", "why")
+
+    def __init__(
+        self,
+        view: QueueView | None = None,
+        why: str = "",
+        *,
+        look_again: bool = False,
+        ends_group: bool = False,
+    ) -> None:
+        self.view = view
+        self.why = why
+        self.look_again = look_again
+        self.ends_group = ends_group
+
+
+NOTHING = Step()
+
+
+def begins(policy: HaPolicy, nodes: LivingNodes, chance: Chance) -> Step:
+    """Of a queue without a view whose master is here."""
+    placed = wanted_copies(policy, nodes.here, [], [nodes.here], nodes.within_reach(), chance)
+    if not placed.mirrors or not nodes.is_here():
+        return NOTHING
+    return Step(first_view(nodes.member), "it is to be mirrored")
+
+
+def next_step(
+    view: QueueView,
+    policy: HaPolicy,
+    nodes: LivingNodes,
+    complete: Sequence[str],
+    stuck: Sequence[str],
+    mono_ms: int,
+    chance: Chance,
+    *,
+    has_copy: bool,
+    has_ring: bool,
+) -> Step:
+    """``complete``: mirrors that have everything by the master's word; ``stuck``: that say nothing.
+
+    ``has_copy``: this node; ``has_ring``: the queue, in the coordinator.
+    """
+    if not nodes.is_here():
+        return NOTHING
+    if view.master == "":
+        return _when_down(view, policy, nodes, mono_ms, has_copy=has_copy)
+    if view.master == nodes.member:
+        return _as_master(view, policy, nodes, complete, stuck, chance, has_ring=has_ring)
+    if not nodes.lives(view.master):
+        return _without_master(view, policy, nodes)
+    return NOTHING
+
+
+def _as_master(
+    view: QueueView,
+    policy: HaPolicy,
+    nodes: LivingNodes,
+    complete: Sequence[str],
+    stuck: Sequence[str],
+    chance: Chance,
+    *,
+    has_ring: bool,
+) -> Step:
+    for mirror in view.mirrors():
+        if not nodes.lives(mirror):
+            return Step(view.without(mirror), f"{mirror} is gone")
+        if node_of(mirror) in nodes.unreached:
+            return Step(view.without(mirror), f"{mirror} cannot be reached from {nodes.here}")
+        if mirror in stuck:
+            return Step(view.without(mirror), f"{mirror} does not say what it has")
+    for mirror in complete:
+        if mirror in view.members and mirror not in view.synced:
+            return Step(view.with_synced(mirror), f"{mirror} has everything")
+    if nodes.here in nodes.drained:
+        for mirror in view.synced:
+            if node_of(mirror) not in nodes.drained:
+                return Step(view.handed_over(mirror), f"{nodes.here} is drained")
+    step = _as_wanted(view, policy, nodes, chance)
+    if step.view is None and policy.mode == "" and has_ring:
+        return Step(view.alone(), "nobody mirrors it any more", ends_group=True)
+    return _without_leftovers(view, nodes) if step.view is None else step
+
+
+def _without_leftovers(view: QueueView, nodes: LivingNodes) -> Step:
+    """Who is there, and is not to mirror it, need not keep what it had."""
+    for node in view.recoverable:
+        if node in nodes.within_reach():
+            return Step(view.forgot(node), f"the copy at {node} is not wanted")
+    return NOTHING
+
+
+def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Chance) -> Step:
+    mirrors = [node_of(one) for one in view.mirrors()]
+    synced = [node_of(one) for one in view.synced]
+    placed = wanted_copies(policy, nodes.here, mirrors, synced, nodes.within_reach(), chance)
+    if placed.master != nodes.here:
+        member = nodes.members[placed.master]
+        return Step(view.handed_over(member), f"the policy puts the master on {placed.master}")
+    for mirror in view.mirrors():
+        if node_of(mirror) not in placed.mirrors:
+            return Step(view.without(mirror, keeps_data=False), f"{mirror} is not wanted")
+    for node in placed.mirrors:
+        if node not in mirrors:
+            return Step(view.with_member(nodes.members[node]), f"{node} is to mirror it")
+    return NOTHING
+
+
+def _without_master(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> Step:
+    living = [member for member in view.mirrors() if nodes.lives(member)]
+    decision = when_master_goes(view, living, policy.on_failure, policy.on_shutdown, graceful=False)
+    if decision.kind == PROMOTE:
+        if decision.who != nodes.member:
+            return NOTHING
+        view = view.promoted(decision.who, heard_all=decision.heard_all, graceful=False)
+        return Step(view, decision.why)
+    if nodes.speaker() == nodes.here:
+        return Step(view.went_down(graceful=False), decision.why)
+    return NOTHING
+
+
+def _when_down(
+    view: QueueView, policy: HaPolicy, nodes: LivingNodes, mono_ms: int, *, has_copy: bool
+) -> Step:
+    """The first look at who is back; the waiting time is counted from the first of them."""
+    back = [node for node in view.recoverable if node in nodes.members]
+    back.sort(key=lambda node: (nodes.joined_ms[node], node))
+    if nodes.here in back and not has_copy:
+        return Step(view.forgot(nodes.here), f"{nodes.here} came back without its copy")
+    waited_ms = mono_ms - nodes.joined_ms[back[0]] if back else 0
+    decision = when_some_return(
+        view, node_of(view.former), back, waited_ms, policy.on_failure, policy.on_shutdown
+    )
+    if decision.kind == WAIT:
+        return Step(None, decision.why, look_again=bool(back))
+    if decision.who != nodes.here:
+        return Step(None, decision.why)
+    view = view.promoted(nodes.member, heard_all=False, graceful=view.graceful)
+    return Step(view, decision.why)
+
+
+def when_stopping(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> Step:
+    """This node is the master's, and is about to stop."""
+    living = [member for member in view.mirrors() if nodes.lives(member)]
+    decision = when_master_goes(view, living, policy.on_failure, policy.on_shutdown, graceful=True)
+    if decision.kind == PROMOTE:
+        view = view.promoted(decision.who, heard_all=decision.heard_all, graceful=True)
+        return Step(view, decision.why)
+    return Step(view.went_down(graceful=True), decision.why)

@@ -1,0 +1,72 @@
+"""``IsolatedMasters``: masters here that can do nothing that counts, and what their clients hear.
+
+A master waits for its synchronised mirrors until the coordinator has taken one out of the view.  A
+node that the coordinator does not hear (its lease is over) cannot bring that about: with a
+mirror that it does not reach either, nothing is confirmed here until the cut is healed, and most
+likely there is another master on the other side.  So who uses the queue here is sent away, as a
+node in a minority does it for all its clients.  The queue takes no publish meanwhile: a client that
+is refused publishes again, and a message that was kept would be there twice.  Publishes that other
+nodes pass on wait in front of it (``serving.py``).  While all synchronised mirrors are reached the
+queue goes on, whether or not anybody hears the coordinator (K4); and queues that nobody mirrors are
+nobody else's business.
+
+In: several times a second, the mirrored queues and who is reached.  Out: waits that are given up,
+and consumers to be sent away, as often as some come.
+"""
+
+from collections.abc import Iterable
+from typing import final
+
+from penstock.cluster.agreement.living_nodes import LivingNodes
+from penstock.cluster.agreement.queue_views import node_of
+from penstock.cluster.mirrors.queue import MirroredQueue, QueueDirectory
+
+
+@final
+class IsolatedMasters:
+    """``is_cut_off``: this node's lease is over, as far as it knows."""
+
+    def __init__(self, places: QueueDirectory) -> None:
+        self.is_cut_off: bool = False
+        self._places = places
+        self._found: bool = False
+
+    def look(self, queues: Iterable[MirroredQueue], nodes: LivingNodes) -> None:
+        if not self.is_cut_off and not self._found:
+            return
+        self._found = False
+        for known in queues:
+            why = self._why_alone(known, nodes)
+            if why or known.alone:
+                self._tell(known, why)
+                self._found = self._found or why != ""
+
+    def _why_alone(self, known: MirroredQueue, nodes: LivingNodes) -> str:
+        group, view = known.group, known.view
+        if not self.is_cut_off or group is None or group.mirrored is None or view is None:
+            return ""
+        missing = [
+            node_of(one)
+            for one in [*view.synced, *group.awaited]
+            if one != group.me and node_of(one) in nodes.unreached
+        ]
+        if not missing:
+            return ""
+        text = f"queue '{known.name}' in vhost '{known.vhost.name}'"
+        return (
+            f"node '{nodes.here}' is cut off: it hears neither the coordinator nor"
+            f" {', '.join(dict.fromkeys(missing))}, where copies of {text} are; ask another node"
+        )
+
+    def _tell(self, known: MirroredQueue, why: str) -> None:
+        known.alone = why
+        group = known.group
+        if group is None:
+            return
+        for line in (group.applied, group.durable):
+            line.alone = why
+            line.tell_refused()
+            if why:
+                line.give_up()
+        if why and not known.is_gone():
+            self._places.send_away(known.queue.consumers, why)

@@ -1,0 +1,507 @@
+"""``Mirroring``: all mirrored queues, as one node has a part in them.
+
+In: keys of the coordinator, in order; who lives; what other nodes' groups say; and once a turn the
+time.  Out: proposals of views and rings; messages for other members; queues that change their
+place (``MirroredQueue``).
+
+A queue with a view has its master where the view says; one without, at its home.  Views are
+changed as mirrors/deciding.py says, rings by the groups.  All that is kept for a queue
+(mirror_keys.py) goes with it, in the same proposal; a change of that has the queue's key, or that
+of its view, among its conditions.
+
+Events of these keys are heard when the applier has done all that came with them and before them:
+so the queue they are about is there.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, cast, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.rules.ha_policy import HaPolicy
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement import metadata as md
+from penstock.cluster.agreement.agreed import Agreed
+from penstock.cluster.agreement.coordinator import (
+    ABSENT,
+    Change,
+    Condition,
+    Coordinator,
+    Event,
+    Proposal,
+)
+from penstock.cluster.agreement.living_nodes import LivingNodes
+from penstock.cluster.agreement.mirror_keys import (
+    CANCELLED,
+    DRAINED,
+    OF_A_MIRRORED_QUEUE,
+    RINGS,
+    SYNC,
+    VIEWS,
+    WANTED,
+    Place,
+    kind_of,
+    last_ends,
+    parts_of,
+    place_of,
+    view_changes,
+)
+from penstock.cluster.agreement.placement import Chance
+from penstock.cluster.agreement.queue_views import QueueView, node_of, view_from_json
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.deciding import Step, next_step, when_stopping
+from penstock.cluster.mirrors.first_views import FirstViews
+from penstock.cluster.mirrors.group import MirrorGroup
+from penstock.cluster.mirrors.isolated_masters import IsolatedMasters
+from penstock.cluster.mirrors.operations import Malformed
+from penstock.cluster.mirrors.queue import MirroredQueue, QueueDirectory
+from penstock.cluster.ring.ring import Ring, RingFault
+from penstock.cluster.ring.views import NO_VIEW, View
+from penstock.cluster.ring.views import from_json as ring_from_json
+from penstock.core.clock_types import MonoMs
+from penstock.queues.queue import Queue
+
+LOOK_MS: Final = 250
+"""Every group is asked so often, whether or not something happened."""
+AGAIN_MS: Final = 200
+UNREACHED_MS: Final = 1000
+"""So long after a link was lost its node is no longer waited for; a new connection takes less."""
+UNDER_WAY_MAX: Final = 64
+"""Proposals at a time: a node that dies may have had thousands of masters."""
+PLACES: Final = 1 << 30
+
+Send = Callable[[str, str, str, str, bytes], None]
+"""(member, virtual host, queue, name in the ring of who says it, what)"""
+
+
+@final
+class Mirroring:
+    """``member``: this life of this node, until ``over``."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        coordinator: Coordinator,
+        agreed: Agreed,
+        member: str,
+        places: QueueDirectory,
+        send: Send,
+        chance: Chance,
+    ) -> None:
+        self.queues: dict[Place, MirroredQueue] = {}
+        self.nodes = LivingNodes(member, {}, {})
+        self.drained: dict[str, int] = {}  # by node: the key's revision
+        self.lone = IsolatedMasters(places)
+        self._broker = broker
+        self._coordinator = coordinator
+        self._agreed = agreed
+        self._places = places
+        self._send = send
+        self._chance = chance
+        self._member = member
+        self._talkative: list[MirroredBacking] = []
+        self._masters: dict[Place, str] = {}  # by the newest view that was told
+        self._waiting: list[Event] = []
+        self._lost_ms: dict[str, int] = {}  # by node: since when there is no link
+        self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
+        self._dirty: dict[Place, None] = {}
+        self._active: dict[Place, None] = {}
+        self._first = FirstViews(broker, coordinator, agreed, chance)
+        self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
+        self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
+        self._joinings: int = 0
+        self._looked_ms: int = 0
+        self._again_ms: int = 0
+        self._mono_ms: int = 0  # of the turn; ``now_ms`` is wall time, of messages
+
+    # -- what the coordinator says -----------------------------------------------------------
+
+    def told(self, events: Sequence[Event]) -> None:
+        """News, before the applier has done what belongs to it."""
+        for event in events:
+            kind = kind_of(event.key)
+            if kind == VIEWS:
+                self._note_master(event)
+            if kind in OF_A_MIRRORED_QUEUE or kind == DRAINED:
+                self._waiting.append(event)
+
+    def _note_master(self, event: Event) -> None:
+        place = place_of(event.key)
+        if event.value is None:
+            self._masters.pop(place, None)
+        else:
+            view = view_from_json(event.value)
+            self._masters[place] = node_of(view.master or view.former)
+
+    def master_node(self, vhost: str, queue: str) -> str | None:
+        """Of a queue that has a view; where it was last, if it is down."""
+        return self._masters.get((vhost, queue))
+
+    def masters(self) -> dict[Place, str]:
+        """Of all queues that have a view, as ``master_node``."""
+        return self._masters
+
+    def hear(self, now_ms: int) -> int:
+        """The applier has done all there was; returns the newest revision among what is heard."""
+        waiting, self._waiting = self._waiting, []
+        revision = 0
+        gone = last_ends(waiting)
+        for number, event in enumerate(waiting):
+            revision = max(revision, event.revision)
+            if kind_of(event.key) == DRAINED:
+                self._hear_drained(event)
+            elif number >= gone.get(place_of(event.key), 0):
+                self._hear(event, now_ms)
+        return revision
+
+    def _hear_drained(self, event: Event) -> None:
+        node = parts_of(event.key)[0]
+        if event.value is None:
+            self.drained.pop(node, None)
+        else:
+            self.drained[node] = event.revision
+        self._look_at_all()
+
+    def _hear(self, event: Event, now_ms: int) -> None:
+        place = place_of(event.key)
+        known = self.queues.get(place)
+        if known is None:
+            vhost = self._broker.vhosts.get(place[0])
+            if event.value is None or vhost is None or place[1] not in vhost.queues:
+                self._first.renew(place)
+                return  # it is gone again
+            known = self.queues[place] = self._new(vhost, place[1])
+        elif event.value is not None and known.is_gone():
+            return
+        kind = kind_of(event.key)
+        if kind == VIEWS:
+            self._hear_view(place, known, event, now_ms)
+        elif kind == RINGS:
+            self._hear_ring(known, event)
+        else:
+            known.sync = (event.value or "").strip('"')
+            known.sync_revision = ABSENT if event.value is None else event.revision
+        self._touch(place)
+
+    def _new(self, vhost: Vhost, name: str) -> MirroredQueue:
+        return MirroredQueue(
+            self._broker, vhost, name, self._places, self._talkative, self._new_ring
+        )
+
+    def _new_ring(self) -> Ring:
+        self._joinings += 1
+        return Ring(f"{self._member}#{self._joinings}", self._chance(PLACES))
+
+    def _hear_view(self, place: Place, known: MirroredQueue, event: Event, now_ms: int) -> None:
+        if event.value is None:
+            known.dissolve()
+            del self.queues[place]
+            self._first.renew(place)
+            return
+        known.view_revision = event.revision
+        self._first.forget(place)
+        known.batch_messages = self.policy(known.vhost, known.queue).batch_messages
+        known.view_changed(view_from_json(event.value), self._member, now_ms)
+        known.tell_deaths(self.nodes.lives)
+        self._set_sync(known)
+
+    def _hear_ring(self, known: MirroredQueue, event: Event) -> None:
+        if event.value is None:
+            known.ring_view, known.ring_revision = NO_VIEW, ABSENT
+            known.dissolve()
+            return
+        known.ring_view, known.ring_revision = ring_from_json(event.value), event.revision
+        for group in known.groups():
+            group.ring.view_changed(known.ring_view)
+        known.tell_deaths(self.nodes.lives)
+
+    # -- who lives ---------------------------------------------------------------------------
+
+    def look_who_lives(
+        self, mono_ms: MonoMs, member: str, members: dict[str, str], unreached: Collection[str] = ()
+    ) -> None:
+        """Once a turn, before ``hear``: who joined lives before it is in any view.
+
+        ``members``: node to its life; ``unreached``: nodes to which there is no link.
+        """
+        self._mono_ms = mono_ms
+        if member != self._member:
+            self._become(member)
+        lost = self._lost_ms
+        self._lost_ms = {node: lost.get(node, mono_ms) for node in unreached if node in members}
+        late = [node for node, ms in self._lost_ms.items() if mono_ms - ms > UNREACHED_MS]
+        nodes = self.nodes
+        same = members == nodes.members and nodes.unreached == frozenset(late)
+        if not same or self.drained.keys() != nodes.drained:
+            self._hear_who_lives(members, late)
+
+    def begin(self, now_ms: int) -> None:
+        """Once a turn, behind ``hear`` and ``arrived``."""
+        own, self._own = self._own, []
+        for vhost, name, ring_name, data in own:
+            self._receive((vhost, name), self._member, ring_name, data)
+        # What came is in the journal before this turn's commit.
+        self._work_all(now_ms)
+        self._look_at_policies()
+        if self._mono_ms - self._again_ms >= AGAIN_MS:
+            self._again_ms = self._mono_ms
+            self._look(list(self._dirty), again=True)
+        else:
+            self._look([place for place in self._dirty if self._is_fresh(place)], again=False)
+
+    def _become(self, member: str) -> None:
+        self._member = member
+        self._look_at_all()
+
+    def over(self, now_ms: int) -> None:
+        """The lease of this life has ended."""
+        for known in self.queues.values():
+            known.over(now_ms)
+        self._active = {}
+        self._own = []
+
+    def _hear_who_lives(self, members: dict[str, str], unreached: list[str]) -> None:
+        seen = {}
+        for member in members.values():
+            seen[member] = self._seen_ms.get(member, self._mono_ms)
+        self._seen_ms = seen
+        joined = {node: seen[member] for node, member in members.items()}
+        self.nodes = LivingNodes(self._member, dict(members), joined, self.drained, unreached)
+        for known in self.queues.values():
+            known.tell_deaths(self.nodes.lives)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for place in self.queues:
+            self._touch(place)
+        self._first.add_all()
+
+    def _touch(self, place: Place) -> None:
+        known = self.queues.get(place)
+        if known is not None:
+            known.looked = False
+            self._dirty[place] = None
+            self._active[place] = None
+
+    def made(self, vhost: Vhost, queue: Queue) -> None:
+        """Its master is here."""
+        self._first.add((vhost.name, queue.name))
+
+    def _look_at_policies(self) -> None:
+        for vhost in self._broker.vhosts.values():
+            epoch = int(vhost.policies.epoch)
+            if self._policies.get(vhost.name) != epoch:
+                self._policies[vhost.name] = epoch
+                self._look_at_all()
+
+    def policy(self, vhost: Vhost, queue: Queue) -> HaPolicy:
+        return vhost.policies.ha_policy_of(queue)
+
+    # -- deciding ----------------------------------------------------------------------------
+
+    def _is_fresh(self, place: Place) -> bool:
+        """Something happened since it was last looked at."""
+        known = self.queues.get(place)
+        return known is None or not known.looked
+
+    def _look(self, places: list[Place], *, again: bool) -> None:
+        if self._coordinator.why_not():
+            return
+        room = UNDER_WAY_MAX - self._first.under_way()
+        for place in places:
+            known = self.queues.get(place)
+            if known is None or known.is_gone():
+                del self._dirty[place]
+            elif room > 0:
+                room -= self._look_at(place, known)
+        self._first.propose(self.nodes, self.queues, room, again=again)
+
+    def _look_at(self, place: Place, known: MirroredQueue) -> int:
+        """How many proposals that made."""
+        if known.awaits_view():
+            return 0
+        known.asked_view = None
+        view = known.view
+        if view is None:
+            return 0
+        step = self._step(known, view)
+        known.why = step.why or known.why
+        known.waits = step.look_again
+        known.looked = True
+        self._set_sync(known)
+        if step.view is None:
+            if not step.look_again and not self._tidy(known, view):
+                del self._dirty[place]
+            return 0
+        changes = view_changes(place, step.view)
+        if step.ends_group and known.ring_revision != ABSENT:
+            changes.append(Change(md.path(RINGS, *place), None))
+        conditions = [Condition(md.path(VIEWS, *place), known.view_revision)]
+        known.asked_view = self._coordinator.propose(conditions, changes)
+        return 1
+
+    def _step(self, known: MirroredQueue, view: QueueView) -> Step:
+        if known.stopped and view.master == self._member and self.nodes.is_here():
+            return Step(view.alone(), f"its ring cannot go on: {known.stopped}", ends_group=True)
+        if known.unfit and self._member in view.mirrors() and self.nodes.is_here():
+            return Step(view.without(self._member), f"{self._member} has lost its copy")
+        return next_step(
+            view,
+            self.policy(known.vhost, known.queue),
+            self.nodes,
+            known.complete,
+            known.stuck,
+            self._mono_ms,
+            self._chance,
+            has_copy=known.has_copy(),
+            has_ring=known.ring_revision != ABSENT,
+        )
+
+    def _tidy(self, known: MirroredQueue, view: QueueView) -> bool:
+        """Whoever asked for a synchronisation has it; True while that is to be said."""
+        everybody = len(view.synced) == len(view.members)
+        if known.sync == "" or view.master != self._member or not everybody:
+            return False
+        key = md.path(SYNC, known.vhost.name, known.name)
+        conditions = [Condition(key, known.sync_revision)]
+        self._coordinator.propose(conditions, [Change(key, None)])
+        return True
+
+    def is_sync_wanted(self, known: MirroredQueue) -> bool:
+        automatic = self.policy(known.vhost, known.queue).automatic
+        return known.sync == WANTED or (automatic and known.sync != CANCELLED)
+
+    def _set_sync(self, known: MirroredQueue) -> None:
+        if known.group is not None:
+            known.group.syncing.is_wanted = self.is_sync_wanted(known)
+
+    def stop(self) -> list[Proposal]:
+        """This node is about to leave: others are to be masters in its place."""
+        asked: list[Proposal] = []
+        for place, known in self.queues.items():
+            view = known.view
+            if view is None or view.master != self._member or known.is_gone():
+                continue
+            step = when_stopping(view, self.policy(known.vhost, known.queue), self.nodes)
+            assert step.view is not None
+            conditions = [Condition(md.path(VIEWS, *place), known.view_revision)]
+            asked.append(self._coordinator.propose(conditions, view_changes(place, step.view)))
+        return asked
+
+    # -- what groups say -----------------------------------------------------------------------
+
+    def arrived(self, sender: str, vhost: str, name: str, ring_name: str, data: bytes) -> None:
+        """From a member that lives."""
+        self._receive((vhost, name), sender, ring_name, data)
+
+    def _receive(self, place: Place, sender: str, ring_name: str, data: bytes) -> None:
+        known = self.queues.get(place)
+        if known is None:
+            return  # it is gone here, and will be there
+        self._active[place] = None
+        for group in known.groups():
+            try:
+                group.receive(sender, ring_name, data)
+            except (RingFault, Malformed) as fault:
+                group.ring.stopped = group.ring.stopped or str(fault)
+
+    def end(self, now_ms: int) -> bool:
+        """At the end of a turn: what groups have to say; True = there is more at once."""
+        for backing in self._talkative:
+            known = cast(MirroredQueue, backing.owner)
+            self._active[(known.vhost.name, known.name)] = None
+        del self._talkative[:]
+        if self._mono_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = self._mono_ms
+            self.lone.look(self.queues.values(), self.nodes)
+            for place, known in self.queues.items():
+                if known.groups():
+                    self._active[place] = None
+                    known.look_for_strangers(self._mono_ms)
+        self._work_all(now_ms)
+        return bool(self._own)
+
+    def _work_all(self, now_ms: int) -> None:
+        for place in list(self._active):
+            if not self._work(place, now_ms):
+                del self._active[place]
+
+    def awaits_disk(self) -> bool:
+        """What mirrors here have taken is to be on the disk, and to be answered then."""
+        for place in self._active:
+            known = self.queues.get(place)
+            if known is not None and known.group is not None and known.group.awaits_disk():
+                return True
+        return False
+
+    def _work(self, place: Place, now_ms: int) -> bool:
+        """True: to be asked again in the next turn."""
+        known = self.queues.get(place)
+        if known is None or known.is_gone():
+            return False
+        busy = False
+        for group in list(known.groups()):
+            if group not in known.groups():
+                continue  # gone with what was said of another
+            complete = known.complete
+            try:
+                ready = known.take(group, now_ms, self._mono_ms)
+            except RingFault as fault:
+                group.ring.stopped = group.ring.stopped or str(fault)
+                busy = True
+                continue
+            for member, data in ready.messages:
+                self._say(member, place, group, data)
+            if ready.view is not None:
+                self._propose_ring(place, known, ready.view)
+            if ready.stopped and group is known.group:
+                self._restart(place, known, now_ms)
+                continue
+            if known.complete != complete or known.stuck or known.unfit:
+                known.looked = False
+                self._dirty[place] = None
+            busy = busy or group.is_busy()
+        return busy
+
+    def _say(self, member: str, place: Place, group: MirrorGroup, data: bytes) -> None:
+        if member == self._member:
+            self._own.append((*place, group.ring.me, data))
+        else:
+            self._send(member, *place, group.ring.me, data)
+
+    def _propose_ring(self, place: Place, known: MirroredQueue, view: View) -> None:
+        queue_key, ring_key = md.path(md.QUEUES, *place), md.path(RINGS, *place)
+        conditions = [
+            Condition(queue_key, self._agreed.revision_of(queue_key)),
+            Condition(ring_key, known.ring_revision),
+        ]
+        known.asked_ring = self._coordinator.propose(conditions, [Change(ring_key, view.to_json())])
+
+    def _restart(self, place: Place, known: MirroredQueue, now_ms: int) -> None:
+        """The ring has no place for this joining of it any more: a mirror joins anew, with nothing.
+
+        A master cannot, for its parcels of this term were numbered: it begins another term alone.
+        """
+        self._dirty[place] = None
+        known.looked = False
+        view = known.view
+        if not self.nodes.is_here() or view is None or view.master == self._member:
+            return
+        if self._member in view.synced:
+            known.unfit = True  # nobody may count on it any more, before it gives up what it has
+            return
+        known.dissolve()
+        known.stopped = ""
+        known.view_changed(view, self._member, now_ms)
+        known.tell_deaths(self.nodes.lives)
+        self._set_sync(known)
+
+    # -- for others ------------------------------------------------------------------------------
+
+    def is_master(self, queue: Queue) -> bool | None:
+        """None: it has no view, and is its home's."""
+        known = self.queues.get((queue.vhost, queue.name))
+        return None if known is None else not queue.remote
+
+    def check(self) -> None:
+        for known in self.queues.values():
+            known.check()

@@ -1,0 +1,405 @@
+"""``MirroredQueue``: what one node knows of one mirrored queue, and its part in it.
+
+In: the queue's view, its ring's view, and whether a synchronisation is wanted, each as the
+coordinator says.  Out: the group here (``MirrorGroup``), with its role; which object stands for the
+queue in its virtual host:
+
+    master here, and its time has begun    a ``Queue`` with its messages
+    else                                   a ``RemoteQueue``, which follows the master
+
+    no copy ─► copy at rest ─► mirror ─► master
+                    ▲            │ ▲        │
+                    └────────────┘ └────────┘   the master hands over, or its lease has ended
+
+A copy at rest is nobody's.  One that the disk kept from before this process started may be a
+mirror again, which fetches what differs; any other is given up for an empty one before that.  Who
+becomes master of a queue that was down takes its copy as it is.
+"""
+
+from collections.abc import Callable
+from typing import final
+
+from penstock.backing.interface import BackingQueue
+from penstock.broker.broker import Broker
+from penstock.broker.topology.mirror_copies import Copy
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement.coordinator import ACCEPTED, PENDING, Proposal
+from penstock.cluster.agreement.queue_views import QueueView, node_of
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.group import MirrorGroup
+from penstock.cluster.mirrors.group_codec import member_of
+from penstock.cluster.mirrors.replica import begin_term
+from penstock.cluster.mirrors.safety import GroupReady
+from penstock.cluster.remote.queue import RemoteQueue
+from penstock.cluster.remote.queue_places import take_place
+from penstock.cluster.ring.ring import Ring
+from penstock.cluster.ring.views import NO_VIEW, View
+from penstock.core.credit import NODE, QUEUE, Credit, CreditSpec, FlowPeer
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+
+BEHIND_BYTES = 16 * 1024 * 1024
+"""So much of a queue's parcels on its way round, and its publishers wait until it is half."""
+STRANGER_MS = 3000
+_HOLD = CreditSpec(1, 1)
+
+
+class QueueDirectory:
+    """What the node does for its mirrored queues."""
+
+    def remote(self, queue: Queue) -> RemoteQueue:
+        """To take the place of that queue; nobody knows it yet."""
+        raise NotImplementedError
+
+    def follow(self, queue: RemoteQueue, node: str, why: str) -> None:
+        """Its master is at that node; "": there is none, and, if ``why``, none to be expected."""
+        raise NotImplementedError
+
+    def moved(self, consumers: list[Consumer], queue: Queue) -> None:
+        """Theirs from now on."""
+        raise NotImplementedError
+
+    def send_away(self, consumers: list[Consumer], why: str) -> None:
+        """This node cannot serve their queue, another one may."""
+        raise NotImplementedError
+
+
+@final
+class MirroredQueue:
+    """``batch_messages`` of a synchronisation; ``new_ring``: one under a name never used before."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        vhost: Vhost,
+        name: str,
+        places: QueueDirectory,
+        talkative: list[MirroredBacking],
+        new_ring: Callable[[], Ring],
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.view: QueueView | None = None
+        self.view_revision: int = 0
+        self.ring_view: View = NO_VIEW
+        self.ring_revision: int = 0
+        self.sync_revision: int = 0
+        self.looked: bool = False  # since something last happened
+        self.sync: str = ""  # "wanted", "cancelled", or as the policy says
+        self.group: MirrorGroup | None = None
+        self.leaving: list[MirrorGroup] = []
+        self.complete: list[str] = []
+        self.stuck: list[str] = []
+        self.why: str = ""  # the last decision
+        self.waits: bool = False  # for somebody to come back
+        self.alone: str = ""  # why the master, which is here, can do nothing that counts
+        self.asked_view: Proposal | None = None
+        self.asked_ring: Proposal | None = None
+        self.batch_messages: int = 1
+        self.unfit: bool = False  # the copy here has lost what the view may count on
+        self.stopped: str = ""  # why the group here cannot go on
+        self._broker = broker
+        self._places = places
+        self._talkative = talkative
+        self._new_ring = new_ring
+        self._hold: Credit | None = None
+        self._followed: RemoteQueue | None = None
+        self._followed_master: str = ""
+        self._strangers: dict[str, int] = {}  # in the ring, and without a copy: since when
+
+    @property
+    def queue(self) -> Queue:
+        return self.vhost.queues[self.name]
+
+    def is_gone(self) -> bool:
+        """Its virtual host is being deleted: that is heard of when it is over."""
+        return self.name not in self.vhost.queues
+
+    def has_copy(self) -> bool:
+        return self.name in self.vhost.copies.copies or not self.queue.remote
+
+    def awaits_view(self) -> bool:
+        """It was proposed, and is not here yet."""
+        asked = self.asked_view
+        if asked is None:
+            return False
+        if asked.state == ACCEPTED:
+            return self.view_revision < asked.revision
+        return asked.state == PENDING
+
+    # -- the view ------------------------------------------------------------------------------
+
+    def view_changed(self, view: QueueView, member: str, now_ms: int) -> None:
+        """``member``: this life of this node."""
+        before = self.view
+        self.view = view
+        self.unfit = self.unfit and member in view.synced
+        group = self.group
+        if group is not None:
+            if self._cannot_go_on(before, view, member) or self._never_began(view, member):
+                self._leave(view)
+            else:
+                if before is not None:
+                    for former in before.mirrors():
+                        if former not in view.members:
+                            group.bar(former)
+                group.queue_view_changed(view.term, view.master, view.former, view.synced)
+                replica = group.replica
+                if member in view.synced and replica is not None and not replica.is_complete():
+                    self.unfit = True  # it has begun anew while the view was changed
+        if view.master != member and not self.queue.remote:
+            self._demote(now_ms)
+        if member in view.members and self.group is None:
+            self._take_part(view, member, now_ms)
+        elif not view.counts_on(node_of(member)):
+            self.vhost.copies.drop(self.name)
+        self._follow(view, member)
+
+    def _cannot_go_on(self, before: QueueView | None, view: QueueView, member: str) -> bool:
+        if member not in view.members:
+            return True
+        if before is None or before.version + 1 != view.version:
+            return view.master != member  # it missed who was master meanwhile
+        return view.master == before.master and view.term != before.term  # it begins anew, alone
+
+    def _never_began(self, view: QueueView, member: str) -> bool:
+        """It was to be master of what it has, and is not any more: it mirrors another copy."""
+        group = self.group
+        if group is None or view.master == member:
+            return False
+        return group.mirrored is None and group.replica is None
+
+    def _take_part(self, view: QueueView, member: str, now_ms: int) -> None:
+        former = view.former
+        if view.master == member:
+            former = ""  # it has what it has, and waits for nobody
+            if self.queue.remote:
+                self._return(view, now_ms)
+            if len(view.members) == 1:
+                return  # there is nobody to be told
+        group = self.group = self._new_group(view, member)
+        group.queue_view_changed(view.term, view.master, former, view.synced)
+
+    def _return(self, view: QueueView, now_ms: int) -> None:
+        """The queue was down, and comes back with the copy that is here."""
+        copy = self.vhost.copies.copies[self.name]
+        copy.recovered = False
+        begin_term(copy.backing, view.term)
+        self._become_master(now_ms)
+
+    def _new_group(self, view: QueueView, member: str) -> MirrorGroup:
+        queue = self.queue
+        leads = view.master == member
+        assert leads != queue.remote
+        backing = queue.backing if leads else self._copy_to_mirror()
+        group = MirrorGroup(
+            self._new_ring(),
+            backing,
+            self._broker.engine.journal,
+            self._talkative,
+            self._broker.waits,
+            self.batch_messages,
+        )
+        group.owner = self
+        group.ring.view_changed(self.ring_view)
+        if leads:
+            queue.mirrors = group
+        return group
+
+    def _copy_to_mirror(self) -> BackingQueue:
+        copy = self.vhost.copies.copies.get(self.name)
+        if copy is None or not copy.recovered:
+            copy = self._open_copy()
+        copy.recovered = False
+        return copy.backing
+
+    def _open_copy(self) -> Copy:
+        queue = self.queue
+        copies = self.vhost.copies
+        if self.name in copies.copies:
+            copies.drop(self.name)
+        return copies.open(queue.name, queue.incarnation, queue.auto_delete, queue.arguments)
+
+    # -- leaving -------------------------------------------------------------------------------
+
+    def _leave(self, view: QueueView | None) -> None:
+        """The group goes on without this member, or not at all."""
+        group = self.group
+        if group is None:
+            return
+        self.group = None
+        has_begun = group.mirrored is not None or group.replica is not None
+        if view is not None and view.master != "" and has_begun:
+            # A master says its last words: its successor waits for them.
+            group.queue_view_changed(view.term, view.master, view.former, view.synced)
+        self._let_go(group)
+        self.leaving.append(group)
+        self.stopped = ""
+
+    def _let_go(self, group: MirrorGroup) -> None:
+        queue = self.vhost.queues.get(self.name)
+        if queue is not None:
+            queue.mirrors = None
+        self._release()
+        group.leave()
+
+    def over(self, now_ms: int) -> None:
+        """This life of the node has ended: nothing it says counts any more."""
+        group = self.group
+        self.group = None
+        if group is not None:
+            self._let_go(group)
+        self.leaving = []
+        self.complete = []
+        self.stuck = []
+        self.stopped = ""
+        self.asked_view = None
+        self.asked_ring = None
+        if self.view is not None and not self.is_gone() and not self.queue.remote:
+            self._demote(now_ms)
+            self._follow_nobody("")
+
+    def dissolve(self) -> None:
+        """The ring is gone, and with it whatever was still to be said."""
+        self.leaving = []
+        self.stopped = ""
+        group = self.group
+        self.group = None
+        if group is not None:
+            self._let_go(group)
+
+    # -- what stands for the queue ---------------------------------------------------------------
+
+    def _follow(self, view: QueueView, member: str) -> None:
+        if not self.queue.remote:
+            return
+        if view.master == member:
+            self._follow_nobody("")  # until its time begins
+        elif view.master == "":
+            self._follow_nobody(self.down_text())
+        else:
+            queue = self.queue
+            assert isinstance(queue, RemoteQueue)
+            if self._followed is not queue or self._followed_master != view.master:
+                # Once: who is followed anew is told nothing of what was under way.
+                self._followed, self._followed_master = queue, view.master
+                self._places.follow(queue, node_of(view.master), "")
+
+    def _follow_nobody(self, why: str) -> None:
+        queue = self.queue
+        assert isinstance(queue, RemoteQueue)
+        self._followed = None
+        self._places.follow(queue, "", why)
+
+    def down_text(self) -> str:
+        view = self.view
+        node = "" if view is None else node_of(view.former)
+        # In RabbitMQ's words.
+        text = f"durable queue '{self.name}' in vhost '{self.vhost.name}'"
+        return f"home node '{node}' of {text} is down or inaccessible"
+
+    def _demote(self, now_ms: int) -> None:
+        queue = self.queue
+        self.vhost.copies.from_queue(queue)
+        queue.mirrors = None
+        self._release()
+        remote = self._places.remote(queue)
+        consumers = take_place(self._broker, queue, remote, now_ms)
+        self._places.moved(consumers, remote)
+
+    def _become_master(self, now_ms: int) -> None:
+        remote = self.queue
+        assert isinstance(remote, RemoteQueue)
+        self._places.follow(remote, "", "")
+        queue = self.vhost.copies.to_queue(self.name, now_ms)
+        queue.mirrors = self.group
+        consumers = take_place(self._broker, remote, queue, now_ms)
+        self._places.moved(consumers, queue)
+
+    # -- the turn --------------------------------------------------------------------------------
+
+    def take(self, group: MirrorGroup, now_ms: int, mono_ms: int) -> GroupReady:
+        """Of one of its groups; what is for others is the caller's."""
+        ready = group.take(now_ms, mono_ms)
+        if group is not self.group:
+            if ready.stopped:
+                self.leaving.remove(group)
+            return ready
+        self.complete = ready.complete
+        self.stuck = ready.stuck
+        self.stopped = ready.stopped
+        if ready.is_lost:
+            self.unfit = True
+            group.begin_again(self._open_copy().backing)
+        if group.mirrored is not None and self.queue.remote:
+            self._become_master(now_ms)
+        self._weigh(group)
+        return ready
+
+    def groups(self) -> list[MirrorGroup]:
+        return self.leaving if self.group is None else [self.group, *self.leaving]
+
+    def look_for_strangers(self, mono_ms: int) -> None:
+        """Who is in the ring and has no copy should have left it: it counts as dead after a while.
+
+        It cannot leave where it does not hear its neighbours.
+        """
+        view = self.view
+        if self.group is None or view is None:
+            return
+        seen, self._strangers = self._strangers, {}
+        for name in self.ring_view.live():
+            if member_of(name) not in view.members:
+                since_ms = self._strangers[name] = seen.get(name, mono_ms)
+                if mono_ms - since_ms > STRANGER_MS:
+                    self.group.ring.member_died(name)
+
+    def tell_deaths(self, lives: Callable[[str], bool]) -> None:
+        """Who is in the ring and does not live, or has joined it anew under another name."""
+        names = self.ring_view.live()
+        newest: dict[str, int] = {}
+        for name in names:
+            number = int(name.rpartition("#")[2])
+            newest[member_of(name)] = max(number, newest.get(member_of(name), 0))
+        for name in names:
+            member = member_of(name)
+            if lives(member) and self._is_newest(name, newest[member]):
+                continue
+            for group in self.groups():
+                group.ring.member_died(name)
+
+    def _is_newest(self, name: str, newest: int) -> bool:
+        if int(name.rpartition("#")[2]) == newest:
+            return True
+        return any(group.ring.me == name for group in self.leaving)
+
+    # -- flow --------------------------------------------------------------------------------------
+
+    def _weigh(self, group: MirrorGroup) -> None:
+        """Who publishes waits while the ring has too much under way."""
+        waiting = group.ring.waiting_bytes()
+        if self._hold is None and waiting > BEHIND_BYTES and not self.queue.remote:
+            book = self._broker.flow.book
+            queue = self.queue
+            if queue.flow is None:
+                queue.flow = FlowPeer(book, QUEUE, queue)
+            mirrors = FlowPeer(book, NODE, "its mirrors")
+            mirrors.why = "its mirrors have not yet taken what was published"
+            self._hold = Credit(queue.flow, mirrors, _HOLD)
+            self._hold.send(1)
+        elif self._hold is not None and waiting < BEHIND_BYTES // 2:
+            self._release()
+
+    def _release(self) -> None:
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = None
+
+    def check(self) -> None:
+        group = self.group
+        if group is not None:
+            group.check()
+        if self.is_gone():
+            return
+        queue = self.queue
+        assert queue.remote or group is None or queue.mirrors is group

@@ -1,0 +1,472 @@
+"""Synchronisation: how a mirror gets what was there before it came, while the queue goes on.
+
+Two quiet objects.  The mirror's ``Joiner`` asks, chunk after chunk; the master's ``Syncer`` answers
+each question with one chunk, straight to the mirror and not round the ring.  Nothing is taken from
+the queue, nothing waits for the mirror, and no more than one chunk is on its way: the next question
+comes when the last chunk is on the mirror's disk.
+
+    question   "I know nothing of [low, upto).  Of it I have these places, from before."
+    chunk      "As of parcel ``number``, this is how [low, upto) differs."
+
+A chunk's operations are those of a parcel: 'A' what the mirror has and the master has not, 'P' what
+it lacks, 'L' and 'E' what is delayed or was counted of the rest.  Its ``low`` may be above the
+question's: then it was enough for once.  ``next``: no parcel up to that number reached that place.
+``left``: about how many messages there are below.
+
+**From the newest to the oldest.**  Each chunk lies below all that the mirror has, so it goes to the
+front of a queue whose head nobody wants, which is cheap at any length; the other way round each
+chunk would land in the middle.  And what consumers take meanwhile is the oldest: it need not be
+sent at all.  So a synchronisation ends, however fast the queue is: it sends at most what was there
+when it began.
+
+**Why order does not matter.**  The mirror hears every parcel; a chunk comes by another way, sooner
+or later.  Let S(n) be the master's set as parcel n leaves it, M the last parcel the mirror applied,
+C the set it has, K the places it knows.  Claim: at every place p in K, C agrees with S(M).
+
+  Parcels keep it.  Parcel M+1 says everything in which S(M+1) differs from S(M).  At p in K it is
+  done to C as it was to S.  At p outside K a publish makes p known, with what was published: right.
+  An end makes p known, with nothing there: right, for an ended place never lives again (K5).
+  Delays and attempts outside K are remembered, the last for each place.
+
+  A chunk of [low, upto) as of N is held back until M >= N, and then done.  At p in K it does
+  nothing.  At p outside K, p was neither published nor ended by a parcel that the mirror heard.
+  All parcels N+1 to M were heard, so p lives in S(M) exactly if it does in S(N), which the chunk
+  says; its delay and attempts are those of S(N) but for parcels N+1 to M, and what these said is
+  remembered, and comes after.  (Something from before N may be remembered too: then the chunk has
+  the same, or nothing newer was said.)  So p agrees, and [low, upto) may be added to K.
+
+  Held back until M >= N, because a master may die between: what its last parcels did may never
+  have been told to anybody, so a chunk that knows of it would lie about its successor's set.  A
+  chunk that was not done when the master died is dropped; K stays, for the successor's set is
+  S(M) too (K6).  So a synchronisation goes on where it was, with another master.  (But not with
+  one that came back with what its disk had: then this copy is lost, see replica.py.)
+
+  K is everything: C = S(M).  The mirror says so when that is on its disk.
+
+**Hearing the first parcel.**  A mirror that asks before it has heard any parcel cannot know what
+is under way to it.  So the master sends an empty one, and answers as of that or a later one.
+
+**A copy that returns** says which places it has, in at most some thousand ranges at a time.  A
+number means one message for ever (K5), so what both have is the same message.  Of its attempts the
+record on the mirror's disk may know fewer than the master's: those are not read to be compared.
+
+Rejected: a snapshot first and parcels afterwards (memory for all that happens meanwhile); blocking
+the queue, as RabbitMQ does; ranges of everything at the beginning (their number has no bound).
+
+Invariants (``check``):
+  Y1  one question is under way, or one chunk held back, never both
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter, write_i64_be
+from mypy_extensions import i64
+
+from penstock.backing.placing import A_MOMENT_AGO_MS
+from penstock.backing.variable_queue import VariableQueue
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.operations import (
+    ATTEMPTS,
+    DELAY,
+    END,
+    PUBLISH,
+    Malformed,
+    Operation,
+    Ranges,
+    ranges_of,
+    write_counts,
+    write_publish,
+    write_ranges,
+)
+from penstock.cluster.mirrors.replica import PartCopy, Replica
+from penstock.cluster.mirrors.sync_codec import (
+    CHUNK,
+    PLACES_ASKED,
+    Chunk,
+    Question,
+    encode_question,
+    read_chunk,
+    read_question,
+    write_head,
+)
+from penstock.core.message import REDELIVERED, Message, set_attempts
+from penstock.storage.journal.journal import Journal
+
+CHUNK_BYTES: Final[i64] = 1024 * 1024
+"""So many bytes of contents a chunk has at most, or one message."""
+BATCH_MESSAGES: Final[i64] = 4096
+"""What ``ha-sync-batch-size`` is unless it is set."""
+RANGES_ASKED: Final[i64] = 1024
+WINDOW: Final[i64] = 4096
+"""So many places the master looks at in a step, and so many steps it makes for a chunk."""
+WINDOWS_MAX: Final[i64] = 32
+ASK_AGAIN_MS: Final[i64] = 15_000
+"""An answer that has not come by then is not waited for; one that comes later still counts."""
+
+
+# -- the mirror's side ---------------------------------------------------------------------
+
+
+@final
+class Joiner:
+    """Asks until the replica is complete; who owns it carries questions and chunks."""
+
+    def __init__(self, replica: Replica, journal: Journal) -> None:
+        self.replica: Replica = replica
+        self.received_count: i64 = 0
+        self.received_bytes: i64 = 0
+        self.left: i64 = 0  # messages still to come, about
+        self._journal: Journal = journal
+        self._term: i64 = replica.term
+        self._asked: Question | None = None
+        self._held: Chunk | None = None
+        self._asked_ms: i64 = 0
+        self._done_position: i64 = -1  # of the journal, behind the last chunk; -1 = none waits
+
+    def next_question(self) -> bytes | None:
+        """What to ask now; None = nothing, or not yet."""
+        if self._term != self.replica.term:
+            self.cancel()
+        if self.replica.is_lost:
+            return None
+        if self._asked is not None or self._held is not None:
+            return None
+        if self._done_position > self._journal.durable_position:
+            return None
+        self._done_position = -1
+        for part in range(len(self.replica.parts)):
+            self.replica.parts[part].complete_if_known()
+            low, upto = self.replica.parts[part].unknown_below_top()
+            if upto > 0:
+                self._term = self.replica.term
+                self._asked = self._question(part, low, upto)
+                return encode_question(self._asked)
+        return None
+
+    def ask(self, now_ms: i64) -> bytes | None:
+        """As ``next_question``; one whose answer does not come is asked again.
+
+        It, or its answer, may have been for another joining of this member.
+        """
+        question = self.next_question()
+        if question is None and self.is_waiting() and now_ms - self._asked_ms > ASK_AGAIN_MS:
+            self.cancel()
+            question = self.next_question()
+        if question is not None:
+            self._asked_ms = now_ms
+        return question
+
+    def is_waiting(self) -> bool:
+        """For an answer."""
+        return self._asked is not None
+
+    def _question(self, part: i64, low: i64, upto: i64) -> Question:
+        """As much of it, from the end, as can be said with few ranges."""
+        queue = self.replica.parts[part].queue
+        have: Ranges = []
+        last = queue.last_place(upto)
+        if last >= low:
+            if low < last + 1 - PLACES_ASKED:
+                low = last + 1 - PLACES_ASKED
+            have = ranges_of(queue.places(low, upto))
+            if len(have) > RANGES_ASKED:
+                have = have[len(have) - RANGES_ASKED :]
+                low = have[0][0]
+        question = Question(self.replica.term, self.replica.number, part, low, upto)
+        question.have = have
+        return question
+
+    def awaits_disk(self) -> bool:
+        """The last chunk is not on it."""
+        return self._done_position > self._journal.durable_position
+
+    def cancel(self) -> None:
+        """The link is gone, or the master: what is on its way does not count."""
+        self._asked = None
+        self._held = None
+
+    def take_chunk(self, data: bytes) -> None:
+        """One that nobody waits for any more is dropped."""
+        chunk = read_chunk(data)
+        asked = self._asked
+        if asked is None or self._is_past(chunk) or chunk.part != asked.part:
+            return
+        if chunk.upto != asked.upto or chunk.low < asked.low:
+            return  # it answers a question that was cancelled
+        self._asked = None
+        self._held = chunk
+        self.received_bytes += len(data)
+        self.advance()
+
+    def advance(self) -> None:
+        """A parcel was applied: the chunk that was held back may be done now."""
+        chunk = self._held
+        if chunk is None:
+            return
+        if self._is_past(chunk):
+            self._held = None
+        elif chunk.number <= self.replica.number:
+            self._held = None
+            self._cover(self.replica.parts[chunk.part], chunk)
+            self.left = chunk.left
+            self._done_position = self._journal.position
+
+    def _is_past(self, chunk: Chunk) -> bool:
+        """Of another master; or nobody needs it."""
+        return chunk.term != self.replica.term or self.replica.is_lost
+
+    def is_done(self) -> bool:
+        """Everything is here, and on the disk."""
+        if not self.replica.is_complete() or not self.replica.is_durable():
+            return False
+        return self._done_position <= self._journal.durable_position
+
+    def _cover(self, part: PartCopy, chunk: Chunk) -> None:
+        self._end_delays(part, chunk)
+        for operation in chunk.operations:
+            if operation.kind == END:
+                part.queue.end_at(operation.ranges)
+            elif operation.kind == PUBLISH:
+                self._publish(part, operation)
+            elif operation.kind == DELAY:
+                for seq_id in _spelled(operation.ranges):
+                    if not part.knows(seq_id) and seq_id not in part.delays:
+                        part.queue.delay_at([(seq_id, seq_id + 1)], operation.until_ms)
+            elif operation.kind == ATTEMPTS:
+                part.queue.count_at(
+                    [
+                        (seq_id, attempts)
+                        for seq_id, attempts in operation.counts
+                        if not part.knows(seq_id) and seq_id not in part.attempts
+                    ]
+                )
+        part.know(chunk.low, chunk.upto)
+        part.reached(chunk.next_seq_id)
+        part.complete_if_known()
+
+    def _end_delays(self, part: PartCopy, chunk: Chunk) -> None:
+        """What waits here, and not at the master: it was delayed before a crash that forgot it."""
+        waiting = part.queue.waiting_places(chunk.low, chunk.upto)
+        if len(waiting) == 0:
+            return
+        told: set[int] = set()
+        for operation in chunk.operations:
+            if operation.kind == DELAY:
+                told.update(_spelled(operation.ranges))
+        ready = [
+            seq_id
+            for seq_id in waiting
+            if seq_id not in told and seq_id not in part.delays and not part.knows(seq_id)
+        ]
+        part.queue.delay_at(ranges_of(ready), A_MOMENT_AGO_MS)
+
+    def _publish(self, part: PartCopy, operation: Operation) -> None:
+        by_time: dict[int, list[Message]] = {}
+        for message in operation.messages:
+            if part.knows(message.seq_id):
+                continue
+            message.flags |= REDELIVERED
+            seq_id = int(message.seq_id)
+            attempts = part.attempts.get(seq_id)
+            if attempts is not None:
+                set_attempts(message, attempts)
+            until_ms = part.delays.get(seq_id, int(operation.until_ms))
+            by_time.setdefault(until_ms, []).append(message)
+        for until_ms, messages in by_time.items():
+            self.received_count += len(messages)
+            part.queue.publish_at(messages, until_ms)
+
+    def check(self) -> None:
+        """Assert Y1."""
+        assert self._asked is None or self._held is None, "Y1"
+
+
+def _spelled(ranges: Ranges) -> list[int]:
+    return [seq_id for start, end in ranges for seq_id in range(start, end)]
+
+
+# -- the master's side ---------------------------------------------------------------------
+
+
+@final
+class Syncer:
+    """Answers one mirror; ``batch_messages`` is the queue's ``ha-sync-batch-size``."""
+
+    def __init__(self, mirrored: MirroredBacking, batch_messages: i64, now_ms: i64) -> None:
+        self.sent_count: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.looked_count: i64 = 0  # messages compared or sent
+        self.left: i64 = 0  # messages below, about, when the last chunk was made
+        self._mirrored: MirroredBacking = mirrored
+        self._batch: i64 = batch_messages
+        self._began_ms: i64 = now_ms
+        self._question: Question | None = None
+        self._part: i64 = -1  # of the last chunk
+        self._below: i64 = 0  # messages of this part below it, about
+
+    def ask(self, data: bytes) -> None:
+        """A question has come.  Of a mirror that has heard nothing yet it begins a parcel."""
+        question = read_question(data)
+        if question.part >= len(self._mirrored.parts):
+            raise Malformed(f"the queue has no part {int(question.part)}")
+        if question.term != self._mirrored.term:
+            return  # for another master, or from before the mirror heard of this one
+        self._question = question
+        if question.number == 0:
+            self._mirrored.writer()
+
+    def cancel(self) -> None:
+        self._question = None
+
+    def has_question(self) -> bool:
+        return self._question is not None
+
+    def take_chunk(self) -> bytes | None:
+        """To be sent to the mirror; call it in a turn right after ``take_operations``.
+
+        None = there is no question, or the queue has a fault: then it cannot be copied.
+        """
+        question = self._question
+        if question is None:
+            return None
+        assert not self._mirrored.has_operations()
+        self._question = None
+        chunk = _Answer(self._mirrored, question, self._batch)
+        chunk.look()
+        chunk.left = self._left_behind(question, chunk)
+        data = chunk.encode()
+        if data is None:
+            return None
+        self.looked_count += chunk.looked_count
+        self.sent_count += len(chunk.messages)
+        self.sent_bytes += len(data)
+        self.left = chunk.left
+        return data
+
+    # -- progress --------------------------------------------------------------------------
+
+    def _left_behind(self, question: Question, chunk: "_Answer") -> i64:
+        """Messages to be looked at behind this chunk: below it, and in the parts that follow.
+
+        What is published meanwhile comes without being asked for, what is consumed goes from the
+        front: so what is below is what was, less what was looked at, and no more than there is.
+        """
+        part = question.part
+        queue = self._mirrored.parts[part]
+        if part != self._part:
+            self._part = part
+            self._below = _count(queue)
+        self._below -= chunk.looked_count
+        there = _count(queue) - chunk.looked_count
+        if self._below > there:
+            self._below = there
+        if self._below < 0 or queue.last_place(chunk.low) < 0:
+            self._below = 0
+        left = self._below
+        for other in self._mirrored.parts[int(part) + 1 :]:
+            left += _count(other)
+        return left
+
+    def percent(self) -> i64:
+        """Of the messages there were and are, how many are dealt with."""
+        total = self.looked_count + self.left
+        return 100 if total == 0 else self.looked_count * 100 // total
+
+    def rate(self, now_ms: i64) -> i64:
+        """Messages per second since it began."""
+        passed_ms = now_ms - self._began_ms
+        return self.looked_count * 1000 // passed_ms if passed_ms > 0 else 0
+
+    def eta_ms(self, now_ms: i64) -> i64:
+        """How much longer it takes if it goes on so; -1 = nobody can tell yet."""
+        passed_ms = now_ms - self._began_ms
+        if self.left == 0:
+            return 0
+        return self.left * passed_ms // self.looked_count if self.looked_count > 0 else -1
+
+
+def _count(queue: VariableQueue) -> i64:
+    return queue.ready_count() + queue.pending.count + queue.delayed.count()
+
+
+@final
+class _Answer:
+    """One chunk in the making."""
+
+    def __init__(self, mirrored: MirroredBacking, question: Question, batch: i64) -> None:
+        self.low: i64 = question.upto
+        self.messages: list[Message] = []
+        self.looked_count: i64 = 0
+        self.left: i64 = 0
+        self._mirrored: MirroredBacking = mirrored
+        self._queue: VariableQueue = mirrored.parts[question.part]
+        self._question: Question = question
+        self._have: set[int] = set(_spelled(question.have))
+        self._kept: list[int] = []  # both have these, highest stretch first
+        self._room: i64 = batch
+        self._bytes_left: i64 = CHUNK_BYTES
+
+    def look(self) -> None:
+        """Downwards, step by step, until it is enough."""
+        queue, question = self._queue, self._question
+        for _ in range(WINDOWS_MAX):
+            upto = queue.last_place(self.low) + 1
+            if upto <= question.low:
+                self.low = question.low
+                break
+            start = upto - WINDOW if upto - WINDOW > question.low else question.low
+            places = queue.places(start, upto)
+            lacking = [seq_id for seq_id in places if seq_id not in self._have]
+            is_enough = len(lacking) > 0 and not self._read(lacking)
+            if is_enough and self.messages:
+                start = self.messages[0].seq_id
+            self._kept.extend([one for one in places if one >= start and one in self._have])
+            self.low = start
+            if is_enough:
+                break
+        self.looked_count = len(self.messages) + len(self._kept)
+
+    def _read(self, lacking: list[int]) -> bool:
+        """Those of them that there is room for, from the end; True = there is more room."""
+        wanted = lacking
+        if len(wanted) > self._room:
+            wanted = wanted[len(wanted) - self._room :]
+        found = self._queue.messages_at(wanted, self._bytes_left)
+        self.messages = found + self.messages
+        self._room -= len(found)
+        for message in found:
+            self._bytes_left -= message.size
+        return len(found) == len(lacking) and self._room > 0 and self._bytes_left > 0
+
+    def encode(self) -> bytes | None:
+        """None = what should be told cannot be read."""
+        if self._queue.why_stopped() != "":
+            return None
+        question, mirrored = self._question, self._mirrored
+        writer = BytesWriter()
+        writer.append(CHUNK)
+        write_head(writer, mirrored.term, mirrored.number, question.part, self.low, question.upto)
+        write_i64_be(writer, self._queue.next_seq_id())
+        write_i64_be(writer, self.left)
+        kept = sorted(self._kept)
+        living = set(kept)
+        gone = [one for one in self._have if one >= self.low and one not in living]
+        write_ranges(writer, END, question.part, 0, ranges_of(sorted(gone)))
+        self._write_messages(writer)
+        if kept:
+            for seq_id, until_ms in self._queue.delays_at(kept):
+                write_ranges(writer, DELAY, question.part, until_ms, [(seq_id, seq_id + 1)])
+            write_counts(writer, question.part, self._queue.attempts_at(kept))
+        return writer.getvalue()
+
+    def _write_messages(self, writer: BytesWriter) -> None:
+        if not self.messages:
+            return
+        seq_ids = [int(message.seq_id) for message in self.messages]
+        delays = dict(self._queue.delays_at(seq_ids))
+        by_time: dict[int, list[Message]] = {}
+        for message in self.messages:
+            until_ms = delays.get(int(message.seq_id), 0)
+            by_time.setdefault(until_ms, []).append(message)
+        for until_ms, messages in by_time.items():
+            write_publish(writer, self._question.part, until_ms, messages)

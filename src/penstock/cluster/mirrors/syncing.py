@@ -1,0 +1,81 @@
+"""``Syncing``: the master's side of all synchronisations of one queue.
+
+In: questions of mirrors, and since when each of them hears of every message.  Out: chunks.
+
+A question waits until its asker is in the ring: an answer is as of a parcel that it will hear.
+While nobody wants a synchronisation it waits further, until all messages from before the asker's
+time are gone: then the answer is that there is nothing to fetch.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.sync import Syncer
+
+
+@final
+class Syncing:
+    def __init__(self, batch_messages: i64) -> None:
+        self.is_wanted: bool = True
+        self.syncers: dict[str, Syncer] = {}
+        self._batch: i64 = batch_messages
+        self._questions: dict[str, bytes] = {}
+        self._marks: dict[str, list[int]] = {}  # of the parts, where a member began to hear
+
+    def begin(self, mirrored: MirroredBacking, members: list[str]) -> None:
+        """A term; ``members`` are in the ring."""
+        self._marks = {}
+        for member in members:
+            self.hears(mirrored, member)
+
+    def end(self) -> None:
+        self.syncers = {}
+        self._questions = {}
+        self._marks = {}
+
+    def hears(self, mirrored: MirroredBacking, member: str) -> None:
+        """From here on it hears of every message."""
+        self._marks[member] = [int(part.next_seq_id()) for part in mirrored.parts]
+
+    def forget(self, member: str) -> None:
+        self.syncers.pop(member, None)
+        self._questions.pop(member, None)
+        self._marks.pop(member, None)
+
+    def ask(self, member: str, question: bytes) -> None:
+        self._questions[member] = question
+
+    def is_waiting(self) -> bool:
+        return self.is_wanted and len(self._questions) > 0
+
+    def take_questions(self, mirrored: MirroredBacking, now_ms: i64) -> None:
+        """Before the turn's parcel is taken: some of them begin one."""
+        for member in list(self._questions):
+            if member in self._marks and self._may_answer(mirrored, member):
+                syncer = self.syncers.get(member)
+                if syncer is None:
+                    syncer = self.syncers[member] = Syncer(mirrored, self._batch, now_ms)
+                syncer.ask(self._questions.pop(member))
+
+    def _may_answer(self, mirrored: MirroredBacking, member: str) -> bool:
+        if self.is_wanted:
+            return True
+        marks = self._marks[member]
+        for place in range(len(mirrored.parts)):
+            part = mirrored.parts[place]
+            if part.pending.count > 0 or part.delayed.count() > 0:
+                return False
+            if part.floor_seq_id() < marks[place]:
+                return False
+        return True
+
+    def take_chunks(self) -> list[tuple[str, bytes]]:
+        """Right after the parcel was taken; member and chunk."""
+        chunks: list[tuple[str, bytes]] = []
+        for member, syncer in self.syncers.items():
+            chunk = syncer.take_chunk()
+            if chunk is not None:
+                chunks.append((member, chunk))
+        return chunks

@@ -1,0 +1,226 @@
+"""``ClusterMirrors``: what people ask of mirrored queues, where there are several nodes.
+
+In: a queue, a node, patterns.  Out: facts (facts.py), and proposals that go the way of every
+change (``ClusterChanges.hand_in``): who asks waits until it is accepted, as for a declaration.
+What follows from it, the synchronisation or the move, comes after the answer.
+
+    sync, cancel_sync     the queue's key ``sync/``; every node looks at it
+    hand_over, rebalance  the queue's view: its master is another one
+    drain, revive         the node's key ``drained/``; its masters go as soon as their nodes see it
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.mirrors import (
+    MasterMove,
+    MirrorFacts,
+    Mirrors,
+    no_copy,
+    not_mirrored,
+    not_synchronised,
+)
+from penstock.cluster.agreement.coordinator import ABSENT
+from penstock.cluster.agreement.draft import Draft
+from penstock.cluster.agreement.metadata import path
+from penstock.cluster.agreement.mirror_keys import CANCELLED, DRAINED, SYNC, VIEWS, WANTED
+from penstock.cluster.agreement.placement import rebalance
+from penstock.cluster.agreement.proposing import ClusterChanges
+from penstock.cluster.agreement.queue_views import QueueView, node_of, view_to_json
+from penstock.cluster.mirrors.facts import mirror_facts
+from penstock.cluster.mirrors.mirroring import Mirroring
+from penstock.cluster.mirrors.queue import MirroredQueue
+from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.queues.queue import Queue
+
+MOVES_AT_ONCE: Final = 40
+"""Of one proposal; who asks again goes on with the rest."""
+
+
+@final
+class ClusterMirrors(Mirrors):
+    """``nodes_known``: names of all nodes, running or not."""
+
+    def __init__(self, broker: Broker, mirroring: Mirroring, changes: ClusterChanges) -> None:
+        self.nodes_known: list[str] = []
+        self._broker = broker
+        self._mirroring = mirroring
+        self._changes = changes
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def mirrored(self) -> list[tuple[str, str]]:
+        return [place for place, known in self._mirroring.queues.items() if known.view is not None]
+
+    def facts(self, queue: Queue) -> MirrorFacts | None:
+        known = self._mirroring.queues.get((queue.vhost, queue.name))
+        if known is None or known.view is None:
+            return None
+        policy = self._mirroring.policy(known.vhost, queue)
+        facts = mirror_facts(
+            known.view,
+            known.ring_view,
+            known.group,
+            policy,
+            self._changes.mono_ms,
+            sync_wanted=self._mirroring.is_sync_wanted(known),
+            why=known.why,
+            waits=known.waits,
+        )
+        if known.alone:
+            facts.why = known.alone
+        elif known.view.master != "" and queue.why_down() != "":
+            facts.why = queue.why_down()
+        elif known.stopped:
+            facts.why = f"its ring at this node cannot go on: {known.stopped}"
+        return facts
+
+    def drained(self) -> list[str]:
+        return sorted(self._mirroring.drained)
+
+    def leaving(self, node: str) -> list[tuple[str, str]]:
+        return [
+            place
+            for place, known in self._mirroring.queues.items()
+            if known.view is not None
+            and node_of(known.view.master) == node
+            and self._could_leave(known, known.view)
+        ]
+
+    def _could_leave(self, known: MirroredQueue, view: QueueView) -> bool:
+        nodes = self._mirroring.nodes
+        syncs = self._mirroring.is_sync_wanted(known)
+        return any(
+            member != view.master
+            and nodes.lives(member)
+            and node_of(member) not in nodes.drained
+            and (member in view.synced or syncs)
+            for member in view.members
+        )
+
+    # -- one queue ---------------------------------------------------------------------------
+
+    def sync(self, queue: Queue) -> None:
+        known, view = self._known(queue)
+        if len(view.synced) < len(view.members) and known.sync != WANTED:
+            self._put_sync(known, f'"{WANTED}"')
+
+    def cancel_sync(self, queue: Queue) -> bool:
+        known, view = self._known(queue)
+        if len(view.synced) == len(view.members) or not self._mirroring.is_sync_wanted(known):
+            return False
+        automatic = self._mirroring.policy(known.vhost, queue).automatic
+        self._put_sync(known, f'"{CANCELLED}"' if automatic else None)
+        return True
+
+    def hand_over(self, queue: Queue, node: str) -> None:
+        known, view = self._known(queue)
+        if node_of(view.master) == node:
+            return
+        member = _member_at(view, node)
+        if not member:
+            raise no_copy(queue, node)
+        if member not in view.synced:
+            raise not_synchronised(queue, node)
+        self._hand_over(known, view, member)
+
+    def _known(self, queue: Queue) -> tuple[MirroredQueue, QueueView]:
+        known = self._mirroring.queues.get((queue.vhost, queue.name))
+        if known is None or known.view is None or known.view.master == "":
+            raise not_mirrored(queue)
+        return known, known.view
+
+    def _put_sync(self, known: MirroredQueue, value: str | None) -> None:
+        key = path(SYNC, known.vhost.name, known.name)
+        view_key = path(VIEWS, known.vhost.name, known.name)
+
+        def fill(draft: Draft) -> None:
+            draft.require(view_key, known.view_revision)  # it is still that queue
+            draft.require(key, known.sync_revision)
+            if value is None:
+                draft.delete(key)
+            else:
+                draft.put(key, value)
+
+        self._changes.hand_in(fill)
+
+    def _hand_over(self, known: MirroredQueue, view: QueueView, member: str) -> None:
+        key = path(VIEWS, known.vhost.name, known.name)
+
+        def fill(draft: Draft) -> None:
+            draft.require(key, known.view_revision)
+            draft.put(key, view_to_json(view.handed_over(member)))
+
+        self._changes.hand_in(fill)
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    def rebalance(self, vhost_pattern: str, queue_pattern: str) -> list[MasterMove]:
+        vhosts, queues = _expression(vhost_pattern), _expression(queue_pattern)
+        chosen: dict[str, MirroredQueue] = {}
+        for (vhost, name), known in self._mirroring.queues.items():
+            if vhosts.search(vhost) and queues.search(name) and _has_master(known):
+                chosen[path("queue", vhost, name)] = known
+        views = {key: known.view for key, known in chosen.items() if known.view is not None}
+        masters = {key: node_of(view.master) for key, view in views.items()}
+        synced: dict[str, Sequence[str]] = {
+            key: [node_of(one) for one in view.synced] for key, view in views.items()
+        }
+        nodes = self._mirroring.nodes
+        running = [node for node in nodes.running() if node not in nodes.drained]
+        moves = rebalance(masters, synced, running)
+        begun: list[MasterMove] = []
+        for key, target in list({move.queue: move.target for move in moves}.items())[
+            :MOVES_AT_ONCE
+        ]:
+            known, view = chosen[key], views[key]
+            if masters[key] != target:
+                self._hand_over(known, view, _member_at(view, target))
+                begun.append(MasterMove(known.vhost.name, known.name, masters[key], target))
+        return begun
+
+    def drain(self, node: str) -> None:
+        self._check_node(node)
+        key = path(DRAINED, node)
+        if node not in self._mirroring.drained:
+            self._put_drained(key, ABSENT, '"drained"')
+
+    def revive(self, node: str) -> None:
+        self._check_node(node)
+        revision = self._mirroring.drained.get(node)
+        if revision is not None:
+            self._put_drained(path(DRAINED, node), revision, None)
+
+    def _put_drained(self, key: str, revision: int, value: str | None) -> None:
+        def fill(draft: Draft) -> None:
+            draft.require(key, revision)
+            if value is None:
+                draft.delete(key)
+            else:
+                draft.put(key, value)
+
+        self._changes.hand_in(fill)
+
+    def _check_node(self, node: str) -> None:
+        if node not in self.nodes_known:
+            raise NotFound(f"no node '{node}' in the cluster")
+
+
+def _has_master(known: MirroredQueue) -> bool:
+    return known.view is not None and known.view.master != ""
+
+
+def _member_at(view: QueueView, node: str) -> str:
+    for member in view.members:
+        if node_of(member) == node:
+            return member
+    return ""
+
+
+def _expression(pattern: str) -> "re.Pattern[str]":
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise PreconditionFailed(f"{pattern!r} is no regular expression: {error}") from error

@@ -1,0 +1,1 @@
+"""Queues whose master is on another node, from both sides."""

@@ -1,0 +1,85 @@
+"""``PeerClient``: what this node says to another one about queues whose masters are there.
+
+    RemoteQueue ─► requests ─► the link        the link ─► answers ─► RemoteQueue, by ``no``
+
+The link carries what is in ``requests`` in order, once, and gives what comes back to ``hear``; it
+exists as long as both members live.  When the other one is gone, ``lost`` leaves its queues without
+a master: whoever knows the next one tells them (``RemoteQueue.follow``).
+
+Credit: so much of what is published may be under way to the other node, for each queue.  What is
+not acknowledged blocks the queue (it is *in flow*, and waits for the node), and it its publishers.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.credit import NODE, CreditSpec, FlowBook, FlowPeer
+from penstock.core.queue_requests import QueueRequest
+from penstock.queues.consumers import Consumer
+
+UNDER_WAY: Final = CreditSpec(4000, 800)
+"""Messages, or KiB, of one queue."""
+
+
+class MasterElsewhere:
+    """What a ``PeerClient`` knows of a remote queue."""
+
+    def hear(self, answer: QueueRequest, now_ms: i64) -> None:
+        raise NotImplementedError
+
+    def lost_way(self) -> None:
+        """The other node is gone, or has not got it."""
+        raise NotImplementedError
+
+
+@final
+class PeerClient:
+    """Of one link."""
+
+    def __init__(self, book: FlowBook, node: str) -> None:
+        self.node = node
+        self.alive: bool = True
+        self.requests: list[QueueRequest] = []
+        self.cancelled: list[Consumer] = []  # to be told so
+        self.stage = FlowPeer(book, NODE, node)
+        self.stage.why = "what was published waits to be taken by that node"
+        self._queues: dict[int, MasterElsewhere] = {}
+        self._last_no: i64 = 0
+
+    def open(self, queue: MasterElsewhere) -> i64:
+        self._last_no += 1
+        self._queues[int(self._last_no)] = queue
+        return self._last_no
+
+    def forget(self, no: i64) -> None:
+        self._queues.pop(int(no), None)
+
+    def send(self, request: QueueRequest) -> None:
+        if self.alive:
+            self.requests.append(request)
+
+    def take_requests(self) -> list[QueueRequest]:
+        requests = self.requests
+        self.requests = []
+        return requests
+
+    def take_cancelled(self) -> list[Consumer]:
+        cancelled = self.cancelled
+        self.cancelled = []
+        return cancelled
+
+    def hear(self, answers: list[QueueRequest], now_ms: i64) -> None:
+        for answer in answers:
+            queue = self._queues.get(int(answer.no))
+            if queue is not None:  # else it was closed meanwhile
+                queue.hear(answer, now_ms)
+
+    def lost(self) -> None:
+        """The other member is gone for good."""
+        self.alive = False
+        self.requests = []
+        queues = list(self._queues.values())
+        self._queues = {}
+        for queue in queues:
+            queue.lost_way()

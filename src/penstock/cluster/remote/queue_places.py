@@ -1,0 +1,105 @@
+"""The master of a queue has moved: another object takes the place of the one that was known here.
+
+    here ─► elsewhere    a ``Queue`` goes, a ``RemoteQueue`` comes
+    elsewhere ─► here    the other way round
+
+Names, bindings and what waits for the queue go over at once, in one turn.  Its messages do not:
+they are the business of mirrors.  Deliveries that were not settled are the new master's: settling
+them at the old object only lets go of their windows, because it counts as deleted.
+
+Out: the consumers who lost it, for who knows their sessions: each is subscribed anew under the same
+tag (``Subscriber.queue_moved``), or cancelled if it asked for that (``x-cancel-on-ha-failover``).
+"""
+
+from mypy_extensions import i64
+
+from penstock.broker.broker import Broker
+from penstock.cluster.remote.queue import CANCEL, RemoteQueue
+from penstock.core.confirm_watermark import PendingConfirm
+from penstock.core.errors import PreconditionFailed
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import NSQ_TOPIC
+
+
+def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Consumer]:
+    """From now on ``new`` is the queue of that name; returns whose queue ``old`` was."""
+    vhost = broker.vhosts[old.vhost]
+    assert vhost.queues.get(old.name) is old, "it takes a place that is not taken"
+    assert new.name == old.name, "it takes the place of a queue of its name"
+    new.paused = old.paused
+    new.had_consumer = old.had_consumer
+    vhost.queues[old.name] = new
+    for exchange in list(vhost.exchanges.values()):
+        bindings = exchange.unbind_destination(old)
+        for binding in bindings:
+            exchange.bind(new, binding.routing_key, binding.arguments)
+        if bindings and exchange.type == NSQ_TOPIC:
+            vhost.topics.bindings_changed(exchange)
+    vhost.forget_routes()
+    if isinstance(old, RemoteQueue):
+        consumers = old.retire()
+        for wait in old.take_unsent():
+            _carry(broker, new, wait, now_ms)
+    else:
+        consumers = _retire(old)
+    vhost.touch(new)
+    new.wake()
+    return consumers
+
+
+def _retire(queue: Queue) -> list[Consumer]:
+    """It is no queue any more, but its backing lives on."""
+    queue.deleted = True
+    if queue.flow is not None:
+        queue.flow.lost()
+    consumers = queue.consumers
+    queue.consumers = []
+    return consumers
+
+
+def _carry(broker: Broker, queue: Queue, wait: PendingConfirm, now_ms: i64) -> None:
+    """What is still to be published is published here, and its wait ends when that is safe."""
+    journal = broker.engine.journal
+    before = journal.position
+    messages = [message.copy_for_queue() for message in wait.messages]
+    for message in messages:
+        message.msg_id = 0  # another queue may have let go of the content in the store
+    if wait.until_ms > 0:
+        queue.publish_deferred(messages, wait.until_ms, now_ms)
+    else:
+        queue.publish(messages, now_ms)
+    after = journal.position
+    waits = broker.waits.take()
+    broker.dead_letters.carry(after if after != before else 0, queue, waits, wait)
+
+
+def wants_cancel(consumer: Consumer) -> bool:
+    return consumer.arguments.get(CANCEL) is True
+
+
+def subscribe_anew(consumer: Consumer, queue: Queue) -> Consumer:
+    """The same subscription at the queue that took the place of its own.
+
+    What it holds of the old one stays with the old consumer.  Raises BrokerError.
+    """
+    anew = Consumer(
+        consumer.tag,
+        consumer.holder,
+        consumer.outlet,
+        consumer.shared,
+        consumer.no_ack,
+        consumer.prefetch,
+        consumer.exclusive,
+        consumer.arguments,
+        consumer.priority,
+    )
+    anew.window = consumer.window
+    anew.timeout_ms = consumer.timeout_ms
+    if wants_cancel(consumer):
+        raise PreconditionFailed("it asked to be cancelled")
+    if isinstance(queue, RemoteQueue):
+        queue.adopt_consumer(anew)
+    else:
+        queue.add_consumer(anew)
+    return anew

@@ -1,0 +1,201 @@
+"""``Served``: one queue of this node, as one other node uses it.
+
+It remembers what was delivered there and is not settled, by number, and who the consumers are; it
+knows neither requests' order nor the link (``serving.py``).
+
+Invariants (``check``):
+  Y1  what is held of a queue was delivered to one of its consumers here, or got
+  Y2  a consumer's outstanding deliveries are those it holds
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.broker.rules.confirms import ConfirmLedger
+from penstock.broker.topology.vhost import Vhost
+from penstock.core import queue_requests as q
+from penstock.core.credit import NODE, Credit, FlowBook, FlowPeer, cost_of
+from penstock.core.message import Message
+from penstock.queues.allocator import Delivery
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock.queues.queue import Queue
+
+OUTLET_BYTES: Final[i64] = 1024 * 1024
+"""So much is on its way to one consumer, or waits there for a client that does not read."""
+TOLD_BYTES: Final[i64] = 64
+"""What a message takes beside its content, when room is counted."""
+
+
+@final
+class ServedConsumer:
+    """A consumer at the other node, and the one that stands for it here."""
+
+    def __init__(self, served: "Served", request: q.Subscribe) -> None:
+        self.served = served
+        self.number: i64 = request.consumer
+        outlet = OutputWindow()
+        outlet.limit_bytes = OUTLET_BYTES
+        self.consumer = Consumer(
+            request.tag,
+            None,
+            outlet,
+            SharedWindow(),
+            request.no_ack,
+            0,
+            request.exclusive,
+            request.arguments,
+            request.priority,
+        )
+        self.consumer.window = request.window
+
+
+@final
+class Served:
+    """See the head of this file; ``no`` is its number at the link."""
+
+    def __init__(self, node: str, no: i64, vhost: Vhost, queue: Queue, book: FlowBook) -> None:
+        self.no: i64 = no
+        self.vhost = vhost
+        self.queue = queue
+        self.ledger = ConfirmLedger()
+        self.consumers: dict[int, ServedConsumer] = {}
+        self.stage = FlowPeer(book, NODE, node)  # the other node, as one who publishes
+        self.by_queue: dict[FlowPeer, Credit] = {}
+        self.owed: i64 = 0  # cost of what was dealt with, and not said
+        self.late: list[q.Given] = []  # in front of the queue
+        self._held: dict[int, Message] = {}
+        self._holders: dict[int, Consumer] = {}
+        self._last_delivery: i64 = 0
+        self._accounts: list[Consumer] = []  # of those that acknowledge, and of the others
+        self._told: tuple[int, int, int, int] = (-1, 0, 0, 0)
+        for no_ack in (False, True):
+            account = Consumer("", None, OutputWindow(), SharedWindow(), no_ack, 0, False, {})
+            account.queue = queue
+            self._accounts.append(account)
+
+    def close(self) -> None:
+        """The other node publishes no more: it waits for nobody, and nobody for it."""
+        for credit in self.by_queue.values():
+            credit.close()
+        self.stage.lost()
+
+    def is_alone(self) -> bool:
+        mirrors = self.queue.mirrors
+        return mirrors is not None and mirrors.is_alone()
+
+    def account(self, no_ack: bool) -> Consumer:
+        return self._accounts[1 if no_ack else 0]
+
+    def cost_of(self, messages: list[Message]) -> i64:
+        size: i64 = 0
+        for message in messages:
+            size += len(message.content)
+        return cost_of(len(messages), size)
+
+    # -- deliveries ------------------------------------------------------------------------
+
+    def hold(self, messages: list[Message], consumer: Consumer | None = None) -> i64:
+        """They wait for their settlement; returns the number of the first."""
+        first = self._last_delivery + 1
+        holder = self._accounts[0] if consumer is None else consumer
+        number = int(first)
+        for message in messages:
+            self._held[number] = message
+            self._holders[number] = holder
+            number += 1
+        self._last_delivery += len(messages)
+        return first
+
+    def deliver(self, one: ServedConsumer, delivery: Delivery) -> q.Delivered:
+        messages = delivery.messages
+        consumer = one.consumer
+        first: i64 = 0 if consumer.no_ack else self.hold(messages, consumer)
+        outlet = consumer.outlet
+        for message in messages:
+            outlet.unsent_bytes += message.size + TOLD_BYTES
+        if outlet.unsent_bytes >= outlet.limit_bytes:
+            outlet.open = False
+        return q.Delivered(self.no, one.number, first, delivery.again_count, messages)
+
+    def set_window(self, request: q.Window) -> None:
+        one = self.consumers.get(int(request.consumer))
+        if one is None:
+            return
+        consumer = one.consumer
+        consumer.window = request.window
+        outlet = consumer.outlet
+        outlet.unsent_bytes -= request.taken_bytes
+        if outlet.unsent_bytes * 2 < outlet.limit_bytes:
+            outlet.open = True
+        self.queue.wake()
+
+    # -- settling --------------------------------------------------------------------------
+
+    def settle(self, request: q.Settle, now_ms: i64) -> None:
+        """What they say of deliveries; of one run all were to the same consumer."""
+        by_consumer: dict[Consumer, list[Message]] = {}
+        for first, last in request.runs:
+            for number in range(first, last + 1):
+                message = self._held.pop(number, None)
+                if message is not None:
+                    by_consumer.setdefault(self._holders.pop(number), []).append(message)
+        for consumer, messages in by_consumer.items():
+            if request.kind == q.ACK:
+                self.queue.settle(consumer, messages)
+            elif request.kind == q.REJECT:
+                self.queue.reject(consumer, messages)
+            elif request.kind == q.REQUEUE:
+                self.queue.requeue(consumer, messages)
+            else:
+                self.queue.give_back(consumer, messages, request.delay_ms, now_ms)
+        one = self.consumers.get(int(request.consumer))
+        if one is not None:
+            self.tidy(one)
+
+    def tidy(self, one: ServedConsumer) -> None:
+        """It may have been cancelled, and be done with all it had."""
+        if one.consumer.cancelled and one.consumer.outstanding == 0:
+            self.consumers.pop(int(one.number), None)
+
+    def give_back_all(self) -> None:
+        """The other node is none any more, or has other plans with the queue."""
+        by_consumer: dict[Consumer, list[Message]] = {}
+        for number, message in self._held.items():
+            by_consumer.setdefault(self._holders[number], []).append(message)
+        self._held = {}
+        self._holders = {}
+        for consumer, messages in by_consumer.items():
+            consumer.cancelled = True
+            self.queue.requeue(consumer, messages)
+
+    # -- how it is ---------------------------------------------------------------------------
+
+    def _now(self) -> tuple[int, int, int, int]:
+        queue = self.queue
+        backing = queue.backing
+        return (
+            int(backing.ready_count()),
+            int(backing.ready_bytes()),
+            int(queue.unacked_count),
+            len(queue.consumers),
+        )
+
+    def has_changed(self) -> bool:
+        return self._now() != self._told
+
+    def state(self) -> q.State:
+        self._told = self._now()
+        ready, size, unacked, consumers = self._told
+        return q.State(self.no, ready, size, unacked, consumers)
+
+    def check(self) -> None:
+        held: dict[Consumer, int] = {}
+        for number in self._held:
+            holder = self._holders[number]
+            held[holder] = held.get(holder, 0) + 1
+        known = [one.consumer for one in self.consumers.values()]
+        for consumer in held:
+            assert consumer is self._accounts[0] or consumer in known, "Y1"
+        for consumer in known:
+            assert consumer.outstanding == held.get(consumer, 0), "Y2"

@@ -1,0 +1,1 @@
+"""Guaranteed multicast among the copies of one queue: ring, views, codec."""

@@ -1,0 +1,29 @@
+"""``Ready``: what a ring has to say, after any number of messages, views and broadcasts.
+
+All of it is to be done before the ring is asked again: the messages sent in their order, the
+deliveries heard in theirs, the proposal brought to the coordinator.
+"""
+
+from typing import TypeAlias, final
+
+from mypy_extensions import i64
+
+from penstock.cluster.ring.codec import RingMessage
+from penstock.cluster.ring.views import View
+
+DELIVER, BIRTH, DEATH = range(3)
+Delivered: TypeAlias = tuple[int, str, int, bytes]
+"""DELIVER, the origin, the number and the payload; or BIRTH or DEATH and the member.
+
+Numbers of one origin ascend, and may have gaps: a sweep of the ring's own has one too."""
+
+
+@final
+class Ready:
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, RingMessage]] = []
+        self.delivered: list[Delivered] = []
+        self.went_round: i64 = 0  # own broadcasts up to this one: every live member has them
+        self.proposal: View | None = None  # to be put in place of the version before it
+        self.wants_view: bool = False  # somebody has a newer one; look whether it comes
+        self.stopped: str = ""  # why this member is out of the group, for ever

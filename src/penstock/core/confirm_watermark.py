@@ -1,0 +1,249 @@
+"""``ConfirmWatermark``: up to which number publishes are safe that other nodes must have, too.
+
+A queue whose copies, or whose master, are on other nodes numbers what it takes, and hears later
+"safe up to n", which of them had no room, or that no answer will ever come.  The publisher's
+session finds a ``PendingConfirm`` in ``PendingConfirms.noted``, the one list of the node, and
+looks at it in later turns:
+
+    queue.publish ─► ConfirmWatermark.number ─► PendingConfirms.noted ─► session: looks at ``done``
+    the other node ─► advance, refuse, lose ─► Wait.done, and ``PendingConfirms.moved``: look now
+
+A publish that waits for nothing of the kind costs its publisher one truth test of the list.
+
+One number may stand for a whole batch (a broadcast), or there is one for each message of it (a
+publish to another node): then single ones may be refused.  The places of those in the batch are the
+wait's to know: all of it, unless who published in parts has said otherwise (``cover``, ``only``).
+
+Invariants (``check``):
+  F1  the open waits of a frontier ascend, and none is reached or done
+  F2  no more is reached than was numbered
+"""
+
+from collections import deque
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.core.message import Message
+
+
+@final
+class PendingConfirm:
+    """The numbers first..last of a frontier have to be safe.
+
+    ``lost``       nobody will ever say whether they are; not ``done`` if it must not go on: it is
+                   *stranded*, and who waits publishes it again
+    ``elsewhere``  what is numbered is not in this node's journal, but on its way
+    ``resend``     it is nobody's but the broker's own: if it gets lost it is sent again
+    ``held``       it has not been sent, so it cannot get lost
+    ``relayed``    another node passed it on, and can say no to its publisher itself
+    ``away_text``  this node cannot reach who would say so, another one may: who publishes is to go
+                   there, and this is why; "" = it can
+    """
+
+    def __init__(self, first: i64, last: i64) -> None:
+        self.first: i64 = first
+        self.last: i64 = last
+        self.done: bool = False
+        self.lost: bool = False
+        self.elsewhere: bool = False
+        self.resend: bool = False
+        self.held: bool = False
+        self.relayed: bool = False
+        self.away_text: str = ""
+        self.messages: list[Message] = []  # until it is done; of those elsewhere only
+        self.until_ms: i64 = 0  # and they were deferred until then
+        self._refused: list[int] = []  # numbers
+        self._place: i64 = 0
+        self._count: i64 = -1  # to the end of the batch
+        self._places: list[int] | None = None
+
+    def refuse(self, number: i64) -> None:
+        self._refused.append(int(number))
+
+    def cover(self, place: i64, count: i64) -> None:
+        """It stands for these neighbours of the batch only."""
+        self._place = place
+        self._count = count
+        self._places = None
+
+    def only(self, places: list[int]) -> None:
+        """It stands for these of the batch only."""
+        self._places = places
+
+    def was_refused(self) -> bool:
+        return len(self._refused) > 0
+
+    def unsafe_places(self, batch_count: i64) -> list[int]:
+        """Of a wait that is done: what of the batch was refused, or got lost."""
+        if not self.lost and len(self._refused) == 0:
+            return []
+        covered = self._covered(batch_count)
+        if self.lost or len(covered) == 1 or self.first == self.last:
+            return covered
+        return [covered[number - int(self.first)] for number in self._refused]
+
+    def _covered(self, batch_count: i64) -> list[int]:
+        if self._places is not None:
+            return self._places
+        count = self._count if self._count >= 0 else batch_count - self._place
+        return list(range(int(self._place), int(self._place + count)))
+
+
+@final
+class PendingConfirms:
+    """Of one node: what the publish under way has to wait for, and whether anything was reached."""
+
+    def __init__(self) -> None:
+        self.noted: list[PendingConfirm] = []
+        self.moved: bool = False  # since somebody looked
+
+    def take(self) -> list[PendingConfirm]:
+        """What has been noted since the last time."""
+        noted = self.noted
+        self.noted = []
+        return noted
+
+    def forget_after(self, count: i64) -> None:
+        """Who published the last of these does not care."""
+        if len(self.noted) > count:
+            del self.noted[count:]
+
+    def take_moved(self) -> bool:
+        moved = self.moved
+        self.moved = False
+        return moved
+
+
+@final
+class ConfirmWatermark:
+    """``reached``: up to here everything is decided; ``numbered``: the last number given."""
+
+    def __init__(self, waits: PendingConfirms) -> None:
+        self.reached: i64 = 0
+        self.numbered: i64 = 0
+        self._waits = waits
+        self._open: deque[PendingConfirm] = deque()
+
+    def number(self, count: i64) -> PendingConfirm:
+        """The next ``count`` numbers, and a note that the publish under way waits for them."""
+        wait = PendingConfirm(self.numbered + 1, self.numbered + count)
+        self.numbered += count
+        self._open.append(wait)
+        self._waits.noted.append(wait)
+        return wait
+
+    def number_again(self, wait: PendingConfirm) -> None:
+        """What it stands for is sent once more, under new numbers."""
+        count = wait.last - wait.first + 1
+        wait.first = self.numbered + 1
+        wait.last = self.numbered + count
+        self.numbered += count
+        self._open.append(wait)
+
+    def has_open(self) -> bool:
+        return len(self._open) > 0
+
+    def advance(self, upto: i64) -> None:
+        """Up to here everything is safe, but for what was refused before."""
+        if upto <= self.reached:
+            return
+        self.reached = upto
+        while len(self._open) > 0 and self._open[0].last <= upto:
+            self._end(self._open.popleft())
+
+    def refuse(self, number: i64) -> None:
+        """This one was not taken; to be said before it is reached."""
+        for wait in self._open:
+            if wait.first <= number <= wait.last:
+                wait.refuse(number)
+                return
+
+    def hold(self) -> None:
+        """What is open was not taken by anybody."""
+        for wait in self._open:
+            wait.held = True
+
+    def lose(self) -> list[PendingConfirm]:
+        """Nobody will say anything about what is open; returns what is to be sent again."""
+        again: list[PendingConfirm] = []
+        waits = self._open
+        self._open = deque()
+        for wait in waits:
+            if wait.resend or wait.held:
+                again.append(wait)
+            else:
+                wait.lost = True
+                self._end(wait)
+        self.reached = self.numbered
+        return again
+
+    def take_open(self) -> list[PendingConfirm]:
+        """All that is open, to be numbered again."""
+        waits = list(self._open)
+        self._open = deque()
+        self.reached = self.numbered
+        return waits
+
+    def strand(self, waits: list[PendingConfirm]) -> None:
+        """What they stand for cannot be sent again from here: who published it has to."""
+        for wait in waits:
+            wait.lost = True
+            wait.messages = []
+            self._waits.moved = True
+
+    def give_up(self, waits: list[PendingConfirm]) -> None:
+        """Of those that were to be sent again: they will not be."""
+        for wait in waits:
+            wait.lost = True
+            self._end(wait)
+
+    def _end(self, wait: PendingConfirm) -> None:
+        wait.done = True
+        wait.messages = []
+        self._waits.moved = True
+
+    def check(self) -> None:
+        last = self.reached
+        for wait in self._open:
+            assert not wait.done, "F1"
+            assert wait.last > self.reached, "F1"
+            assert wait.first > last or wait.first <= self.reached, "F1"
+            last = wait.last
+        assert self.reached <= self.numbered, "F2"
+
+
+def all_done(waits: list[PendingConfirm]) -> bool:
+    for wait in waits:  # noqa: SIM110 - compiled code has no cheap generators
+        if not wait.done:
+            return False
+    return True
+
+
+def all_over(waits: list[PendingConfirm]) -> bool:
+    """Nothing more will be said of any of them."""
+    for wait in waits:  # noqa: SIM110 - as above
+        if not wait.done and not wait.lost:
+            return False
+    return True
+
+
+def any_stranded(waits: list[PendingConfirm]) -> bool:
+    for wait in waits:  # noqa: SIM110 - as above
+        if wait.lost and not wait.done:
+            return True
+    return False
+
+
+def any_lost(waits: list[PendingConfirm]) -> bool:
+    for wait in waits:  # noqa: SIM110 - as above
+        if wait.lost:
+            return True
+    return False
+
+
+def any_refused(waits: list[PendingConfirm]) -> bool:
+    for wait in waits:  # noqa: SIM110 - as above
+        if wait.was_refused():
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""The endpoints of the management API: one file for each kind of thing."""

@@ -1,0 +1,244 @@
+"""Bindings over HTTP: all of them, those of one exchange or queue, those between two ends.
+
+    GET         /api/bindings    /api/bindings/{vhost}
+    GET         /api/exchanges/{vhost}/{name}/bindings/source        …/destination
+    GET         /api/queues/{vhost}/{name}/bindings
+    GET POST    /api/bindings/{vhost}/e/{source}/q/{queue}           …/e/{source}/e/{exchange}
+    GET DELETE  …/{properties_key}
+
+POST takes ``routing_key`` and ``arguments`` and names the place of the binding in ``Location``.
+What the default exchange does is shown as bindings from it, which nobody can make or end.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote, unquote_plus
+
+from aiohttp import web
+
+from penstock.broker.topology import declaring
+from penstock.core.errors import NotFound
+from penstock.management.api.exchanges import exchange_asked
+from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS, Row, properties_key
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import (
+    Endpoint,
+    NotThere,
+    Route,
+    arguments_in,
+    json_body,
+    json_response,
+    name_of,
+    text,
+)
+from penstock.management.http.listing import ListQuery
+from penstock.management.http.lists import ListEndpoints, slices
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import Binding, Exchange
+
+T = TypeVar("T")
+
+KINDS: Final = {"q": "queue", "e": "exchange"}
+"""How a path spells what a binding leads to."""
+
+
+class Ends(NamedTuple):
+    """What a path names."""
+
+    vhost: str
+    source: str
+    kind: str
+    destination: str
+
+
+class BindingsApi(ListEndpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        exchange = "/api/exchanges/{vhost}/{name}/bindings"
+        routes = [
+            Route("/api/bindings", {"GET": self.bindings}, "All bindings"),
+            Route("/api/bindings/{vhost}", {"GET": self.bindings}, "In one virtual host"),
+            Route(exchange + "/source", {"GET": self.from_exchange}, "From one exchange"),
+            Route(exchange + "/destination", {"GET": self.to_exchange}, "To one exchange"),
+            Route("/api/queues/{vhost}/{name}/bindings", {"GET": self.to_queue}, "To one queue"),
+        ]
+        for letter, kind in KINDS.items():
+            path = "/api/bindings/{vhost}/e/{source}/" + letter + "/{destination}"
+            several: dict[str, Endpoint] = {
+                "GET": partial(self.between, kind),
+                "POST": partial(self.bind, kind),
+            }
+            one: dict[str, Endpoint] = {
+                "GET": partial(self.one, kind),
+                "DELETE": partial(self.unbind, kind),
+            }
+            routes.append(Route(path, several, f"From an exchange to a {kind}"))
+            routes.append(Route(path + "/{key}", one, f"One binding to a {kind}"))
+        return routes
+
+    # -- lists ---------------------------------------------------------------------------
+
+    async def bindings(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        view = self._view
+        rows: list[Row] = []
+        for vhost in await self.asked_vhosts(request, visitor):
+            rows += await self._default_ones(vhost)
+            exchanges = await self._on_loop(view.exchange_names, vhost)
+            for exchange in sorted(exchanges):
+                rows += await self._from(vhost, exchange)
+        return await self.answer_rows(query, rows, pageable=False)
+
+    async def _default_ones(self, vhost: str) -> list[Row]:
+        rows: list[Row] = []
+        for part in slices(sorted(await self._on_loop(self._view.queue_names, vhost))):
+            rows += await self._on_loop(self._view.default_binding_rows, vhost, part)
+        return rows
+
+    async def _from(self, vhost: str, exchange: str) -> list[Row]:
+        rows: list[Row] = []
+        tokens = await self._on_loop(self._view.bindings_from, vhost, exchange)
+        for some in slices(tokens):
+            rows += await self._on_loop(self._view.binding_rows, some)
+        return rows
+
+    async def from_exchange(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        name = exchange_asked(request)
+        rows = await (self._from(vhost, name) if name else self._default_ones(vhost))
+        return await self.answer_rows(query, rows, pageable=False)
+
+    async def to_exchange(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        rows = await self._leading_to(Ends(vhost, "", "exchange", exchange_asked(request)))
+        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+
+    async def to_queue(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        name = request.match_info["name"]
+        rows = await self._on_loop(self._default_one, vhost, name)
+        rows += await self._leading_to(Ends(vhost, "", "queue", name))
+        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+
+    def _default_one(self, vhost: str, queue: str) -> list[Row]:
+        self._broker.vhost(vhost).queue(queue)
+        return self._view.default_binding_rows(vhost, [queue])
+
+    async def _leading_to(self, ends: Ends) -> list[Row]:
+        """From every exchange there is to one place."""
+        rows: list[Row] = []
+        for part in slices(sorted(await self._on_loop(self._view.exchange_names, ends.vhost))):
+            rows += await self._on_loop(self._rows_to, ends, part)
+        return rows
+
+    def _rows_to(self, ends: Ends, sources: Sequence[str]) -> list[Row]:
+        rows: list[Row] = []
+        for source in sources:
+            rows += self._view.binding_rows(self._between(ends._replace(source=source)))
+        return rows
+
+    # -- between two ends ------------------------------------------------------------------
+
+    async def between(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
+        ends = await self._ends(kind, request, visitor)
+        rows = await self._on_loop(self._known_rows, ends)
+        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+
+    async def one(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
+        ends = await self._ends(kind, request, visitor)
+        rows = await self._on_loop(self._known_rows, ends)
+        row = _named(request.match_info["key"], rows, lambda row: str(row["properties_key"]))
+        return json_response(ListQuery(request.query).project(row))
+
+    async def bind(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
+        await self.changed_vhost(request, visitor)
+        ends = await self._ends(kind, request, visitor)
+        asked = await json_body(request)
+        try:
+            key = await self.change(self._bind, ends, asked, visitor)
+        except NotFound as error:
+            raise NotThere(str(error)) from error
+        place = f"{quote(ends.destination, safe='')}/{quote(key, safe='~')}"
+        return web.Response(status=201, headers={"Location": place})
+
+    async def unbind(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
+        ends = await self._ends(kind, request, visitor)
+        await self.change(self._unbind, ends, request.match_info["key"], visitor)
+        return web.Response(status=204)
+
+    async def _ends(self, kind: str, request: web.Request, visitor: Visitor) -> Ends:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        source, destination = (
+            "" if name == DEFAULT_EXCHANGE_IN_PATHS and is_exchange else name
+            for name, is_exchange in (
+                (request.match_info["source"], True),
+                (request.match_info["destination"], kind == "exchange"),
+            )
+        )
+        return Ends(vhost, source, kind, destination)
+
+    # -- on the data loop ------------------------------------------------------------------
+
+    def _destination(self, ends: Ends) -> Queue | Exchange | None:
+        vhost = self._broker.vhost(ends.vhost)
+        there: dict[str, Queue] | dict[str, Exchange] = vhost.exchanges
+        if ends.kind == "queue":
+            there = vhost.queues
+        return there.get(ends.destination)
+
+    def _between(self, ends: Ends) -> list[Binding]:
+        source = self._broker.vhost(ends.vhost).exchanges.get(ends.source)
+        return [] if source is None else source.bindings_to(self._destination(ends))
+
+    def _known_rows(self, ends: Ends) -> list[Row]:
+        """None where one of the ends is not there."""
+        if ends.source != "":
+            return self._view.binding_rows(self._between(ends))
+        is_queue = isinstance(self._destination(ends), Queue)
+        names = [ends.destination] if is_queue else []
+        return self._view.default_binding_rows(ends.vhost, names)
+
+    def _bind(self, ends: Ends, asked: dict[str, Any], visitor: Visitor) -> str:
+        vhost, rights = self._broker.vhost(ends.vhost), self.rights(visitor, ends.vhost)
+        routing_key = name_of("routing_key", text("routing_key", asked.get("routing_key", "")))
+        arguments = arguments_in(asked)
+        if ends.kind == "queue":
+            declaring.bind_queue(
+                vhost, rights, ends.destination, ends.source, routing_key, arguments, None
+            )
+        else:
+            declaring.bind_exchange(
+                vhost, rights, ends.destination, ends.source, routing_key, arguments
+            )
+        return properties_key(routing_key, arguments)
+
+    def _unbind(self, ends: Ends, key: str, visitor: Visitor) -> None:
+        vhost, rights = self._broker.vhost(ends.vhost), self.rights(visitor, ends.vhost)
+        binding = _named(key, self._between(ends), _key_of)
+        routing_key, arguments = binding.routing_key, binding.arguments
+        if ends.kind == "queue":
+            declaring.unbind_queue(
+                vhost, rights, ends.destination, ends.source, routing_key, arguments, None
+            )
+        else:
+            declaring.unbind_exchange(
+                vhost, rights, ends.destination, ends.source, routing_key, arguments
+            )
+
+
+def _named(key: str, found: Sequence[T], key_of: Callable[[T], str]) -> T:
+    """Clients spell a key as they were told it, or once more; raises NotFound."""
+    for one in found:
+        if key_of(one) == key:
+            return one
+    for one in found:
+        if unquote_plus(key_of(one)) == key:
+            return one
+    raise NotFound("no such binding")
+
+
+def _key_of(binding: Binding) -> str:
+    return properties_key(binding.routing_key, binding.arguments)

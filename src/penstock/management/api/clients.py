@@ -1,0 +1,145 @@
+"""Connections, channels and consumers over HTTP.
+
+GET         /api/connections   /api/vhosts/{vhost}/connections   /api/connections/username/{user}
+GET DELETE  /api/connections/{name}             X-Reason says what the client is told
+DELETE      /api/connections/username/{user}    all of that user's
+GET         /api/channels   /api/vhosts/{vhost}/channels   /api/connections/{name}/channels
+GET         /api/channels/{name}                with its consumers
+GET         /api/consumers   /api/consumers/{vhost}
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from penstock.core.errors import AccessRefused
+from penstock.management.facts.portions import portions
+from penstock.management.facts.rows import Row
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import Route, json_response
+from penstock.management.http.listing import ListQuery
+from penstock.management.http.lists import ListEndpoints, runs, slices
+
+CLOSED_HERE: Final = "Closed via management plugin"
+"""What RabbitMQ tells a client whose connection somebody closed without a word."""
+
+
+class ClientsApi(ListEndpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        one, of_user = "/api/connections/{name}", "/api/connections/username/{user}"
+        return [
+            Route("/api/connections", {"GET": self.connections}, "All connections"),
+            Route(of_user, {"GET": self.connections, "DELETE": self.close_all_of}, "Of one user"),
+            Route(
+                one,
+                {"GET": self.connection, "DELETE": self.close_connection},
+                "One connection; DELETE closes it",
+            ),
+            Route(one + "/channels", {"GET": self.channels_of}, "Channels of one connection"),
+            Route("/api/vhosts/{vhost}/connections", {"GET": self.connections}, "Its connections"),
+            Route("/api/vhosts/{vhost}/channels", {"GET": self.channels}, "Its channels"),
+            Route("/api/channels", {"GET": self.channels}, "All channels"),
+            Route("/api/channels/{name}", {"GET": self.channel}, "One channel"),
+            Route("/api/consumers", {"GET": self.consumers}, "All consumers"),
+            Route("/api/consumers/{vhost}", {"GET": self.consumers}, "In one virtual host"),
+        ]
+
+    async def consumers(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        vhosts = await self.asked_vhosts(request, visitor)
+        pairs = await self.pairs_of(vhosts, self._view.queue_names)
+        rows: list[Row] = []
+        for vhost, names in runs(pairs):
+            consumers = await self._on_loop(self._view.consumers_of, vhost, names)
+            rows += await self.gathered(consumers, self._view.consumer_rows)
+        return await self.answer_rows(query, rows, pageable=False)
+
+    # -- connections -----------------------------------------------------------------------
+
+    async def connections(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        await self._check_path(request, visitor)
+        rows = await self.session_rows(self._view.connection_rows, visitor)
+        return await self.answer_rows(query, _of_path(request, rows), pageable=True)
+
+    async def _check_path(self, request: web.Request, visitor: Visitor) -> None:
+        vhost = request.match_info.get("vhost")
+        if vhost is not None:
+            await self.must_be_there(vhost, visitor)
+
+    async def connection(self, request: web.Request, visitor: Visitor) -> web.Response:
+        row = await self._known_connection(request, visitor, visitor.may_monitor)
+        return json_response(ListQuery(request.query).project(row))
+
+    async def close_connection(self, request: web.Request, visitor: Visitor) -> web.Response:
+        row = await self._known_connection(request, visitor, visitor.is_administrator)
+        await self._close(row, request)
+        return web.Response(status=204)
+
+    async def close_all_of(self, request: web.Request, visitor: Visitor) -> web.Response:
+        if not visitor.is_administrator and request.match_info["user"] != visitor.name:
+            raise AccessRefused("User not authorised to access object")
+        await self._check_path(request, visitor)
+        rows = await self.session_rows(self._view.connection_rows, visitor)
+        for row in _of_path(request, rows):
+            await self._close(row, request)
+        return web.Response(status=204)
+
+    async def _close(self, row: Row, request: web.Request) -> None:
+        given = request.headers.get("X-Reason", CLOSED_HERE)
+        reason = given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        await self._on_loop(self._view.close_connection, str(row["name"]), reason)
+
+    async def _known_connection(
+        self, request: web.Request, visitor: Visitor, others_too: bool
+    ) -> Row:
+        """That of the path; raises AccessRefused when it is somebody else's."""
+        row = await self._on_loop(self._view.connection_row, request.match_info["name"])
+        if not others_too and row["user"] != visitor.name:
+            raise AccessRefused("User not authorised to access object")
+        return row
+
+    # -- channels --------------------------------------------------------------------------
+
+    async def channels(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        await self._check_path(request, visitor)
+        sessions = await self._on_loop(self._view.sessions)
+        rows = await self._channel_rows(sessions)
+        if not visitor.may_monitor:
+            rows = [row for row in rows if row["user"] == visitor.name]
+        return await self.answer_rows(query, _of_path(request, rows), pageable=True)
+
+    async def channels_of(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        row = await self._known_connection(request, visitor, visitor.may_monitor)
+        session = await self._on_loop(self._view.session, str(row["name"]))
+        rows = await self._channel_rows([session])
+        return await self.answer_rows(query, rows, pageable=True)
+
+    async def _channel_rows(self, sessions: Sequence[object]) -> list[Row]:
+        rows: list[Row] = []
+        for some in slices(sessions):
+            for portion in portions(await self._on_loop(self._view.channel_numbers, some)):
+                rows += await self._on_loop(self._view.channel_rows, portion)
+        return rows
+
+    async def channel(self, request: web.Request, visitor: Visitor) -> web.Response:
+        row = await self._on_loop(self._view.channel_row, request.match_info["name"])
+        if not visitor.may_monitor and row["user"] != visitor.name:
+            raise AccessRefused("User not authorised to access object")
+        consumers = await self._on_loop(self._view.consumers_on, str(row["name"]))
+        row["consumer_details"] = await self.gathered(consumers, self._view.consumer_rows)
+        return json_response(ListQuery(request.query).project(row))
+
+
+def _of_path(request: web.Request, rows: list[Row]) -> list[Row]:
+    """Those of the virtual host or user that the path names."""
+    for key in ("vhost", "user"):
+        wanted = request.match_info.get(key)
+        if wanted is not None:
+            rows = [row for row in rows if row[key] == wanted]
+    return rows

@@ -1,0 +1,262 @@
+"""The cluster and who logs in, over HTTP: names, features, log-ins; RabbitMQ's small endpoints.
+
+    GET PUT     /api/cluster-name                 {"name": "..."}
+    GET         /api/extensions, /api/version
+    GET         /api/feature-flags                PUT /api/feature-flags/{name}/enable
+    GET         /api/deprecated-features[/used]   none
+    GET DELETE  /api/auth/attempts/{node}         log-ins by protocol since the start
+    GET         /api/auth/attempts/{node}/source  none: RabbitMQ does not track them by default
+    GET         /api/auth/hash_password/{password}
+    GET         /api/auth                         how a browser is to log in: with a password
+    POST        /api/login                        a form with username and password
+    GET         /api/config/effective             the node's settings, without passwords
+    DELETE      /api/reset[/{node}]               samples are forgotten, counts stay
+    GET         /api/penstock/cluster             its nodes, the links of this one to them, and how
+                                                  many masters and mirrors each has
+    DELETE      /api/penstock/cluster/nodes/{name}   one that is down, and never comes back
+    GET         /api/shovels[/{vhost}], /api/federation-links[/{vhost}]    none
+
+Feature flags are what a RabbitMQ of our dialect has switched on and what holds here as well;
+quorum queues and streams are not among them.
+"""
+
+import asyncio
+import secrets
+from typing import Final, cast
+
+from aiohttp import web
+
+from penstock.broker.administration import CLUSTER_NAME
+from penstock.broker.rules.access import SALT_BYTES, hash_password
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.management.facts.rows import Row
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import (
+    DIALECT,
+    Endpoints,
+    Route,
+    json_body,
+    json_response,
+    must_administrate,
+    must_have,
+    must_monitor,
+)
+from penstock.management.http.listing import BadQuery, ListQuery
+from penstock.management.http.lists import slices
+from penstock.management.rows.mirrors import COUNTED
+from penstock.settings.listener_table import is_loopback
+from penstock.settings.settings import DECLARED
+
+TAG: Final = "cluster"
+FORGET: Final = "/api/penstock/cluster/nodes/{name}"
+FORM_TIMEOUT_S: Final = 10.0
+LOG_INS: Final = "log-ins"
+HIDDEN_SETTINGS: Final = frozenset({"default_pass", "cluster_etcd_password"})
+FEATURE_FLAGS: Final = {
+    "classic_mirrored_queue_version": "Support setting version for classic mirrored queues",
+    "drop_unroutable_metric": "Count unroutable publishes to be dropped in stats",
+    "empty_basic_get_metric": "Count AMQP `basic.get` on empty queues in stats",
+    "implicit_default_bindings": (
+        "Default bindings are now implicit, instead of being stored in the database"
+    ),
+    "maintenance_mode_status": "Maintenance mode status",
+    "user_limits": "Configure connection and channel limits for a user",
+    "virtual_host_metadata": "Virtual host metadata (description, tags, etc)",
+}
+
+
+class ClusterApi(Endpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        name = {"GET": self.cluster_name, "PUT": self.put_cluster_name}
+        attempts = {"GET": self.attempts, "DELETE": self.forget_attempts}
+        nothing = {"GET": self.nothing}
+        where = "/api/auth/attempts/{node}"
+        return [
+            Route("/api/cluster-name", name, "The cluster's name", TAG),
+            Route("/api/extensions", {"GET": self.extensions}, "Of the browser's pages", TAG),
+            Route("/api/penstock/cluster", {"GET": self.cluster}, "Nodes and links", TAG),
+            Route(FORGET, {"DELETE": self.forget_node}, "Forget a node that is down", TAG),
+            Route("/api/version", {"GET": self.version}, "The broker's version", TAG),
+            Route("/api/feature-flags", {"GET": self.feature_flags}, "All are enabled", TAG),
+            Route("/api/feature-flags/{name}/enable", {"PUT": self.enable}, "Enable one", TAG),
+            Route("/api/deprecated-features", nothing, "There are none", TAG),
+            Route("/api/deprecated-features/used", nothing, "There are none", TAG),
+            Route("/api/config/effective", {"GET": self.config}, "The settings", TAG),
+            Route("/api/reset", {"DELETE": self.reset}, "Forget the samples", TAG),
+            Route("/api/reset/{node}", {"DELETE": self.reset}, "Forget the samples", TAG),
+            Route("/api/shovels", nothing, "There are none", TAG),
+            Route("/api/shovels/{vhost}", nothing, "There are none", TAG),
+            Route("/api/federation-links", nothing, "There are none", TAG),
+            Route("/api/federation-links/{vhost}", nothing, "There are none", TAG),
+            Route(where, attempts, "Log-ins by protocol", LOG_INS),
+            Route(
+                where + "/source",
+                {"GET": self.sources, "DELETE": self.forget_attempts},
+                "Not tracked",
+                LOG_INS,
+            ),
+            Route("/api/auth/hash_password/{password}", {"GET": self.hash}, "A hash", LOG_INS),
+            Route("/api/auth", {"GET": self.auth}, "How to log in", LOG_INS, is_open=True),
+            Route("/api/login", {"POST": self.login}, "Try a password", LOG_INS, is_open=True),
+        ]
+
+    # -- names ---------------------------------------------------------------------------
+
+    async def cluster_name(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        return json_response({"name": await self._on_loop(self._view.cluster_name)})
+
+    async def put_cluster_name(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        asked = await json_body(request)
+        must_have(asked, "name")
+        await self.change(self._set_cluster_name, asked["name"])
+        return web.Response(status=204)
+
+    def _set_cluster_name(self, name: object) -> None:
+        self.admin().put_global_parameter(CLUSTER_NAME, name)
+
+    async def cluster(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        row = await self._on_loop(self._cluster)
+        totals: dict[str, Row] = {}
+        down = 0
+        pairs = await self._on_loop(self._broker.mirrors.mirrored)
+        for some in slices(pairs):
+            down += await self._on_loop(self._view.count_copies, some, totals)
+        row["mirrored_queues"] = len(pairs)
+        row["mirrored_queues_down"] = down
+        for node in cast(list[Row], row["nodes"]):
+            node.update(totals.get(str(node["name"]), dict.fromkeys(COUNTED, 0)))
+        return json_response(row)
+
+    def _cluster(self) -> Row:
+        """For use on the data loop."""
+        row = {"name": self._view.cluster_name(), **self._view.watch.cluster()}
+        drained = self._broker.mirrors.drained()
+        for node in cast(list[Row], row["nodes"]):
+            node["drained"] = node["name"] in drained
+        return row
+
+    async def forget_node(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        name = request.match_info["name"]
+        if name == self._view.node_name:
+            raise PreconditionFailed(f"{name} cannot forget itself: ask another node")
+        await self.change(self._view.watch.forget_node, name)
+        return web.Response(status=204)
+
+    async def extensions(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        """What RabbitMQ's pages load besides themselves, and wait for before they start.
+
+        The file is theirs; the web UI here is of one piece and does not ask.
+        """
+        return json_response([{"javascript": "dispatcher.js"}])
+
+    async def version(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        return json_response({"version": DIALECT, "product_version": self._context.version})
+
+    # -- features ------------------------------------------------------------------------
+
+    async def feature_flags(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        query = ListQuery(request.query)
+        rows: list[Row] = [
+            {
+                "name": name,
+                "desc": text,
+                "doc_url": "",
+                "state": "enabled",
+                "stability": "stable",
+                "provided_by": "penstock",
+            }
+            for name, text in FEATURE_FLAGS.items()
+        ]
+        return json_response([query.project(row) for row in rows])
+
+    async def enable(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        if request.match_info["name"] not in FEATURE_FLAGS:
+            raise BadQuery("bad_request", "unsupported")
+        return web.Response(status=204)
+
+    # -- log-ins -------------------------------------------------------------------------
+
+    async def attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        self._context.must_be_us(request.match_info["node"])
+        counts = await self._on_loop(self._broker.users.counts)
+        return json_response([_attempts(name, *counts[name]) for name in counts])
+
+    async def sources(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        self._context.must_be_us(request.match_info["node"])
+        return json_response([])
+
+    async def forget_attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        self._context.must_be_us(request.match_info["node"])
+        await self._on_loop(self._broker.users.forget_attempts)
+        return web.Response(status=204)
+
+    async def hash(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        password = request.match_info["password"]
+        return json_response({"ok": hash_password(password, secrets.token_bytes(SALT_BYTES))})
+
+    async def auth(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        return json_response({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
+
+    async def login(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        """Whether name and password would do.  RabbitMQ sets a cookie that opens nothing."""
+        try:
+            async with asyncio.timeout(FORM_TIMEOUT_S):  # nobody knows yet who sends it
+                form = await request.post()
+        except TimeoutError as error:
+            raise BadQuery("bad_request", "the form did not come in time", 408) from error
+        name, password = str(form.get("username", "")), str(form.get("password", ""))
+        peer = request.remote or ""
+        try:
+            await self._context.log_in(name, password, peer, is_loopback(peer))
+        except AccessRefused:
+            return json_response({"error": "not_authorized", "reason": "Login failed"}, 401)
+        return json_response("ok")
+
+    # -- the node ------------------------------------------------------------------------
+
+    async def config(self, _request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        settings = self._context.node.settings
+        shown = [name for name in DECLARED if name not in HIDDEN_SETTINGS]
+        return json_response({name: _plain(settings.value_of(name)) for name in shown})
+
+    async def reset(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        if "node" in request.match_info:
+            self._context.must_be_us(request.match_info["node"])
+        self._context.statistics.reset()
+        return web.Response(status=204)
+
+    async def nothing(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost = request.match_info.get("vhost")
+        if vhost is not None and not await self._on_loop(self._view.has_vhost, vhost):
+            raise NotFound(f"no vhost '{vhost}'")
+        return json_response([])
+
+
+def _plain(value: object) -> object:
+    """A setting's value; what JSON has no word for is written as in the file."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def _attempts(protocol: str, total: int, failed: int) -> Row:
+    return {
+        "protocol": protocol,
+        "auth_attempts": total,
+        "auth_attempts_failed": failed,
+        "auth_attempts_succeeded": total - failed,
+    }

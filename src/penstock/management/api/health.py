@@ -1,0 +1,251 @@
+"""Health checks over HTTP, as RabbitMQ answers them: 200, or 503 with the reason.
+
+    GET  /api/healthchecks/node[/{node}]           the old one: alarms
+    GET  /api/health/checks/virtual-hosts
+    GET  /api/health/checks/port-listener/{port}
+    GET  /api/health/checks/protocol-listener/{protocol}
+    GET  /api/health/checks/certificate-expiration/{within}/{unit}   days, weeks, months, years
+    GET  /api/health/checks/node-is-mirror-sync-critical, node-is-quorum-critical
+    GET  /api/health/checks/metadata-store/initialized
+    GET  /api/health/checks/is-in-service, ready-to-serve-clients, below-node-connection-limit
+
+The last line is of RabbitMQ 4; its three checks want no log-in, as there, since load balancers ask
+them.  Alarms have a desk of their own (``api.resources``).
+"""
+
+import re
+import time
+from typing import Final
+
+from aiohttp import web
+
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import NO_LIMIT
+from penstock.management.facts.rows import Row
+from penstock.management.facts.sessions import ListenerFacts
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import Endpoints, Route, json_response
+from penstock.management.http.listing import BadQuery
+from penstock.management.http.lists import slices
+
+TAG: Final = "health checks"
+CHECKS: Final = "/api/health/checks/"
+FAILED: Final = 503
+NO_LISTENER: Final = "No active listener"
+NOT_SERVING: Final = "the rabbit node is not currently available to serve"
+LIMIT_REACHED: Final = "node connection limit is reached"
+NOT_SYNCHRONISED: Final = "There are classic mirrored queues without online synchronised mirrors"
+NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
+DAY_S: Final = 86_400
+FAR_S: Final = 10**12
+"""Later than any certificate can end; a clock cannot be asked for what is much later."""
+UNITS_S: Final = {
+    "days": DAY_S,
+    "weeks": 7 * DAY_S,
+    "months": 365 * DAY_S // 12,
+    "years": 365 * DAY_S,
+}
+ALSO_CALLED: Final = {
+    "amqp091": "amqp",
+    "amqp0.9.1": "amqp",
+    "amqp0-9-1": "amqp",
+    "amqp0_9_1": "amqp",
+    "amqps": "amqp/ssl",
+    "https": "http/ssl",
+}
+
+
+class HealthApi(Endpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        closed = {
+            "virtual-hosts": (self.virtual_hosts, "Every virtual host runs"),
+            "port-listener/{port}": (self.port_listener, "Something listens on the port"),
+            "protocol-listener/{protocol}": (self.protocol_listener, "The protocol is served"),
+            "certificate-expiration/{within}/{unit}": (
+                self.certificate_expiration,
+                "No certificate of a listener expires within that time",
+            ),
+            "node-is-mirror-sync-critical": (
+                self.sync_critical,
+                "No mirrored queue would be down without this node",
+            ),
+            "node-is-quorum-critical": (self.quorum_critical, "No quorum hangs on this node"),
+            "metadata-store/initialized": (self.initialized, "The definitions are read"),
+        }
+        open_ones = {
+            "is-in-service": (self.in_service, "The node takes clients"),
+            "ready-to-serve-clients": (self.ready_to_serve, "AMQP clients may come"),
+            "below-node-connection-limit": (self.below_limit, "One more connection fits"),
+        }
+        node = "/api/healthchecks/node"
+        routes = [
+            Route(node, {"GET": self.old_check}, "No alarm is in effect", TAG),
+            Route(node + "/{node}", {"GET": self.old_check}, "The same of a node", TAG),
+        ]
+        for path, (endpoint, summary) in closed.items():
+            routes.append(Route(CHECKS + path, {"GET": endpoint}, summary, TAG))
+        for path, (endpoint, summary) in open_ones.items():
+            routes.append(Route(CHECKS + path, {"GET": endpoint}, summary, TAG, is_open=True))
+        return routes
+
+    # -- listeners -----------------------------------------------------------------------
+
+    async def _listeners(self) -> list[ListenerFacts]:
+        facts = await self._on_loop(self._view.listeners)
+        return [*facts, *self._context.own_listeners()]
+
+    async def port_listener(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        text = request.match_info["port"]
+        if not NUMBER.fullmatch(text):
+            raise BadQuery("bad_request", "Invalid port")
+        port = int(text)
+        ports = [listener.port for listener in await self._listeners() if listener.port]
+        if port in ports:
+            return json_response({"status": "ok", "port": port})
+        return _failed(NO_LISTENER, missing=port, ports=ports)
+
+    async def protocol_listener(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        asked = request.match_info["protocol"]
+        known = ALSO_CALLED.get(asked.lower(), asked.lower())
+        protocols = [listener.protocol for listener in await self._listeners()]
+        if known in protocols:
+            return json_response({"status": "ok", "protocol": known})
+        return _failed(NO_LISTENER, missing=known, protocols=protocols)
+
+    async def certificate_expiration(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        until_s = time.time() + _seconds(request.match_info["within"], request.match_info["unit"])
+        listeners = await self._listeners()
+        rows = [_expiring(one, until_s, self._view.node_name) for one in listeners]
+        expired = [row for row in rows if row is not None]
+        if expired:
+            return _failed("Certificates expiring", expired=expired)
+        return json_response({"status": "ok"})
+
+    # -- the node ------------------------------------------------------------------------
+
+    async def virtual_hosts(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        """They run whenever the node does."""
+        return json_response({"status": "ok"})
+
+    async def quorum_critical(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        """There are no quorum queues."""
+        return json_response(await self._on_loop(self._how_many_nodes))
+
+    def _how_many_nodes(self) -> Row:
+        """For use on the data loop; RabbitMQ says so where a check has no meaning."""
+        nodes = self._view.watch.cluster()["nodes"]
+        is_one = not isinstance(nodes, list) or len(nodes) < 2
+        answer: Row = {"status": "ok"}
+        if is_one:
+            answer["reason"] = "single node cluster"
+        return answer
+
+    async def sync_critical(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        answer = await self._on_loop(self._how_many_nodes)
+        if "reason" in answer:
+            return json_response(answer)
+        critical: list[tuple[str, str]] = []
+        for some in slices(await self._on_loop(self._broker.mirrors.mirrored)):
+            critical += await self._on_loop(self._view.sync_critical, some)
+        if not critical:
+            return json_response(answer)
+        return _failed(NOT_SYNCHRONISED, queues=[_queue_row(*pair) for pair in critical])
+
+    async def initialized(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        """Before the definitions are read another page answers on this port, with 503."""
+        return json_response({"status": "ok"})
+
+    async def old_check(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        node = request.match_info.get("node")
+        if node is not None:
+            self._context.must_be_us(node)
+        reason = await self._on_loop(_alarms_in_words, self._broker)
+        if reason:
+            return _failed(reason)
+        return json_response({"status": "ok"})
+
+    async def in_service(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        if not self._context.serves():
+            return _failed("this rabbit node is not currently available to serve")
+        return json_response({"status": "ok"})
+
+    async def ready_to_serve(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        if not self._context.serves():
+            return _failed(NOT_SERVING)
+        protocols = {listener.protocol for listener in await self._listeners()}
+        if protocols.isdisjoint(("amqp", "amqp/ssl")):
+            return _failed("no active listeners for AMQP/AMQPS")
+        count, limit = await self._on_loop(_connections, self._broker)
+        if count >= limit > NO_LIMIT:
+            return _failed(LIMIT_REACHED, connections=count)
+        return json_response({"status": "ok"})
+
+    async def below_limit(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        count, limit = await self._on_loop(_connections, self._broker)
+        row: Row = {
+            "limit": "infinity" if limit == NO_LIMIT else limit,
+            "connections": count,
+        }
+        if count >= limit > NO_LIMIT:
+            return _failed(LIMIT_REACHED, **row)
+        return json_response({"status": "ok"} | row)
+
+
+def _failed(reason: str, **more: object) -> web.Response:
+    return json_response({"status": "failed", "reason": reason} | more, FAILED)
+
+
+def _queue_row(vhost: str, name: str) -> Row:
+    return {
+        "name": name,
+        "readable_name": f"queue '{name}' in vhost '{vhost}'",
+        "type": "classic",
+        "virtual_host": vhost,
+    }
+
+
+def _connections(broker: Broker) -> tuple[int, int]:
+    return int(broker.connection_count), int(broker.connection_max)
+
+
+def _alarms_in_words(broker: Broker) -> str:
+    alarms = broker.admission.alarms
+    found = [name for name, is_set in (("disk", alarms.disk), ("memory", alarms.memory)) if is_set]
+    return f"resource alarm(s) in effect: {', '.join(found)}" if found else ""
+
+
+def _seconds(within: str, unit: str) -> int:
+    size = UNITS_S.get(unit.lower())
+    try:
+        count = int(within)
+    except ValueError as error:
+        raise BadQuery("bad_request", "Invalid expiration value.") from error
+    if size is None:
+        raise BadQuery(
+            "bad_request", "Time unit not recognised. Supported units: days, weeks, months, years."
+        )
+    return max(-FAR_S, min(count * size, FAR_S))
+
+
+def _expiring(listener: ListenerFacts, until_s: float, node: str) -> Row | None:
+    """A listener with certificates that end before then, and when; None = it has none."""
+    dates = {
+        f"{key}_expires_on": [_date(end) for end in ends if end < until_s]
+        for key, ends in listener.expiry_dates.items()
+    }
+    if not any(dates.values()):
+        return None
+    return {
+        "node": node,
+        "protocol": listener.protocol,
+        "interface": listener.host,
+        "port": listener.port,
+        **dates,
+    }
+
+
+def _date(end_s: int) -> str:
+    at = time.gmtime(end_s)
+    return f"{at.tm_year}-{at.tm_mon:02}-{at.tm_mday:02} " + time.strftime("%H:%M:%S", at)

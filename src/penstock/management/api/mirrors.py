@@ -1,0 +1,78 @@
+"""Mirrored queues over HTTP: who has copies of them, and where their masters are.
+
+    GET  /api/penstock/mirrors[/{vhost}]                  a list, as ``/api/queues`` is one
+    GET  /api/penstock/queues/{vhost}/{name}/mirrors      one queue; 404 when it has no mirrors
+    POST /api/queues/{vhost}/{name}/actions               ``api.queue_actions``
+    POST /api/rebalance/queues                            masters go to where few are
+
+What only the master's node knows (how far each mirror is) is null when another is asked.
+
+Rebalancing answers 204 as RabbitMQ does; with ``?moves=true`` it tells what it began.  The body may
+have ``vhost_pattern`` and ``queue_pattern``, regular expressions.
+"""
+
+from typing import Final
+
+from aiohttp import web
+
+from penstock.management.facts.rows import Row
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import (
+    NotThere,
+    Route,
+    json_body,
+    json_response,
+    must_administrate,
+    text,
+)
+from penstock.management.http.listing import ListQuery
+from penstock.management.http.lists import ListEndpoints
+
+TAG: Final = "mirrored queues"
+EVERYTHING: Final = ".*"
+
+
+class MirrorsApi(ListEndpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        lists = {"GET": self.mirrors}
+        one = "/api/penstock/queues/{vhost}/{name}/mirrors"
+        return [
+            Route("/api/penstock/mirrors", lists, "All mirrored queues", TAG),
+            Route("/api/penstock/mirrors/{vhost}", lists, "Those of one virtual host", TAG),
+            Route(one, {"GET": self.queue}, "Copies and ring of one queue", TAG),
+            Route("/api/rebalance/queues", {"POST": self.rebalance}, "Spread masters", TAG),
+        ]
+
+    async def mirrors(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        vhosts = await self.asked_vhosts(request, visitor)
+        pairs = await self.pairs_of(vhosts, self._view.mirrored_names)
+        return await self.answer_pairs(query, pairs, self._view.mirrors_rows)
+
+    async def queue(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        row = await self._on_loop(self._row, vhost, request.match_info["name"])
+        return json_response(row)
+
+    def _row(self, vhost: str, name: str) -> Row:
+        row = self._view.mirrors_row(self._broker.vhost(vhost).queue(name))
+        if row is None:
+            raise NotThere(f"queue '{name}' in vhost '{vhost}' is not mirrored")
+        return row
+
+    async def rebalance(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        asked = await json_body(request)
+        patterns = [
+            text(key, asked.get(key, EVERYTHING)) for key in ("vhost_pattern", "queue_pattern")
+        ]
+        moves = await self.change(self._broker.mirrors.rebalance, *patterns)
+        if request.query.get("moves") != "true":
+            return web.Response(status=204)
+        rows = [
+            {"vhost": move.vhost, "name": move.queue, "from": move.source, "to": move.target}
+            for move in moves
+        ]
+        return json_response(rows)

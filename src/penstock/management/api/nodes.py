@@ -1,0 +1,130 @@
+"""Nodes over HTTP; for the tags monitoring and administrator.
+
+    GET  /api/nodes
+    GET  /api/nodes/{node}            ?memory=true and ?binary=true add where its memory is
+    GET  /api/nodes/{node}/memory
+    GET  /api/top/{node}              its threads and the processor time they took
+
+``rabbit@HOST`` is understood as the node's name.
+
+In a cluster the others follow the node that is asked, with what is known of them here: whether they
+run.  RabbitMQ's row of a node that is stopped, or whose statistics are not available, is the same.
+"""
+
+from operator import itemgetter
+from typing import Final, cast
+
+from aiohttp import web
+
+from penstock.broker.broker import Broker
+from penstock.management.facts.node_memory import binary_row, counted_bytes, memory_row
+from penstock.management.facts.rows import Row
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import Route, json_response, must_monitor
+from penstock.management.http.listing import ListQuery
+from penstock.management.http.lists import ListEndpoints
+from penstock.management.statistics.node_facts import thread_rows
+
+TAG: Final = "nodes"
+
+
+class NodesApi(ListEndpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/nodes", {"GET": self.nodes}, "All nodes", TAG),
+            Route("/api/nodes/{node}", {"GET": self.node}, "Process and machine of one node", TAG),
+            Route("/api/nodes/{node}/memory", {"GET": self.memory}, "Where its memory is", TAG),
+            Route("/api/top/{node}", {"GET": self.top}, "Its threads, the busiest first", TAG),
+        ]
+
+    async def nodes(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        query = ListQuery(request.query)
+        others = [_other_row(node) for node in await self._others()]
+        return json_response([query.project(row) for row in (await self._row(), *others)])
+
+    async def _others(self) -> list[Row]:
+        """What the cluster tells of all nodes but this one."""
+        cluster = await self._on_loop(self._view.watch.cluster)
+        nodes = cast(list[Row], cluster["nodes"])
+        return [node for node in nodes if node["name"] != self._view.node_name]
+
+    async def node(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        name = request.match_info["node"]
+        for other in await self._others():
+            if other["name"] == name:
+                return json_response(ListQuery(request.query).project(_other_row(other)))
+        self._context.must_be_us(name)
+        row = await self._row()
+        counted = await self._on_loop(counted_bytes, self._broker)
+        if request.query.get("memory") == "true":
+            row["memory"] = memory_row(counted, self._context.node.resident_bytes())
+        if request.query.get("binary") == "true":
+            row["binary"] = binary_row(counted)
+        return json_response(ListQuery(request.query).project(row))
+
+    async def memory(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        self._context.must_be_us(request.match_info["node"])
+        counted = await self._on_loop(counted_bytes, self._broker)
+        row: Row = {"memory": memory_row(counted, self._context.node.resident_bytes())}
+        return json_response(ListQuery(request.query).project(row))
+
+    async def top(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        self._context.must_be_us(request.match_info["node"])
+        rows = sorted(thread_rows(), key=lambda row: str(row["pid"]))
+        rows.sort(key=itemgetter("cpu_time_ms"), reverse=True)
+        query = ListQuery(request.query)
+        row: Row = {"node": self._view.node_name, "row_count": len(rows), "processes": rows}
+        return json_response(query.project(row))
+
+    async def _row(self) -> Row:
+        row = self._context.node.row()
+        row["contexts"] = self._context.contexts
+        row.update(await self._on_loop(_from_broker, self._broker))
+        links = [_link_row(node) for node in await self._others()]
+        row["cluster_links"] = [link for link in links if link is not None]
+        counts = await self._on_loop(self._view.cluster_counts)
+        # What came and went at this node: each counts its own.
+        row.update(self._context.statistics.overview(counts, {})["churn_rates"])
+        return row
+
+
+def _other_row(node: Row) -> Row:
+    return {
+        "name": node["name"],
+        "type": "disc",
+        "running": node["running"],
+        "partitions": [],
+        "cluster_links": [],
+    }
+
+
+def _link_row(node: Row) -> Row | None:
+    """None: it is not connected."""
+    link = node.get("link")
+    if not isinstance(link, dict) or not link["connected"]:
+        return None
+    addresses = cast(dict[str, str], node["addresses"])
+    host, _, port = addresses["peer"].rpartition(":")
+    counts: Row = {"recv_bytes": link["bytes_in"], "send_bytes": link["bytes_out"]}
+    return {
+        "name": node["name"],
+        "peer_addr": host.strip("[]"),
+        "peer_port": int(port),
+        "stats": counts,
+        **counts,
+    }
+
+
+def _from_broker(broker: Broker) -> Row:
+    """For use on the data loop."""
+    stores = (broker.engine.store, broker.engine.transient_store)
+    return {
+        "sockets_used": int(broker.connection_count),
+        "msg_store_write_count": sum(one.statistics()["messages_written"] for one in stores),
+    }

@@ -1,0 +1,113 @@
+"""The node over HTTP: who asks, the totals, its storage and flow."""
+
+import platform
+
+from aiohttp import web
+
+from penstock.management.facts.rows import Row
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import DIALECT, Route, json_response, must_monitor
+from penstock.management.http.listing import ListQuery
+from penstock.management.http.lists import ListEndpoints, in_order
+from penstock.management.http.page import MAX_QUEUES, POLICY, status_page
+from penstock.management.rows.view import listener_row
+from penstock.management.statistics.node_facts import (
+    RETENTION_S,
+    exchange_type_rows,
+    runtime_version,
+)
+
+
+class OverviewApi(ListEndpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/whoami", {"GET": self.whoami}),
+            Route("/api/overview", {"GET": self.overview}),
+            Route("/api/penstock/storage", {"GET": self.storage}),
+            Route("/api/penstock/flow", {"GET": self.flow}),
+            Route("/status", {"GET": self.page}),
+        ]
+
+    async def whoami(self, request: web.Request, visitor: Visitor) -> web.Response:
+        return json_response({"name": visitor.name, "tags": list(visitor.tags)})
+
+    async def overview(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        vhosts = await self.visible_vhosts(visitor)
+        ready, unacked, consumers = await self.message_counts(vhosts)
+        exchanges, queues = await self._on_loop(self._view.count_entities, vhosts)
+        connections = await self.session_rows(self._view.connection_rows, visitor)
+        channel_counts = [row["channels"] for row in connections]
+        object_totals: Row = {
+            "connections": len(connections),
+            "channels": sum(count for count in channel_counts if isinstance(count, int)),
+            "consumers": consumers,
+            "exchanges": exchanges,
+            "queues": queues,
+        }
+        row: Row = {
+            "management_version": DIALECT,
+            "rabbitmq_version": DIALECT,
+            "product_name": "Penstock",
+            "product_version": self._context.version,
+            "node": self._view.node_name,
+            "cluster_name": self._view.cluster_name(),
+            **_about(),
+            "object_totals": object_totals,
+        }
+        statistics = self._context.statistics
+        row["rates_mode"] = statistics.mode
+        lengths = {
+            "messages": ready + unacked,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+        }
+        if visitor.may_monitor:
+            counts = await self._on_loop(self._view.cluster_counts)
+            row.update(statistics.overview(counts, lengths))
+        else:
+            tallies = await self._on_loop(self._view.vhost_tallies, vhosts)
+            row["queue_totals"] = lengths
+            row["message_stats"] = statistics.over_vhosts(tallies)
+        if visitor.may_monitor:
+            own = [listener_row(one, self._view.node_name) for one in self._context.own_listeners()]
+            row["listeners"] = await self._on_loop(self._view.listener_rows) + own
+            row["contexts"] = self._context.contexts
+        return json_response(query.project(row))
+
+    async def flow(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        return json_response(await self._on_loop(self._view.flow_row))
+
+    async def storage(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_monitor(visitor)
+        row = await self._on_loop(self._view.storage_row)
+        return json_response(ListQuery(request.query).project(row))
+
+    async def page(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhosts = await self.visible_vhosts(visitor)
+        pairs = in_order(await self.pairs_of(vhosts, self._view.queue_names))
+        rows: list[Row] = []
+        async for part in self._read(pairs[:MAX_QUEUES], self._view.queue_rows):
+            rows += part
+        return web.Response(
+            text=status_page(self._view.node_name, self._context.version, len(pairs), rows),
+            content_type="text/html",
+            headers={"Content-Security-Policy": POLICY},
+        )
+
+
+def _about() -> Row:
+    """What does not change while the node runs; keys that tools look for are RabbitMQ's."""
+    return {
+        "erlang_version": platform.python_version(),
+        "erlang_full_version": runtime_version(),
+        "release_series_support_status": "supported",
+        "exchange_types": exchange_type_rows(),
+        "sample_retention_policies": RETENTION_S,
+        "statistics_db_event_queue": 0,
+        "disable_stats": False,
+        "enable_queue_totals": False,
+    }

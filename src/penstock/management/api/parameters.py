@@ -1,0 +1,205 @@
+"""Parameters over HTTP, in the form of RabbitMQ's API.
+
+    GET              /api/parameters[/{component}[/{vhost}]]
+    GET PUT DELETE   /api/parameters/{component}/{vhost}/{name}    {"value": ...}
+    GET              /api/global-parameters
+    GET PUT DELETE   /api/global-parameters/{name}                 {"value": anything}
+
+Two components are the real thing by another name: ``operator_policy`` and ``vhost-limits``.  Those
+of plug-ins (shovels, federation) are refused as RabbitMQ refuses them without the plug-in.
+Global parameters are kept and given back; the node itself goes by ``cluster_name`` only.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiohttp import web
+
+from penstock.broker.administration import limits_of
+from penstock.broker.rules.policies import Policy
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
+from penstock.management.api.policies import invalid, policy_in, policy_row
+from penstock.management.facts.rows import Row
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import (
+    Endpoint,
+    Route,
+    json_body,
+    json_response,
+    must_administrate,
+    must_have,
+    must_make_policies,
+)
+from penstock.management.http.listing import ListQuery
+from penstock.management.http.lists import ListEndpoints
+
+TAG: Final = "parameters"
+OPERATOR_POLICY: Final = "operator_policy"
+VHOST_LIMITS: Final = "vhost-limits"
+LIMITS_NAME: Final = "limits"
+
+
+class ParametersApi(ListEndpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        looking: dict[str, Endpoint] = {"GET": self.parameters}
+        one: dict[str, Endpoint] = {
+            "GET": self.parameter,
+            "PUT": self.put,
+            "DELETE": self.delete,
+        }
+        global_one: dict[str, Endpoint] = {
+            "GET": self.global_parameter,
+            "PUT": self.put_global,
+            "DELETE": self.delete_global,
+        }
+        path, everywhere = "/api/parameters", "/api/global-parameters"
+        return [
+            Route(path, looking, "All parameters", TAG),
+            Route(path + "/{component}", looking, "Those of a component", TAG),
+            Route(path + "/{component}/{vhost}", looking, "Those in a virtual host", TAG),
+            Route(path + "/{component}/{vhost}/{name}", one, "One parameter", TAG),
+            Route(everywhere, {"GET": self.global_parameters}, "Of the whole node", TAG),
+            Route(everywhere + "/{name}", global_one, "One of the whole node", TAG),
+        ]
+
+    # -- looking -------------------------------------------------------------------------
+
+    async def parameters(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_make_policies(visitor)
+        rows = await self._asked_rows(request, visitor)
+        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+
+    async def parameter(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_make_policies(visitor)
+        for row in await self._asked_rows(request, visitor):
+            if row["name"] == request.match_info["name"]:
+                return json_response(ListQuery(request.query).project(row))
+        raise NotFound("no such parameter")
+
+    async def _asked_rows(self, request: web.Request, visitor: Visitor) -> list[Row]:
+        vhosts = await self.asked_vhosts(request, visitor)
+        rows = await self.gathered(vhosts, self._rows)
+        component = request.match_info.get("component")
+        return [row for row in rows if component in (None, row["component"])]
+
+    def _rows(self, vhosts: Sequence[str]) -> list[Row]:
+        found = [self._broker.vhosts[name] for name in vhosts if name in self._broker.vhosts]
+        return [row for vhost in found for row in _rows_of(vhost)]
+
+    # -- changing ------------------------------------------------------------------------
+
+    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_make_policies(visitor)
+        value = _value(await json_body(request))
+        await self.changed_vhost(request, visitor)
+        place = dict(request.match_info)
+        _check_rights(place, visitor)
+        is_new = await self.change(self._put, place, value)
+        return web.Response(status=201 if is_new else 204)
+
+    def _put(self, place: dict[str, str], value: Any) -> bool:
+        component, vhost, name = place["component"], place["vhost"], place["name"]
+        known = [row["name"] for row in self._rows([vhost]) if row["component"] == component]
+        try:
+            if component == OPERATOR_POLICY:
+                policy = operator_policy_in(name, value)
+                self.admin().put_policy(vhost, policy, operator=True)
+            elif component == VHOST_LIMITS and isinstance(value, dict):
+                self.admin().set_vhost_limits(vhost, value)
+            else:
+                raise PreconditionFailed(f"component {component} not found")
+        except (PreconditionFailed, NotImplementedYet) as error:
+            raise invalid(str(error)) from error
+        return name not in known
+
+    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_make_policies(visitor)
+        await self.asked_vhosts(request, visitor)
+        place = dict(request.match_info)
+        _check_rights(place, visitor)
+        await self.change(self._delete, place)
+        return web.Response(status=204)
+
+    def _delete(self, place: dict[str, str]) -> None:
+        component, vhost, name = place["component"], place["vhost"], place["name"]
+        known = [row["name"] for row in self._rows([vhost]) if row["component"] == component]
+        if name not in known:
+            raise NotFound("no such parameter")
+        if component == OPERATOR_POLICY:
+            self.admin().delete_policy(vhost, name, operator=True)
+        else:
+            self.admin().set_vhost_limits(vhost, {})
+
+    # -- of the whole node ---------------------------------------------------------------
+
+    async def global_parameters(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_make_policies(visitor)
+        rows = await self._on_loop(self._global_rows)
+        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+
+    async def global_parameter(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_make_policies(visitor)
+        for row in await self._on_loop(self._global_rows):
+            if row["name"] == request.match_info["name"]:
+                return json_response(ListQuery(request.query).project(row))
+        raise NotFound("no such parameter")
+
+    def _global_rows(self) -> list[Row]:
+        known = self._broker.global_parameters
+        return [{"name": name, "value": value} for name, value in known.items()]
+
+    async def put_global(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_make_policies(visitor)
+        value = _value(await json_body(request))
+        is_new = await self.change(self._put_global, request.match_info["name"], value)
+        return web.Response(status=201 if is_new else 204)
+
+    def _put_global(self, name: str, value: object) -> bool:
+        is_new = name not in self._broker.global_parameters
+        self.admin().put_global_parameter(name, value)
+        return is_new
+
+    async def delete_global(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_make_policies(visitor)
+        await self.change(self.admin().delete_global_parameter, request.match_info["name"])
+        return web.Response(status=204)
+
+
+def _rows_of(vhost: Vhost) -> list[Row]:
+    rows: list[Row] = []
+    for policy in vhost.policies.operator_policies.values():
+        row = policy_row(vhost.name, policy)
+        value = {key: row[key] for key in ("apply-to", "definition", "pattern", "priority")}
+        rows.append(_row(OPERATOR_POLICY, vhost.name, policy.name, value))
+    limits = limits_of(vhost)
+    if limits:
+        rows.append(_row(VHOST_LIMITS, vhost.name, LIMITS_NAME, limits))
+    return rows
+
+
+def _row(component: str, vhost: str, name: str, value: object) -> Row:
+    return {"component": component, "vhost": vhost, "name": name, "value": value}
+
+
+def _check_rights(place: dict[str, str], visitor: Visitor) -> None:
+    """What holds for everybody in a virtual host is for administrators."""
+    if place["component"] in (OPERATOR_POLICY, VHOST_LIMITS):
+        must_administrate(visitor)
+
+
+def operator_policy_in(name: str, value: Any) -> Policy:
+    """As a parameter it is spelt in full; raises BadQuery and PreconditionFailed."""
+    if not isinstance(value, dict):
+        raise PreconditionFailed("value should be an object")
+    for key in ("pattern", "definition", "priority"):
+        if key not in value:
+            raise PreconditionFailed(f'Key "{key}" not found in {name}')
+    return policy_in(name, value)
+
+
+def _value(asked: dict[str, Any]) -> Any:
+    must_have(asked, "value")
+    return asked["value"]

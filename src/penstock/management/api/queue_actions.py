@@ -1,0 +1,188 @@
+"""What people do with one queue over HTTP: pause and resume it, look at messages where they lie.
+
+    POST /api/queues/{vhost}/{name}/actions    {"action": "pause"} or {"action": "resume"}
+                                               "sync", "cancel_sync"; "hand_over" with "node"
+    GET  /api/queues/{vhost}/{name}/messages   ?from=SEQ_ID&count=N&truncate=BYTES&encoding=auto
+                                               &priority=P
+
+A paused queue takes messages and gives none, to consumers and to ``basic.get`` alike; a durable
+one stays paused over a restart.  All actions want the right to configure the queue.
+
+``sync`` and ``cancel_sync`` are about a queue's mirrors; one without mirrors has nothing to
+synchronise, and they answer so, as RabbitMQ does.  ``hand_over`` makes the synchronised copy on
+``node`` the master.
+
+Looking takes nothing from the queue, marks nothing as redelivered, and wants the right to
+read.  ``from`` is a position (``seq_id``); without it the head of the queue.  A queue with
+priorities numbers each priority for itself: ``priority`` says which, without it the
+highest that has messages.
+"""
+
+import base64
+import contextlib
+from typing import Final
+
+from aiohttp import web
+
+from penstock.backing.interface import BackingQueue
+from penstock.broker.mirrors import NotMirrored
+from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.message import REDELIVERED, Message
+from penstock.management.facts.rows import Row, jsonable
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import (
+    DIGITS_MAX,
+    Endpoints,
+    Route,
+    json_body,
+    json_response,
+    required,
+    text,
+)
+from penstock.management.http.listing import BadQuery
+
+COUNT: Final = 10
+COUNT_MAX: Final = 1000
+BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of messages in one answer; one message always goes, however large."""
+TRUNCATE_BYTES: Final = 50_000
+EVERY_SEQ_ID: Final = 1 << 62
+ENCODINGS: Final = ("auto", "base64")
+
+
+class QueueActionsApi(Endpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        queue = "/api/queues/{vhost}/{name}"
+        return [
+            Route(queue + "/actions", {"POST": self.act}, "Pause, resume, synchronise it"),
+            Route(queue + "/messages", {"GET": self.messages}),
+        ]
+
+    async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost, name = _queue_asked(request, visitor)
+        if not visitor.may_configure(vhost, name):
+            raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
+        asked = await json_body(request)
+        (action,) = required(asked, "action")
+        if action in ("pause", "resume"):
+            await self.change(self._pause, vhost, name, action == "pause")
+        elif action == "sync":
+            await self.change(self._sync, vhost, name)
+        elif action == "cancel_sync":
+            await self.change(self._cancel_sync, vhost, name)
+        elif action == "hand_over":
+            _, node = required(asked, "action", "node")
+            await self.change(self._hand_over, vhost, name, text("node", node))
+        else:
+            raise BadQuery("bad_request", ["unknown", str(action)])
+        return web.Response(status=204)
+
+    def _sync(self, vhost: str, name: str) -> None:
+        with contextlib.suppress(NotMirrored):
+            self._broker.mirrors.sync(self._broker.vhost(vhost).queue(name))
+
+    def _cancel_sync(self, vhost: str, name: str) -> None:
+        self._broker.mirrors.cancel_sync(self._broker.vhost(vhost).queue(name))
+
+    def _hand_over(self, vhost: str, name: str, node: str) -> None:
+        self._broker.mirrors.hand_over(self._broker.vhost(vhost).queue(name), node)
+
+    def _pause(self, vhost: str, name: str, paused: bool) -> None:
+        self.admin().pause_queue(vhost, name, paused)
+
+    async def messages(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost, name = _queue_asked(request, visitor)
+        if not visitor.may_read(vhost, name):
+            raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
+        encoding = request.query.get("encoding", "auto")
+        if encoding not in ENCODINGS:
+            raise BadQuery("bad_request", f"encoding: one of {', '.join(ENCODINGS)}")
+        start = number_asked(request, "from", -1, EVERY_SEQ_ID)
+        count = number_asked(request, "count", COUNT, COUNT_MAX)
+        priority = number_asked(request, "priority", -1, 255)
+        truncate = number_asked(request, "truncate", TRUNCATE_BYTES, BYTES_MAX)
+        page, messages = await self._on_loop(self._look, vhost, name, start, count, priority)
+        page["messages"] = [self._row(message, truncate, encoding) for message in messages]
+        return json_response(page)
+
+    def _look(
+        self, vhost: str, name: str, start: int, count: int, priority: int
+    ) -> tuple[Row, list[Message]]:
+        queue = self._broker.vhost(vhost).queue(name)
+        queue.check_owner(None)
+        parts = queue.backing.parts()
+        if priority < 0:
+            priority = _highest_with_messages(parts)
+        elif priority >= len(parts):
+            raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
+        part = parts[priority]
+        floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
+        messages = part.read_range(max(start, floor), end, count, BYTES_MAX)
+        more = messages and messages[-1].seq_id + 1 < end
+        page: Row = {
+            "first": floor,
+            "next": int(messages[-1].seq_id) + 1 if more else None,
+            "end": end,
+        }
+        if len(parts) > 1:
+            page["priority"] = priority
+        return page, snapshots(messages)
+
+    def _row(self, message: Message, truncate: int, encoding: str) -> Row:
+        """In the shape of RabbitMQ's ``/get``, and the position."""
+        properties, body = self._view.watch.opened(message)
+        shown = body[:truncate]
+        payload, used = base64.b64encode(shown).decode(), "base64"
+        if encoding == "auto":
+            with contextlib.suppress(UnicodeDecodeError):
+                payload, used = shown.decode(), "string"
+        size = message.address[0]
+        return {
+            "seq_id": int(message.seq_id),
+            "payload_bytes": len(body),
+            "payload": payload,
+            "payload_encoding": used,
+            "redelivered": bool(message.flags & REDELIVERED),
+            "exchange": message.address[1 : 1 + size].decode("utf-8", "replace"),
+            "routing_key": message.address[2 + size :].decode("utf-8", "replace"),
+            "properties": jsonable(properties),
+            "enqueued_at_ms": int(message.enqueued_at_ms),
+            "expires_at_ms": int(message.expires_at_ms) or None,
+        }
+
+
+def snapshots(messages: list[Message]) -> list[Message]:
+    """For use on the data loop, which goes on to change its own: paging takes their contents."""
+    copies: list[Message] = []
+    for message in messages:
+        copy = Message(message.content, message.address, message.flags, message.expires_at_ms)
+        copy.seq_id, copy.enqueued_at_ms = message.seq_id, message.enqueued_at_ms
+        copies.append(copy)
+    return copies
+
+
+def _highest_with_messages(parts: list[BackingQueue]) -> int:
+    for priority in range(len(parts) - 1, 0, -1):
+        if parts[priority].ready_count() > 0:
+            return priority
+    return 0
+
+
+def _queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
+    vhost, name = request.match_info["vhost"], request.match_info["name"]
+    if not visitor.may_enter(vhost):
+        raise NotFound(f"vhost {vhost} not found")
+    return vhost, name
+
+
+def number_asked(request: web.Request, key: str, default: int, largest: int) -> int:
+    """Python refuses to read thousands of digits, so they are counted first."""
+    digits = request.query.get(key)
+    if digits is None:
+        return default
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX
+    if not is_number or int(digits) > largest:
+        raise BadQuery("bad_request", f"{key}: a number from 0 to {largest}")
+    return int(digits)

@@ -1,0 +1,144 @@
+"""Queues over HTTP: lists, one of them, declaring, deleting, purging.
+
+    GET         /api/queues    /api/queues/{vhost}    /api/queues/detailed
+    GET         /api/queues/{vhost}/{name}
+    PUT         ...            durable, auto_delete, arguments; as AMQP declares; ``node``: as if
+                               a client of that node did
+    DELETE      ...            ?if-empty=true  ?if-unused=true
+    DELETE      /api/queues/{vhost}/{name}/contents
+
+Nobody's connection is behind a request, so ``exclusive`` has no meaning here.
+"""
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from penstock.broker.topology import declaring
+from penstock.management.facts.rows import Row
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import (
+    Route,
+    arguments_in,
+    flag,
+    json_body,
+    json_response,
+    name_of,
+    text,
+)
+from penstock.management.http.listing import BadQuery, ListQuery
+from penstock.management.http.lists import ListEndpoints, slices
+from penstock.management.rows.queues import delivery_rows
+from penstock.management.statistics.reading import Counts
+
+BASIC_QUEUE_COLUMNS: Final = [
+    "arguments",
+    "auto_delete",
+    "durable",
+    "exclusive",
+    "name",
+    "node",
+    "state",
+    "type",
+    "vhost",
+]
+QUEUE_TOTAL_COLUMNS: Final = ["messages", "messages_ready", "messages_unacknowledged"]
+
+
+class QueuesApi(ListEndpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        one = "/api/queues/{vhost}/{name}"
+        return [
+            Route("/api/queues", {"GET": self.queues}, "All queues"),
+            Route("/api/queues/detailed", {"GET": self.queues}, "All queues"),
+            Route("/api/queues/{vhost}", {"GET": self.queues}, "In one virtual host"),
+            Route(one, {"GET": self.queue, "PUT": self.put, "DELETE": self.delete}, "One queue"),
+            Route(one + "/contents", {"DELETE": self.purge}, "Drop its ready messages"),
+        ]
+
+    async def queues(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        if request.query.get("disable_stats") == "true" and not query.columns:
+            query.columns = [[column] for column in BASIC_QUEUE_COLUMNS]
+            if request.query.get("enable_queue_totals") == "true":
+                query.columns += [[column] for column in QUEUE_TOTAL_COLUMNS]
+        vhosts = await self.asked_vhosts(request, visitor)
+        pairs = await self.pairs_of(vhosts, self._view.queue_names)
+        return await self.answer_pairs(query, pairs, self._view.queue_rows)
+
+    async def queue(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        name = request.match_info["name"]
+        row = await self._on_loop(self._view.queue_row, vhost, name)
+        consumers: list[tuple[Row, Counts]] = []
+        for some in slices(await self._on_loop(self._view.consumers_of, vhost, [name])):
+            consumers += await self._on_loop(self._view.consumers_with_counts, some)
+        row["consumer_details"] = [one for one, _ in consumers]
+        row["deliveries"] = delivery_rows(vhost, name, consumers)
+        self._context.statistics.complete({"deliveries": row["deliveries"]})
+        return json_response(ListQuery(request.query).project(row))
+
+    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost = await self.changed_vhost(request, visitor)
+        asked = await json_body(request)
+        name = name_of("queue", request.match_info["name"])
+        is_new = await self.change(self._declare_at, vhost, name, asked, visitor)
+        return web.Response(status=201 if is_new else 204)
+
+    def _declare_at(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
+        changes, own = self._broker.changes, self._view.node_name
+        node = text("node", asked.get("node") or own)
+        if node == "rabbit@" + own.partition("@")[2]:
+            node = own  # checks written for RabbitMQ spell it so
+        homes = changes.homes() or [own]
+        if node not in homes:
+            raise BadQuery(
+                "bad_request", f"node '{node}' does not run here; nodes: {', '.join(homes)}"
+            )
+        changes.prefer(node)
+        try:
+            return self._declare(vhost, name, asked, visitor)
+        finally:
+            changes.prefer("")
+
+    def _declare(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
+        found = self._broker.vhost(vhost)
+        is_new = self._broker.changes.at_first(name not in found.queues)
+        declaring.declare_queue(
+            found,
+            self.rights(visitor, vhost),
+            name,
+            flag(asked.get("durable", False)),
+            None,
+            flag(asked.get("auto_delete", False)),
+            arguments_in(asked),
+        )
+        return is_new
+
+    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        if_empty = flag(request.query.get("if-empty", False))
+        if_unused = flag(request.query.get("if-unused", False))
+        name = request.match_info["name"]
+        await self.change(self._delete, vhost, name, visitor, if_unused, if_empty)
+        return web.Response(status=204)
+
+    def _delete(
+        self, vhost: str, name: str, visitor: Visitor, if_unused: bool, if_empty: bool
+    ) -> None:
+        found = self._broker.vhost(vhost)
+        found.queue(name)
+        rights = self.rights(visitor, vhost)
+        _, lost = declaring.delete_queue(found, rights, name, None, if_unused, if_empty)
+        self._view.watch.cancelled(lost)
+
+    async def purge(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        await self.change(self._purge, vhost, request.match_info["name"], visitor)
+        return web.Response(status=204)
+
+    def _purge(self, vhost: str, name: str, visitor: Visitor) -> None:
+        self.rights(visitor, vhost).read("queue", name)
+        self._view.purge_queue(vhost, name)

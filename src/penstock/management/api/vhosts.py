@@ -1,0 +1,211 @@
+"""One virtual host over HTTP: made, described and traced, in the form of RabbitMQ's API.
+
+    GET  /api/vhosts/{vhost}
+    PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],
+                                 "tracing": true or false}
+    DELETE                       with everything in it; its connections are closed; one more of
+                                 these takes up a removal that was interrupted, and so does a start
+
+``PUT`` makes a virtual host that is not there (201) and changes one that is (204); what the body
+does not name stays as it is.  Only administrators may; who makes one may do everything in it.
+``tracing`` switches the firehose, until the node ends or is told otherwise.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from aiohttp import web
+
+from penstock.broker.definitions.importing import tags_in
+from penstock.broker.topology.vhost import Vhost
+from penstock.broker.vhost_removal import VhostRemoval
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.management.http.access import Visitor
+from penstock.management.http.endpoints import (
+    Context,
+    Route,
+    flag,
+    json_body,
+    json_response,
+    must_administrate,
+)
+from penstock.management.http.listing import BadQuery, ListQuery
+from penstock.management.http.lists import ListEndpoints
+from penstock.storage.definitions.records import VhostRecord
+
+STEP_PAUSE_S: Final = 0.001
+"""Between two slices of a removal others have the data loop for so long."""
+KNOWN: Final = ("name", "vhost", "description", "tags", "tracing", "default_queue_type")
+"""The name is in the path already; some clients say it twice, under one of two names."""
+
+log = logging.getLogger("penstock.management")
+
+
+class VhostsApi(ListEndpoints):
+    """See the head of this file."""
+
+    def __init__(self, context: Context) -> None:
+        """Before the data loop turns, or there is none whose removal was interrupted."""
+        super().__init__(context)
+        self._interrupted = {
+            vhost.name: self._removal(vhost)
+            for vhost in self._broker.vhosts.values()
+            if vhost.closing
+        }
+        self._resuming: asyncio.Task[None] | None = None
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/vhosts", {"GET": self.vhosts}, "All virtual hosts", "virtual hosts"),
+            Route(
+                "/api/vhosts/{vhost}",
+                {"GET": self.get, "PUT": self.put, "DELETE": self.delete},
+                "One virtual host",
+                "virtual hosts",
+            ),
+        ]
+
+    async def vhosts(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        names = await self._on_loop(self._view.vhost_names)
+        if not visitor.may_monitor:
+            names = [name for name in names if visitor.may_enter(name)]
+        rows = []
+        for name in sorted(names):
+            ready, unacked, _ = await self.message_counts([name])
+            row = await self._on_loop(self._view.vhost_row, name)
+            row.update(
+                messages=ready + unacked, messages_ready=ready, messages_unacknowledged=unacked
+            )
+            rows.append(row)
+        return await self.answer_rows(query, rows, pageable=True)
+
+    async def get(self, request: web.Request, visitor: Visitor) -> web.Response:
+        name = request.match_info["vhost"]
+        row = await self._on_loop(self._view.vhost_row, name)
+        if not (visitor.may_monitor or visitor.may_enter(name)):
+            raise AccessRefused("User not authorised to access virtual host")
+        return json_response(ListQuery(request.query).project(row))
+
+    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+        must_administrate(visitor)
+        asked = await json_body(request)
+        _check(asked)
+        name = request.match_info["vhost"]
+        is_new = await self.change(self._put, name, asked)
+        if is_new:
+            await self.change(self._let_in, name, visitor.name)
+        return web.Response(status=201 if is_new else 204)
+
+    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+        """Returns when it is gone, with everything in it."""
+        must_administrate(visitor)
+        name = request.match_info["vhost"]
+        if self._broker.changes.follows:
+            return await self._delete_everywhere(name)
+        removal = await self._on_loop(self._remove, name)
+        while True:
+            if await self._on_loop(self._step, removal):
+                break
+            await asyncio.sleep(STEP_PAUSE_S)
+        await self.change(len, "")
+        return web.Response(status=204)
+
+    async def begin(self) -> None:
+        if self._interrupted:
+            self._resuming = asyncio.create_task(self._resume())
+
+    async def close(self) -> None:
+        if self._resuming is not None:
+            self._resuming.cancel()
+
+    async def _resume(self) -> None:
+        """What the end of the process before this one has interrupted."""
+        for name, removal in self._interrupted.items():
+            log.warning("virtual host '%s' was being deleted when the node ended: going on", name)
+            while True:
+                if await self._step_at_last(removal):
+                    break
+                await asyncio.sleep(STEP_PAUSE_S)
+            log.info("virtual host '%s' is deleted", name)
+
+    async def _step_at_last(self, removal: VhostRemoval) -> bool:
+        try:
+            return await self._on_loop(self._step, removal)
+        except TimeoutError:  # the data loop has much to do, or does not turn yet
+            return False
+
+    async def _delete_everywhere(self, name: str) -> web.Response:
+        """The cluster agrees that it goes; then each node ends what it has of it."""
+        vhost = await self.change(self._let_go, name)
+        while True:
+            if await self._on_loop(self._broker.vhosts.get, name) is not vhost:
+                break
+            await asyncio.sleep(STEP_PAUSE_S)
+        return web.Response(status=204)
+
+    def _let_go(self, name: str) -> Vhost:
+        vhost = self._broker.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"vhost {name} not found")
+        if not vhost.closing:
+            self._broker.changes.delete(VhostRecord(name))
+        return vhost
+
+    def _remove(self, name: str) -> VhostRemoval:
+        """One that was begun and is not at its end goes on with this one."""
+        vhost = self._broker.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"vhost {name} not found")
+        return self._removal(vhost)
+
+    def _removal(self, vhost: Vhost) -> VhostRemoval:
+        return VhostRemoval(self._broker, vhost, self._view.watch.close_some)
+
+    def _step(self, removal: VhostRemoval) -> bool:
+        done, lost = removal.step()
+        self._view.watch.cancelled(lost)
+        return done
+
+    def _put(self, name: str, asked: dict[str, object]) -> bool:
+        admin = self.admin()
+        known = self._broker.vhosts.get(name)
+        if known is not None and known.closing:
+            raise PreconditionFailed(f"vhost '{name}' is being deleted")
+        described = "description" in asked or "tags" in asked
+        if known is None or described:
+            description = "" if known is None else known.description
+            tags = [] if known is None else known.tags
+            admin.put_vhost(
+                name,
+                str(asked.get("description", description)),
+                tags_in(asked["tags"]) if "tags" in asked else tags,
+            )
+        is_new = self._broker.changes.at_first(known is None)
+        if "tracing" in asked:
+            self._broker.changes.cut()
+            admin.trace(name, on=flag(asked["tracing"]))
+        return is_new
+
+    def _let_in(self, vhost: str, user: str) -> None:
+        """Not everybody who administrates is a user here."""
+        if user in self._broker.users.users:
+            self.admin().put_permission(user, vhost, ".*", ".*", ".*")
+
+
+def _check(asked: dict[str, object]) -> None:
+    """All of it is right, or nothing is done."""
+    for key in asked:
+        if key not in KNOWN:
+            raise BadQuery("bad_request", f"unknown field '{key}'; known: {', '.join(KNOWN)}")
+    if not isinstance(asked.get("description", ""), str):
+        raise BadQuery("bad_request", "'description' is no text")
+    if asked.get("default_queue_type") not in (None, "classic", "undefined"):
+        raise BadQuery("bad_request", "its default_queue_type has no use here")
+    try:
+        tags_in(asked.get("tags", []))
+    except PreconditionFailed as error:
+        raise BadQuery("bad_request", str(error)) from error
+    if "tracing" in asked:
+        flag(asked["tracing"])

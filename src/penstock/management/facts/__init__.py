@@ -1,0 +1,1 @@
+"""What the broker tells management about sessions, memory and storage: plain records."""

@@ -1,0 +1,296 @@
+"""What the server tells management about connections, channels and listeners.
+
+The server fills these in on the data loop (``session_inspector``); ``view`` makes rows of them.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from penstock.core.confirm_watermark import PendingConfirm
+from penstock.core.errors import BrokerError
+from penstock.core.message import Message
+from penstock.management.facts.portions import Part
+from penstock.management.facts.storage_view import DiskFacts
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+
+
+class ConnectionFacts:
+    """One client connection, as the server knows it."""
+
+    def __init__(
+        self,
+        name: str,
+        user: str,
+        vhost: str,
+        state: str,
+        protocol: str,
+        peer_host: str,
+        peer_port: int,
+        host: str,
+        port: int,
+        connected_at_ms: int,
+    ) -> None:
+        self.name = name
+        self.user = user
+        self.vhost = vhost
+        self.state = state
+        self.protocol = protocol
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.host = host
+        self.port = port
+        self.connected_at_ms = connected_at_ms
+        self.auth_mechanism = ""
+        self.client_properties: dict[str, object] = {}
+        self.heartbeat_s = 0
+        self.frame_max = 0
+        self.channel_max = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.channel_count = 0
+        self.flow_s = 0  # seconds in flow
+        self.received_count = 0  # times that something came in, or left
+        self.sent_count = 0
+        self.unsent_bytes = 0
+        self.tls_version = ""  # of a connection with TLS
+        self.tls_cipher = ""
+        self.tls_subject = ""  # of the client's certificate, if it was verified
+
+    def tls_row(self) -> dict[str, object]:
+        plain: dict[str, object] = {}
+        if self.tls_version == "":
+            plain = dict.fromkeys(
+                ("peer_cert_issuer", "peer_cert_validity", "ssl_hash", "ssl_key_exchange")
+            )
+        return plain | {
+            "ssl": self.tls_version != "",
+            "ssl_protocol": self.tls_version or None,
+            "ssl_cipher": self.tls_cipher or None,
+            # Of these RabbitMQ's pages show a dash where they are null.
+            "ssl_key_exchange": None,
+            "ssl_hash": None,
+            "peer_cert_subject": self.tls_subject or None,
+            "peer_cert_issuer": None,
+            "peer_cert_validity": None,
+        }
+
+
+class ChannelFacts:
+    """One channel of a connection."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.consumer_count = 0
+        self.prefetch = 0
+        self.shared_prefetch = 0
+        self.confirm = False
+        self.transactional = False
+        self.uncommitted_count = 0
+        self.uncommitted_ack_count = 0
+        self.unacknowledged_count = 0
+        self.unconfirmed_count = 0
+        self.traffic: tuple[int, ...] = ()  # as ``Traffic.counts``
+        self.state = ""
+        self.active_at_ms = 0
+        self.flow_s = 0
+
+
+class SessionTally(NamedTuple):
+    """What has gone through a connection and some of its channels, by their numbers."""
+
+    name: str
+    is_first: bool  # of the tallies of this connection
+    octets: tuple[int, int]
+    channels: list[tuple[int, tuple[int, ...]]]
+
+
+class ListenerFacts:
+    """A socket that accepts clients.
+
+    ``expiry_dates``: until when the certificates of a listener with TLS hold, in seconds since
+    1970, by the setting that names their file.
+    """
+
+    def __init__(
+        self,
+        protocol: str,
+        host: str,
+        port: int,
+        expiry_dates: dict[str, list[int]] | None = None,
+    ) -> None:
+        self.protocol = protocol
+        self.host = host
+        self.port = port
+        self.expiry_dates = expiry_dates or {}
+
+
+class OpenDelivery(NamedTuple):
+    """What a consumer was given and has not settled; ``due_ms``: its channel is closed then."""
+
+    message: Message
+    consumer_tag: str
+    delivered_ms: int
+    due_ms: int
+
+
+class ManagementClientRefused(BrokerError):
+    """What an agent asked for ended its channel: AMQP's code, and what a client would be told."""
+
+    def __init__(self, code: int, told: str) -> None:
+        super().__init__(f"{code} {told}")
+        self.code = code
+        self.told = told
+
+
+class Got:
+    """A message that ``ManagementClient.get`` took from a queue."""
+
+    def __init__(
+        self,
+        tag: int,
+        exchange: str,
+        routing_key: str,
+        redelivered: bool,
+        message_count: int,
+        properties: dict[str, object],
+        body: bytes,
+    ) -> None:
+        self.tag = tag
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.redelivered = redelivered
+        self.message_count = message_count
+        self.properties = properties
+        self.body = body
+
+
+class ManagementClient:
+    """Publishes and gets for a user in a virtual host, by all rules that hold for clients.
+
+    Every method is called on the data loop and may raise ``ManagementClientRefused``.
+    """
+
+    def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        properties: dict[str, object],
+        body: bytes,
+        now_ms: int,
+    ) -> "Future[bool]":
+        """Done when the message is safe; False = it led to no queue.
+
+        Raises Blocked, or PreconditionFailed when a queue has no room for it.
+        """
+        raise NotImplementedError
+
+    def get(self, queue: str, now_ms: int) -> Got | None:
+        """The first message, unsettled; None when there is none.
+
+        Raises Away while it is on its way from the disk: ask again.
+        """
+        raise NotImplementedError
+
+    def accept(self, now_ms: int) -> None:
+        """Everything got so far is done with."""
+        raise NotImplementedError
+
+    def refuse(self, requeue: bool, now_ms: int) -> None:
+        """Everything got so far goes back, or dies."""
+        raise NotImplementedError
+
+    def leave(self, now_ms: int) -> None:
+        """That was all; what is unsettled goes back."""
+        raise NotImplementedError
+
+
+class SessionInspector:
+    """What the server tells about its sessions; it implements this, on the data loop.
+
+    A session is a token here; the methods take back what ``sessions`` gave out, alive or not.
+    """
+
+    def sessions(self) -> list[object]:
+        raise NotImplementedError
+
+    def connection(self, session: object) -> ConnectionFacts | None:
+        """None while nobody has logged in on it, and when it is gone."""
+        raise NotImplementedError
+
+    def find(self, name: str) -> object | None:
+        """The session of that name on which somebody has logged in."""
+        raise NotImplementedError
+
+    def close(self, session: object, reason: str) -> None:
+        """Tell the peer, and end it."""
+        raise NotImplementedError
+
+    def channel_numbers(self, session: object) -> list[int]:
+        """For the next three, which describe those that are still there."""
+        raise NotImplementedError
+
+    def channels(self, session: object, numbers: Sequence[int]) -> list[ChannelFacts]:
+        raise NotImplementedError
+
+    def consumers(self, session: object, number: int) -> list[Consumer]:
+        """Of one channel."""
+        raise NotImplementedError
+
+    def tallies(self, parts: Sequence[Part]) -> list[SessionTally]:
+        """Counts are as ``Traffic.counts`` has them, as far as shown."""
+        raise NotImplementedError
+
+    def place_of(self, consumer: Consumer) -> tuple[object, int] | None:
+        """The session and channel number a consumer lives on."""
+        raise NotImplementedError
+
+    def listeners(self) -> list[ListenerFacts]:
+        raise NotImplementedError
+
+    def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
+        """A message's properties that are set, and its body."""
+        raise NotImplementedError
+
+    def enter(self, user: str, vhost: str, now_ms: int) -> ManagementClient:
+        """Somebody who publishes and gets for that user; raises AgentRefused."""
+        raise NotImplementedError
+
+    def close_some(self, vhost: str, at_most: int) -> bool:
+        """End connections to a virtual host that is being deleted; False when there are none."""
+        raise NotImplementedError
+
+    def cancelled(self, consumers: list[Consumer]) -> None:
+        """Tell them that their queue is gone."""
+        raise NotImplementedError
+
+    def when_safe(self, position: int, waits: list[PendingConfirm] | None = None) -> "Future[None]":
+        """Done when the journal is on disk up to there, and these waits for other nodes are."""
+        raise NotImplementedError
+
+    def flow(self) -> dict[str, object]:
+        """Who waits for whom: what ``/api/flow`` answers."""
+        raise NotImplementedError
+
+    def chain(self) -> dict[str, object]:
+        """The same with every link's credit: what ``/api/penstock/flow/chain`` answers."""
+        raise NotImplementedError
+
+    def open_deliveries(self, queue: Queue, at_most: int) -> list[OpenDelivery]:
+        """Of consumers that have a timeout and no lease (AMQP), the oldest of each channel."""
+        raise NotImplementedError
+
+    def disk(self) -> DiskFacts:
+        raise NotImplementedError
+
+    def cluster(self) -> dict[str, object]:
+        """Its nodes and links: what ``/api/penstock/cluster`` answers."""
+        raise NotImplementedError
+
+    def forget_node(self, name: str) -> None:
+        """A node that never comes back; to be run by an ``Ask``.
+
+        Raises NotFound, PreconditionFailed for one that runs.
+        """
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""What every endpoint stands on: log-in, lists, connections, browsers, OpenAPI."""

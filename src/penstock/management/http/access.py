@@ -1,0 +1,110 @@
+"""Who asks, and what they may see: basic authentication and RabbitMQ's user tags.
+
+    administrator, monitoring   see every connection, channel and node
+    policymaker, management     see the virtual hosts they may enter, and their own connections
+    (none of these)             may not use the API
+
+Nobody sees into a virtual host without a permission on it, whatever the tags.
+
+One visitor is no user: the *operator*, who shows the token of the node's control file
+(``core.control``) from the node's own machine, and may do everything in every virtual host.
+"""
+
+import base64
+import hmac
+from typing import Final
+
+from penstock.broker.rules.access import User
+from penstock.broker.rules.rights import Rights, covers
+from penstock.settings.listener_table import is_loopback
+
+MONITOR_TAGS: Final = frozenset({"administrator", "monitoring"})
+POLICY_TAGS: Final = frozenset({"administrator", "policymaker"})
+EVERYTHING: Final = (".*", ".*", ".*")
+OPERATOR: Final = "penstockctl"
+"""The name of who comes with the control file's token; no user needs to be called so."""
+API_TAGS: Final = MONITOR_TAGS | {"management", "policymaker"}
+
+
+class Visitor:
+    """A user as they were when they asked; a copy, since the original is the data loop's."""
+
+    def __init__(self, user: User) -> None:
+        self.name = user.name
+        self.tags = tuple(user.tags)
+        self.permissions = dict(user.vhosts)
+
+    @property
+    def may_use_api(self) -> bool:
+        return not API_TAGS.isdisjoint(self.tags)
+
+    @property
+    def may_monitor(self) -> bool:
+        return not MONITOR_TAGS.isdisjoint(self.tags)
+
+    @property
+    def may_make_policies(self) -> bool:
+        return not POLICY_TAGS.isdisjoint(self.tags)
+
+    @property
+    def is_administrator(self) -> bool:
+        return "administrator" in self.tags
+
+    def may_enter(self, vhost: str) -> bool:
+        return vhost in self.permissions
+
+    def may_configure(self, vhost: str, name: str) -> bool:
+        """Whether the user's configure pattern of that virtual host covers the name."""
+        configure, _write, _read = self.permissions[vhost]
+        return covers(configure, name)
+
+    def may_read(self, vhost: str, name: str) -> bool:
+        """Whether the user's read pattern of that virtual host covers the name."""
+        _configure, _write, read = self.permissions[vhost]
+        return covers(read, name)
+
+
+class _Everywhere(dict[str, tuple[str, str, str]]):
+    """Permissions in whatever virtual host is asked for."""
+
+    def __contains__(self, _vhost: object) -> bool:
+        return True
+
+    def __missing__(self, _vhost: str) -> tuple[str, str, str]:
+        return EVERYTHING
+
+
+class Operator(Visitor):
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        super().__init__(User(OPERATOR, "", ["administrator"]))
+        self.permissions = _Everywhere()
+
+    def rights(self, vhost: str) -> Rights:
+        user = User(OPERATOR, "", ["administrator"])
+        user.vhosts = {vhost: EVERYTHING}
+        return Rights(user, vhost)
+
+
+def shows_token(header: str, token: str, remote: str, local: str) -> bool:
+    """Is it the operator?  ``remote`` and ``local`` are the two addresses of the connection."""
+    scheme, _, shown = header.partition(" ")
+    if not token or scheme.lower() != "bearer":
+        return False
+    on_this_machine = is_loopback(remote) or (remote != "" and remote == local)
+    return on_this_machine and hmac.compare_digest(
+        shown.strip().encode("utf-8", "surrogateescape"), token.encode()
+    )
+
+
+def credentials(header: str) -> tuple[str, str] | None:
+    """User and password of an ``Authorization`` header; None = it is none we understand."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except ValueError:  # not base64, not ASCII, or not UTF-8 inside
+        return None
+    return (user, password) if colon else None

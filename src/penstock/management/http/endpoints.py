@@ -1,0 +1,439 @@
+"""``Endpoints``: what all endpoints share: the broker, the routes they name, the answers they give.
+
+A *desk* answers for one kind of thing (queues, users, limits …).  It names its ``routes``; the
+server sends what comes to their endpoints after it has found out who asks (``Visitor``).
+
+Everything the broker knows is read and changed through ``on_loop``, which runs a short function on
+the data loop and awaits its result.  What changed something goes through ``change``: it answers
+when the change is on disk.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from aiohttp import web
+
+from penstock.broker.administration import Administration
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import User
+from penstock.broker.rules.log_ins import HTTP, NO_CREDENTIALS, Source
+from penstock.broker.rules.rights import Rights
+from penstock.core.away import Away
+from penstock.core.errors import AccessRefused, LoginRefused, NotFound
+from penstock.management.facts.sessions import ListenerFacts
+from penstock.management.http.access import EVERYTHING, Operator, Visitor
+from penstock.management.http.control import NodeControl
+from penstock.management.http.listing import BadQuery
+from penstock.management.metrics.scrapes import Scrapes
+from penstock.management.rows.view import BrokerView
+from penstock.management.statistics.completing import Statistics
+from penstock.management.statistics.node_facts import NodeFacts
+from penstock.settings.listener_table import is_loopback
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Endpoint = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
+AnswerGet = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
+
+AGAIN_S: Final = 0.005
+"""From one look at what a cluster has to agree on to the next."""
+DIALECT: Final = "3.10.8"
+"""The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
+BODY_MAX_BYTES: Final = 256 * 1024 * 1024
+"""Of definitions, which only administrators send."""
+ASKED_MAX_BYTES: Final = 1024 * 1024
+"""Of everything else but messages: no other thread runs while JSON is read."""
+SHORT_BYTES_MAX: Final = 255
+NESTING_MAX: Final = 100
+INTEGER_END: Final = 2**63
+DIGITS_MAX: Final = 19
+ERLANG_COLUMNS: Final = 80
+"""What is longer Erlang prints in several lines."""
+HALF_A_PAIR: Final = b"\\ud"
+SPELT: Final = {"true": True, "false": False}
+
+
+class Route(NamedTuple):
+    """A path of the API, and who answers which method; HEAD and OPTIONS come by themselves."""
+
+    path: str
+    endpoints: Mapping[str, Endpoint]
+    summary: str = ""
+    """One line for the document of the API (``openapi``)."""
+    tag: str = ""
+    """Under what heading it stands there."""
+    is_open: bool = False
+    """Nobody is asked who they are: the visitor has no name and no rights."""
+
+
+class NotThere(NotFound):
+    """Something a request needs is missing; its answer says what."""
+
+
+class NotManagement(AccessRefused):
+    """The password was right, but the user has none of the tags."""
+
+
+class OnLoop(Protocol):
+    """Runs a short function on the data loop."""
+
+    def __call__(
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+
+class Context:
+    """What the desks share."""
+
+    def __init__(
+        self,
+        view: BrokerView,
+        on_loop: OnLoop,
+        node: NodeFacts,
+        version: str,
+        segment_entries: int,
+        statistics: Statistics,
+        control: NodeControl | None = None,
+    ) -> None:
+        """``segment_entries``: of virtual hosts that somebody makes."""
+        self.control = control or NodeControl()
+        self.view = view
+        self.on_loop = on_loop
+        self.node = node
+        self.version = version
+        self.segment_entries = segment_entries
+        self.statistics = statistics
+        self.scrapes: Scrapes  # set by the server
+        self.contexts: list[dict[str, object]] = []  # set when the port is known
+        self.answer_get: AnswerGet  # set by the server: what a GET would be answered
+        self.routes: list[Route] = []  # of all desks
+        self.is_serving = True  # until the broker ends
+
+    @property
+    def broker(self) -> Broker:
+        return self.view.broker
+
+    async def log_in(self, name: str, password: str, peer: str, peer_is_loopback: bool) -> Visitor:
+        """Who may use the API.  Raises LoginRefused, and NotManagement."""
+        users = self.view.broker.users
+        source = Source(HTTP, "HTTP", peer, peer_is_loopback)
+        try:
+            user = await self.on_loop(users.authenticate, name, password, source)
+        except LoginRefused as error:
+            await asyncio.sleep(error.delay_ms / 1000)
+            raise
+        visitor = Visitor(user)
+        if not visitor.may_use_api:
+            wrong = NotManagement("Not management user")
+            await self.on_loop(users.refuse, source, name, wrong)
+            raise wrong
+        return visitor
+
+    async def refuse(self, request: web.Request) -> None:
+        """Note in the log a request without credentials where they are needed."""
+        peer = request.remote or ""
+        source = Source(HTTP, "HTTP", peer, is_loopback(peer))
+        wrong = AccessRefused(NO_CREDENTIALS)
+        await self.on_loop(self.view.broker.users.refuse, source, "", wrong)
+
+    def serves(self) -> bool:
+        """May clients come?"""
+        return self.is_serving and self.control.is_open()
+
+    def own_listeners(self) -> list[ListenerFacts]:
+        """Of this API; the port is known when it listens."""
+        return [
+            ListenerFacts("http", str(context["ip"]), int(str(context["port"])))
+            for context in self.contexts
+        ]
+
+    def must_be_us(self, node: str) -> None:
+        """Raises NotFound for the name of any other node.
+
+        Checks written for RabbitMQ spell the name themselves: rabbit@ and the host.
+        """
+        own = self.view.node_name
+        if node not in (own, "rabbit@" + own.partition("@")[2]):
+            raise NotFound(f"no node '{node}'")
+
+    def administration(self) -> Administration:
+        """For use on the data loop."""
+        return Administration(self.broker, self.segment_entries)
+
+
+class Endpoints:
+    """See the head of this file."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._view = context.view
+        self._broker = context.broker
+        self._on_loop = context.on_loop
+
+    def routes(self) -> list[Route]:
+        raise NotImplementedError
+
+    async def begin(self) -> None:
+        """The server listens: whoever has work of its own begins now."""
+
+    async def close(self) -> None:
+        """The server stops: whoever answers for long ends now."""
+
+    async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run it on the data loop; returns when what it changed is on disk.
+
+        In a cluster that is when all have agreed on it; it is run again until they have.
+        """
+        changed = await self._agreed(partial(function, *args, **kwargs))
+        # Once more around: what was changed is on disk when the loop comes here.
+        await self._on_loop(len, "")
+        return changed
+
+    async def _agreed(self, function: Callable[[], T]) -> T:
+        ask = self._broker.changes.ask()
+        while True:
+            try:
+                return await self._on_loop(ask.run, function)
+            except Away:
+                await asyncio.sleep(AGAIN_S)
+
+    def admin(self) -> Administration:
+        return self._context.administration()
+
+    def rights(self, visitor: Visitor, vhost: str) -> Rights:
+        """What they may there; for use on the data loop."""
+        if not visitor.may_enter(vhost):
+            raise AccessRefused("User not authorised to access virtual host")
+        user = self._broker.users.users.get(visitor.name)
+        patterns = visitor.permissions[vhost]
+        if user is None or user.vhosts.get(vhost) != patterns:  # not everybody is a user here
+            user = User(visitor.name, "", list(visitor.tags))
+            user.vhosts[vhost] = patterns
+        return Rights(user, vhost)
+
+    async def must_be_there(self, vhost: str, visitor: Visitor) -> None:
+        """Raises NotFound without that virtual host, AccessRefused when it is closed to them."""
+        if not await self._on_loop(self._view.has_vhost, vhost):
+            raise NotFound(f"no vhost '{vhost}'")
+        if not visitor.may_enter(vhost):
+            raise AccessRefused("User not authorised to access virtual host")
+
+    async def must_take(self, vhost: str) -> None:
+        """Raises BadQuery without that virtual host: what is put into it, RabbitMQ refuses so."""
+        if not await self._on_loop(self._view.has_vhost, vhost):
+            raise BadQuery("not_found", "vhost_not_found", status=404)
+
+    def name_of_sender(self, visitor: Visitor, vhost: str) -> str:
+        """Who publishes and gets for them; on the data loop.  Raises AccessRefused.
+
+        A session has a user, so the operator borrows one who may do everything there.
+        """
+        if not isinstance(visitor, Operator):
+            return visitor.name
+        for user in self._broker.users.users.values():
+            if "administrator" in user.tags and user.vhosts.get(vhost) == EVERYTHING:
+                return user.name
+        raise AccessRefused(f"no administrator may do everything in '{vhost}': name a user")
+
+
+# -- who may -------------------------------------------------------------------------------
+
+
+def must_administrate(visitor: Visitor) -> None:
+    if not visitor.is_administrator:
+        raise AccessRefused("Not administrator user")
+
+
+def must_make_policies(visitor: Visitor) -> None:
+    if not visitor.may_make_policies:
+        raise AccessRefused("User not authorised to access object")
+
+
+def must_monitor(visitor: Visitor) -> None:
+    if not visitor.may_monitor:
+        raise AccessRefused("Not monitor user")
+
+
+# -- what they say -------------------------------------------------------------------------
+
+
+async def json_value(request: web.Request) -> Any:
+    """What a request carries; raises BadQuery when it is no JSON, or too much of it."""
+    return parsed(await body_of(request), "not_json")
+
+
+async def body_of(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) -> bytes:
+    """Raises BadQuery for more than that, and for what is compressed."""
+    must_be_plain(request)
+    if (request.content_length or 0) > most_bytes:
+        raise too_large(most_bytes)
+    try:
+        return await request.clone(client_max_size=most_bytes).read()
+    except web.HTTPRequestEntityTooLarge as error:  # it did not say how long it is
+        raise too_large(most_bytes) from error
+
+
+def too_large(most_bytes: int, what: str = "body") -> BadQuery:
+    return BadQuery("bad_request", f"{what} has more than {most_bytes} bytes", status=413)
+
+
+def must_be_plain(request: web.Request) -> None:
+    """Raises BadQuery for a compressed body: a few bytes may become very many."""
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding != "identity":
+        reason = f"a body with Content-Encoding {encoding} is not read: send it as it is"
+        raise BadQuery("bad_request", reason, status=415)
+
+
+def parsed(body: bytes, reason: str) -> Any:
+    """The JSON it is; raises BadQuery with that reason when it is none."""
+    try:
+        value = json.loads(body, parse_constant=no_number, parse_float=finite)
+        if HALF_A_PAIR in body.lower():
+            check_writable(value)
+    except (ValueError, RecursionError) as error:
+        raise BadQuery("bad_request", reason) from error
+    return value
+
+
+def no_number(name: str) -> None:
+    """NaN and infinity, which Python reads and JSON has not."""
+    raise ValueError(name)
+
+
+def finite(digits: str) -> float:
+    """A number that JSON can write again; raises ValueError for what overflows, such as 1e999."""
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(digits)
+    return value
+
+
+def check_writable(value: object) -> None:
+    """Python takes half a character.  Bytes of names that are no UTF-8 are spelt so here; anything
+    else could not be written down again: raises ValueError.
+    """
+    json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+async def json_body(request: web.Request) -> dict[str, Any]:
+    """The object a request carries, none being an empty one; raises BadQuery for anything else."""
+    return object_in(await body_of(request)) if request.can_read_body else {}
+
+
+def object_in(body: bytes) -> dict[str, Any]:
+    """Raises BadQuery when it is none."""
+    asked = parsed(body, "not_json")
+    if not isinstance(asked, dict):
+        raise BadQuery("bad_request", "not_json")
+    return asked
+
+
+def must_have(asked: dict[str, Any], *keys: str) -> None:
+    """Raises BadQuery with RabbitMQ's words for the keys that are missing."""
+    missing = [f"{{key_missing,{key}}}" for key in keys if key not in asked]
+    if missing:
+        raise BadQuery("bad_request", f"[{','.join(missing)}]")
+
+
+def flag(value: object) -> bool:
+    """A truth, or its name, which is how ``rabbitmqadmin`` sends it."""
+    found = SPELT.get(value) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise BadQuery("bad_request", ["not_boolean", str(value)])
+    return found
+
+
+def number(value: object) -> int:
+    """A whole number, or its digits."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS_MAX:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadQuery("bad_request", ["not_integer", value])
+    return value
+
+
+def text(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise BadQuery("bad_request", f"{key} is no text: {value}")
+    try:
+        value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:  # JSON can spell what is no letter
+        raise BadQuery("bad_request", f"{key} is no UTF-8") from error
+    return value
+
+
+def name_of(what: str, given: str) -> str:
+    """A name or key as AMQP reads it: without line ends, and no longer than its strings."""
+    name = text(what, given).replace("\r", "").replace("\n", "")
+    size = len(name.encode("utf-8", "surrogateescape"))
+    if size > SHORT_BYTES_MAX:
+        # RabbitMQ's words, the line end included.
+        told = f"{what} should be less than 255 bytes, actually was {size}\n"
+        raise BadQuery("bad_request", told)
+    return name
+
+
+def arguments_in(asked: dict[str, Any]) -> dict[str, object]:
+    """Of what is declared; some clients spell an empty table as an empty list."""
+    arguments = asked.get("arguments")
+    if arguments in (None, [], ""):
+        return {}
+    if not isinstance(arguments, dict):
+        raise BadQuery("bad_request", f"arguments are no object: {arguments}")
+    check_fields(arguments)
+    return arguments
+
+
+def check_fields(table: Any, depth: int = 0) -> None:
+    """What AMQP could not carry is refused: keys, numbers and depth have an end there."""
+    if depth > NESTING_MAX:
+        raise BadQuery("bad_request", "arguments are nested too deeply")
+    values = table.values() if isinstance(table, dict) else table
+    for key in table if isinstance(table, dict) else ():
+        name_of("key", key)
+    for value in values:
+        if isinstance(value, dict | list):
+            check_fields(value, depth + 1)
+        elif isinstance(value, str):
+            text("field", value)
+        elif isinstance(value, int) and not -INTEGER_END <= value < INTEGER_END:
+            raise BadQuery("bad_request", f"number out of range: {value}")
+
+
+def required(asked: dict[str, Any], *keys: str) -> list[Any]:
+    """The values of these; RabbitMQ's words when some are missing."""
+    missing = [f"{{key_missing,{key}}}" for key in keys if key not in asked]
+    if missing:
+        told = f"[{','.join(missing)}]"
+        if len(told) >= ERLANG_COLUMNS:
+            told = told.replace("},", "},\n ")
+        raise BadQuery("bad_request", told)
+    return [asked[key] for key in keys]
+
+
+# -- what they are told --------------------------------------------------------------------
+
+
+def to_json(value: object) -> bytes:
+    """Numbers that JSON has not, which earlier releases let in, are null."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_without_infinities(value), separators=(",", ":")).encode()
+
+
+def _without_infinities(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_infinities(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinities(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_response(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=to_json(value), status=status, content_type="application/json")

@@ -1,0 +1,66 @@
+"""All endpoints of the management API, in this order: a path belongs to the first that names it."""
+
+from typing import Final
+
+from penstock.management.api.aliveness import AlivenessApi
+from penstock.management.api.bindings import BindingsApi
+from penstock.management.api.clients import ClientsApi
+from penstock.management.api.cluster import ClusterApi
+from penstock.management.api.definitions import DefinitionsApi
+from penstock.management.api.exchanges import ExchangesApi
+from penstock.management.api.health import HealthApi
+from penstock.management.api.limits import LimitsApi
+from penstock.management.api.live import LiveApi
+from penstock.management.api.message_actions import MessageActionsApi
+from penstock.management.api.messages import MessagesApi
+from penstock.management.api.metrics import MetricsEndpoints
+from penstock.management.api.mirrors import MirrorsApi
+from penstock.management.api.nodes import NodesApi
+from penstock.management.api.operating import OperatingApi
+from penstock.management.api.overview import OverviewApi
+from penstock.management.api.parameters import ParametersApi
+from penstock.management.api.permissions import PermissionsApi
+from penstock.management.api.pipelines import PipelinesApi
+from penstock.management.api.policies import PoliciesApi
+from penstock.management.api.queue_actions import QueueActionsApi
+from penstock.management.api.queues import QueuesApi
+from penstock.management.api.resources import ResourcesApi
+from penstock.management.api.search import SearchApi
+from penstock.management.api.users import UsersApi
+from penstock.management.api.vhosts import VhostsApi
+from penstock.management.api.views import ViewsApi
+from penstock.management.api.what_if import WhatIfApi
+from penstock.management.http.endpoints import Endpoints
+from penstock.management.http.openapi import OpenApi
+
+DESKS: Final[tuple[type[Endpoints], ...]] = (
+    OverviewApi,
+    QueuesApi,
+    QueueActionsApi,
+    MirrorsApi,
+    ExchangesApi,
+    BindingsApi,
+    MessagesApi,
+    ClientsApi,
+    VhostsApi,
+    LimitsApi,
+    ResourcesApi,
+    DefinitionsApi,
+    PipelinesApi,
+    LiveApi,
+    MetricsEndpoints,
+    WhatIfApi,
+    ViewsApi,
+    SearchApi,
+    OperatingApi,
+    MessageActionsApi,
+    ClusterApi,
+    HealthApi,
+    AlivenessApi,
+    NodesApi,
+    ParametersApi,
+    PermissionsApi,
+    PoliciesApi,
+    UsersApi,
+    OpenApi,
+)

@@ -1,0 +1,149 @@
+"""What waits for its time in one queue, as JSON-able dicts: deliveries with a deadline, and
+messages that were put off.
+
+    in flight   handed out; given again (leases, NSQ) or the end of the channel (AMQP) when due
+    deferred    neither ready nor handed out until due
+
+In: a queue, on the data loop.  Out: of each heap its size, how long it is until what is in it is
+due, the ten soonest, and how often the messages were tried.  A heap may hold a hundred thousand,
+so the histograms are those of ``SAMPLED`` messages from all over it, scaled to its size; the ten
+soonest are exact.
+"""
+
+from typing import Final, NamedTuple
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.broker import Broker
+from penstock.core.message import Message, attempts_of
+from penstock.management.facts.rows import Row
+from penstock.management.facts.sessions import OpenDelivery
+from penstock.queues.leases import Lease, Leases
+from penstock.queues.queue import Queue
+
+SAMPLED: Final = 500
+SOONEST: Final = 10
+DUE_WITHIN_MS: Final = (0, 1000, 5000, 15_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
+ATTEMPTS: Final = (1, 2, 3, 5, 10, 100)
+
+
+class Waiting(NamedTuple):
+    """One message, and when its time is over; 0 = never."""
+
+    message: Message
+    due_ms: int
+    since_ms: int
+    consumer: str
+
+
+def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: int) -> Row:
+    """``given``: what AMQP consumers of it hold, who have a timeout and no lease."""
+    some = [_delivery(one) for one in given]
+    soonest = [one for one in some if one.due_ms]
+    leases = queue.leases
+    if leases is not None:
+        some += [_lease(leases, one) for one in leases.sample(SAMPLED)]
+        soonest += [_lease(leases, one) for one in leases.soonest(SOONEST)]
+    soonest.sort(key=lambda one: one.due_ms)
+    in_flight = _heap_row(int(queue.unacked_count), some, soonest[:SOONEST], now_ms)
+    return {
+        "now_ms": now_ms,
+        "in_flight": {"kind": "consumer timeouts" if leases is None else "leases", **in_flight},
+        "deferred": _deferred_row(queue, now_ms),
+        "requeued": int(queue.requeued_count),
+        "timed_out": int(queue.timed_out_count),
+        "consumers": len(queue.consumers),
+        "scan": _scan_row(queue, broker),
+    }
+
+
+def _lease(leases: Leases, lease: Lease) -> Waiting:
+    tag = leases.consumer(lease).tag
+    return Waiting(lease.message, int(lease.due_ms), int(lease.delivered_ms), tag)
+
+
+def _delivery(one: OpenDelivery) -> Waiting:
+    return Waiting(one.message, one.due_ms, one.delivered_ms, one.consumer_tag)
+
+
+def _deferred_row(queue: Queue, now_ms: int) -> Row:
+    backing = queue.backing
+    if not isinstance(backing, VariableQueue):
+        # Of several parts only the number is known without looking at each.
+        return _heap_row(int(queue.deferred_count()), [], [], now_ms)
+    delayed = backing.delayed
+    some = [Waiting(one.message, int(one.due_ms), 0, "") for one in delayed.sample(SAMPLED)]
+    soonest = [Waiting(one.message, int(one.due_ms), 0, "") for one in delayed.soonest(SOONEST)]
+    return _heap_row(int(delayed.waiting_count()), some, soonest, now_ms)
+
+
+def _heap_row(count: int, some: list[Waiting], soonest: list[Waiting], now_ms: int) -> Row:
+    scale = count / len(some) if some else 0.0
+    return {
+        "count": count,
+        "sampled": len(some),
+        "due": _due_histogram(some, scale, now_ms),
+        "attempts": _attempts_histogram(some, scale),
+        "soonest": [_soonest_row(one, now_ms) for one in soonest],
+    }
+
+
+def _due_histogram(some: list[Waiting], scale: float, now_ms: int) -> list[Row]:
+    """``within_ms``: 0 = overdue, None = later than all others, or never."""
+    counts = [0] * (len(DUE_WITHIN_MS) + 1)
+    for one in some:
+        counts[_place(one.due_ms - now_ms, DUE_WITHIN_MS) if one.due_ms else -1] += 1
+    bounds: list[int | None] = [*DUE_WITHIN_MS, None]
+    return [
+        {"within_ms": bound, "count": round(count * scale)}
+        for bound, count in zip(bounds, counts, strict=True)
+    ]
+
+
+def _attempts_histogram(some: list[Waiting], scale: float) -> list[Row]:
+    """``at_most``: None = more than that."""
+    counts = [0] * (len(ATTEMPTS) + 1)
+    for one in some:
+        counts[_place(int(attempts_of(one.message)), ATTEMPTS)] += 1
+    bounds: list[int | None] = [*ATTEMPTS, None]
+    return [
+        {"at_most": bound, "count": round(count * scale)}
+        for bound, count in zip(bounds, counts, strict=True)
+    ]
+
+
+def _place(value: int, bounds: tuple[int, ...]) -> int:
+    for place, bound in enumerate(bounds):
+        if value <= bound:
+            return place
+    return len(bounds)
+
+
+def _soonest_row(one: Waiting, now_ms: int) -> Row:
+    return {
+        "seq_id": int(one.message.seq_id),
+        "due_in_ms": one.due_ms - now_ms,
+        "out_for_ms": now_ms - one.since_ms if one.since_ms else None,
+        "attempts": int(attempts_of(one.message)),
+        "bytes": int(one.message.size),
+        "consumer_tag": one.consumer or None,
+    }
+
+
+def _scan_row(queue: Queue, broker: Broker) -> Row | None:
+    """Nsqd's scan loop, if the node has it; None = every deadline is known, in one heap."""
+    scan = broker.scan
+    if scan is None:
+        return None
+    return {
+        "scanned": queue.scanned,
+        "channels": int(scan.count()),
+        "workers": int(scan.workers),
+        "workers_max": int(scan.worker_pool_max),
+        "interval_ms": int(scan.interval_ms),
+        "refresh_interval_ms": int(scan.refresh_interval_ms),
+        "selection_count": int(scan.selection_count),
+        "dirty_share": scan.dirty_percent,
+        "last_dirty_share": round(scan.last_dirty_share, 3),
+        "last_round_ms": int(scan.last_round_ms),
+        "rounds": int(scan.rounds),
+    }

@@ -1,0 +1,205 @@
+"""Queues and their consumers, as JSON-able dicts.
+
+Called on the data loop; see ``view``.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from penstock.backing.variable_queue import VariableQueue
+from penstock.clocks import wall_ms
+from penstock.core.credit import QUEUE, FlowPeer
+from penstock.management.facts.rows import Row, Rows, activity, jsonable
+from penstock.management.facts.sessions import ConnectionFacts
+from penstock.management.facts.storage_view import listed_fields, shown_fields
+from penstock.management.rows.mirrors import queue_fields
+from penstock.management.statistics.kinds import QUEUE as QUEUE_KIND
+from penstock.management.statistics.reading import Counts, consumer_tally, queue_counts
+from penstock.management.statistics.tally import CountersSnapshot
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
+
+
+class QueueRows(Rows):
+    """See the head of this file."""
+
+    def queue_names(self, vhost: str) -> list[str]:
+        return list(self.vhost(vhost).queues)
+
+    def queue_rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
+        vhost = self._broker.vhosts.get(vhost_name)
+        if vhost is None:
+            return []
+        queues = [vhost.queues[name] for name in names if name in vhost.queues]
+        return [
+            self._down_row(queue)
+            if queue.why_down() != ""
+            else self._queue_row(queue) | listed_fields(queue.backing)
+            for queue in queues
+        ]
+
+    def queue_row(self, vhost: str, name: str) -> Row:
+        """One queue with all that is known of its storage; raises NotFound."""
+        queue = self.vhost(vhost).queue(name)
+        if queue.why_down() != "":
+            return self._down_row(queue)
+        row = self._queue_row(queue) | shown_fields(queue.backing)
+        row["head_message_timestamp"] = self._head_timestamp(queue)
+        return row
+
+    def _head_timestamp(self, queue: Queue) -> object:
+        """What its publisher gave the first message, if that is at hand."""
+        for part in reversed(queue.backing.parts()):
+            if part.ready_count() > 0:
+                first = part.floor_seq_id()
+                for message in part.peek_range(first, first + 1, 1, 1):
+                    if message.content:
+                        return self._watch.opened(message)[0].get("timestamp")
+                break
+        return None
+
+    def flow_row(self) -> Row:
+        return self._watch.flow()
+
+    def purge_queue(self, vhost: str, name: str) -> None:
+        """Raises NotFound, or ResourceLocked when the queue is somebody's own."""
+        queue = self.vhost(vhost).queue(name)
+        queue.check_owner(None)
+        queue.purge()
+
+    def _queue_state(self, queue: Queue) -> Row:
+        """``stopped``: something of it is damaged, and nothing is delivered any more."""
+        book = self._broker.flow.book
+        stage = queue.flow if queue.flow is not None else FlowPeer(book, QUEUE, queue)
+        stopped = queue.backing.why_stopped() != ""
+        used_ms = self._broker.idleness.unused_since_ms(queue, wall_ms())
+        active_at_ms = max(int(queue.active_at_ms), int(used_ms))
+        state = "stopped" if stopped else stage.state(active_at_ms)
+        return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
+
+    def _down_row(self, queue: Queue) -> Row:
+        """Nobody can say what is in it, and RabbitMQ's row does not either."""
+        mirrors = queue_fields(self._broker.mirrors.facts(queue))
+        return self._lasting_fields(queue) | mirrors | {"state": "down", "why": queue.why_down()}
+
+    def _lasting_fields(self, queue: Queue) -> Row:
+        return {
+            "name": queue.name,
+            "vhost": queue.vhost,
+            "type": "classic",
+            "node": queue.home or self.node_name,
+            "paused": queue.paused,
+            "durable": queue.durable,
+            "auto_delete": queue.auto_delete,
+            "exclusive": queue.exclusive,
+            "arguments": jsonable(queue.arguments) if queue.arguments else {},
+            **self._broker.vhosts[queue.vhost].policies.queue_row(queue.name),
+        }
+
+    def _queue_row(self, queue: Queue) -> Row:
+        ready = queue.backing.ready_count()
+        unacked = queue.unacked_anywhere()
+        consumers = queue.consumers
+        alone = len(consumers) == 1 and consumers[0].exclusive
+        parts = queue.backing.parts()
+        capacity = queue.capacity.share(wall_ms()) if consumers else 0
+        return {
+            **self._lasting_fields(queue),
+            **self._queue_state(queue),
+            "messages": ready + unacked,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+            "consumers": int(queue.consumers_anywhere()),
+            "consumer_capacity": capacity,
+            "consumer_utilisation": capacity,
+            "exclusive_consumer_tag": consumers[0].tag if alone else None,
+            "single_active_consumer_tag": None if queue.active is None else queue.active.tag,
+            "memory": sum(int(cast(VariableQueue, part).ram_bytes()) for part in parts),
+            "message_stats": CountersSnapshot(
+                "queue", (queue.vhost, queue.name), QUEUE_KIND.counters, queue_counts(queue)
+            ),
+            **queue_fields(self._broker.mirrors.facts(queue)),
+        }
+
+    def consumers_of(self, vhost_name: str, names: Sequence[str]) -> list[Consumer]:
+        """All consumers of these queues; tokens for the next two, which take some of them."""
+        vhost = self._broker.vhosts.get(vhost_name)
+        queues = {} if vhost is None else vhost.queues
+        return [one for name in names if name in queues for one in queues[name].consumers]
+
+    def consumer_rows(self, consumers: Sequence[Consumer]) -> list[Row]:
+        """Of those that are still there."""
+        return [row for row, _ in self.consumers_with_counts(consumers)]
+
+    def consumers_with_counts(self, consumers: Sequence[Consumer]) -> list[tuple[Row, Counts]]:
+        """The same, and what each got."""
+        found: list[tuple[Row, Counts]] = []
+        known: dict[int, ConnectionFacts | None] = {}  # asking a session costs system calls
+        for consumer in consumers:
+            if not consumer.cancelled:
+                details = self._channel_details(consumer, known)
+                delivered, acked = int(consumer.delivered_count), int(consumer.acked_count)
+                counts = (0, delivered, acked) if consumer.no_ack else (delivered, 0, acked)
+                found.append((_consumer_row(consumer, details), counts))
+        return found
+
+    def _channel_details(self, consumer: Consumer, known: dict[int, ConnectionFacts | None]) -> Row:
+        place = self._watch.place_of(consumer)
+        if place is None:
+            return {}
+        session, number = place
+        if id(session) not in known:
+            known[id(session)] = self._watch.connection(session)
+        facts = known[id(session)]
+        if facts is None:
+            return {}
+        return {
+            "name": f"{facts.name} ({number})",
+            "number": number,
+            "connection_name": facts.name,
+            "user": facts.user,
+            "peer_host": facts.peer_host,
+            "peer_port": facts.peer_port,
+            "node": self.node_name,
+        }
+
+
+def delivery_rows(vhost: str, name: str, consumers: Sequence[tuple[Row, Counts]]) -> list[Row]:
+    """What each channel got from a queue, as far as its consumers are still there."""
+    by_channel: dict[str, Counts] = {}
+    details: dict[str, object] = {}
+    for row, counts in consumers:
+        channel = cast(Row, row["channel_details"])
+        key = str(channel.get("name", ""))
+        before = by_channel.get(key, (0, 0, 0))
+        by_channel[key] = tuple(map(sum, zip(before, counts, strict=True)))
+        details[key] = channel
+    return [
+        {
+            "channel_details": details[key],
+            "stats": consumer_tally((vhost, name, key), counts),
+        }
+        for key, counts in by_channel.items()
+        if any(counts)
+    ]
+
+
+def _consumer_row(consumer: Consumer, channel_details: Row) -> Row:
+    queue = cast(Queue, consumer.queue)
+    return {
+        "queue": {"name": queue.name, "vhost": queue.vhost},
+        "consumer_tag": consumer.tag,
+        "channel_details": channel_details,
+        "ack_required": not consumer.no_ack,
+        "prefetch_count": int(consumer.prefetch if consumer.window < 0 else consumer.window),
+        "exclusive": consumer.exclusive,
+        "active": queue.active in (None, consumer),
+        "activity_status": _activity_status(queue, consumer),
+        "arguments": jsonable(consumer.arguments),
+    }
+
+
+def _activity_status(queue: Queue, consumer: Consumer) -> str:
+    if queue.active is None:
+        return "up"
+    return "single_active" if queue.active is consumer else "waiting"

@@ -1,0 +1,116 @@
+"""What the broker holds, as JSON-able dicts in the shape of RabbitMQ's management API.
+
+Quiet, read-only but for ``purge_queue`` and ``close_connection``, and meant to be called on the
+data loop: every method is either O(1) or takes the names it shall describe, so that the caller
+decides how much is done in one go.  A name that has vanished between two calls is left out.
+
+A field is shown when the broker knows its value.  What it does not measure is absent, never
+zero: absent is what RabbitMQ's own tools are prepared for.
+
+Sessions are the server's; ``facts`` has what it tells about them.
+"""
+
+from collections.abc import Sequence
+
+from penstock.broker.administration import CLUSTER_NAME
+from penstock.management.facts.rows import Row
+from penstock.management.facts.sessions import ListenerFacts
+from penstock.management.facts.storage_view import files_row, storage_row
+from penstock.management.rows.alarms_view import alarms_row
+from penstock.management.rows.clients import ClientRows
+from penstock.management.rows.exchanges import ExchangeRows
+from penstock.management.rows.mirrors import MirrorRows
+from penstock.management.rows.queues import QueueRows
+from penstock.management.statistics.kinds import CLUSTER
+from penstock.management.statistics.reading import cluster_counts, vhost_tally
+from penstock.management.statistics.tally import CountersSnapshot
+
+
+class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
+    """The broker, described."""
+
+    # -- totals --------------------------------------------------------------------------
+
+    def count_entities(self, vhosts: Sequence[str]) -> tuple[int, int]:
+        """How many exchanges and queues these virtual hosts hold together."""
+        found = [self._broker.vhosts[name] for name in vhosts if name in self._broker.vhosts]
+        # RabbitMQ counts the default exchange too, which is no object here.
+        exchanges = sum(len(vhost.exchanges) + 1 for vhost in found)
+        return exchanges, sum(len(vhost.queues) for vhost in found)
+
+    def listeners(self) -> list[ListenerFacts]:
+        """All but this API's own."""
+        return self._watch.listeners()
+
+    def cluster_counts(self) -> dict[str, int]:
+        """What the node has counted, by the names of the overview."""
+        return dict(zip(CLUSTER.counters, cluster_counts(self._broker), strict=True))
+
+    def vhost_tallies(self, names: Sequence[str]) -> list[CountersSnapshot]:
+        return [vhost_tally(self._broker, name) for name in names]
+
+    def listener_rows(self) -> list[Row]:
+        return [listener_row(listener, self.node_name) for listener in self._watch.listeners()]
+
+    def cluster_name(self) -> str:
+        """As somebody called it; else by the setting, which is the same on all its nodes."""
+        named = self._broker.global_parameters.get(CLUSTER_NAME)
+        return str(named or self._watch.cluster().get("cluster_name") or self.node_name)
+
+    def add_message_counts(self, vhost_name: str, names: Sequence[str], totals: list[int]) -> None:
+        """Add ready, unacknowledged and consumers of these queues to the three ``totals``."""
+        vhost = self._broker.vhosts.get(vhost_name)
+        if vhost is None:
+            return
+        for name in names:
+            queue = vhost.queues.get(name)
+            if queue is not None:
+                totals[0] += queue.backing.ready_count()
+                totals[1] += queue.unacked_anywhere()
+                totals[2] += queue.consumers_anywhere()
+
+    def storage_row(self) -> Row:
+        """The node's storage engine, and the files all queues share."""
+        engine = self._broker.engine
+        row = storage_row(engine, self._watch.disk(), self._opening)
+        row["alarms"] = alarms_row(self._broker.admission)
+        row["files"] = files_row(engine)
+        staging = self._broker.staging
+        names = sorted({vhost for vhost, _ in staging.sets})
+        row["staged"] = {
+            **staging.totals(),
+            "published": staging.batches.poured_count,
+            "vhosts": {name: staging.totals(name) for name in names},
+        }
+        return row
+
+    # -- virtual hosts ---------------------------------------------------------------------
+
+    def vhost_names(self) -> list[str]:
+        return list(self._broker.vhosts)
+
+    def has_vhost(self, name: str) -> bool:
+        return name in self._broker.vhosts
+
+    def vhost_row(self, name: str) -> Row:
+        vhost = self.vhost(name)
+        return {
+            "name": name,
+            "description": vhost.description,
+            "tags": vhost.tags,
+            "metadata": {"description": vhost.description, "tags": vhost.tags},
+            "cluster_state": {self.node_name: "running"},
+            "tracing": vhost.tracing,
+            "default_queue_type": "undefined",
+            "message_stats": vhost_tally(self._broker, name),
+        }
+
+
+def listener_row(listener: ListenerFacts, node_name: str) -> Row:
+    return {
+        "node": node_name,
+        "protocol": listener.protocol,
+        "ip_address": listener.host,
+        "port": listener.port,
+        "socket_opts": {},
+    }

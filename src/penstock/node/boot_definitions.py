@@ -1,0 +1,57 @@
+"""Definitions that a node imports each time it starts: the setting ``load_definitions``.
+
+In: the path of a file in RabbitMQ's JSON.  Out: the broker has what it says, on disk, before the
+first client comes; each row that cannot be honoured is a warning in the log.  A file that cannot be
+read, or is none, stops the start: a node without its users is worse than none.
+"""
+
+import json
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.administration import Administration, left_out_at_start
+from penstock.broker.broker import Broker
+from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.core.errors import PreconditionFailed, SettingInvalid
+
+STEPS: Final = 1000
+
+logger = logging.getLogger("penstock")
+
+
+def new_salt() -> bytes:
+    return secrets.token_bytes(4)
+
+
+def warn_of_refused(broker: Broker) -> None:
+    """What was kept by an older release, and does nothing in this one."""
+    for line in left_out_at_start(broker):
+        logger.warning("kept, but left out: %s", line)
+
+
+def load_definitions(
+    path: str,
+    broker: Broker,
+    segment_entries: int,
+    wait: Callable[[], None] | None = None,
+) -> None:
+    """Raises SettingInvalid, naming the file.
+
+    ``wait``: in a cluster, which has been joined, lets it agree on some of it.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            definitions = json.load(file)
+        work = DefinitionsImport(
+            broker, Administration(broker, segment_entries), Plan(definitions), new_salt
+        )
+    except (OSError, ValueError, RecursionError, PreconditionFailed) as error:
+        raise SettingInvalid(f"load_definitions = {path!r}: {error}") from error
+    while not work.run(STEPS):
+        if wait is not None:
+            wait()
+    broker.definitions.commit()
+    for line in work.left_out:
+        logger.warning("%s: left out: %s", path, line)

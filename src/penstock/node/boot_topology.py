@@ -1,0 +1,37 @@
+"""What a node begins with when its data directory is new."""
+
+import secrets
+
+from penstock.broker.administration import CLUSTER_ID, Administration
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import HASHING, hash_password
+from penstock.settings.settings import Settings
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import PermissionRecord, UserRecord, VhostRecord
+
+
+def create_defaults(definitions: Definitions, settings: Settings) -> None:
+    """A virtual host, and an administrator who may do everything in it."""
+    user = settings.default_user
+    hashed = hash_password(settings.default_pass, secrets.token_bytes(4))
+    tags = list(settings.default_user_tags)
+    definitions.put_vhost(VhostRecord(settings.default_vhost, settings.queue_index_segment_entries))
+    definitions.put_user(UserRecord(user, hashed, HASHING, tags))
+    definitions.put_permission(
+        PermissionRecord(
+            user,
+            settings.default_vhost,
+            settings.default_permissions_configure,
+            settings.default_permissions_write,
+            settings.default_permissions_read,
+        )
+    )
+    definitions.commit()
+
+
+def name_cluster(broker: Broker, segment_entries: int) -> None:
+    """What tells this node's data from any other's is made once."""
+    if CLUSTER_ID not in broker.global_parameters:
+        identity = f"penstock-cluster-id-{secrets.token_urlsafe(16)}"
+        Administration(broker, segment_entries).put_global_parameter(CLUSTER_ID, identity)
+        broker.definitions.commit()

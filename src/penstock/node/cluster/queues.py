@@ -1,0 +1,229 @@
+"""``ClusterQueues``: the queues of a node that is one of several, and where their masters are.
+
+    Applier ─► make ─┬─ its home is here, and it has no view: a queue with its messages
+                     └─ else: a RemoteQueue, which follows its master's node
+    links ─► begun, ended, arrived ─► PeerQueues, one for each neighbour
+    ``end``, once a turn ─► what each has to say ─► the link
+
+A remote queue whose master's node is down has nobody to follow: what is published to it waits
+unconfirmed, what is asked is told so at once, and all of it goes on when the node is back.
+
+A master's node that lives and is not reached (``patience_ms`` without a connection) is one that is
+down, as far as this node can serve its queues.  A mirrored queue most likely goes on elsewhere: its
+clients here are sent away, for there they can go on; another one has nothing but its home: who
+asks is told that it is inaccessible.  When the connection is back all follow again.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.topology.vhost import Vhost
+from penstock.cluster.agreement.applying import make_here
+from penstock.cluster.agreement.metadata import QueueMeta
+from penstock.cluster.remote.queue import RemoteQueue
+from penstock.protocols.peers.queues import PeerQueues
+from penstock.queues.queue import Queue
+from penstock.runtime.session import Session
+from penstock.runtime.turn import Turn
+
+QUEUES_STREAM: Final = 1
+"""Of a link: what nodes say to each other about queues."""
+
+LOOK_MS: Final = 100
+
+Send = Callable[[str, int, bytes], None]
+"""(node, stream, payload)"""
+
+
+class LinkSession(Session):
+    """A link as the turn knows it: who waits for the disk, and is told; it has no socket."""
+
+    queues: PeerQueues
+
+    def confirm(self, durable_position: int) -> None:
+        self.queues.confirm()
+
+
+class ClusterQueues:
+    """Of one node, called ``home``.
+
+    ``master_node``  of a mirrored queue: where its view says that the master is; else None
+    ``made_here``    is told of queues that are made with their messages here
+    ``silent_ms``    for how long there has been no connection to that neighbour
+    """
+
+    def __init__(self, broker: Broker, turn: Turn, home: str, send: Send) -> None:
+        self._broker = broker
+        self._turn = turn
+        self._home = home
+        self._send = send
+        self._looked_ms: int = 0
+        self._links: dict[str, PeerQueues] = {}  # by the neighbour's name
+        self._remote: dict[str, list[RemoteQueue]] = {}  # by the master's node
+        self._unreached: set[str] = set()  # neighbours that live
+        self.patience_ms: int = 0
+        self.silent_ms: Callable[[str], int] = lambda _name: 0
+        self.master_node: Callable[[str, str], str | None] = lambda _vhost, _name: None
+        self.made_here: Callable[[Vhost, Queue], None] = lambda _vhost, _queue: None
+
+    # -- queues --------------------------------------------------------------------------
+
+    def make(self, vhost: Vhost, meta: QueueMeta, owner: object) -> Queue:
+        """``MakeQueue`` of the applier."""
+        home = self.master_node(vhost.name, meta.name)
+        if home is None:
+            home = meta.home
+            if home == self._home:
+                queue = make_here(vhost, meta, owner)
+                self.made_here(vhost, queue)
+                return queue
+        remote = self._remote_queue(
+            vhost.name,
+            meta.name,
+            meta.incarnation,
+            meta.durable,
+            meta.auto_delete,
+            meta.arguments,
+        )
+        remote.owner = owner
+        vhost.enter_queue(remote)
+        self.follow(remote, home if home != self._home else "", "")
+        return remote
+
+    def _remote_queue(
+        self,
+        vhost: str,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> RemoteQueue:
+        broker = self._broker
+        return RemoteQueue(
+            vhost,
+            name,
+            incarnation,
+            durable,
+            auto_delete,
+            arguments,
+            broker.wakeups,
+            broker.refills,
+            broker.dead_letters.deaths,
+            broker.waits,
+            broker.answers,
+            broker.flow.book,
+        )
+
+    def remote_like(self, queue: Queue) -> RemoteQueue:
+        """To take that queue's place, as soon as it is known where its master is."""
+        remote = self._remote_queue(
+            queue.vhost,
+            queue.name,
+            queue.incarnation,
+            queue.durable,
+            queue.auto_delete,
+            queue.arguments,
+        )
+        vhost = self._broker.vhosts[queue.vhost]
+        vhost.apply_settings(remote)
+        return remote
+
+    def follow(self, queue: RemoteQueue, node: str, why: str) -> None:
+        """``node`` "": there is no master; ``why`` tells those who ask that none is expected."""
+        known = self._remote.get(queue.home)
+        if known is not None and queue in known:
+            known.remove(queue)
+        queue.home = node or queue.home
+        link = None if node in self._unreached else self._links.get(node)
+        if node:
+            self._remote.setdefault(node, []).append(queue)
+        if link is not None:
+            self._turn.cancelled(queue.follow(link.client))
+            return
+        queue.unfollow()
+        if node in self._unreached:
+            self._give_up(queue, node)
+            return
+        if node and not self._has_view(queue):
+            why = self._why_down(queue, node)
+        if why:
+            queue.give_up(why, forsaken=self._has_view(queue))
+
+    def _give_up(self, queue: RemoteQueue, node: str) -> None:
+        """Its master lives, and is not reached."""
+        if not self._has_view(queue):
+            queue.give_up(self._why_down(queue, node))
+            return
+        text = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        why = f"node '{self._home}' does not reach '{node}', the master of {text}: ask another node"
+        queue.give_up(why, elsewhere=True)
+        self._turn.send_away(queue.consumers, why)
+
+    def _has_view(self, queue: Queue) -> bool:
+        """If its master's node is down, somebody else becomes master, or it is said that nobody."""
+        return self.master_node(queue.vhost, queue.name) is not None
+
+    def _why_down(self, queue: Queue, home: str) -> str:
+        """In RabbitMQ's words; it has none for others, which it deletes when their node goes."""
+        kind = "durable queue" if queue.durable else "queue"
+        text = f"{kind} '{queue.name}' in vhost '{queue.vhost}'"
+        return f"home node '{home}' of {text} is down or inaccessible"
+
+    # -- links ---------------------------------------------------------------------------
+
+    def _look_who_is_reached(self) -> None:
+        late = {name for name in self._links if self.silent_ms(name) > self.patience_ms}
+        lost = late - self._unreached
+        self._unreached = late
+        for name in lost:
+            for queue in self._living(name):
+                queue.unfollow()
+                self._give_up(queue, name)
+
+    def begun(self, name: str) -> None:
+        session = LinkSession(self._broker.flow.book)
+        link = session.queues = PeerQueues(self._broker, self._turn, session, name)
+        self._links[name] = link
+        for queue in self._living(name):
+            self._turn.cancelled(queue.follow(link.client))
+
+    def ended(self, name: str, now_ms: int) -> None:
+        self._links.pop(name).lost(now_ms)
+        was_unreached = name in self._unreached
+        self._unreached.discard(name)
+        for queue in self._living(name):
+            if was_unreached:
+                queue.unfollow()
+            if not self._has_view(queue):
+                queue.give_up(self._why_down(queue, name))
+
+    def _living(self, name: str) -> list[RemoteQueue]:
+        """Those that were deleted are forgotten on the way."""
+        known = [queue for queue in self._remote.get(name, []) if not queue.deleted]
+        self._remote[name] = known
+        return known
+
+    def arrived(self, name: str, payload: bytes, now_ms: int) -> None:
+        self._links[name].receive(payload, now_ms)
+
+    def _follow_again(self) -> None:
+        """Who came before the master was one, or after it had gone, was sent away."""
+        for name, link in self._links.items():
+            if name in self._unreached:
+                continue
+            for queue in self._living(name):
+                if queue.way is None:
+                    self._turn.cancelled(queue.follow(link.client))
+
+    # -- the turn ------------------------------------------------------------------------
+
+    def end(self, now_ms: int) -> None:
+        if not 0 <= now_ms - self._looked_ms < LOOK_MS:
+            self._looked_ms = now_ms
+            self._look_who_is_reached()
+            self._follow_again()
+        for name, link in self._links.items():
+            while payload := link.take_payload(now_ms):
+                self._send(name, QUEUES_STREAM, payload)

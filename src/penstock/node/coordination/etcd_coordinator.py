@@ -1,0 +1,319 @@
+"""``EtcdCoordinator``: this member's view of a cluster that agrees in etcd.
+
+In: proposals and ticks, from the node's own loop.  Out: events and what became of proposals.  The
+talking is done on a thread with an event loop of its own, as management's is (``etcd_http``,
+``etcd_lease``, ``etcd_watch``, ``etcd_proposals``); what it has to say it puts into one list, in
+order, and calls ``wake``.  The node's loop takes it from there (``tick``, ``take_events``), so
+a proposal changes only under its owner's hands, and never before the events that
+belong to it are there (O3).
+
+``now_ms`` is CLOCK_BOOTTIME (``etcd_lease.boot_ms``) in everything here: leases are not measured by
+clocks that people set.
+"""
+
+import asyncio
+import logging
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final
+
+from penstock.cluster.agreement.coordinator import (
+    FAILED,
+    UNCERTAIN,
+    Change,
+    Condition,
+    Coordinator,
+    Entry,
+    Event,
+    Proposal,
+    why_unfit,
+)
+from penstock.core.errors import PenstockError
+from penstock.node.coordination.etcd_http import (
+    AnswerLost,
+    EtcdFailed,
+    EtcdHttp,
+    EtcdOptions,
+    NotReached,
+)
+from penstock.node.coordination.etcd_lease import EtcdLease
+from penstock.node.coordination.etcd_names import (
+    FORMAT,
+    EtcdNames,
+    found,
+    from_base64,
+    get,
+    has_revision,
+    put,
+)
+from penstock.node.coordination.etcd_proposals import LEASE_ENDED, EtcdProposals, Outcome
+from penstock.node.coordination.etcd_watch import EtcdWatch, retry_s
+
+STOP_TIMEOUT_S: Final = 5.0
+LEAVE_TIMEOUT_S: Final = 1.0
+SILENT_S: Final = 1.0
+"""Without an answer for so long nothing is proposed any more."""
+CLUSTER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+ENDPOINT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):[0-9]{1,5}")
+
+log = logging.getLogger("penstock.etcd")
+
+
+class EtcdUnavailable(PenstockError):
+    """There is no cluster to join, and why, in a sentence."""
+
+
+class WrongFormat(EtcdFailed):
+    """The keys below the prefix are another release's."""
+
+
+def why_wrong(options: EtcdOptions) -> str:
+    """What is wrong with them, in a sentence; "" = nothing."""
+    if not options.endpoints:
+        return "no endpoint of etcd is given"
+    for endpoint in options.endpoints:
+        if not ENDPOINT.fullmatch(endpoint):
+            return f"{endpoint!r} is no endpoint of etcd; allowed: host:port, such as 10.0.0.1:2379"
+    if not CLUSTER_NAME.fullmatch(options.cluster_name):
+        return (
+            f"{options.cluster_name!r} is no name of a cluster; allowed: up to 64 letters, digits,"
+            " dots, dashes and underscores"
+        )
+    if not 2 <= options.lease_ttl_s <= 60:
+        return f"a lease of {options.lease_ttl_s} s is not possible; allowed: 2 to 60 s"
+    return ""
+
+
+async def _for_ever(run: Callable[[], Coroutine[None, None, None]]) -> None:
+    """A fault of ours is logged, and costs a second."""
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("talking to etcd failed")
+        await asyncio.sleep(SILENT_S)
+
+
+class EtcdCoordinator(Coordinator):
+    """``start`` before anything else.  ``wake``: there is something to take; from the thread."""
+
+    def __init__(self, options: EtcdOptions, wake: Callable[[], None] = lambda: None) -> None:
+        why = why_wrong(options)
+        if why:
+            raise EtcdUnavailable(why)
+        self.options = options
+        self._wake = wake
+        self._news: deque[Event | tuple[Proposal, Outcome]] = deque()
+        self._events: list[Event] = []
+        self._entries: list[Entry] = []
+        self._revision = 0  # of the snapshot
+        self._closed = False
+        self._started: Future[None] = Future()
+        self._thread: threading.Thread | None = None
+        self._side: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._deciding: set[asyncio.Task[None]] = set()
+        self._http: EtcdHttp
+        self._watch: EtcdWatch
+        self._lease: EtcdLease
+        self._proposals: EtcdProposals
+
+    # -- life ----------------------------------------------------------------------------
+
+    def start(self, patience_s: float = 10.0) -> None:
+        """Join; raises ``EtcdUnavailable`` when that is not possible within this time."""
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(patience_s)), name="etcd", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._started.result()
+        except EtcdFailed as error:
+            self._thread.join(STOP_TIMEOUT_S)
+            at = ", ".join(self.options.endpoints)
+            raise EtcdUnavailable(f"etcd at {at} cannot be used: {error}") from error
+
+    def close(self) -> None:
+        self._closed = True
+        side, stopping, thread = self._side, self._stopping, self._thread
+        if side is None or stopping is None or thread is None:
+            return
+        with suppress(RuntimeError):  # the loop is closed already
+            side.call_soon_threadsafe(stopping.set)
+        thread.join(STOP_TIMEOUT_S)
+
+    async def _serve(self, patience_s: float) -> None:
+        self._side = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        names = EtcdNames(self.options.cluster_name)
+        running: list[asyncio.Task[None]] = []
+        http: EtcdHttp | None = None
+        try:
+            self._http = http = EtcdHttp(self.options)
+            self._watch = EtcdWatch(http, names, self._told)
+            self._lease = EtcdLease(http, names, self._lease_changed, self._watch.check)
+            self._proposals = EtcdProposals(http, names, self._watch)
+            http.on_doubt = self._watch.restart
+            await self._join(names, patience_s)
+            loops = (self._watch.run, self._lease.run)
+            running = [asyncio.create_task(_for_ever(run)) for run in loops]
+            self._started.set_result(None)
+            await self._stopping.wait()
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+        finally:
+            for task in (*running, *self._deciding):
+                task.cancel()
+            if http is not None:
+                await self._leave()
+                await http.close()
+
+    async def _join(self, names: EtcdNames, patience_s: float) -> None:
+        """Snapshot and lease; a fault that may pass is waited for."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + patience_s
+        failures = 0
+        while True:
+            try:
+                await self._check_format(names)
+                self._entries = await self._watch.begin()
+                self._revision = self._watch.known.revision
+                await self._lease.grant()
+            except EtcdFailed as error:
+                passing = isinstance(error, NotReached | AnswerLost)
+                if not passing or loop.time() > deadline_s:
+                    raise
+            else:
+                return
+            failures += 1
+            await asyncio.sleep(retry_s(failures))
+
+    async def _check_format(self, names: EtcdNames) -> None:
+        """The first member of a cluster writes it, the others must know it."""
+        key = names.format_key
+        answer = await self._http.call(
+            "kv/txn",
+            {
+                "compare": [has_revision(key, 0)],
+                "success": [put(key, FORMAT)],
+                "failure": [get(key)],
+            },
+        )
+        there = found(answer)
+        if answer.get("succeeded") or there is None:
+            return
+        version = from_base64(there.get("value", ""))
+        if version != FORMAT:
+            raise WrongFormat(
+                f"{names.root} has format {version!r}, this release reads {FORMAT!r}:"
+                " another release uses this cluster name"
+            )
+
+    async def _leave(self) -> None:
+        with suppress(EtcdFailed, TimeoutError):
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self._lease.give_back()
+
+    # -- from the thread -----------------------------------------------------------------
+
+    def _told(self, events: list[Event], revision: int) -> None:
+        self._news.extend(events)
+        self._proposals.heard(revision)
+        if events:
+            self._wake()
+
+    def _lease_changed(self) -> None:
+        if not self._lease.lease:
+            self._watch.restart()  # else news of its end may be late
+        self._wake()
+
+    async def _decide(self, proposal: Proposal, lease: int) -> None:
+        outcome: Outcome = UNCERTAIN, 0, "this member left before it was known"
+        try:
+            outcome = await self._decided(proposal, lease)
+        finally:
+            self._news.append((proposal, outcome))
+            self._wake()
+
+    async def _decided(self, proposal: Proposal, lease: int) -> Outcome:
+        if lease != self._lease.lease:
+            return FAILED, 0, LEASE_ENDED
+        outcome = await self._proposals.decide(lease, proposal.conditions, proposal.changes)
+        if outcome[2] == LEASE_ENDED:
+            with suppress(EtcdFailed):
+                await self._watch.check()  # as the lease does
+                if lease == self._lease.lease:
+                    self._lease.has_ended()
+        return outcome
+
+    def _begin(self, proposal: Proposal, lease: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._decide(proposal, lease))
+        self._deciding.add(task)
+        task.add_done_callback(self._deciding.discard)
+
+    # -- from the node's loop --------------------------------------------------------------
+
+    def snapshot(self) -> list[Entry]:
+        return self._entries
+
+    def revision(self) -> int:
+        return self._revision
+
+    def why_lost(self) -> str:
+        return self._watch.known.lost
+
+    def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
+        proposal = Proposal(conditions, changes)
+        proposal.error = why_unfit(proposal) or self.why_not()
+        if proposal.error or self._side is None:
+            proposal.state = FAILED
+            return proposal
+        self._side.call_soon_threadsafe(self._begin, proposal, self._lease.lease)
+        return proposal
+
+    def take_events(self) -> list[Event]:
+        self._hear()
+        events, self._events = self._events, []
+        return events
+
+    def _hear(self) -> None:
+        news = self._news
+        while news:
+            item = news.popleft()
+            if isinstance(item, Event):
+                self._events.append(item)
+            else:
+                proposal, outcome = item
+                proposal.state, proposal.revision, proposal.error = outcome
+
+    def tick(self, now_ms: int) -> None:
+        self._lease.alive_at_ms = now_ms
+        self._hear()
+
+    def lease_valid_until_ms(self) -> int:
+        return 0 if self._closed else self._lease.valid_until_ms
+
+    def lease_has_ended(self) -> bool:
+        return self._closed or self._lease.lease == 0
+
+    def new_lease(self) -> None:
+        if self._side is not None and self.lease_has_ended() and not self._closed:
+            self._side.call_soon_threadsafe(self._lease.want)
+
+    def why_not(self) -> str:
+        if self._closed:
+            return "this member has left the cluster"
+        if self.why_lost():
+            at = ", ".join(self.options.endpoints)
+            return f"etcd at {at} cannot be used: {self.why_lost()}"
+        silent_s = self._http.failed_for_s()
+        if silent_s > SILENT_S:
+            at = ", ".join(self.options.endpoints)
+            return f"etcd at {at} has not answered for {silent_s:.0f} s: {self._http.failing}"
+        return "" if self._lease.lease else LEASE_ENDED

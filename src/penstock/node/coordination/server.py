@@ -1,0 +1,125 @@
+"""``CoordinationServer``: the coordinator's store, served on a Unix socket to this machine's nodes.
+
+In: a path for the file and one for the socket.  It runs on a thread with an event loop of its own,
+in whichever process holds the store; the members are ``LocalCoordinator`` elsewhere.  What
+is said is ``cluster/agreement/store_service.py``'s business.
+
+The socket can be opened by the user who owns the process only.  When the disk fails nobody is
+served any more, and the reason is logged: every lease then ends.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final
+
+from penstock.cluster.agreement.store_service import StoreService, Visitor
+from penstock.core.errors import Corrupt
+from penstock.node.coordination.etcd_lease import boot_ms
+from penstock.storage.definitions.coordination import CoordinationStore
+
+LOOK_S: Final = 0.05
+"""How often leases are looked at."""
+READ_BYTES: Final = 1 << 20
+STOP_TIMEOUT_S: Final = 5.0
+
+log = logging.getLogger("penstock.coordination")
+
+
+class CoordinationServer:
+    """Runs from ``start`` to ``stop``."""
+
+    def __init__(self, file: str, socket_path: str, ttl_ms: int = 3000) -> None:
+        self._file = file
+        self._socket_path = socket_path
+        self._ttl_ms = ttl_ms
+        self._writers: dict[Visitor, asyncio.StreamWriter] = {}
+        self._service: StoreService
+        self._side: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="coordination", daemon=True
+        )
+
+    def start(self) -> None:
+        """Raises OSError and Corrupt."""
+        self._thread.start()
+        self._started.result()
+
+    def stop(self) -> None:
+        """Members are not told; may be called twice."""
+        side, stopping = self._side, self._stopping
+        if side is not None and stopping is not None:
+            with suppress(RuntimeError):  # the loop is closed already
+                side.call_soon_threadsafe(stopping.set)
+            self._thread.join(STOP_TIMEOUT_S)
+
+    async def _serve(self) -> None:
+        self._side = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        store: CoordinationStore | None = None
+        server: asyncio.Server | None = None
+        try:
+            store = CoordinationStore(self._file, boot_ms())
+            self._service = StoreService(store, self._ttl_ms)
+            server = await self._listen()
+            self._started.set_result(None)
+            await self._look_after_leases(self._stopping)
+        except Exception as error:
+            if self._started.done():
+                log.exception("the coordinator's store is not served any more")
+            else:
+                self._started.set_exception(error)
+        finally:
+            if server is not None:
+                server.close()
+            for writer in self._writers.values():
+                writer.close()
+            if store is not None:
+                store.close()
+
+    async def _listen(self) -> asyncio.Server:
+        with suppress(FileNotFoundError):
+            os.unlink(self._socket_path)
+        mask = os.umask(0o177)
+        try:
+            return await asyncio.start_unix_server(self._visit, self._socket_path)
+        finally:
+            os.umask(mask)
+
+    async def _look_after_leases(self, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
+            self._service.tick(boot_ms())
+            self._flush()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await stopping.wait()
+
+    async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visitor = self._service.enter()
+        self._writers[visitor] = writer
+        try:
+            while data := await reader.read(READ_BYTES):
+                self._service.receive(visitor, data, boot_ms())
+                self._flush()
+                await writer.drain()
+        except (Corrupt, ConnectionError) as error:
+            log.warning("a member of this machine is not served any more: %s", error)
+        except OSError:
+            log.exception("the coordinator's file cannot be written: nobody is served any more")
+            assert self._stopping is not None
+            self._stopping.set()
+        finally:
+            del self._writers[visitor]
+            self._service.leave(visitor)
+            writer.close()
+
+    def _flush(self) -> None:
+        for visitor, writer in self._writers.items():
+            if visitor.output:
+                writer.write(bytes(visitor.output))
+                visitor.output.clear()

@@ -1,0 +1,90 @@
+"""The log exchange: log lines as messages, for whoever binds a queue to ``amq.rabbitmq.log``.
+
+In: lines that wait (``logs.Outbox``).  Out: each published to the topic exchange of the default
+virtual host, transient, with its level as routing key, as by RabbitMQ's ``log.exchange``.  Called
+by the data loop between two turns: a slice of ``SLICE`` lines at most, and none costs anything
+while no queue is bound.
+
+A line that came of publishing lines is not published: the outbox is closed to this thread
+meanwhile, so the log can never feed itself.
+"""
+
+import threading
+from contextlib import suppress
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.topology.vhost import Vhost
+from penstock.clocks import wall_ms
+from penstock.core.away import Away
+from penstock.core.message import Message
+from penstock.node.inspection.logs import Logs, Outbox, Waiting
+from penstock.protocols.amqp.codec.encoder import short_bytes
+from penstock.protocols.amqp.codec.properties import Properties, encode_content
+from penstock.routing.exchanges import Exchange
+
+NAME: Final = "amq.rabbitmq.log"
+SLICE: Final = 100
+FRAME_MAX: Final = 131_072
+
+
+class LogExchange:
+    """Of one node."""
+
+    def __init__(self, broker: Broker, logs: Logs, vhost: str) -> None:
+        self._broker = broker
+        self._logs = logs
+        self._vhost = vhost
+        self.published = 0
+
+    def look(self) -> None:
+        """Publish what waits, or some of it."""
+        outbox = self._logs.outbox
+        if outbox is None or not outbox.waiting:
+            return
+        outbox.closed_to = threading.get_ident()
+        try:
+            self._publish_some(outbox, wall_ms())
+        finally:
+            outbox.closed_to = 0
+
+    def _publish_some(self, outbox: Outbox, now_ms: int) -> None:
+        vhost = self._there()
+        for _ in range(min(SLICE, len(outbox.waiting))):
+            line = outbox.waiting.popleft()
+            if vhost is not None:
+                self._publish(vhost, line, now_ms)
+
+    def _there(self) -> Vhost | None:
+        """The virtual host, with the exchange in it; None while it is not there, or is going."""
+        vhost = self._broker.vhosts.get(self._vhost)
+        if vhost is None or vhost.closing:
+            return None
+        if NAME in vhost.exchanges:
+            return vhost
+        # The broker's own, as its prefix says: no client could declare or delete it.
+        exchange = Exchange(vhost.name, NAME, "topic", True, False, True, {})
+        if self._broker.changes.proposes:
+            with suppress(Away):  # it is there when all have agreed on it
+                self._broker.changes.add_exchange(exchange)
+            return None
+        vhost.make_exchange(exchange)
+        return vhost
+
+    def _publish(self, vhost: Vhost, line: Waiting, now_ms: int) -> None:
+        queues = vhost.find_queues(NAME, line.level, {}, [])
+        if not queues:
+            return
+        properties = Properties()
+        properties.content_type = "application/json" if line.text[:1] == "{" else "text/plain"
+        properties.timestamp = line.at_ms // 1000
+        properties.headers = {
+            "level": line.level,
+            "category": line.category,
+            "node": self._broker.node_name,
+        }
+        content = encode_content(properties, line.text.encode("utf-8", "replace"), 0, FRAME_MAX)
+        address = short_bytes(NAME) + short_bytes(line.level)
+        vhost.publish_some(queues, [Message(content, address, 0, 0)], now_ms)
+        vhost.waits.forget_after(0)
+        self.published += 1

@@ -1,0 +1,61 @@
+"""``ListenerSet``: the listeners of a node, which may be shut for maintenance and opened again.
+
+Shut, new clients are refused by the system itself, as when the node were down, so that they and
+load balancers turn to another one, and nsqlookupds send nobody here; who is connected goes on.
+Opened again they have the same ports, also those that the system had chosen.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from penstock.protocols.peers.session import PeerSession
+from penstock.runtime.listener import Listener, open_listeners
+from penstock.runtime.loop import Loop
+from penstock.runtime.secure_socket import TlsOptions
+from penstock.settings.settings import Settings
+
+logger: Final = logging.getLogger("penstock")
+
+
+class ListenerSet:
+    """On the data loop."""
+
+    def __init__(self, loop: Loop, settings: Settings, tls: TlsOptions | None) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._tls = tls
+        self._ports: dict[str, int] = {}
+        self.shut = False
+        self.announce: Callable[[bool], None] | None = None  # whether clients may come
+
+    def open(self) -> list[Listener]:
+        """Raises OSError, and none is open then."""
+        listeners = open_listeners(self._settings, self._tls, self._ports)
+        self._ports |= {one.protocol: one.port for one in listeners if one.port}
+        for listener in listeners:
+            self._loop.listen(listener)
+        return listeners
+
+    def drain(self) -> None:
+        if not self.shut:
+            self._loop.stop_listening(to_peers=False)
+            self.shut = True
+            count = self.client_count()
+            logger.warning("draining: no new clients are let in, %d are connected", count)
+            if self.announce is not None:
+                self.announce(False)
+
+    def client_count(self) -> int:
+        """Who is still connected; other nodes of the cluster stay."""
+        connections = self._loop.connections.values()
+        return sum(not isinstance(one.session, PeerSession) for one in connections)
+
+    def revive(self) -> None:
+        """Raises OSError when somebody else has taken a port meanwhile."""
+        if self.shut:
+            self.open()
+            self.shut = False
+            logger.warning("clients are let in again")
+            if self.announce is not None:
+                self.announce(True)

@@ -1,0 +1,489 @@
+"""A node: boot in order, run until told to stop, shut down in reverse.
+
+    1  lock      the data directory is ours alone
+    2  topology  definitions.db: virtual hosts, users, exchanges, queues, bindings
+    3  messages  the engine is opened; every durable queue gets its own back
+    4  listeners the loop accepts; the management server starts in its own thread
+    5  ready     said once, with what was found
+
+Shutting down (``ending``): no new connections, 320 to every client, what they hold goes back to
+the queues, what rests in memory goes into segments, and the terms are written.
+"""
+
+import logging
+import os
+import platform
+import resource
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from penstock import __version__
+from penstock.backing.factory import BackingMaker
+from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import NO_LIMIT
+from penstock.broker.rules.alarms import NO_PAGING
+from penstock.broker.topology.mirror_copies import is_copy
+from penstock.clocks import mono_ms, wall_ms
+from penstock.core import message
+from penstock.node.boot_definitions import load_definitions, warn_of_refused
+from penstock.node.boot_topology import create_defaults, name_cluster
+from penstock.node.control_file import new_token, remove_control, write_control
+from penstock.node.data_dir import lock_data_dir, refuse_old_data
+from penstock.node.flow_settings import make_flow
+from penstock.node.inspection.event_collector import EventCollector
+from penstock.node.inspection.log_exchange import LogExchange
+from penstock.node.inspection.logs import Logs
+from penstock.node.inspection.state_lines import log_events
+from penstock.node.listener_set import ListenerSet
+from penstock.node.machine import ASSUMED_BYTES, settle_memory, total_memory_bytes
+from penstock.node.reloading import Reloading
+from penstock.node.resource_monitor import ResourceMonitor
+from penstock.node.sessions import Sessions
+from penstock.node.shutdown import Shutdown
+from penstock.node.startup_progress import StartingPage, StartProgress
+from penstock.node.systemd import Notifier
+from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
+from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
+from penstock.protocols.amqp.stamping import STAMPINGS
+from penstock.protocols.nsq.codec.contents import publish_time_ms
+from penstock.protocols.nsq.settings import make_nsq, make_scan_loop
+from penstock.protocols.ranges.codec.publish_times import publish_times
+from penstock.runtime.disk.committer import Committer
+from penstock.runtime.disk.event_log import EventLog
+from penstock.runtime.disk.failpoint import arm_from
+from penstock.runtime.disk.measured_files import MeasuredFiles
+from penstock.runtime.disk.room import DiskRoom
+from penstock.runtime.disk.worker import DiskWorker
+from penstock.runtime.listener import check_listeners
+from penstock.runtime.loop import Loop
+from penstock.runtime.secure_socket import tls_options
+from penstock.runtime.turn import Turn
+from penstock.settings.listener_table import HTTP, door_of
+from penstock.settings.settings import Settings
+from penstock.storage.common.failpoints import reach
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.records import (
+    Topology,
+)
+from penstock.storage.engine.engine import EngineLimits
+from penstock.storage.engine.recovery import Opening, close_engine
+from penstock.storage.engine.resting_queue import RestingQueue
+from penstock.storage.store.groups import StoreWriter
+
+if TYPE_CHECKING:
+    from penstock.node.cluster.node import ClusterNode
+    from penstock.protocols.nsq.http.services import NsqServices
+
+COMMITTER_LOOK_S: Final = 0.001
+
+logger = logging.getLogger("penstock")
+
+
+class Node:
+    """Everything of one running broker."""
+
+    def __init__(
+        self, settings: Settings, logs: Logs | None = None, notifier: Notifier | None = None
+    ) -> None:
+        self.settings = settings
+        self._started = time.monotonic()
+        self._logs = logs or Logs()
+        self._notifier = notifier or Notifier({})
+        self.tls = tls_options(settings)
+        check_listeners(settings, self.tls)
+        arm_from(os.environ)
+        self._lock_fd = lock_data_dir(settings.data_dir)
+        refuse_old_data(settings.data_dir)
+        raise_descriptor_limit()
+        self.files = MeasuredFiles()
+        self._room = DiskRoom(self.files, settings.data_dir)
+        self.name = settings.node_name or f"penstock@{platform.node()}"
+        self.cluster = self._cluster_node()
+        self.definitions = Definitions(
+            os.path.join(settings.data_dir, "definitions.db"), self._room.make_room
+        )
+        topology = self._topology()
+        memory = settings.total_memory_override_bytes or total_memory_bytes()
+        entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
+        self.opening = Opening(
+            self.files,
+            settings.data_dir,
+            engine_limits(
+                settings, settings.vm_memory_high_watermark.bytes_of(memory or ASSUMED_BYTES)
+            ),
+            {
+                queue_id: entries[record.vhost]
+                for record in topology.queues
+                for queue_id in record.queue_ids()
+            },
+            settings.journal_file_size_bytes,
+            settings.msg_store_file_size_limit_bytes,
+            self.definitions.deleted_queues(),
+        )
+        self.engine = self.opening.engine
+        self.broker = Broker(
+            self.definitions,
+            self.engine,
+            BackingMaker(self.engine, settings.priority_drop_order, AmqpHeaderReader()).make,
+            lambda: secrets.token_hex(16),
+            list(settings.loopback_users),
+            AmqpLetterWriter(),
+            AmqpHeaderReader(),
+        )
+        self.monitor = ResourceMonitor(self.broker.admission.alarms, self.name, settings.data_dir)
+        self.monitor.set_limits(
+            memory,
+            settings.vm_memory_high_watermark,
+            settings.vm_memory_high_watermark_paging_ratio,
+            settings.disk_free_limit,
+        )
+        self.broker.connection_max = settings.connection_max or NO_LIMIT
+        self.broker.consumer_timeout_ms = settings.consumer_timeout_ms
+        self.broker.latency_targets = list(settings.nsq_e2e_processing_latency_percentiles)
+        self.broker.latency_window_ms = settings.nsq_e2e_processing_latency_window_time_s * 1000
+        self.broker.flow = make_flow(settings)
+        self.broker.staging.set_limits(
+            settings.staged_set_ttl_s,
+            settings.staged_producer_ttl_s,
+            settings.max_message_size_bytes,
+        )
+        self.broker.publish_time = publish_time_ms
+        self.broker.scan = make_scan_loop(settings)
+        self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
+        self.recovery = self._recover(topology)
+        self.committer = Committer(
+            self.files,
+            self.engine.journal.directory,
+            settings.journal_file_size_bytes,
+            StoreWriter(self.files, self.engine.store.directory),
+            self._wake,
+        )
+        self.worker = DiskWorker(
+            self.files, settings.data_dir, self._wake, self.engine.board.finish
+        )
+        self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
+        self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
+        self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
+        self.sessions.recovered()
+        self.loop = Loop(self.turn, self.sessions)
+        self.events = self._event_collector()
+        self.doors = ListenerSet(self.loop, settings, self.tls)
+        self.ending = Shutdown(self.loop, settings.stop_timeout_s)
+        self._lines = LogExchange(self.broker, self._logs, settings.default_vhost)
+        self._reloading = Reloading(settings, self.broker, self.monitor, self.tls, self._logs)
+        self._stalled = ""
+
+    def _cluster_node(self) -> "ClusterNode | None":
+        if not self.settings.cluster_etcd_endpoints:
+            return None
+        # The client of etcd costs a third of a second to import, as management does below.
+        from penstock.node.cluster.node import ClusterNode  # noqa: PLC0415
+
+        return ClusterNode(self.settings, self.name)
+
+    def _event_collector(self) -> EventCollector:
+        settings = self.settings
+        directory = settings.event_log_dir or os.path.join(settings.data_dir, "events")
+        log = EventLog(
+            Path(directory),
+            settings.event_log_file_size_bytes,
+            settings.event_log_size_limit_bytes,
+            log_events,
+            writes=settings.event_log,
+        )
+        self.broker.sampling.publish_times = publish_times
+        return EventCollector(self.broker, self.loop, log, settings, self.name)
+
+    def _wake(self) -> None:
+        self.loop.wake()
+
+    # -- boot ----------------------------------------------------------------------------
+
+    def _topology(self) -> Topology:
+        topology = self.definitions.load()
+        if not (topology.vhosts or topology.users or self.settings.load_definitions):
+            create_defaults(self.definitions, self.settings)
+            topology = self.definitions.load()
+        return topology
+
+    def _recover(self, topology: Topology) -> str:
+        """Messages; returns what was found, for the start screen."""
+        opening = self.opening
+        progress = StartProgress(self.files, self._notifier.progress)
+        with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
+            opening.run(progress.run, progress.say)
+        self.definitions.forget_deleted_queues()
+        self.broker.open(topology, wall_ms(), mono_ms())
+        warn_of_refused(self.broker)
+        name_cluster(self.broker, self.settings.queue_index_segment_entries)
+        if self.settings.load_definitions:
+            load_definitions(
+                self.settings.load_definitions,
+                self.broker,
+                self.settings.queue_index_segment_entries,
+            )
+        self.broker.adopt(topology, opening.queues)
+        reach("recovery.ready")
+        copies = [one for one in topology.queues if is_copy(one.name)]
+        text = f"{len(topology.queues) - len(copies)} durable queues"
+        text += f", {len(copies)} copies of mirrored ones" if copies else ""
+        text += f", {int(opening.messages)} messages"
+        if opening.clean:
+            return text
+        cut = int(opening.bytes_cut)
+        text += f", after a stop that was not clean ({int(opening.bytes_read) >> 20} MiB read)"
+        return text + (f" ({cut} bytes of an unfinished write dropped)" if cut else "")
+
+    # -- run -----------------------------------------------------------------------------
+
+    def serve(self, reread: Callable[[], Settings] | None = None) -> int:
+        """Listen, say so, and turn until a signal says stop; returns the exit code.
+
+        ``reread``: the settings once more, when SIGHUP asks for them.
+        """
+        # aiohttp costs a third of a second to import: only a node that serves pays for it.
+        from penstock.management.app import ManagementServer  # noqa: PLC0415
+        from penstock.management.rows.view import BrokerView  # noqa: PLC0415
+        from penstock.management.start_screen import start_screen  # noqa: PLC0415
+        from penstock.management.statistics.node_facts import NodeFacts  # noqa: PLC0415
+        from penstock.node.control import Control  # noqa: PLC0415
+        from penstock.node.inspection.session_inspector import NodeSessionInspector  # noqa: PLC0415
+
+        settings = self.settings
+        if self.cluster is not None:
+            self.cluster.join()  # not before the recovery: a lease is shorter than that may be
+        listeners = self.doors.open()
+        nsq = self.nsq_services()
+        watch = NodeSessionInspector(self.loop, self.sessions.inside)
+        watch.elsewhere = nsq.listeners
+        if self.cluster is not None:
+            self.cluster.attach(self.broker, self.loop, watch.close_some, self.turn.cancelled)
+            watch.cluster_facts = self.cluster.facts
+            watch.forget_in_cluster = self.cluster.forget
+            self.sessions.peers = self.cluster.peers
+            self.turn.part = self.cluster
+            for door in self.cluster.listeners:
+                self.loop.listen(door)
+        view = BrokerView(self.broker, watch, self.name, self.opening)
+        self.broker.node_name = self.name
+        facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.files.counts)
+        token = new_token()
+        management = ManagementServer(
+            http_bind(settings),
+            settings.http_port,
+            self.loop.call,
+            view,
+            facts,
+            settings.queue_index_segment_entries,
+            Control(self.doors, self.ending, self._logs),
+            token,
+            settings,
+            settings.http_host_names,
+        )
+        http_port = management.start()
+        write_control(settings.data_dir, http_bind(settings), http_port, self.name, token)
+        nsq.start()
+        self.doors.announce = nsq.announce
+        settle_memory()
+        self.monitor.begin(mono_ms(), int(self.engine.ram.used_bytes()))
+        self.events.start(mono_ms())
+        self.ending.install(self._logs.flush)
+        sys.stdout.write(
+            start_screen(
+                self.settings,
+                version=__version__,
+                pid=os.getpid(),
+                compiled=is_compiled(),
+                listeners=[
+                    *((one.protocol, one.host, one.port) for one in listeners),
+                    *nsq.listeners(),
+                    *management.metrics_listeners(),
+                ],
+                http_port=http_port,
+                recovery=self.recovery,
+                log_in=self._has_default_log_in(),
+                ready_ms=(time.monotonic() - self._started) * 1000,
+            )
+        )
+        sys.stdout.flush()
+        self._notifier.ready(f"serving, {self.recovery} recovered")
+        self._room.waits = lambda: not self.loop.stopping
+        try:
+            self._turn_until_stopped(reread)
+            logger.info("stopping: clients are told, and what is open is finished")
+            self.ending.begun()
+            self._notifier.stopping(settings.stop_timeout_s)
+            management.set_ready(ready=False)
+            nsq.stop()
+            self.ending.drain(self.sessions.peers, lambda: self._notifier.look(mono_ms()))
+        finally:
+            remove_control(settings.data_dir)
+            nsq.stop()
+            management.stop()
+        return self._close()
+
+    def _has_default_log_in(self) -> bool:
+        """Can the user of the settings log in with the password of the settings?"""
+        user = self.broker.users.users.get(self.settings.default_user)
+        return user is not None and user.has_password(self.settings.default_pass)
+
+    def nsq_services(self) -> "NsqServices":
+        """Not started yet."""
+        from penstock.protocols.nsq.http.services import NsqServices  # noqa: PLC0415 - as above
+
+        tls = None if self.tls is None else self.tls.context
+        return NsqServices(self.settings, self.loop, self.nsq, tls)
+
+    def _turn_until_stopped(self, reread: Callable[[], Settings] | None) -> None:
+        loop = self.loop
+        while not loop.stopping:
+            loop.run_once(loop.wait_ms())
+            now_ms = mono_ms()
+            self.monitor.look(now_ms)
+            self.events.look(now_ms)
+            self._lines.look()
+            self._notifier.look(now_ms)
+            self._look_at_the_disk()
+            if self.ending.reload_asked:
+                self._reload(reread)
+
+    def _reload(self, reread: Callable[[], Settings] | None) -> None:
+        self.ending.reload_asked = False
+        if reread is not None:
+            self._notifier.reloading()
+            self._reloading.run(reread)
+            self._notifier.ready("serving")
+
+    def _look_at_the_disk(self) -> None:
+        """Errors that are final end the node; a full disk is said once."""
+        error = self.committer.error or self.worker.error or self.engine.disk_error()
+        if error is not None:
+            raise error
+        for fault in self.engine.take_faults():
+            logger.error("%s", fault)
+        self._keep_reserve()
+        stalled = self.turn.disk_stalled()
+        if bool(stalled) != bool(self._stalled):
+            if stalled:
+                logger.warning("%s; publishers wait", stalled)
+            else:
+                logger.warning("the disk has space again")
+        self._stalled = stalled
+
+    def _keep_reserve(self) -> None:
+        """While it has not what it should, publishers wait as for a disk that takes nothing."""
+        journal = self.engine.journal
+        sizes = int(journal.total_bytes()), int(journal.file_size_bytes)
+        admission = self.broker.admission
+        short = not self._room.look(mono_ms(), *sizes)
+        if short != admission.unreserved:
+            if short:
+                logger.warning("the disk has no room for the reserve; publishers wait")
+            else:
+                logger.info("the reserve has its room again")
+        admission.unreserved = short
+
+    # -- stop ----------------------------------------------------------------------------
+
+    def _close(self) -> int:
+        self.definitions.commit()
+        if self.cluster is not None:
+            self.cluster.leave()
+        self._finish_disk_work()
+        self.ending.tidying()
+        if not self.ending.quick:
+            self._tidy_up()
+        self.definitions.close()
+        self.loop.close()
+        self.events.stop()
+        logger.info("stopped")
+        self._logs.flush()
+        self._notifier.close()
+        os.close(self._lock_fd)
+        return 0
+
+    def _tidy_up(self) -> None:
+        """What rests in memory goes into segments, so that the next start reads no journal."""
+        durable: list[RestingQueue] = []
+        next_seq_ids: dict[int, int] = {}
+        for vhost in self.broker.vhosts.values():
+            for backing in vhost.durable_backings():
+                for part in backing.parts():
+                    queue = cast(VariableQueue, part)
+                    durable.append(queue)
+                    next_seq_ids[int(queue.queue_id)] = int(queue.next_seq_id())
+        close_engine(self.engine, durable, next_seq_ids, self.files)
+
+    def _finish_disk_work(self) -> None:
+        """What was journalled and asked for so far; raises what went wrong."""
+        if not self.ending.quick:
+            self._commit_rest()
+            self._await_committer()
+            # What has moved is safe now where it went: else the next start has it twice.
+            self.broker.dead_letters.settle()
+        self._commit_rest()
+        self.committer.close()
+        self._collect()
+        self.worker.close()
+        self.worker.collect()
+        error = self.committer.error or self.worker.error or self.engine.disk_error()
+        if error is not None:
+            raise error
+
+    def _commit_rest(self) -> None:
+        group = self.engine.seal(sync=True)
+        if group is not None:
+            self.committer.submit(group)
+
+    def _await_committer(self) -> None:
+        """Until it has done everything, or cannot."""
+        committer = self.committer
+        while not (committer.idle() or committer.stalled or committer.error):
+            time.sleep(COMMITTER_LOOK_S)
+        self._collect()
+
+    def _collect(self) -> None:
+        for done in self.committer.collect():
+            self.engine.committed(done)
+
+
+def engine_limits(settings: Settings, memory: int) -> EngineLimits:
+    """``memory``: of the whole process; the alarms take off what is not for messages."""
+    ratio = settings.vm_memory_high_watermark_paging_ratio
+    return EngineLimits(
+        settings.queue_index_embed_msgs_below_bytes,
+        settings.journal_size_limit_bytes,
+        settings.queue_index_max_journal_entries,
+        memory,
+        int(NO_PAGING) if ratio > 1 else int(memory * ratio),
+    )
+
+
+def raise_descriptor_limit() -> None:
+    """As many connections as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def is_compiled() -> bool:
+    """Are the hot rooms running as extension modules?"""
+    return not message.__file__.endswith(".py")
+
+
+def http_bind(settings: Settings) -> str:
+    """Where the management API listens."""
+    return door_of(HTTP).address(settings)
+
+
+def run(settings: Settings, reread: Callable[[], Settings]) -> int:
+    """``penstock serve``: run a node until it is told to stop."""
+    logs = Logs()
+    logs.apply(settings)
+    if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1" and not is_compiled():
+        raise OSError("PENSTOCK_REQUIRE_COMPILED=1, but the compiled files are missing")
+    return Node(settings, logs, Notifier(os.environ)).serve(reread)

@@ -1,0 +1,1 @@
+"""AMQP 0-9-1 on the line: bytes become events, messages become frames."""

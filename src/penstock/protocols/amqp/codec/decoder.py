@@ -1,0 +1,500 @@
+"""Bytes of one AMQP connection become events (sans-IO, hot).
+
+In come the chunks as the socket gave them; out come the events of ``events.py``, wherever the
+chunks were cut.  What a chunk leaves unfinished is joined only when its frame is complete.
+
+A publish is three or more frames.  When all of them lie in the buffer, which is nearly
+always, one look ahead finds the end and the content is cut out as a single slice;
+otherwise the frames are collected one by one (``Assembly``).  The method frame of a
+publish is never parsed twice: its bytes are the key of a dictionary of addresses.
+
+Memory is bounded: frames by ``frame_max``, assemblies by ``max_message_size``, addresses by
+``ADDRESSES_MAX``, events of a call by ``EVENTS_MAX``.  No input makes this module raise.
+"""
+
+from typing import Final, final
+
+from librt.strings import read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from penstock.core.errors import BrokerError
+from penstock.core.message import Address, Message
+from penstock.protocols.amqp.codec import refusals
+from penstock.protocols.amqp.codec.assembly import HEADER_DUE, OVERRUN, Assembly, Unfinished
+from penstock.protocols.amqp.codec.errors import (
+    MalformedArguments,
+    MalformedTable,
+    MalformedText,
+    ProtocolViolation,
+    UnknownMethod,
+)
+from penstock.protocols.amqp.codec.events import (
+    AckRun,
+    ChannelFailed,
+    ConnectionFailed,
+    Event,
+    MethodReceived,
+    PublishRun,
+)
+from penstock.protocols.amqp.codec.methods import (
+    BASIC_ACK,
+    BASIC_PUBLISH,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    Method,
+    decode_method,
+)
+from penstock.protocols.amqp.codec.property_scan import PropertySkim
+
+FRAME_METHOD: Final = 1
+FRAME_HEADER: Final = 2
+FRAME_BODY: Final = 3
+FRAME_HEARTBEAT: Final = 8
+FRAME_END: Final = 0xCE
+FRAME_HEAD_BYTES: Final = 7
+FRAME_OVERHEAD: Final = 8
+"""Type, channel and size before the payload; with the end octet after it."""
+HEADER_FRAME_MIN: Final = 22
+"""A content header frame without properties: overhead, class, weight, body size, flags."""
+CLASS_BASIC: Final = 60
+_CLASS_AND_NO_WEIGHT: Final[i64] = CLASS_BASIC << 16
+
+ADDRESSES_MAX: Final = 8192
+EVENTS_MAX: Final[i64] = 2000
+_CR_LF: Final = {13: None, 10: None}
+
+_HEARD_WHILE_DISCARDING: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
+
+_KEY_PUBLISH: Final[i64] = BASIC_PUBLISH
+_KEY_ACK: Final[i64] = BASIC_ACK
+
+
+@final
+class AmqpDecoder:
+    """The receiving half of one connection, from the first frame on."""
+
+    def __init__(self, frame_max: i64, max_message_size_bytes: i64) -> None:
+        self.frame_max: i64 = frame_max
+        self.channel_max: i64 = 0xFFFF
+        self.max_message_size_bytes: i64 = max_message_size_bytes
+        self.opened: bool = False  # connection.open was answered: channels may speak
+        self.failed: bool = False
+        self.paused: bool = False  # the session must look before we go on: call again with b""
+        self.user_id: bytes = b""  # what a user-id property must say
+        self.unfinished = Unfinished()
+        self._channels: dict[int, Assembly] = {}
+        self._addresses: dict[bytes, Address] = {}
+        self._rest: list[bytes] = []
+        self._rest_bytes: i64 = 0
+        self._needed_bytes: i64 = 0
+        self._events: list[Event] = []
+        self._run: PublishRun | None = None
+        self._ack: AckRun | None = None
+        self._now_ms: i64 = 0
+        self._skim = PropertySkim()
+
+    def receive(self, data: bytes, now_ms: i64) -> list[Event]:
+        """Take a chunk, return what it completed; after a ``ConnectionFailed`` always []."""
+        if self.failed:
+            return []
+        if self._rest_bytes > 0:
+            self._rest.append(data)
+            self._rest_bytes += len(data)
+            if self._rest_bytes < self._needed_bytes and not self.paused:
+                return []
+            data = b"".join(self._rest)
+            self._rest = []
+            self._rest_bytes = 0
+        self._needed_bytes = FRAME_HEAD_BYTES
+        self.paused = False
+        self._events = []
+        self._run = None
+        self._ack = None
+        self._now_ms = now_ms
+        done = self._split(data)
+        if done < len(data) and not self.failed:
+            self._rest = [data[done:]]
+            self._rest_bytes = len(data) - done
+        return self._events
+
+    def is_full(self) -> bool:
+        return len(self._events) >= EVENTS_MAX
+
+    def discard(self, channel: i64) -> None:
+        """The session closed this channel: drop its frames until ``channel.close-ok``."""
+        assembly = self._channels.get(channel)
+        if assembly is not None:
+            assembly.discard()
+
+    def stop(self) -> None:
+        """Decode nothing that comes from now on, and let go of what came in part."""
+        self.failed = True
+        self._channels.clear()
+        self.unfinished.size_bytes = 0
+        self._rest = []
+        self._rest_bytes = 0
+
+    # -- frames ------------------------------------------------------------------------
+
+    def _split(self, data: bytes) -> i64:
+        """Handle every whole frame; returns how many bytes were used up."""
+        length: i64 = len(data)
+        position: i64 = 0
+        while length - position >= FRAME_HEAD_BYTES:
+            size = i64(read_i32_be(data, position + 3)) & 0xFFFFFFFF
+            # RabbitMQ forgives the eight octets of overhead; so do we.
+            if size > self.frame_max:
+                self._frame_error(
+                    data, position, position, position, refusals.too_large(size, self.frame_max)
+                )
+                return length
+            end = position + 7 + size
+            if end >= length:
+                self._needed_bytes = end + 1 - position
+                break
+            if i64(data[end]) != FRAME_END:
+                self._frame_error(data, position, position + 7, end, refusals.bad_end(data[end]))
+                return length
+            kind = i64(data[position])
+            channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
+            begin = position
+            position = end + 1
+            if kind == FRAME_METHOD:
+                if size >= 4 and i64(read_i32_be(data, begin + 7)) == _KEY_PUBLISH:
+                    position = self._publish(data, begin, end, channel)
+                else:
+                    self._method(data, begin, end, channel)
+            elif kind == FRAME_HEADER:
+                self._header(data, begin, end, channel)
+            elif kind == FRAME_BODY:
+                self._body(data, begin, end, channel)
+            else:
+                self._other(data, kind, begin, end, channel)
+            if self.failed:
+                return length
+            if self.paused or self.is_full():
+                self.paused = True
+                break
+        return position
+
+    def _other(self, data: bytes, kind: i64, position: i64, end: i64, channel: i64) -> None:
+        if kind != FRAME_HEARTBEAT or end > position + 7:
+            self._frame_error(data, position, position + 7, end, ": unknown_frame")
+        elif channel != 0:
+            self._misplaced(data, position, end, channel)
+
+    # -- methods -----------------------------------------------------------------------
+
+    def _method(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
+        size = end - position - 7
+        if size < 4:
+            self._frame_error(data, position, position + 7, end, ": unknown_frame")
+            return
+        key = i64(read_i32_be(data, position + 7)) & 0xFFFFFFFF
+        if channel != 0:
+            assembly = self._channel_for(channel, key, data, position, end)
+            if assembly is None:
+                return
+            if assembly.discarding and key not in _HEARD_WHILE_DISCARDING:
+                return
+            if assembly.address is not None:
+                self._unexpected(channel, assembly)
+                return
+            if key == _KEY_ACK and size == 13:
+                self._basic_ack(data, position, channel)
+                return
+        self._run = None
+        self._ack = None
+        method = self._decoded(data[position + 7 : end], channel)
+        if method is None:
+            return
+        if channel != 0 and size > refusals.METHOD_BYTES_MAX:
+            error = refusals.method_too_long(size)
+            self._reject_channel(channel, self._channels[int(channel)], error, key)
+            return
+        if key == CHANNEL_CLOSE or (key == CHANNEL_CLOSE_OK and self._is_discarding(channel)):
+            self._channels.pop(channel, None)
+        self._events.append(MethodReceived(channel, method))
+        # During the handshake each answer decides what the next frame may be.
+        self.paused = not self.opened
+
+    def _is_discarding(self, channel: i64) -> bool:
+        assembly = self._channels.get(channel)
+        return assembly is not None and assembly.discarding
+
+    def _decoded(self, payload: bytes, channel: i64) -> Method | None:
+        """The method; None and a failed connection when it is none."""
+        try:
+            return decode_method(payload)
+        except UnknownMethod:
+            self._fail(channel, 0, "", "")  # without a word, as RabbitMQ's reader does
+        except MalformedTable:
+            self._fail(channel, 0, "", "")  # without a word, as RabbitMQ's reader does
+        except MalformedArguments as malformed:
+            if channel == 0 and isinstance(malformed, MalformedText):
+                key = read_i32_be(payload, 0)
+                self._fail(channel, 501, "FRAME_ERROR", malformed.text, i64(key))
+            elif channel == 0:
+                self._fail(channel, 541, "INTERNAL_ERROR", "", 0)
+            else:
+                self._fail(channel, 501, "FRAME_ERROR", malformed.text, malformed.method_key)
+        return None
+
+    def _channel_for(
+        self, channel: i64, key: i64, data: bytes, position: i64, end: i64
+    ) -> Assembly | None:
+        """The channel's assembly; None when the method must not be handled here."""
+        if not self.opened:
+            self._misplaced(data, position, end, channel)
+            return None
+        assembly = self._channels.get(channel)
+        # A close-ok for no channel: both sides closed at once, theirs came first, the echo last.
+        if assembly is not None or key == CHANNEL_CLOSE_OK:
+            return assembly
+        if key != CHANNEL_OPEN:
+            self._fail(channel, 504, "CHANNEL_ERROR", "expected 'channel.open'", key)
+            return None
+        count: i64 = len(self._channels)
+        if count >= self.channel_max:
+            # The number of a channel may be anything; what counts is how many there are.
+            text = "number of channels opened (" + str(count) + ") has reached the negotiated "
+            self._fail(channel, 530, "NOT_ALLOWED", text + f"channel_max ({self.channel_max})", 0)
+            return None
+        assembly = Assembly(self.unfinished)
+        self._channels[channel] = assembly
+        return assembly
+
+    def _basic_ack(self, data: bytes, position: i64, channel: i64) -> None:
+        tag = read_i64_be(data, position + 11)
+        multiple = (i64(data[position + 19]) & 1) != 0
+        last = self._ack
+        if not multiple and last is not None and last.is_followed_by(channel, tag):
+            last.last_tag = tag
+            return
+        self._run = None
+        run = AckRun(channel, tag, tag, multiple)
+        self._ack = None if multiple else run
+        self._events.append(run)
+
+    # -- publishing ----------------------------------------------------------------------
+
+    def _publish(self, data: bytes, position: i64, end: i64, channel: i64) -> i64:
+        """A ``basic.publish`` frame at position..end; returns where to go on."""
+        if channel == 0:
+            self._method(data, position, end, channel)
+            return end + 1
+        assembly = self._channel_for(channel, _KEY_PUBLISH, data, position, end)
+        if assembly is None or assembly.discarding:
+            return end + 1
+        if assembly.address is not None:
+            self._unexpected(channel, assembly)
+            return end + 1
+        address = self._address(data[position + 7 : end], channel)
+        if address is None:
+            return end + 1
+        # The look ahead: header frame, then nothing or one body frame, all in the buffer.
+        header = end + 1
+        length: i64 = len(data)
+        if length - header >= HEADER_FRAME_MIN and i64(data[header]) == FRAME_HEADER:
+            header_end = header + 7 + i64(read_i32_be(data, header + 3))
+            if header + 21 <= header_end <= header + 7 + self.frame_max and header_end < length:
+                body_size = read_i64_be(data, header + 11)
+                content_end = self._content_end(data, header_end + 1, body_size, length, channel)
+                if (
+                    content_end > 0
+                    and i64(data[header_end]) == FRAME_END
+                    and i64(read_i16_be(data, header + 1)) & 0xFFFF == channel
+                    and i64(read_i32_be(data, header + 7)) == _CLASS_AND_NO_WEIGHT
+                    and body_size <= self.max_message_size_bytes
+                    and self._properties(data, header, header_end, channel, assembly)
+                ):
+                    message = Message(
+                        data[header:content_end],
+                        address.wire,
+                        self._skim.flags,
+                        self._skim.expires_at_ms,
+                    )
+                    self._published(channel, address, message)
+                    return content_end
+        self._await_header(assembly, address)
+        return end + 1
+
+    def _await_header(self, assembly: Assembly, address: Address) -> None:
+        """The look ahead found no whole content: go on frame by frame, unless it found a fault."""
+        if not assembly.discarding and not self.failed:
+            assembly.address = address
+            assembly.missing_bytes = HEADER_DUE
+
+    def _content_end(
+        self, data: bytes, body: i64, body_size: i64, length: i64, channel: i64
+    ) -> i64:
+        """Where the content ends if one whole body frame carries it all, else 0."""
+        if body_size == 0:
+            return body
+        if length - body < FRAME_OVERHEAD or body_size < 0 or body_size > self.frame_max:
+            return 0
+        body_end = body + 7 + body_size
+        if body_end >= length or i64(data[body]) != FRAME_BODY or i64(data[body_end]) != FRAME_END:
+            return 0
+        if i64(read_i32_be(data, body + 3)) != body_size:
+            return 0
+        if i64(read_i16_be(data, body + 1)) & 0xFFFF != channel:
+            return 0
+        return body_end + 1
+
+    def _address(self, payload: bytes, channel: i64) -> Address | None:
+        address = self._addresses.get(payload)
+        if address is not None:
+            return address
+        method = self._decoded(payload, channel)
+        if method is None:
+            return None
+        if method.flag("immediate"):
+            self._fail(channel, 540, "NOT_IMPLEMENTED", "immediate=true", _KEY_PUBLISH)
+            return None
+        address = Address(
+            method.text("exchange").translate(_CR_LF),
+            method.text("routing_key"),
+            payload[6 : len(payload) - 1],
+            method.flag("mandatory"),
+        )
+        if len(self._addresses) >= ADDRESSES_MAX:
+            self._addresses.clear()
+        self._addresses[payload] = address
+        return address
+
+    def _published(self, channel: i64, address: Address, message: Message) -> None:
+        run = self._run
+        if run is not None and run.address is address and run.channel == channel:
+            run.messages.append(message)
+            run.size_bytes += message.size
+            return
+        self._ack = None
+        run = PublishRun(channel, address, [message], self._now_ms)
+        self._run = run
+        self._events.append(run)
+
+    def _header(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
+        size = end - position - 7
+        if size < 12:
+            self._frame_error(data, position, position + 7, end, ": unknown_frame")
+            return
+        assembly = self._content_assembly(data, position, end, channel)
+        if assembly is None or assembly.discarding:
+            return
+        if assembly.missing_bytes != HEADER_DUE or read_i16_be(data, position + 9) != 0:
+            self._unexpected(channel, assembly)
+            return
+        class_id = i64(read_i16_be(data, position + 7)) & 0xFFFF
+        if class_id != CLASS_BASIC:
+            text = "expected content header for class 60, got one for class " + str(class_id)
+            self._fail(channel, 505, "UNEXPECTED_FRAME", text + " instead", _KEY_PUBLISH)
+            return
+        body_size = read_i64_be(data, position + 11)
+        if body_size < 0 or body_size > self.max_message_size_bytes:
+            error = refusals.message_too_large(body_size, self.max_message_size_bytes)
+            self._reject_channel(channel, assembly, error)
+            return
+        if size < 14:
+            self._bad_properties(channel)
+            return
+        if not self._properties(data, position, end, channel, assembly):
+            return
+        assembly.flags = self._skim.flags
+        assembly.expires_at_ms = self._skim.expires_at_ms
+        assembly.header_at_ms = self._now_ms
+        assembly.add(data[position : end + 1])
+        assembly.missing_bytes = body_size
+        if body_size == 0:
+            self._assembled(channel, assembly)
+
+    def _body(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
+        assembly = self._content_assembly(data, position, end, channel)
+        if assembly is None or assembly.discarding:
+            return
+        size = end - position - 7
+        if assembly.missing_bytes == HEADER_DUE:
+            self._unexpected(channel, assembly)
+            return
+        if assembly.missing_bytes == OVERRUN:
+            return
+        if size > assembly.missing_bytes:
+            # As RabbitMQ we go on waiting for what cannot be complete, but without keeping it.
+            assembly.drop_parts()
+            assembly.missing_bytes = OVERRUN
+            return
+        if size > 0:
+            assembly.add(data[position : end + 1])
+        assembly.missing_bytes -= size
+        if assembly.missing_bytes == 0:
+            self._assembled(channel, assembly)
+
+    def _assembled(self, channel: i64, assembly: Assembly) -> None:
+        address = assembly.address
+        assert address is not None
+        self._published(channel, address, assembly.whole(address, self._now_ms))
+
+    def _content_assembly(
+        self, data: bytes, position: i64, end: i64, channel: i64
+    ) -> Assembly | None:
+        """The assembly that waits for content, or None and a failed connection."""
+        if channel == 0 or not self.opened:
+            self._misplaced(data, position, end, channel)
+            return None
+        assembly = self._channels.get(channel)
+        if assembly is not None and (assembly.discarding or assembly.address is not None):
+            return assembly
+        text = "expected method frame, got non method frame instead"
+        self._fail(channel, 505, "UNEXPECTED_FRAME", text)
+        return None
+
+    def _properties(
+        self, data: bytes, header: i64, header_end: i64, channel: i64, assembly: Assembly
+    ) -> bool:
+        """Skim the properties into ``self._skim``; False and a failure when they are wrong."""
+        skim = self._skim
+        if skim.read(data, header, header_end, self._now_ms, self.user_id):
+            return True
+        refusal = skim.refusal
+        if refusal is None:
+            return self._bad_properties(channel)
+        skim.refusal = None
+        self._reject_channel(channel, assembly, refusal)
+        return False
+
+    # -- failures ------------------------------------------------------------------------
+
+    def _bad_properties(self, channel: i64) -> bool:
+        self._fail(channel, 541, "INTERNAL_ERROR", "")
+        return False
+
+    def _unexpected(self, channel: i64, assembly: Assembly) -> None:
+        """What came is not the part of the content that was due."""
+        self._fail(channel, 505, "UNEXPECTED_FRAME", assembly.unexpected_text(), _KEY_PUBLISH)
+
+    def _reject_channel(
+        self, channel: i64, assembly: Assembly, error: BrokerError, key: i64 = _KEY_PUBLISH
+    ) -> None:
+        self._run = None
+        self._ack = None
+        assembly.discard()
+        self._events.append(ChannelFailed(channel, error, key))
+
+    def _fail(self, channel: i64, code: i64, name: str, text: str, key: i64 = 0) -> None:
+        self.stop()
+        violation = ProtocolViolation(int(code), name, text, True, int(key))
+        self._events.append(ConnectionFailed(channel, violation))
+
+    def _frame_error(self, data: bytes, position: i64, start: i64, end: i64, term: str) -> None:
+        """Bytes that are no frame; ``term`` is RabbitMQ's reason, an Erlang term."""
+        channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
+        self._fail(
+            channel, 501, "FRAME_ERROR", refusals.frame_text(data, position, start, end) + term
+        )
+
+    def _misplaced(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
+        """A sound frame where none of its kind may be."""
+        self._fail(
+            channel, 505, "UNEXPECTED_FRAME", refusals.frame_text(data, position, position + 7, end)
+        )

@@ -1,0 +1,92 @@
+"""What the AMQP decoder tells its session: bytes have become one of these.
+
+Runs, not messages, are the unit: consecutive publishes to the same address are one
+``PublishRun``, consecutive acknowledgements of neighbouring tags are one ``AckRun``.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import BrokerError
+from penstock.core.message import Address, Message
+from penstock.protocols.amqp.codec.errors import ProtocolViolation
+from penstock.protocols.amqp.codec.methods import Method
+
+
+class Event:
+    """Something a peer said on one of its channels."""
+
+    def __init__(self, channel: i64) -> None:
+        self.channel: i64 = channel
+
+
+@final
+class PublishRun(Event):
+    """Consecutive publishes to one address; each message came with its whole content.
+
+    ``messages`` are one to begin with; ``size_bytes`` is the sum of their contents; ``read_ms`` is
+    the wall clock when they were read, from which their ``expires_at_ms`` counts.
+    """
+
+    def __init__(
+        self, channel: i64, address: Address, messages: list[Message], read_ms: i64
+    ) -> None:
+        super().__init__(channel)
+        self.address = address
+        self.messages = messages
+        self.size_bytes: i64 = messages[0].size
+        self.read_ms: i64 = read_ms
+
+    def enter(self, now_ms: i64) -> None:
+        """They go to queues now: if they were held, their times to live begin only here."""
+        held_ms = now_ms - self.read_ms
+        if held_ms == 0:
+            return
+        self.read_ms = now_ms
+        for message in self.messages:
+            if message.expires_at_ms != 0:
+                message.expires_at_ms += held_ms
+
+
+@final
+class AckRun(Event):
+    """``basic.ack`` of the tags first..last, or of everything up to last (``multiple``)."""
+
+    def __init__(self, channel: i64, first_tag: i64, last_tag: i64, multiple: bool) -> None:
+        super().__init__(channel)
+        self.first_tag: i64 = first_tag
+        self.last_tag: i64 = last_tag
+        self.multiple = multiple
+
+    def is_followed_by(self, channel: i64, tag: i64) -> bool:
+        # Tags above 2**63 - 1 are negative here, and follow nobody.
+        return self.channel == channel and self.last_tag + 1 == tag and tag > 0
+
+
+@final
+class MethodReceived(Event):
+    """Any other method, decoded."""
+
+    def __init__(self, channel: i64, method: Method) -> None:
+        super().__init__(channel)
+        self.method = method
+
+
+@final
+class ChannelFailed(Event):
+    """The peer broke a rule that costs it this channel; its frames are dropped from here on."""
+
+    def __init__(self, channel: i64, error: BrokerError, method_key: i64) -> None:
+        super().__init__(channel)
+        self.error = error
+        self.method_key: i64 = method_key
+
+
+@final
+class ConnectionFailed(Event):
+    """The peer broke a rule that costs it the connection; always the last event."""
+
+    def __init__(self, channel: i64, violation: ProtocolViolation) -> None:
+        super().__init__(channel)
+        self.violation = violation

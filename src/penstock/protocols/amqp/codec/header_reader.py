@@ -1,0 +1,41 @@
+"""What the broker asks of an AMQP message, without decoding what it does not need."""
+
+from typing import final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from penstock.core.headers import HeaderReader
+from penstock.core.message import Message
+from penstock.protocols.amqp.codec.header_edit import names_in
+from penstock.protocols.amqp.codec.properties import decode_properties, has_header_key
+from penstock.protocols.amqp.codec.property_scan import ANYBODY, PropertySkim
+from penstock.protocols.amqp.codec.routing_facts import routing_facts
+
+
+@final
+class AmqpHeaderReader(HeaderReader):
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        self._skim = PropertySkim()
+
+    def read(self, message: Message, name: str) -> object:
+        content = message.content
+        if not has_header_key(content, name.encode()):
+            return None
+        headers = decode_properties(content).headers
+        return None if headers is None else headers.get(name)
+
+    def marks(self, content: bytes, now_ms: int) -> tuple[int, int]:
+        skim = self._skim
+        end = i64(read_i32_be(content, 3)) + 7
+        accepted = skim.read(content, 0, end, now_ms, ANYBODY)
+        assert accepted, "it came through the same door before"
+        return int(skim.flags), int(skim.expires_at_ms)
+
+    def names(self, address: bytes) -> tuple[str, str]:
+        return names_in(address)
+
+    def facts(self, content: bytes) -> dict[str, object]:
+        return routing_facts(content)

@@ -1,0 +1,107 @@
+"""The first words of an AMQP connection: headers, offers, and who is asking.
+
+What goes wrong here is answered with silence and a slow hang-up, as RabbitMQ does, so there
+are no texts; the session decides, this file only reads.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import User
+from penstock.broker.rules.log_ins import NO_CREDENTIALS, Source
+from penstock.core.errors import AccessRefused
+from penstock.protocols.amqp.codec.errors import MalformedArguments, ProtocolViolation
+from penstock.protocols.amqp.codec.tables import decode_table
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+ACCEPTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
+"""RabbitMQ also takes the header of 0-9, which differs in nothing that matters here."""
+FRAME_MIN_BYTES: Final = 4096
+MECHANISMS: Final = b"AMQPLAIN PLAIN"
+EXTERNAL: Final = "EXTERNAL"
+KNOWN_MECHANISMS: Final = ("AMQPLAIN", "PLAIN", EXTERNAL)
+
+
+@final
+class Limits:
+    """What the broker offers a client, from the settings."""
+
+    def __init__(
+        self,
+        channel_max: i64,
+        frame_max: i64,
+        heartbeat_s: i64,
+        handshake_timeout_ms: i64,
+        max_message_size_bytes: i64,
+    ) -> None:
+        self.channel_max: i64 = channel_max
+        self.frame_max: i64 = frame_max
+        self.heartbeat_s: i64 = heartbeat_s
+        self.handshake_timeout_ms: i64 = handshake_timeout_ms
+        self.max_message_size_bytes: i64 = max_message_size_bytes
+
+
+def mechanisms(external: str | None) -> bytes:
+    """What we offer; None = whoever comes cannot be known by a certificate."""
+    return MECHANISMS if external is None else b"EXTERNAL " + MECHANISMS
+
+
+def log_in(
+    broker: Broker, mechanism: str, response: bytes, source: Source, external: str | None
+) -> User | None:
+    """The user; None when mechanism and response name none.  Raises LoginRefused."""
+    if mechanism == EXTERNAL and external is not None:
+        return broker.users.trust(external, source)
+    credentials = credentials_in(mechanism, response)
+    if credentials is None:
+        broker.users.refuse(source, "", AccessRefused(NO_CREDENTIALS))
+        return None
+    return broker.users.authenticate(credentials[0], credentials[1], source)
+
+
+def credentials_in(mechanism: str, response: bytes) -> tuple[str, str] | None:
+    """Name and password out of a SASL response; None when it is none we understand."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\x00")
+        if len(parts) != 3 or parts[0] != b"":
+            return None
+        return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
+    if mechanism != "AMQPLAIN":
+        return None
+    try:
+        table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
+    except MalformedArguments:
+        return None
+    login = table.get("LOGIN")
+    password = table.get("PASSWORD")
+    if not isinstance(login, str) or not isinstance(password, str):
+        return None
+    return login, password
+
+
+def check_tuning(limits: Limits, channel_max: i64, frame_max: i64, method_key: int) -> None:
+    """Raises ProtocolViolation when the client takes more than was offered, or too little."""
+    if frame_max != 0 and frame_max < FRAME_MIN_BYTES:
+        raise _not_tuned("frame_max=" + str(frame_max) + " < 4096 minimum", method_key)
+    _check_tuned("channel_max", channel_max, limits.channel_max, method_key)
+    _check_tuned("frame_max", frame_max, limits.frame_max, method_key)
+
+
+def _check_tuned(what: str, value: i64, ours: i64, method_key: int) -> None:
+    if value == 0 or value > ours:
+        raise _not_tuned(
+            "negotiated "
+            + what
+            + " = "
+            + str(value)
+            + " is higher than the maximum allowed value ("
+            + str(ours)
+            + ")",
+            method_key,
+        )
+
+
+def _not_tuned(text: str, method_key: int) -> ProtocolViolation:
+    return ProtocolViolation(530, "NOT_ALLOWED", text, True, method_key)

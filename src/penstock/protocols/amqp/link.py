@@ -1,0 +1,209 @@
+"""What an AMQP session and its channels share: the way out, the user, the vhost, the clock.
+
+``now_ms`` is set by the session at each call, so that channels need no clock.
+
+What changes the topology costs more than anything else a client may ask for.  So a connection
+does ``TOPOLOGY_SHARE`` such things in a turn, and looks for routes for ``ROUTING_SHARE_NS`` or a
+little longer; what it sent behind them waits for the next one.
+"""
+
+from collections.abc import Callable
+from time import thread_time_ns
+from typing import Final, cast, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import User
+from penstock.broker.rules.rights import Rights
+from penstock.broker.topology.changes import Ask
+from penstock.broker.topology.routes import Route
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.away import Away
+from penstock.core.errors import BrokerError
+from penstock.core.message import Address
+from penstock.core.traffic import AMQP, Traffic
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.decoder import AmqpDecoder
+from penstock.protocols.amqp.codec.errors import NOT_ALLOWED, violation
+from penstock.protocols.amqp.codec.methods import encode_method
+from penstock.protocols.amqp.codec.property_scan import ANYBODY
+from penstock.queues.consumers import Consumer, OutputWindow
+from penstock.queues.queue import Queue
+from penstock.routing.topic_trie import STEPS_MAX, UNLIMITED, steps
+from penstock.runtime.session import Session
+
+TOPOLOGY_SHARE: Final[i64] = 100
+ROUTING_SHARE_NS: Final[i64] = 5_000_000
+
+NameSource = Callable[[str], str]
+"""Prefix in, random name out: for server-named queues and consumer tags."""
+CancelSink = Callable[[list[Consumer]], None]
+"""Is told which consumers lost their queue, whosever they are."""
+
+
+@final
+class Link:
+    """One connection, seen from its channels."""
+
+    def __init__(
+        self,
+        session: Session,
+        broker: Broker,
+        decoder: AmqpDecoder,
+        new_name: NameSource,
+        tell_cancelled: CancelSink,
+    ) -> None:
+        self.session = session
+        self.broker = broker
+        self.decoder = decoder
+        self.new_name = new_name
+        self.tell_cancelled = tell_cancelled
+        self.out: BytesWriter = session.out
+        self.outlet: OutputWindow = session.outlet
+        self.frame_max: i64 = decoder.frame_max
+        self.now_ms: i64 = 0
+        self._share: i64 = TOPOLOGY_SHARE
+        self._routing_ns: i64 = 0  # in this turn, over routes that were not known
+        self.traffic = Traffic(None)  # of its virtual host, once that is known
+        self.user: User | None = None
+        self._vhost: Vhost | None = None
+        self._rights: Rights | None = None
+        self._ask: Ask | None = None
+        self.owned: dict[str, Queue] = {}  # exclusive queues: they end with the connection
+        self.cancel_notify: bool = False  # the client understands basic.cancel from us
+        self.blocked_notify: bool = False  # and connection.blocked
+        self._blocked_reason: str = ""
+
+    @property
+    def vhost(self) -> Vhost:
+        vhost = self._vhost
+        assert vhost is not None
+        return vhost
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """User and virtual host; "" for what nobody has said yet."""
+        user, vhost = self.user, self._vhost
+        return "" if user is None else user.name, "" if vhost is None else vhost.name
+
+    @property
+    def rights(self) -> Rights:
+        rights = self._rights
+        assert rights is not None
+        return rights
+
+    def begin(self, now_ms: i64) -> None:
+        """A turn: it is that late, and everything may be asked for again."""
+        self.now_ms = now_ms
+        self._share = TOPOLOGY_SHARE
+        self._routing_ns = 0
+        self.session.has_more = False
+
+    def take_share(self) -> None:
+        """For one change of the topology; raises Away when it is for the next turn."""
+        if self._share == 0:
+            self.session.has_more = True
+            raise Away
+        self._share -= 1
+
+    def has_routed_enough(self) -> bool:
+        """Finding new routes took so long that what is left is for the next turn."""
+        return self._routing_ns > ROUTING_SHARE_NS
+
+    def ask(self) -> Ask:
+        """For what a cluster has to agree on, one thing at a time."""
+        ask = self._ask
+        if ask is None:
+            ask = self._ask = self.broker.changes.ask()
+        return ask
+
+    def enter(self, vhost: Vhost) -> None:
+        """The connection is open: it counts, and its user's rights hold."""
+        user = self.user
+        assert user is not None
+        self._vhost = vhost
+        self._rights = Rights(user, vhost.name)
+        self.traffic = self.broker.traffic.of(vhost.name, AMQP)
+        self.broker.churn.connections_opened += 1
+        self.broker.connection_count += 1
+        vhost.connection_count += 1
+        user.connection_count += 1
+        if user.may_impersonate:
+            self.decoder.user_id = ANYBODY
+
+    def leave(self) -> None:
+        """The connection is over: its exclusive queues go with it."""
+        user = self.user
+        if user is None or self._vhost is None:
+            return
+        self.broker.churn.connections_closed += 1
+        self.broker.connection_count -= 1
+        self.vhost.connection_count -= 1
+        user.connection_count -= 1
+        self.broker.changes.owner_gone(self.session)
+        for queue in self.owned.values():
+            if not queue.deleted:
+                self.tell_cancelled(self.vhost.delete_queue(queue))
+        self.owned = {}
+
+    def route(self, address: Address) -> Route:
+        """Where a publish goes, if it may: found and judged once per address and epoch."""
+        vhost = self.vhost
+        if address.route_epoch != vhost.epoch:
+            exchange = vhost.exchanges.get(address.exchange)
+            since = thread_time_ns()
+            self.rights.publish(exchange, address.exchange, address.routing_key)
+            steps.left = STEPS_MAX
+            try:
+                return vhost.route(address)
+            finally:
+                steps.left = UNLIMITED
+                self._routing_ns += thread_time_ns() - since
+        return cast(Route, address.route)
+
+    def count_channel(self, more: i64) -> None:
+        """One more channel is open, or one less; raises ProtocolViolation for one too many."""
+        user = self.user
+        assert user is not None
+        if more > 0 and 0 <= user.max_channels <= user.channel_count:
+            raise violation(
+                NOT_ALLOWED,
+                f"number of channels opened for user '{user.name}' has reached the maximum"
+                f" allowed user limit of ({int(user.max_channels)})",
+            )
+        user.channel_count += more
+        churn = self.broker.churn
+        if more > 0:
+            churn.channels_opened += more
+        else:
+            churn.channels_closed -= more
+
+    def tell_blocked(self, reason: str) -> None:
+        """The client is held for that reason; "" = not any more.
+
+        As RabbitMQ says it: once, with the reason of that moment, and that it is over when
+        no reason is left.  A second ``blocked`` confuses clients that start a timer at it.
+        """
+        was = self._blocked_reason
+        self._blocked_reason = reason
+        if not self.blocked_notify or (was == "") == (reason == ""):
+            return
+        if reason != "":
+            self.send(0, m.CONNECTION_BLOCKED, [reason])
+        else:
+            self.send(0, m.CONNECTION_UNBLOCKED, [])
+
+    def send(self, channel: i64, key: i64, values: list[object]) -> None:
+        self.out.write(encode_method(int(channel), int(key), values))
+
+
+@final
+class ChannelError(Exception):
+    """A ``BrokerError`` on its way to the session, with the method that caused it."""
+
+    def __init__(self, error: BrokerError, method_key: int) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.method_key = method_key

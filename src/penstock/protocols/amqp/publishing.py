@@ -1,0 +1,370 @@
+"""The publishing side of one channel: runs go to queues, confirms come back.
+
+    PublishRun ─► vhost.route ─► vhost.publish ─► journal position ─► confirms
+                     (or kept until tx.commit)
+
+Messages whose way depends on more than their address (headers, CC, BCC) are opened and routed
+one by one; all others of a run go together.
+
+In confirm mode every publish is answered when it is safe; in tx mode every commit is, by
+the same count: a channel is in one of them or in neither, for as long as it lives.
+
+Raises ``BrokerError`` for the session to turn into a close.
+"""
+
+from time import perf_counter_ns
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.broker import UNSTAMPED
+from penstock.broker.rules.confirms import ConfirmLedger
+from penstock.broker.rules.rights import WRITE
+from penstock.broker.topology.routes import Route, any_refuses, count_published, waits
+from penstock.core.confirm_watermark import PendingConfirm
+from penstock.core.credit import cost_of
+from penstock.core.errors import PreconditionFailed, Unavailable
+from penstock.core.headers import LOOKING, NOW
+from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
+from penstock.core.traffic import Traffic
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.encoder import short_bytes, write_ack, write_nack, write_return
+from penstock.protocols.amqp.codec.events import PublishRun
+from penstock.protocols.amqp.codec.properties import body_of
+from penstock.protocols.amqp.codec.routing_facts import BCC, routing_facts
+from penstock.protocols.amqp.copies import check_copies, copy_keys, without_its_bcc
+from penstock.protocols.amqp.deadlines import EXTEND_KEY, Deadlines
+from penstock.protocols.amqp.firehose import trace_publishes
+from penstock.protocols.amqp.link import Link
+from penstock.protocols.amqp.publish_buffer import PublishBuffer
+from penstock.protocols.amqp.replies import ReplyChannel
+from penstock.protocols.amqp.stamping import stamped
+from penstock.queues.queue import Queue
+
+NO_ROUTE: Final[i64] = 312
+_NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
+
+
+@final
+class Publishing:
+    """Of one channel."""
+
+    def __init__(
+        self,
+        link: Link,
+        number: i64,
+        intake: PublishBuffer,
+        replies: ReplyChannel,
+        deadlines: Deadlines,
+        traffic: Traffic,
+    ) -> None:
+        self.link = link
+        self.number: i64 = number
+        self.intake = intake
+        self.replies = replies
+        self.deadlines = deadlines
+        self.traffic = traffic
+        self.confirms: ConfirmLedger | None = None
+        self.transactional: bool = False
+        self._held: list[PublishRun] = []  # until the commit
+        self._held_bytes: i64 = 0
+        self._refused: set[int] = set()  # places in the run that is being published
+
+    # -- modes ---------------------------------------------------------------------------
+
+    def select_confirms(self) -> None:
+        if self.transactional:
+            raise PreconditionFailed("cannot switch from tx to confirm mode")
+        if self.confirms is None:
+            self.confirms = ConfirmLedger()
+
+    def select_transactions(self) -> None:
+        if self.transactional:
+            return
+        if self.confirms is not None:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        self.confirms = ConfirmLedger()
+        self.transactional = True
+
+    # -- publishing ----------------------------------------------------------------------
+
+    def publish(self, run: PublishRun) -> bool:
+        """Route and enqueue; True when confirms may now be written."""
+        link = self.link
+        count: i64 = len(run.messages)
+        self.traffic.publish(count, self.confirms is not None and not self.transactional)
+        link.session.has_published = True
+        route = link.route(run.address)
+        budget = link.vhost.budget
+        budget.allowance -= count
+        if budget.allowance <= 0:
+            link.broker.budgets.spent(link.vhost)
+        if route.topic is not None:
+            count_published(route.topic, run.messages)
+        if link.broker.stamping != UNSTAMPED:
+            run.messages = stamped(run.messages, link.now_ms, link.broker.stamping)
+        marks = _marks_in(run.messages)
+        if marks & ASKS_REPLY:
+            run.messages = self.replies.name_in(run.messages)
+        if self.transactional:
+            if marks & COPIES:
+                check_copies(run.messages)
+            self._keep(run)
+            return False
+        position = self._enqueue(route, run, marks)
+        confirms = self.confirms
+        if len(link.broker.waits.noted) > 0:
+            self._confirm_away(count, position)
+        elif len(self._refused) > 0:
+            self._confirm_some(count, position)
+        elif confirms is not None:
+            durable_position = link.broker.engine.journal.durable_position
+            confirms.published(count, position, durable_position, link.now_ms)
+        return confirms is not None
+
+    def _enqueue(self, route: Route, run: PublishRun, marks: i64) -> i64:
+        """Returns the journal position that makes the run safe; 0 = nothing was logged.
+
+        ``_refused`` then has the places of those that some queue had no room for.
+        """
+        link = self.link
+        run.enter(link.now_ms)
+        messages = run.messages
+        route.traffic.taken += len(messages)
+        if route.needs_headers or marks & COPIES:
+            return self._publish_singly(route, run.address, messages)
+        if link.vhost.tracing:
+            trace_publishes(link, self.number, run.address, [], messages, route.queues)
+        if len(route.queues) == 0:
+            self._unrouted(run.address, messages)
+            return 0
+        self._routed(route, len(messages) * len(route.queues))
+        store = link.broker.engine.store
+        stored = store.pending_bytes()
+        position: i64 = 0
+        flow = link.broker.flow
+        since = perf_counter_ns() if flow.measuring else 0
+        if route.refuses:
+            position, self._refused = link.vhost.publish_some(route.queues, messages, link.now_ms)
+        else:
+            position = link.vhost.publish(route.queues, messages, link.now_ms)
+        if flow.measuring:
+            flow.publish_ns += perf_counter_ns() - since
+        stored = store.pending_bytes() - stored
+        if flow.enabled and flow.must_charge(route.queues, stored):
+            cost = cost_of(len(messages), run.size_bytes)
+            self.intake.charge(route.queues, cost, position > 0, stored)
+        return position
+
+    def _confirm_away(self, count: i64, position: i64) -> None:
+        """Some of the run has gone to other nodes."""
+        waits = self.take_waits()
+        refused = self._refused
+        self._refused = set()
+        confirms = self.confirms
+        if confirms is None:
+            return
+        first = confirms.last_number + 1
+        durable_position = self.link.broker.engine.journal.durable_position
+        confirms.published_away(count, position, durable_position, self.link.now_ms, waits)
+        for place in sorted(refused):
+            confirms.deny(first + place)
+
+    def take_waits(self) -> list[PendingConfirm]:
+        """Raises Unavailable where the publisher is to go to another node."""
+        waits = self.link.broker.waits.take()
+        for wait in waits:
+            if wait.away_text != "":
+                raise Unavailable(wait.away_text)
+        return waits
+
+    def _confirm_some(self, count: i64, position: i64) -> None:
+        """A publisher with confirms is told which messages the queues took."""
+        refused = self._refused
+        self._refused = set()
+        confirms = self.confirms
+        if confirms is None:
+            return
+        link = self.link
+        durable_position = link.broker.engine.journal.durable_position
+        for place in range(count):
+            if place not in refused:
+                confirms.published(1, position, durable_position, link.now_ms)
+                continue
+            alone = confirms.unconfirmed_count() == 0  # else "up to" would say no to others
+            confirms.refuse()
+            write_nack(link.out, self.number, confirms.last_number, alone)
+
+    def _unrouted(self, address: Address, messages: list[Message]) -> None:
+        """No queue takes it; somebody who waits for an answer may, and counts for nothing."""
+        answered = False
+        if address.exchange == "":
+            answered = self.link.broker.replies.publish([address.routing_key], messages)
+            if address.routing_key == EXTEND_KEY:
+                mono_ms = self.link.broker.idleness.now_ms
+                for message in messages:
+                    self.deadlines.extend(body_of(message.content), mono_ms)
+                return
+        if address.mandatory:
+            self._return(messages)
+        elif not answered:
+            self.traffic.unroutable(len(messages), False)
+
+    def _routed(self, route: Route, count: i64) -> None:
+        """So many messages times queues."""
+        route.traffic.passed += count
+        self.traffic.route(count)
+
+    def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> i64:
+        """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
+        link = self.link
+        flow = link.broker.flow
+        store = link.broker.engine.store
+        position: i64 = 0
+        for place in range(len(messages)):
+            message = messages[place]
+            facts = routing_facts(message.content)
+            facts[NOW] = int(link.now_ms)
+            facts[LOOKING] = False
+            copies = copy_keys(facts)
+            queues = route.queues
+            if route.needs_headers or copies:
+                queues = self._queues_for(address, facts, copies)
+            if BCC in facts and not waits(queues):
+                message = without_its_bcc(message)
+            if link.vhost.tracing:
+                trace_publishes(link, self.number, address, copies, [message], queues)
+            answered = (len(queues) == 0 or copies) and self._answer(address, copies, message)
+            if len(queues) == 0:
+                if address.mandatory:
+                    self._return([message])
+                elif not answered:
+                    self.traffic.unroutable(1, False)
+                continue
+            self._routed(route, len(queues))
+            stored = store.pending_bytes()
+            at: i64 = 0
+            noted = len(link.broker.waits.noted)
+            if any_refuses(queues):
+                at, refused = link.vhost.publish_some(queues, [message], link.now_ms)
+                if refused:
+                    self._refused.add(place)
+            else:
+                at = link.vhost.publish(queues, [message], link.now_ms)
+            if facts.pop(LOOKING) is True and place not in self._refused:
+                # Once more, now that it was taken: exchanges that let a key pass once note it.
+                link.vhost.find_queues(address.exchange, address.routing_key, facts, copies)
+            if len(link.broker.waits.noted) > noted:
+                for wait in link.broker.waits.noted[noted:]:
+                    wait.cover(place, 1)
+            stored = store.pending_bytes() - stored
+            if flow.enabled and flow.must_charge(queues, stored):
+                self.intake.charge(queues, cost_of(1, message.size), at > 0, stored)
+            position = at if at > 0 else position
+        return position
+
+    def _answer(self, address: Address, copies: list[str], message: Message) -> bool:
+        """Whoever waits for it, besides the queues, which may let go of the content at once."""
+        if address.exchange == "":
+            keys = [address.routing_key, *copies]
+            return self.link.broker.replies.publish(keys, [message.copy_for_queue()])
+        return False
+
+    def _queues_for(
+        self, address: Address, facts: dict[str, object], copies: list[str]
+    ) -> list[Queue]:
+        link = self.link
+        vhost = link.vhost
+        for key in copies:
+            link.rights.topic(WRITE, vhost.exchanges.get(address.exchange), key)
+        return vhost.find_queues(address.exchange, address.routing_key, facts, copies)
+
+    def _return(self, messages: list[Message]) -> None:
+        link = self.link
+        self.traffic.unroutable(len(messages), True)
+        for message in messages:
+            write_return(link.out, self.number, NO_ROUTE, _NO_ROUTE_TEXT, message, link.frame_max)
+
+    def write_confirms(self) -> None:
+        """Say "up to N" for everything that has become safe."""
+        confirms = self.confirms
+        if confirms is None:
+            return
+        count = confirms.take()
+        if self.transactional:
+            for _ in range(count):
+                self.link.send(self.number, m.TX_COMMIT_OK, [])
+            return
+        if len(confirms.denied) > 0:
+            for number in confirms.take_denied():
+                write_nack(self.link.out, self.number, number, False)
+        if count > 0:
+            self.traffic.confirm(count)
+            write_ack(self.link.out, self.number, confirms.acked, count > 1)
+
+    # -- transactions --------------------------------------------------------------------
+
+    def held_count(self) -> int:
+        count = 0
+        for run in self._held:
+            count += len(run.messages)
+        return count
+
+    def _keep(self, run: PublishRun) -> None:
+        ram = self.link.broker.engine.ram
+        if not ram.take_uncommitted(run.size_bytes):
+            raise PreconditionFailed(
+                f"transactions that are not committed would take more than a quarter of the"
+                f" {int(ram.limit_bytes)} bytes there are for messages"
+            )
+        self._held.append(run)
+        self._held_bytes += run.size_bytes
+
+    def rollback(self) -> None:
+        self.link.broker.engine.ram.uncommitted_bytes -= self._held_bytes
+        self._held_bytes = 0
+        self._held = []
+
+    def commit(self) -> bool:
+        """Publish what was held; False when some queue had no room for some of it.
+
+        Raises ``NotFound`` or ``AccessRefused`` before anything is published, when an
+        exchange or a right went away meanwhile.
+        """
+        link = self.link
+        held = self._held
+        self.rollback()
+        routes = [link.route(run.address) for run in held]
+        all_taken = True
+        for place in range(len(held)):
+            self._enqueue(routes[place], held[place], _marks_in(held[place].messages))
+            if self._refused:
+                self._refused = set()
+                all_taken = False
+        return all_taken
+
+    def committed(self, position: i64) -> None:
+        """The commit is safe, and answered, when the log is durable up to ``position``."""
+        durable_position = self.link.broker.engine.journal.durable_position
+        confirms = cast(ConfirmLedger, self.confirms)
+        confirms.published(1, position, durable_position, self.link.now_ms)
+
+    # -- what is safe by now -------------------------------------------------------------
+
+    def awaits_confirms(self) -> bool:
+        return self.confirms is not None and self.confirms.waiting()
+
+    def advance(self, durable_position: i64) -> None:
+        """The journal is on disk so far."""
+        broker = self.link.broker
+        confirms = cast(ConfirmLedger, self.confirms)
+        confirms.advance(durable_position, broker.events.now_ms, broker.confirm_times)
+        self.write_confirms()
+
+
+def _marks_in(messages: list[Message]) -> i64:
+    """The flags of all of them, in one look: most runs have nothing special about them."""
+    marks: i64 = 0
+    for message in messages:
+        marks |= message.flags
+    return marks

@@ -1,0 +1,1 @@
+"""NSQ's TCP protocol V2 on the line: bytes become commands, answers and messages become frames."""

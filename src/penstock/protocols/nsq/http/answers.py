@@ -1,0 +1,274 @@
+"""How nsqd and nsqlookupd answer HTTP: a table of endpoints, and what becomes of their results.
+
+    request ─► table ─► endpoint ─► text, JSON or nothing ─► answer
+                                 └► Refused ─► {"message": ...}
+
+A text is answered as it is, an object as JSON in the form Go's encoder gives it, None as nothing.
+Every answer but that of ``/ping`` says ``X-NSQ-Content-Type``.  Queries are read as Go reads them:
+a broken escape or a semicolon makes the whole request invalid, and the first of several values
+counts.
+"""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from aiohttp import BasicAuth, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from penstock.core.errors import AccessRefused, AuthRequired, BrokerError, LoginRefused
+from penstock.management.http.browsers import guard
+from penstock.protocols.nsq.shared import Visitor
+from penstock.settings.listener_table import is_loopback
+
+VERSION: Final = "1.3.0"
+"""The release of NSQ whose API this is; nsqadmin and clients compare it."""
+JSON_TYPE: Final = "application/json; charset=utf-8"
+TEXT_TYPE: Final = "text/plain; charset=utf-8"
+NSQ_TYPE: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+REASONS: Final = {413: "Request Entity Too Large"}
+"""As Go spells them; Python has words of its own since 3.13."""
+_BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+log = logging.getLogger("penstock.nsq")
+
+
+class NoRequest(logging.Filter):
+    """What came was no HTTP: its sender is told; here one line is enough."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.msg = f"{record.msg}: no HTTP: {error.message.splitlines()[0]}"
+            record.exc_info = None
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        return True
+
+
+server_log = logging.getLogger("penstock.nsq.http")
+server_log.addFilter(NoRequest())
+
+
+class Refused(Exception):
+    """An error as nsqd words it."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Plain(str):
+    """A text whose answer carries no header of NSQ's (``/ping``)."""
+
+    __slots__ = ()
+
+
+class Call:
+    """One request, as endpoints see it."""
+
+    def __init__(self, request: web.Request, query: dict[str, str] | None) -> None:
+        self.request = request
+        self.option = ""  # the last part of the path, where the table has a ``*``
+        self._query = query
+
+    @property
+    def query(self) -> dict[str, str]:
+        if self._query is None:
+            raise Refused(400, "INVALID_REQUEST")
+        return self._query
+
+    @property
+    def visitor(self) -> Visitor:
+        """Raises Refused for a log-in that is none."""
+        peer = self.request.remote or ""
+        is_local = is_loopback(peer)
+        shown = self.request.headers.get("Authorization")
+        if shown is None:
+            return Visitor(peer, is_local)
+        try:
+            login = BasicAuth.decode(shown, encoding="utf-8")
+        except ValueError as error:
+            raise Refused(401, "INVALID_AUTHORIZATION") from error
+        return Visitor(peer, is_local, login.login, login.password)
+
+    def boolean(self, name: str, default: bool) -> bool:
+        return _BOOLEANS.get(self.query.get(name, ""), default)
+
+    def argument(self, name: str) -> str:
+        """Raises Refused when it is not there."""
+        value = self.query.get(name)
+        if value is None:
+            raise Refused(400, f"MISSING_ARG_{name.upper()}")
+        return value
+
+    async def body(self, limit: int, error: str) -> bytes:
+        """All of it; more than the limit is refused with 413 before it is all read."""
+        length = self.request.content_length
+        if length is not None and length > limit:
+            raise Refused(413, error)
+        parts: list[bytes] = []
+        size = 0
+        async for part in self.request.content.iter_any():
+            size += len(part)
+            if size > limit:
+                raise Refused(413, error)
+            parts.append(part)
+        return b"".join(parts)
+
+
+class Encoded(str):
+    """JSON, made piece by piece of what is large."""
+
+    __slots__ = ()
+
+
+Endpoint = Callable[[Call], Awaitable[object]]
+Table = dict[str, dict[str, Endpoint]]
+"""By path, then by method.  A path that ends in ``/*`` matches any one part there."""
+
+
+def parse_query(text: str) -> dict[str, str] | None:
+    """The first value of each name; None when Go would not read it."""
+    found: dict[str, str] = {}
+    for piece in text.split("&"):
+        if ";" in piece or _BROKEN_ESCAPE.search(piece):
+            return None
+        if piece:
+            name, _, value = piece.partition("=")
+            found.setdefault(_unescaped(name), _unescaped(value))
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "surrogateescape")
+
+
+def go_json(value: object) -> str:
+    """As Go's encoder writes it: no spaces, whole numbers without a point, HTML escaped."""
+    text = json.dumps(_whole(value), ensure_ascii=False, separators=(",", ":"))
+    text = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return text.encode("utf-8", "replace").decode()
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {key: _whole(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(one) for one in value]
+    return value
+
+
+def answer(result: object) -> web.Response:
+    if isinstance(result, Plain):
+        return web.Response(text=str(result), headers={"Content-Type": TEXT_TYPE})
+    if isinstance(result, Encoded):
+        return web.Response(text=str(result), headers={**NSQ_TYPE, "Content-Type": JSON_TYPE})
+    if isinstance(result, str):
+        return web.Response(text=result, headers={**NSQ_TYPE, "Content-Type": TEXT_TYPE})
+    if result is None:
+        return web.Response(headers=NSQ_TYPE)
+    return web.Response(text=go_json(result), headers={**NSQ_TYPE, "Content-Type": JSON_TYPE})
+
+
+def refusal(status: int, text: str) -> web.Response:
+    headers = {**NSQ_TYPE, "Content-Type": JSON_TYPE}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Basic realm="Penstock NSQ"'
+    body = go_json({"message": text})
+    return web.Response(text=body, status=status, reason=REASONS.get(status), headers=headers)
+
+
+def application(
+    table: Table, host_names: frozenset[str], tls_at: int | None = None
+) -> web.Application:
+    """Serves what the table says; ``tls_at``: nothing, but the port where one is to come.
+
+    ``host_names``: see ``http.browsers``; pages of other sites are refused here as there.
+    """
+
+    async def serve(request: web.Request) -> web.Response:
+        if tls_at is not None:
+            return _tls_required(tls_at)
+        path, _, query = request.raw_path.partition("?")
+        methods, option = _find(table, path)
+        if methods is None:
+            return _redirect(table, request.method, path) or refusal(404, "NOT_FOUND")
+        endpoint = methods.get(request.method)
+        if endpoint is None:
+            return _other_method(request.method, methods)
+        call = Call(request, parse_query(query))
+        call.option = option
+        return await _served(endpoint, call)
+
+    # Bodies are read in pieces, each endpoint up to its own limit.
+    no_other_pages = guard(host_names, lambda why: refusal(403, f"FORBIDDEN {why}"))
+    made = web.Application(middlewares=[no_other_pages])
+    made.router.add_route("*", "/{path:.*}", serve)
+    return made
+
+
+def _find(table: Table, path: str) -> tuple[dict[str, Endpoint] | None, str]:
+    methods = table.get(path)
+    if methods is not None:
+        return methods, ""
+    folder, _, option = path.rpartition("/")
+    return (table.get(folder + "/*"), option) if option else (None, "")
+
+
+def _tls_required(https_port: int) -> web.Response:
+    text = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'
+    headers = {**NSQ_TYPE, "Content-Type": JSON_TYPE}
+    return web.Response(text=text, status=403, headers=headers)
+
+
+def _redirect(table: Table, method: str, path: str) -> web.Response | None:
+    """To the path that was meant, as Go's router guesses: no other slashes, no capitals."""
+    there = "/" + "/".join(part for part in path.lower().split("/") if part)
+    if there == path or method not in table.get(there, {}):
+        return None
+    where = {"Location": there}
+    if method != "GET":
+        return web.Response(status=307, headers=where)
+    where["Content-Type"] = "text/html; charset=utf-8"
+    text = f'<a href="{there}">Moved Permanently</a>.\n\n'
+    return web.Response(status=301, headers=where, text=text)
+
+
+def _other_method(method: str, methods: dict[str, Endpoint]) -> web.Response:
+    allow = {"Allow": ", ".join(sorted([*methods, "OPTIONS"]))}
+    if method == "OPTIONS":
+        return web.Response(headers=allow)
+    response = refusal(405, "METHOD_NOT_ALLOWED")
+    response.headers.update(allow)
+    return response
+
+
+async def _served(endpoint: Endpoint, call: Call) -> web.Response:
+    try:
+        return answer(await endpoint(call))
+    except Refused as error:
+        return refusal(error.status, error.text)
+    except LoginRefused as error:
+        await asyncio.sleep(error.delay_ms / 1000)
+        return refusal(403, f"ACCESS_REFUSED {error}")
+    except AuthRequired as error:
+        return refusal(401, f"ACCESS_REFUSED {error}")
+    except AccessRefused as error:
+        return refusal(403, f"ACCESS_REFUSED {error}")
+    except TimeoutError:
+        return refusal(503, "TIMEOUT")
+    except (web.RequestPayloadError, ConnectionError):  # to the latter nobody listens any more
+        return refusal(400, "INVALID_REQUEST")
+    except BrokerError as error:
+        return refusal(400, f"INVALID_REQUEST {error}")
+    except Exception:
+        log.exception("%s %s failed", call.request.method, call.request.raw_path)
+        return refusal(500, "INTERNAL_ERROR")

@@ -1,0 +1,209 @@
+"""nsqlookupd's TCP protocol: nodes say who they are and which topics and channels they have.
+
+    "  V1", then lines: IDENTIFY (and a size, and JSON), REGISTER, UNREGISTER, PING
+
+Every answer is a size and a text.  All errors end the connection, and with it the node is
+forgotten.  Lines, bodies, connections and patience are bounded here, which nsqlookupd leaves to its
+peers.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from penstock.broker.lookup import Lookup, Node
+from penstock.broker.topology.topics import is_name
+from penstock.clocks import wall_ms
+from penstock.core.errors import BrokerError
+from penstock.protocols.nsq.http.answers import VERSION, go_json
+from penstock.protocols.nsq.http.config import NsqConfig
+from penstock.protocols.nsq.http.routes import on_loop
+
+V = TypeVar("V", str, int)
+
+MAGIC: Final = b"  V1"
+LINE_MAX_BYTES: Final = 16 * 1024
+BODY_MAX_BYTES: Final = 64 * 1024
+FIRST_WORD_S: Final = 30.0
+SEND_S: Final = 5.0
+"""So long a peer may not take its answers."""
+CONNECTIONS_MAX: Final = 1024
+SILENCE_S: Final = 600.0
+"""A connection that says nothing for so long is closed; nodes ping each 15 s."""
+
+log = logging.getLogger("penstock.nsqlookupd")
+
+
+class Fatal(Exception):
+    """Told to the peer; the connection ends."""
+
+
+class LookupServer:
+    """Serves ``handle`` to each connection."""
+
+    def __init__(
+        self, lookup: Lookup, config: NsqConfig, call_on_loop: Callable[..., Future[Any]]
+    ) -> None:
+        self.tcp_port = 0
+        self.http_port = 0
+        self._lookup = lookup
+        self._config = config
+        self._call = call_on_loop
+        self._peers: set[asyncio.StreamWriter] = set()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._peers) >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        peer = _Peer(writer.get_extra_info("peername"))
+        self._peers.add(writer)
+        try:
+            await self._serve(peer, reader, writer)
+        except asyncio.CancelledError:
+            return  # the node stops, and its registry with it
+
+    async def _serve(
+        self, peer: "_Peer", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            await self._talk(peer, reader, writer)
+        except Fatal as error:
+            log.info("nsqlookupd: %s: %s", peer.address, error)
+            with suppress(OSError, TimeoutError):
+                await _send(writer, str(error))
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            log.debug("nsqlookupd: %s is gone: %s", peer.address, error)
+        finally:
+            self._peers.discard(writer)
+            if peer.node is not None:
+                with suppress(TimeoutError):
+                    await on_loop(self._call, partial(self._lookup.forget, peer.node))
+            writer.close()
+
+    def close(self) -> None:
+        for writer in list(self._peers):
+            writer.close()
+
+    async def _talk(
+        self, peer: "_Peer", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        async with asyncio.timeout(FIRST_WORD_S):
+            magic = await reader.readexactly(len(MAGIC))
+        if magic != MAGIC:
+            raise Fatal("E_BAD_PROTOCOL")
+        while True:
+            async with asyncio.timeout(SILENCE_S):
+                line = await reader.readline()
+            if not line.endswith(b"\n"):
+                return
+            words = line.decode("utf-8", "replace").strip().split(" ")
+            await _send(writer, await self._answer(peer, words, reader))
+
+    async def _answer(self, peer: "_Peer", words: list[str], reader: asyncio.StreamReader) -> str:
+        verb = words[0]
+        if verb == "PING":
+            if peer.node is not None:
+                await on_loop(self._call, partial(self._lookup.ping, peer.node, wall_ms()))
+            return "OK"
+        if verb == "IDENTIFY":
+            return await self._identify(peer, reader)
+        if verb in ("REGISTER", "UNREGISTER"):
+            if peer.node is None:
+                raise Fatal("E_INVALID client must IDENTIFY")
+            topic, channel = _names(verb, words[1:])
+            act = self._lookup.register if verb == "REGISTER" else self._lookup.unregister
+            try:
+                await on_loop(self._call, partial(act, peer.node, topic, channel))
+            except BrokerError as error:
+                raise Fatal(f"E_INVALID {verb} {error}") from error
+            return "OK"
+        raise Fatal(f"E_INVALID invalid command {verb}")
+
+    async def _identify(self, peer: "_Peer", reader: asyncio.StreamReader) -> str:
+        if peer.node is not None:
+            raise Fatal("E_INVALID cannot IDENTIFY again")
+        node = _node(peer.address, await _body(reader))
+        peer.node = node  # before it is known: whatever comes between, it is forgotten
+        await on_loop(self._call, partial(self._lookup.identify, node, wall_ms()))
+        return go_json(
+            {
+                "broadcast_address": self._config.broadcast_address,
+                "hostname": self._config.hostname,
+                "http_port": self.http_port,
+                "tcp_port": self.tcp_port,
+                "version": VERSION,
+            }
+        )
+
+
+class _Peer:
+    """One connection, and who it said to be."""
+
+    def __init__(self, name: Any) -> None:
+        host, port = name[0], name[1]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.node: Node | None = None
+
+
+async def _body(reader: asyncio.StreamReader) -> bytes:
+    try:
+        async with asyncio.timeout(FIRST_WORD_S):
+            size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
+            if not 0 <= size <= BODY_MAX_BYTES:
+                raise Fatal("E_BAD_BODY IDENTIFY failed to read body")
+            return await reader.readexactly(size)
+    except asyncio.IncompleteReadError as error:
+        what = "body" if error.expected != 4 else "body size"
+        raise Fatal(f"E_BAD_BODY IDENTIFY failed to read {what}") from error
+
+
+def _node(address: str, body: bytes) -> Node:
+    """Raises Fatal; names are read whatever their case, as Go does."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = ""
+    if found is None:
+        found = {}  # as Go reads null
+    if not isinstance(found, dict):
+        raise Fatal("E_BAD_BODY IDENTIFY failed to decode JSON body")
+    fields = {key.lower(): value for key, value in found.items() if value is not None}
+    node = Node(address)
+    node.hostname = _field(fields, "hostname", "")
+    node.broadcast_address = _field(fields, "broadcast_address", "")
+    node.tcp_port = _field(fields, "tcp_port", 0)
+    node.http_port = _field(fields, "http_port", 0)
+    node.version = _field(fields, "version", "")
+    if not (node.broadcast_address and node.tcp_port and node.http_port and node.version):
+        raise Fatal("E_BAD_BODY IDENTIFY missing fields")
+    return node
+
+
+def _field(fields: dict[str, object], name: str, default: V) -> V:
+    value = fields.get(name, default)
+    if type(value) is not type(default):
+        raise Fatal("E_BAD_BODY IDENTIFY failed to decode JSON body")
+    return value
+
+
+def _names(verb: str, words: list[str]) -> tuple[str, str]:
+    if not words:
+        raise Fatal(f"E_INVALID {verb} insufficient number of params")
+    topic, channel = words[0], words[1] if len(words) > 1 else ""
+    if not is_name(topic):
+        raise Fatal(f"E_BAD_TOPIC {verb} topic name '{topic}' is not valid")
+    if channel != "" and not is_name(channel):
+        raise Fatal(f"E_BAD_CHANNEL {verb} channel name '{channel}' is not valid")
+    return topic, channel
+
+
+async def _send(writer: asyncio.StreamWriter, text: str) -> None:
+    data = text.encode("utf-8", "replace")
+    writer.write(len(data).to_bytes(4, "big") + data)
+    async with asyncio.timeout(SEND_S):
+        await writer.drain()

@@ -1,0 +1,314 @@
+"""nsqd's HTTP API: publishing, topics and channels, statistics, configuration.
+
+Runs on the loop of ``http.services``; the work is done on the data loop, by ``nsq.http.desk``.  A
+publish is answered when its messages are on disk.  Paths, parameters, statuses and error texts are
+those of nsqd 1.3.0.  Beyond them:
+
+    403  ACCESS_REFUSED ...   the user NSQ acts as may not do that; only /ping asks for no user
+    503  BLOCKED ...          memory or disk is short, or the virtual host is over its budget
+    GET  /channel/deferred?topic=&channel=&after=&limit=     what waits for its time
+    POST /channel/deferred/cancel?topic=&channel=&id=        one of these is to be gone
+
+``/debug/*`` is about Go's runtime and is not here.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+from penstock.broker.topology.topics import is_name
+from penstock.core.away import Away
+from penstock.protocols.nsq.http.admin import NsqAdmin
+from penstock.protocols.nsq.http.answers import Call, Endpoint, Plain, Refused, Table
+from penstock.protocols.nsq.http.config import NsqConfig
+from penstock.protocols.nsq.http.stats import StatsView, collect, stats_text
+from penstock.settings.settings import Settings
+
+T = TypeVar("T")
+
+PROMPT_S: Final = 5.0
+"""How long the data loop may keep a request waiting."""
+DURABLE_S: Final = 30.0
+"""And the disk a publish."""
+SMALL_BYTES: Final = 16 * 1024
+"""Bodies up to there are read before it is known whether they may come: one call less."""
+AGAIN_S: Final = 0.005
+"""From one look at what a cluster has to agree on to the next."""
+PAGE_ROWS: Final = 100
+PAGE_ROWS_MAX: Final = 1000
+NO_TEXT: Final = ("false", "0")
+
+
+async def on_loop(call: Callable[..., Future[Any]], function: Callable[[], T]) -> T:
+    """Done by the data loop, between two turns."""
+    async with asyncio.timeout(PROMPT_S):
+        # Shielded: giving up here must not cancel under the data loop's hands.
+        return cast(T, await asyncio.shield(asyncio.wrap_future(call(function))))
+
+
+class NsqdApi:
+    """Its endpoints."""
+
+    def __init__(
+        self,
+        desk: NsqAdmin,
+        stats: StatsView,
+        config: NsqConfig,
+        settings: Settings,
+        call_on_loop: Callable[..., Future[Any]],
+    ) -> None:
+        self._desk = desk
+        self._stats = stats
+        self._config = config
+        self._settings = settings
+        self._call = call_on_loop
+
+    def table(self) -> Table:
+        post: dict[str, Endpoint] = {
+            "/pub": self._pub,
+            "/mpub": self._mpub,
+            "/topic/create": self._create_topic,
+            "/topic/delete": self._delete_topic,
+            "/topic/empty": self._empty_topic,
+            "/topic/pause": partial(self._pause_topic, paused=True),
+            "/topic/unpause": partial(self._pause_topic, paused=False),
+            "/channel/create": self._create_channel,
+            "/channel/delete": self._delete_channel,
+            "/channel/empty": self._empty_channel,
+            "/channel/pause": partial(self._pause_channel, paused=True),
+            "/channel/unpause": partial(self._pause_channel, paused=False),
+        }
+        table: Table = {path: {"POST": endpoint} for path, endpoint in post.items()}
+        table["/channel/deferred"] = {"GET": self._deferred}
+        table["/channel/deferred/cancel"] = {"POST": self._cancel_deferred}
+        table["/ping"] = {"GET": self._ping}
+        table["/info"] = {"GET": self._info}
+        table["/stats"] = {"GET": self._show_stats}
+        table["/config/*"] = {"GET": self._get_option, "PUT": self._put_option}
+        return table
+
+    async def _do(self, function: Callable[[], T]) -> T:
+        return await on_loop(self._call, function)
+
+    async def _change(self, function: Callable[[], T]) -> T:
+        """As ``_do``; in a cluster it is done when all have agreed on it."""
+        ask = self._desk.ask()
+        while True:
+            try:
+                return await self._do(partial(ask.run, function))
+            except Away:
+                await asyncio.sleep(AGAIN_S)
+
+    # -- how it is ---------------------------------------------------------------------------
+
+    async def _ping(self, _call: Call) -> object:
+        health = await self._do(self._stats.health)
+        if health != "OK":
+            raise Refused(500, health)
+        return Plain(health)
+
+    async def _info(self, call: Call) -> object:
+        await self._do(partial(self._stats.check, call.visitor))
+        return self._config.info()
+
+    async def _show_stats(self, call: Call) -> object:
+        topic, channel = call.query.get("topic", ""), call.query.get("channel", "")
+        clients = call.boolean("include_clients", default=True)
+        memory = call.boolean("include_mem", default=True)
+        await self._do(partial(self._stats.check, call.visitor))
+        stats = await collect(self._do, self._stats, topic, channel, clients, memory)
+        if call.query.get("format") == "json":
+            return stats
+        return stats_text(stats, self._stats.uptime_ns())
+
+    async def _get_option(self, call: Call) -> object:
+        await self._do(partial(self._stats.check, call.visitor))
+        return self._config.value(call.option)
+
+    async def _put_option(self, call: Call) -> object:
+        await self._do(partial(self._desk.check_manager, call.visitor))
+        body = await call.body(self._settings.nsq_max_msg_size_bytes, "INVALID_VALUE")
+        if not body:
+            raise Refused(413, "INVALID_VALUE")
+        self._config.change(call.option, body)
+        return self._config.value(call.option)
+
+    # -- publishing --------------------------------------------------------------------------
+
+    async def _check_open(self, call: Call) -> None:
+        """Before a body of many bytes is taken into memory."""
+        if call.request.content_length is None or call.request.content_length > SMALL_BYTES:
+            await self._do(partial(self._desk.check_open, call.visitor))
+
+    async def _pub(self, call: Call) -> object:
+        await self._check_open(call)
+        body = await call.body(self._settings.nsq_max_msg_size_bytes, "MSG_TOO_BIG")
+        if not body:
+            raise Refused(400, "MSG_EMPTY")
+        topic = _topic_to_publish(call)
+        await self._publish(call, topic, [body], self._defer_ms(call))
+        return "OK"
+
+    def _defer_ms(self, call: Call) -> int:
+        text = call.query.get("defer")
+        if text is None:
+            return 0
+        try:
+            defer_ms = int(text) if text.isascii() and text.strip() == text else -1
+        except ValueError:
+            defer_ms = -1
+        if "_" in text or not 0 <= defer_ms <= self._settings.nsq_max_req_timeout_ms:
+            raise Refused(400, "INVALID_DEFER")
+        return defer_ms
+
+    async def _mpub(self, call: Call) -> object:
+        limit = self._settings.nsq_max_body_size_bytes
+        length = call.request.content_length
+        if length is not None and length > limit:
+            raise Refused(413, "BODY_TOO_BIG")
+        topic = _topic_to_publish(call)
+        binary = call.query.get("binary")
+        await self._check_open(call)
+        body = await call.body(limit, "BODY_TOO_BIG")
+        size_max = self._settings.nsq_max_msg_size_bytes
+        if binary is not None and binary not in NO_TEXT:
+            bodies = binary_bodies(body, size_max, limit)
+        else:
+            bodies = lines(body, size_max)
+        await self._publish(call, topic, bodies, 0)
+        return "OK"
+
+    async def _publish(self, call: Call, topic: str, bodies: list[bytes], defer_ms: int) -> None:
+        """Returns when it is safe."""
+        publish = partial(self._desk.publish, topic, bodies, defer_ms, call.visitor)
+        safe = await self._change(publish)
+        if safe is not None:
+            async with asyncio.timeout(DURABLE_S):
+                await asyncio.shield(asyncio.wrap_future(safe))
+
+    # -- topics and channels -----------------------------------------------------------------
+
+    async def _create_topic(self, call: Call) -> object:
+        topic = _topic_to_publish(call)
+        await self._change(partial(self._desk.create_topic, topic, call.visitor))
+        return None
+
+    async def _delete_topic(self, call: Call) -> object:
+        topic = call.argument("topic")
+        await self._change(partial(self._desk.delete_topic, topic, call.visitor))
+        return None
+
+    async def _empty_topic(self, call: Call) -> object:
+        topic = _topic_to_publish(call)
+        await self._do(partial(self._desk.empty_topic, topic, call.visitor))
+        return None
+
+    async def _pause_topic(self, call: Call, paused: bool) -> object:
+        topic = call.argument("topic")
+        await self._change(partial(self._desk.pause_topic, topic, paused, call.visitor))
+        return None
+
+    async def _create_channel(self, call: Call) -> object:
+        topic, channel = topic_and_channel(call)
+        await self._change(partial(self._desk.create_channel, topic, channel, call.visitor))
+        return None
+
+    async def _delete_channel(self, call: Call) -> object:
+        topic, channel = topic_and_channel(call)
+        await self._change(partial(self._desk.delete_channel, topic, channel, call.visitor))
+        return None
+
+    async def _empty_channel(self, call: Call) -> object:
+        topic, channel = topic_and_channel(call)
+        await self._do(partial(self._desk.empty_channel, topic, channel, call.visitor))
+        return None
+
+    async def _pause_channel(self, call: Call, paused: bool) -> object:
+        topic, channel = topic_and_channel(call)
+        await self._change(partial(self._desk.pause_channel, topic, channel, paused, call.visitor))
+        return None
+
+    # -- beyond nsqd -------------------------------------------------------------------------
+
+    async def _deferred(self, call: Call) -> object:
+        """Earliest first; ``next`` is the ``after`` of the next page, "" at the end."""
+        topic, channel = topic_and_channel(call)
+        limit = _number(call, "limit", PAGE_ROWS, 1, PAGE_ROWS_MAX)
+        due, _, place = call.query.get("after", "0-").partition("-")
+        after = _whole("after", due), _whole("after", place) if place else -1
+        rows = await self._do(
+            partial(self._desk.deferred, topic, channel, after, limit, call.visitor)
+        )
+        last = rows[-1] if len(rows) == limit else None
+        return {
+            "deferred": [
+                {"id": str(place), "due_ms": due_ms, "bytes": size} for due_ms, place, size in rows
+            ],
+            "next": f"{last[0]}-{last[1]}" if last else "",
+        }
+
+    async def _cancel_deferred(self, call: Call) -> object:
+        topic, channel = topic_and_channel(call)
+        place = _whole("id", call.argument("id"))
+        await self._do(partial(self._desk.cancel_deferred, topic, channel, place, call.visitor))
+        return None
+
+
+def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
+    text = call.query.get(name)
+    number = default if text is None else _whole(name, text)
+    if not least <= number <= most:
+        raise Refused(400, f"INVALID_ARG_{name.upper()}")
+    return number
+
+
+def _whole(name: str, text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not 0 <= number < 1 << 63:  # what compiled code takes
+        raise Refused(400, f"INVALID_ARG_{name.upper()}")
+    return number
+
+
+def _topic_to_publish(call: Call) -> str:
+    topic = call.argument("topic")
+    if not is_name(topic):
+        raise Refused(400, "INVALID_TOPIC")
+    return topic
+
+
+def topic_and_channel(call: Call) -> tuple[str, str]:
+    """In nsqd's order of complaints."""
+    topic = call.argument("topic")
+    if not is_name(topic):
+        raise Refused(400, "INVALID_ARG_TOPIC")
+    channel = call.argument("channel")
+    if not is_name(channel):
+        raise Refused(400, "INVALID_ARG_CHANNEL")
+    return topic, channel
+
+
+def lines(body: bytes, size_max: int) -> list[bytes]:
+    """One message a line; empty ones are none."""
+    bodies = [line for line in body.split(b"\n") if line]
+    if any(len(line) > size_max for line in bodies):
+        raise Refused(413, "MSG_TOO_BIG")
+    return bodies
+
+
+def binary_bodies(body: bytes, size_max: int, body_max: int) -> list[bytes]:
+    """How many, then each with its size before it."""
+    count = int.from_bytes(body[:4], "big", signed=True) if len(body) >= 4 else 0
+    if not 0 < count <= (body_max - 4) // 5:
+        raise Refused(413, "BAD_BODY")
+    bodies: list[bytes] = []
+    place = 4
+    for _ in range(count):
+        size = int.from_bytes(body[place : place + 4], "big", signed=True)
+        end = place + 4 + size
+        if len(body) < place + 4 or not 0 < size <= size_max or len(body) < end:
+            raise Refused(413, "BAD_MESSAGE")
+        bodies.append(body[place + 4 : end])
+        place = end
+    return bodies

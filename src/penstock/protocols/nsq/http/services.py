@@ -1,0 +1,422 @@
+"""What runs beside the data loop for NSQ: the HTTP API, nsqlookupd, and this node at others.
+
+    nsq_http_port          nsqd's API (``nsq.http.routes``)
+    nsqlookupd_tcp_port    nodes that register (``lookup_tcp``)
+    nsqlookupd_http_port   who looks up (``lookup_http``)
+    nsqlookupd_tcp_addresses   where we register (``lookup_peers``)
+
+All on one thread with an event loop of its own.  Whatever they need of the broker is a short
+function handed to the data loop.
+
+``Follower`` lives on the data loop: whenever a topic or channel comes or goes it puts what the node
+has into the registry, and tells the peers.  Of a new topic it says whether others are to be asked
+which channels it has; it holds its messages until they have answered.  A bounded number of channels
+is made of what others say, and one that cannot be made does not keep the rest from coming.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from ssl import SSLContext
+from typing import Final
+
+from aiohttp import web
+
+from penstock.broker.lookup import Lookup, Node
+from penstock.broker.topology.changes import Ask
+from penstock.broker.topology.topics import Topic, Topics, is_ephemeral
+from penstock.clocks import wall_ms
+from penstock.core.away import Away
+from penstock.core.errors import BrokerError, SettingInvalid
+from penstock.management.http.browsers import names_in
+from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
+from penstock.protocols.nsq.http.admin import NsqAdmin
+from penstock.protocols.nsq.http.answers import VERSION, application, server_log
+from penstock.protocols.nsq.http.config import NsqConfig, is_address
+from penstock.protocols.nsq.http.lookup_http import LookupApi
+from penstock.protocols.nsq.http.lookup_peers import LookupPeers
+from penstock.protocols.nsq.http.lookup_tcp import LINE_MAX_BYTES, LookupServer
+from penstock.protocols.nsq.http.routes import AGAIN_S, NsqdApi, on_loop
+from penstock.protocols.nsq.http.stats import Row, StatsView, collect
+from penstock.protocols.nsq.http.statsd import Statsd
+from penstock.protocols.nsq.shared import NsqShared
+from penstock.runtime.listener import tcp_socket
+from penstock.runtime.loop import Loop
+from penstock.settings.listener_table import LOOKUP, LOOKUP_HTTP, NSQ_HTTP, NSQ_HTTPS, door_of
+from penstock.settings.settings import Settings
+
+STOP_TIMEOUT_S: Final = 5.0
+HEALTH_CHECKS: Final = ("/ping",)
+"""What is answered when all connections have requests."""
+SWITCH_INTERVAL_S: Final = 0.0005
+"""See ``management/app.py``: the data loop shall not wait long for the interpreter."""
+LOOK_S: Final = 1.0
+"""How often it is seen whether the virtual host has been made anew."""
+TOPICS_PER_S: Final = 20_000
+"""So many are looked at in one second at most, when many come at once."""
+CHANNELS_MAX: Final = 100
+"""So many a new topic gets of what nsqlookupds know: anybody can register there."""
+
+log = logging.getLogger("penstock.nsq")
+
+
+class Follower:
+    """The node's own topics, in the registry and at the peers; on the data loop."""
+
+    def __init__(
+        self, loop: Loop, desk: NsqAdmin, lookup: Lookup, here: Node, peers: LookupPeers
+    ) -> None:
+        self.side: asyncio.AbstractEventLoop | None = None
+        self._loop = loop
+        self._desk = desk
+        self._lookup = lookup
+        self._here = here
+        self._peers = peers
+        self._topics: Topics | None = None
+        self._looking = False
+        self._closed = False
+        self._asking: set[asyncio.Task[None]] = set()
+        self._asks: dict[str, Ask] = {}  # by topics that are being prepared
+
+    def attach(self) -> None:
+        """Follow the topics of the virtual host that is there now."""
+        vhost = self._desk.find_vhost()
+        topics = None if vhost is None else vhost.topics
+        if topics is self._topics or self._closed:
+            return
+        self.detach()
+        self._topics = topics
+        if topics is not None:
+            topics.on_change = self._changed
+            topics.on_new = self._is_new
+        self._changed()
+
+    def detach(self) -> None:
+        if self._topics is not None:
+            self._topics.on_change = None
+            self._topics.on_new = None
+
+    def close(self) -> None:
+        self._closed = True
+        self.detach()
+
+    def _changed(self) -> None:
+        if self._looking or self.side is None:
+            return
+        self._looking = True
+        delay_s = 0.0 if self._topics is None else len(self._topics.topics) / TOPICS_PER_S
+        with suppress(RuntimeError):  # the services have stopped
+            self.side.call_soon_threadsafe(self._look_later, delay_s)
+
+    def _look_later(self, delay_s: float) -> None:
+        assert self.side is not None
+        self.side.call_later(delay_s, self._loop.call, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        topics = {} if self._topics is None else self._topics.topics
+        wanted = {name: list(topic.channels) for name, topic in topics.items()}
+        self._lookup.keep(self._here, wanted)
+        if self.side is not None:
+            with suppress(RuntimeError):
+                self.side.call_soon_threadsafe(self._peers.tell, wanted)
+
+    def _is_new(self, name: str) -> bool:
+        """A topic was made: will ``prepared`` be called for it?"""
+        known = [one for one in self._lookup.channels(name) if not is_ephemeral(one)]
+        if self._peers.has_any and self.side is not None:
+            try:
+                self.side.call_soon_threadsafe(self._ask, name, known)
+            except RuntimeError:
+                return False
+            return True
+        if known:
+            self._loop.call(partial(self._prepared, name, known))
+        return len(known) > 0
+
+    def _ask(self, name: str, known: list[str]) -> None:
+        async def ask() -> None:
+            channels = set(known)
+            try:
+                channels.update(await self._peers.channels(name))
+            except Exception:
+                log.exception("asking for the channels of %s failed", name)
+            self._loop.call(partial(self._prepared, name, sorted(channels)))
+
+        task = asyncio.get_running_loop().create_task(ask())
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    def _make(self, topic: Topic, channels: list[str]) -> None:
+        assert self._topics is not None
+        for channel in channels:
+            try:
+                self._topics.channel(topic, channel)
+            except BrokerError as error:
+                log.warning("topic %s lacks a channel that others have: %s", topic.name, error)
+
+    def _later(self, name: str, channels: list[str]) -> None:
+        """Once more, when there may be an answer."""
+        if self.side is not None:
+            again = partial(self._prepared, name, channels)
+            with suppress(RuntimeError):  # the services have stopped
+                self.side.call_soon_threadsafe(
+                    self.side.call_later, AGAIN_S, self._loop.call, again
+                )
+
+    def _prepared(self, name: str, channels: list[str]) -> None:
+        topic = None if self._topics is None else self._topics.topics.get(name)
+        if self._topics is None or topic is None or not topic.preparing:
+            return
+        if len(channels) > CHANNELS_MAX:
+            text = "topic %s gets %d of the %d channels that others have"
+            log.warning(text, name, CHANNELS_MAX, len(channels))
+        ask = self._asks.setdefault(name, self._topics.new_ask())
+        try:
+            ask.run(partial(self._make, topic, channels[:CHANNELS_MAX]))
+        except Away:  # a cluster has to agree on them first
+            self._later(name, channels)
+            return
+        self._asks.pop(name, None)
+        self._topics.prepared(name, [])
+
+
+def check_addresses(settings: Settings) -> None:
+    """Raises SettingInvalid."""
+    for address in settings.nsqlookupd_tcp_addresses:
+        if not is_address(address):
+            raise SettingInvalid(
+                f"nsqlookupd_tcp_addresses has {address!r}; allowed: host:port, such as"
+                " 127.0.0.1:4160"
+            )
+    if settings.nsq_statsd_address and not is_address(settings.nsq_statsd_address):
+        raise SettingInvalid(
+            f"nsq_statsd_address = {settings.nsq_statsd_address!r}; allowed: host:port"
+        )
+    if settings.nsqlookupd_tcp_addresses and not (settings.nsq_port and settings.nsq_http_port):
+        raise SettingInvalid(
+            "nsqlookupd_tcp_addresses is set, but a node without nsq_port or nsq_http_port cannot"
+            " register there"
+        )
+
+
+class NsqServices:
+    """Runs from ``start`` to ``stop``."""
+
+    def __init__(
+        self, settings: Settings, loop: Loop, nsq: NsqShared, tls: SSLContext | None
+    ) -> None:
+        check_addresses(settings)
+        self._settings = settings
+        self._loop = loop
+        self._nsq = nsq
+        desk = NsqAdmin(nsq, loop.turn)
+        tcp_port = settings.nsq_port
+        targets = settings.nsq_e2e_processing_latency_percentiles
+        self._stats = StatsView(loop, desk, nsq, targets)
+        self.config = NsqConfig(settings, tcp_port, self._stats.started_s, self._follow)
+        self.lookup = Lookup(
+            silent_after_ms=settings.nsqlookupd_inactive_producer_timeout_ms,
+            tombstone_ms=settings.nsqlookupd_tombstone_lifetime_ms,
+        )
+        self._here = Node(f"{settings.bind}:{tcp_port}", is_here=True)
+        self._peers = LookupPeers(self._identity)
+        self._follower = Follower(loop, desk, self.lookup, self._here, self._peers)
+        self._api = NsqdApi(desk, self._stats, self.config, settings, loop.call)
+        self._server = LookupServer(self.lookup, self.config, loop.call)
+        self.lookup_tcp_port = 0
+        self.lookup_http_port = 0
+        self.connections: dict[str, HttpConnections] = {}  # by protocol, as in ``listeners``
+        self._tls = tls
+        self._needs_tls = settings.nsq_tls_required == "yes"
+        self._listening: list[tuple[str, str, int]] = []
+        self._started: Future[None] = Future()
+        self._thread: threading.Thread | None = None
+        self._side: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    # -- life ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen; raises the OSError that prevented it.  The data loop need not turn yet."""
+        if not self._is_wanted():
+            return
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="nsq", daemon=True
+        )
+        self._thread.start()
+        self._started.result()
+
+    def _is_wanted(self) -> bool:
+        settings = self._settings
+        return bool(
+            settings.nsq_http_port
+            or (settings.nsq_https_port and self._tls is not None)
+            or settings.nsqlookupd_tcp_port
+            or settings.nsqlookupd_http_port
+            or settings.nsq_statsd_address
+        )
+
+    def listeners(self) -> list[tuple[str, str, int]]:
+        """Protocol, host and port of each, for the start screen."""
+        return self._listening
+
+    def announce(self, wanted: bool) -> None:
+        """Be registered at the nsqlookupds, or at none while nobody is let in; from any thread."""
+        side = self._side
+        if side is not None:
+            addresses = self.config.lookup_addresses if wanted else []
+            following = self._peers.follow(addresses)
+            asyncio.run_coroutine_threadsafe(following, side)
+
+    def stop(self) -> None:
+        """Stop listening and wait for the thread; may be called twice."""
+        if self._nsq.authority is not None:
+            self._nsq.authority.close()
+        side, stopping, thread = self._side, self._stopping, self._thread
+        if side is None or stopping is None or thread is None:
+            return
+        self._follower.close()
+        with suppress(RuntimeError):  # the loop is closed already
+            side.call_soon_threadsafe(stopping.set)
+        thread.join(STOP_TIMEOUT_S)
+
+    async def _serve(self) -> None:
+        self._side = self._follower.side = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        runners: list[web.AppRunner] = []
+        registrar: asyncio.Server | None = None
+        pushing: asyncio.Task[None] | None = None
+        try:
+            registrar = await self._listen(runners)
+            self._tell_ports()
+            await self._peers.follow(self.config.lookup_addresses)
+            if self._settings.nsq_statsd_address:
+                config = self.config
+                place = config.broadcast_address, config.http_port
+                statsd = Statsd(self._settings, *place, self._statistics)
+                pushing = asyncio.create_task(statsd.run())
+            self._started.set_result(None)
+            await self._wait()
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+        finally:
+            if pushing is not None:
+                pushing.cancel()
+            await self._peers.close()
+            if registrar is not None:
+                registrar.close()
+                self._server.close()
+            for runner in runners:
+                await runner.cleanup()
+
+    async def _statistics(self, memory: bool) -> Row:
+        do = partial(on_loop, self._loop.call)
+        return await collect(do, self._stats, "", "", clients=False, memory=memory)
+
+    async def _listen(self, runners: list[web.AppRunner]) -> asyncio.Server | None:
+        settings = self._settings
+        table = self._api.table()
+        names = names_in(settings.http_host_names)
+        https_port = 0
+        if settings.nsq_https_port and self._tls is not None:
+            served = application(table, names)
+            https_port = await self._open(runners, NSQ_HTTPS, served, self._tls)
+        if settings.nsq_http_port:
+            served = application(table, names, https_port if self._needs_tls else None)
+            self.config.http_port = await self._open(runners, NSQ_HTTP, served)
+        if settings.nsqlookupd_http_port:
+            served = application(LookupApi(self.lookup, self._loop.call).table(), names)
+            self.lookup_http_port = await self._open(runners, LOOKUP_HTTP, served)
+        if not settings.nsqlookupd_tcp_port:
+            return None
+        host, port = self._place(LOOKUP)
+        registrar = await asyncio.start_server(
+            self._server.handle, sock=tcp_socket(host, port), limit=LINE_MAX_BYTES
+        )
+        self.lookup_tcp_port = registrar.sockets[0].getsockname()[1]
+        self._listening.append((LOOKUP, host, self.lookup_tcp_port))
+        return registrar
+
+    def _place(self, protocol: str) -> tuple[str, int]:
+        door = door_of(protocol)
+        return door.address(self._settings), door.port(self._settings)
+
+    async def _open(
+        self,
+        runners: list[web.AppRunner],
+        protocol: str,
+        served: web.Application,
+        tls: SSLContext | None = None,
+    ) -> int:
+        runner = web.AppRunner(
+            served,
+            access_log=None,
+            logger=server_log,
+            handle_signals=False,
+            shutdown_timeout=1.0,
+            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+            auto_decompress=False,  # nsqd takes a body as it comes
+        )
+        runners.append(runner)
+        await runner.setup()
+        host, wanted = self._place(protocol)
+        sock = tcp_socket(host, wanted)
+        self.connections[protocol] = connections = HttpConnections(HEALTH_CHECKS)
+        await connections.site_at(runner, sock, tls).start()
+        port = int(runner.addresses[0][1])
+        self._listening.append((protocol, host, port))
+        return port
+
+    def _tell_ports(self) -> None:
+        """Before the data loop is asked for anything."""
+        here, config = self._here, self.config
+        here.hostname = config.hostname
+        here.broadcast_address = config.broadcast_address
+        here.tcp_port, here.http_port = config.tcp_port, config.http_port
+        here.version = VERSION
+        self._server.tcp_port = self.lookup_tcp_port
+        self._server.http_port = self.lookup_http_port
+        self._loop.call(self._begin)
+
+    def _begin(self) -> None:
+        if self._is_node():
+            self.lookup.identify(self._here, wall_ms())
+            self._follower.attach()
+
+    def _is_node(self) -> bool:
+        """Can consumers and nsqadmin come?  If not, there is nobody to announce."""
+        return self.config.tcp_port > 0 and self.config.http_port > 0
+
+    async def _wait(self) -> None:
+        assert self._stopping is not None
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._stopping.wait()
+            if self._is_node():
+                self._loop.call(self._follower.attach)
+
+    # -- nsqlookupds of others ---------------------------------------------------------------
+
+    def _identity(self) -> dict[str, object]:
+        config = self.config
+        return {
+            "version": VERSION,
+            "tcp_port": config.tcp_port,
+            "http_port": config.http_port,
+            "hostname": config.hostname,
+            "broadcast_address": config.broadcast_address,
+        }
+
+    def _follow(self, addresses: list[str]) -> None:
+        """Changed by a request, on the loop of the services."""
+        self._following = asyncio.get_running_loop().create_task(self._peers.follow(addresses))

@@ -1,0 +1,255 @@
+"""The publishing side of one NSQ connection: runs go to topics, answers come back in order.
+
+    PublishRun ─► topics.publish ─► journal position ─► Answer ─► OK, when it is on disk
+    any other answer ────────────────────────────────────┘   at once, but never out of turn
+
+NSQ's answers carry nothing that says which command they belong to, so they leave in the order of
+the commands: an answer waits behind those before it.  ``OK`` waits until the journal is on disk as
+far as its messages need, and until other nodes have said that they have theirs; in fast mode it
+does not.  Where such a node is lost the answer is ``E_PUB_FAILED`` (or as the command is called).
+
+While publishers are held (an alarm, or no credit), runs wait here with the place of their answer;
+what consumers send goes on.  What waits is counted as held, answers too, so that whoever goes on
+sending is not read any more at last.
+"""
+
+from collections import deque
+from time import perf_counter_ns
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.broker.topology.topics import Topic
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.away import Away
+from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
+from penstock.core.credit import cost_of
+from penstock.core.errors import BrokerError
+from penstock.core.traffic import Traffic
+from penstock.protocols.nsq.codec.commands import Invalid, PublishRun
+from penstock.protocols.nsq.codec.frames import OK, error_frame
+from penstock.protocols.nsq.shared import NsqShared
+from penstock.runtime.publish_credit import PublishCredit
+from penstock.runtime.session import Session
+
+NO_WAITS: Final[list[PendingConfirm]] = []
+HELD: Final[i64] = 1 << 62
+"""As a position: what it answers has not been done yet."""
+HELD_MESSAGE_BYTES: Final[i64] = 256
+"""What a message that is held takes besides its body."""
+HELD_ANSWER_BYTES: Final[i64] = 128
+"""And what an answer takes that waits, besides its bytes."""
+
+
+@final
+class Answer:
+    """What is to be said when the journal is on disk so far."""
+
+    def __init__(self, position: i64, frames: bytes) -> None:
+        self.position: i64 = position
+        self.frames = frames
+        self.last: bool = False  # nothing is said after it
+        self.waits: list[PendingConfirm] = NO_WAITS
+        self.verb: str = ""
+        self.held_bytes: i64 = 0  # as which it is counted
+
+
+@final
+class NsqPublishing(PublishCredit):
+    """Of one session."""
+
+    def __init__(self, session: Session, shared: NsqShared) -> None:
+        super().__init__(session, shared.broker.flow, session)
+        self.traffic = Traffic(None)  # of its virtual host, once that is known
+        self.counts: dict[str, int] = {}  # messages by topic, for people who watch
+        self._shared = shared
+        self._broker = shared.broker
+        self._waits: list[PendingConfirm] = NO_WAITS  # of the run that was just published
+        self._answers: deque[Answer] = deque()
+        self._held: deque[tuple[PublishRun, Answer]] = deque()
+
+    # -- answers ---------------------------------------------------------------------------
+
+    def answer(self, position: i64, frames: bytes) -> None:
+        """Say it in its turn; position 0 = nothing has to be on disk for it."""
+        if len(self._answers) == 0 and position <= self._broker.engine.journal.durable_position:
+            self._session.out.write(frames)
+            return
+        answer = Answer(position, frames)
+        self._answers.append(answer)
+        if position == 0:  # nothing else limits how many there are
+            answer.held_bytes = HELD_ANSWER_BYTES + len(frames)
+            self.count_held(answer.held_bytes)
+
+    def finish(self, frames: bytes) -> None:
+        """Say it in its turn, and nothing after it."""
+        answer = Answer(0, frames)
+        answer.last = True
+        self._answers.append(answer)
+
+    def flush(self) -> bool:
+        """Say what may be said by now; True when the last word was said."""
+        durable_position = self._broker.engine.journal.durable_position
+        answers = self._answers
+        while len(answers) > 0 and answers[0].position <= durable_position:
+            if len(answers[0].waits) > 0 and not _heard(answers[0]):
+                return False
+            answer = answers.popleft()
+            self._session.out.write(answer.frames)
+            if answer.held_bytes > 0:
+                self.count_held(-answer.held_bytes)
+            if answer.last:
+                return True
+        return False
+
+    def all_said(self) -> bool:
+        return len(self._answers) == 0
+
+    def awaits_disk(self) -> bool:
+        return len(self._answers) > 0 and self._answers[0].position != HELD
+
+    # -- publishing ------------------------------------------------------------------------
+
+    def has_held(self) -> bool:
+        return len(self._held) > 0
+
+    def hold(self, run: PublishRun) -> None:
+        """Not now; its answer keeps its place."""
+        answer = Answer(HELD, b"")
+        self._answers.append(answer)
+        self._held.append((run, answer))
+        self.count_held(_held_bytes(run))
+
+    def publish_held(self, vhost: Vhost, now_ms: i64) -> None:
+        """What was held, as far as it goes."""
+        while len(self._held) > 0 and self._session.gate == "" and self.credit.balance > 0:
+            run, answer = self._held.popleft()
+            self.count_held(-_held_bytes(run))
+            try:
+                position = self._publish(vhost, run, now_ms)
+                frames = _oks(run.answers)
+                if len(self._waits) > 0:
+                    self._note_waits(answer, run)
+            except (Invalid, Away) as error:
+                # A topic that is gone cannot be waited for here: others hold the places behind.
+                wrong = error if isinstance(error, Invalid) else _no_topic(run)
+                position = 0
+                frames = error_frame(wrong.code, wrong.text)
+                answer.last = True
+                self.drop_held()
+            answer.frames = frames
+            answer.position = position
+
+    def open_topic(self, vhost: Vhost, run: PublishRun) -> None:
+        """Have it there before its first publish is held; raises Invalid, or Away."""
+        try:
+            vhost.topics.topic(run.topic)
+        except BrokerError as error:
+            raise Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed {error}") from None
+
+    def publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> None:
+        """Raises Invalid."""
+        position = self._publish(vhost, run, now_ms)
+        if len(self._waits) > 0:
+            answer = Answer(position, _oks(run.answers))
+            self._note_waits(answer, run)
+            self._answers.append(answer)
+        else:
+            self.answer(position, OK if run.answers == 1 else _oks(run.answers))
+
+    def _note_waits(self, answer: Answer, run: PublishRun) -> None:
+        answer.waits = self._waits
+        answer.verb = run.verb
+        self._waits = NO_WAITS
+
+    def _publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> i64:
+        """Returns the position its answer waits for; raises Invalid."""
+        count: i64 = len(run.messages)
+        cost = cost_of(count, run.size_bytes)
+        self.take(cost)
+        try:
+            topic = vhost.topics.topics.get(run.topic)
+            if topic is None:
+                topic = vhost.topics.topic(run.topic)
+            position = self._enqueue(vhost, topic, run, cost, now_ms)
+        except BrokerError as error:
+            code = f"E_{run.verb}_FAILED"
+            raise Invalid(code, f"{run.verb} failed {error}") from None
+        budget = vhost.budget
+        budget.allowance -= count
+        if budget.allowance <= 0:
+            self._broker.budgets.spent(vhost)
+        self.counts[run.topic] = self.counts.get(run.topic, 0) + int(count)
+        fast = topic.is_fast(self._shared.fast)
+        if len(self._broker.waits.noted) > 0:
+            waits = self._broker.waits.take()
+            self._waits = NO_WAITS if fast else waits
+        return 0 if fast else position
+
+    def _enqueue(self, vhost: Vhost, topic: Topic, run: PublishRun, cost: i64, now_ms: i64) -> i64:
+        broker = self._broker
+        flow = broker.flow
+        store = broker.engine.store
+        queues = vhost.topics.route(topic)
+        count_published(self.traffic, topic, len(run.messages), len(queues))
+        stored = store.pending_bytes()
+        since = perf_counter_ns() if flow.measuring else 0
+        position: i64 = 0
+        if run.until_ms > 0:
+            position = vhost.topics.publish_deferred(
+                topic, run.messages, run.size_bytes, run.until_ms, now_ms
+            )
+        else:
+            position = vhost.topics.publish(topic, run.messages, run.size_bytes, now_ms)
+        if flow.measuring:
+            flow.publish_ns += perf_counter_ns() - since
+        stored = store.pending_bytes() - stored
+        if flow.enabled and len(queues) > 0 and flow.must_charge(queues, stored):
+            self.charge(queues, cost, position > 0, stored)
+        return position
+
+    def drop_held(self) -> None:
+        while len(self._held) > 0:
+            run, _ = self._held.popleft()
+            self.count_held(-_held_bytes(run))
+
+    def close(self) -> None:
+        """The connection is over; what was held was never answered."""
+        self.drop_held()
+        for answer in self._answers:
+            self.count_held(-answer.held_bytes)
+        self._answers.clear()
+        self.give_up()
+
+
+def count_published(traffic: Traffic, topic: Topic, count: i64, queue_count: i64) -> None:
+    """For people who watch: so many messages to so many channels.  Each is answered."""
+    traffic.publish(count, True)
+    traffic.confirm(count)
+    traffic.route(count * queue_count)
+    topic.exchange.traffic.taken += count
+    topic.exchange.traffic.passed += count * queue_count
+
+
+def _heard(answer: Answer) -> bool:
+    """Have other nodes said what they must?  One of them may have been lost."""
+    if not all_done(answer.waits):
+        return False
+    if any_lost(answer.waits):
+        text = f"{answer.verb} failed: the node of a channel was lost"
+        answer.frames = error_frame(f"E_{answer.verb}_FAILED", text)
+        answer.last = True
+    answer.waits = NO_WAITS
+    return True
+
+
+def _no_topic(run: PublishRun) -> Invalid:
+    return Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed: the topic is gone")
+
+
+def _held_bytes(run: PublishRun) -> i64:
+    return run.size_bytes + HELD_MESSAGE_BYTES * len(run.messages)
+
+
+def _oks(count: i64) -> bytes:
+    return OK * int(count)

@@ -1,0 +1,497 @@
+"""One NSQ connection without its socket: commands in, answers and messages out.
+
+    bytes ─► reader ─► commands ─► publishing or consuming
+
+``state`` is nsqd's number: 0 until SUB, 3 subscribed, 4 after CLS.  A fault is answered in its
+turn and then the connection ends; only a FIN, REQ or TOUCH that came too late does not end it.
+
+What it is (IDENTIFY, AUTH, the layers on its socket) is in ``nsq/opening.py``.
+
+Commands that have to wait (for a callback's answer, for one of another node: ``core/away.py``, for
+the next turn's share of new topics) set ``waiting_head``; what came behind them waits too.  A turn
+does ``WORK_MAX`` commands and messages of one session: what else it sent waits for the next turn.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.broker.topology.topics import is_name, queue_name
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.away import Away
+from penstock.core.errors import AccessRefused, BrokerError
+from penstock.protocols.nsq.codec.commands import (
+    Command,
+    Fault,
+    FinishRun,
+    Invalid,
+    PublishRun,
+    Request,
+    decimal,
+    quoted,
+    text_of,
+)
+from penstock.protocols.nsq.codec.frames import BAD_PROTOCOL, CLOSE_WAIT, HEARTBEAT, OK, error_frame
+from penstock.protocols.nsq.codec.reader import MAGIC
+from penstock.protocols.nsq.codec.unfinished import fault_in
+from penstock.protocols.nsq.opening import (
+    CLOSING,
+    INIT,
+    SUBSCRIBED,
+    TOPICS_SHARE,
+    NsqOpening,
+    unauthorized,
+)
+from penstock.protocols.nsq.rights import check_publish, check_subscribe
+from penstock.protocols.nsq.shared import DEFLATE, SNAPPY, TLS
+from penstock.runtime.session_events import left
+
+TICK_MAX_MS: Final[i64] = 1000
+EARLY_MAX_BYTES: Final[i64] = 64 * 1024
+"""Kept of what comes before a layer is up."""
+DRAWS_MAX: Final[i64] = 16
+"""Times a turn that a layer is asked for more."""
+
+
+@final
+class NsqSession(NsqOpening):
+    """See the head of this file."""
+
+    # -- bytes in --------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        self._silent_ms = 0
+        self.received_bytes += len(data)
+        self.received_count += 1
+        self.traffic.receive(len(data))
+        if self._magic_due:
+            self._magic_due = False
+            if data[: len(MAGIC)] != MAGIC:
+                self._opening_failed("bad protocol magic " + repr(data[: len(MAGIC)]))
+                self.out.write(BAD_PROTOCOL)
+                self.closed = True
+                return
+            data = data[len(MAGIC) :]
+        if self._ended or self.closed:
+            return
+        self._begin(now_ms)
+        if self._layers_due or self.waiting_head:
+            self._keep(data)
+            return
+        self._commands(self._line.receive(data, now_ms))
+        self._read_on()
+
+    def _keep(self, data: bytes) -> None:
+        """For later.  Whoever waits for its layer has little to say: a hello of TLS at most."""
+        if self._line.keep(data) > EARLY_MAX_BYTES and self._layers_due:
+            self._line.take_rest()
+            self._layers_due = []
+            self.swaps_carrier = False
+            text = f"more than {int(EARLY_MAX_BYTES)} bytes before a layer was up"
+            self._fault(Invalid("E_INVALID", text))
+            self._said()
+
+    def hung_up(self, now_ms: i64) -> bool:
+        """Who only stopped speaking still hears what became of its publishes, as with nsqd."""
+        if self._has_hung_up or self.closed:
+            return False
+        if self.has_more and not self._ended:
+            return True  # what it sent before is done first; the loop asks again after that
+        self._has_hung_up = True
+        if self._ended:
+            return True
+        self._now_ms = now_ms
+        fault = None
+        if self._may_go_on():
+            fault = fault_in(self._line.take_rest())
+        if fault is None and self.publishing.all_said():
+            return False
+        self._end()
+        frame = b"" if fault is None else error_frame(fault.code, fault.text)
+        self.publishing.finish(frame)
+        self._said()
+        return True
+
+    def _begin(self, now_ms: i64) -> None:
+        self._now_ms = now_ms
+        self._share = TOPICS_SHARE
+        self.has_more = False
+
+    def _read_on(self) -> None:
+        """What came behind IDENTIFY and AUTH and what a layer still has, as far as a turn goes."""
+        line = self._line
+        draws: i64 = 0
+        while self._may_go_on():
+            if line.full or draws > DRAWS_MAX:
+                self.has_more = True
+                self.waiting_head = True
+            elif line.paused:
+                self._commands(line.receive(b"", self._now_ms))
+            else:
+                draws += 1
+                data = self._draw()
+                if len(data) == 0:
+                    break
+                self._commands(line.receive(data, self._now_ms))
+        self._said()
+
+    def _may_go_on(self) -> bool:
+        return not (self._layers_due or self.waiting_head or self._ended or self.closed)
+
+    def go_on(self, now_ms: i64) -> None:
+        self._begin(now_ms)
+        if self.closed:
+            self.waiting_head = False
+            return
+        inquiry = self._inquiry
+        if inquiry is not None:
+            if not inquiry.done:
+                return
+            self._inquiry = None
+            self._answered(inquiry.answer)
+        answers = self.shared.broker.answers
+        if not self.may_ask_again(answers):
+            return
+        self.waiting_head = False
+        postponed = self._postponed
+        self._postponed = []
+        self._commands(postponed)
+        answers.shown = None
+        if self._line.full and self._may_go_on():
+            self._commands(self._line.receive(b"", self._now_ms))
+        self._read_on()
+
+    def _commands(self, commands: list[Command]) -> None:
+        for command in commands:
+            if self._ended:
+                return
+            if self.waiting_head:
+                self._postponed.append(command)
+            else:
+                self._command(command)
+
+    def _command(self, command: Command) -> None:
+        try:
+            if isinstance(command, PublishRun):
+                self._publish(command)
+            elif isinstance(command, FinishRun):
+                self._finish(command.keys)
+            elif isinstance(command, Request):
+                self._request(command)
+            elif isinstance(command, Fault):
+                raise Invalid(command.code, command.text)
+        except Away as away:
+            self.ticket = away.ticket
+            self._wait_with(command)
+        except Invalid as wrong:
+            self._fault(wrong)
+
+    def _request(self, request: Request) -> None:
+        verb = request.verb
+        if verb == b"IDENTIFY":
+            self._identify(request.body)
+            return
+        self._check_tls(verb)
+        if verb == b"RDY":
+            self._ready(request.params)
+        elif verb == b"FIN":
+            self._check_subscribed("FIN")
+            if len(request.params) < 2:
+                raise Invalid("E_INVALID", "FIN insufficient number of params")
+            if len(request.params[1]) != 16:
+                raise Invalid("E_INVALID", "invalid message ID")
+            self._finish([request.params[1]])
+        elif verb == b"REQ":
+            self._check_subscribed("REQ")
+            self._tell(self.consuming.requeue(request.params, self._now_ms))
+        elif verb == b"TOUCH":
+            self._check_subscribed("TOUCH")
+            self._tell(self.consuming.touch(request.params, self._now_ms))
+        elif verb == b"SUB":
+            self._subscribe(request)
+        elif verb == b"AUTH":
+            self._auth(request)
+        elif verb == b"CLS":
+            if self.state != SUBSCRIBED:
+                raise Invalid("E_INVALID", "cannot CLS in current state")
+            self.state = CLOSING
+            self.consuming.set_ready(0)
+            self.publishing.answer(0, CLOSE_WAIT)
+        elif verb != b"NOP":
+            raise Invalid("E_INVALID", "invalid command " + text_of(verb))
+
+    def _check_subscribed(self, verb: str) -> None:
+        if self.state != SUBSCRIBED and self.state != CLOSING:
+            raise Invalid("E_INVALID", f"cannot {verb} in current state")
+
+    # -- publishing ------------------------------------------------------------------------
+
+    def _publish(self, run: PublishRun) -> None:
+        vhost = self._vhost
+        if vhost is None or vhost.epoch != self._allowed_epoch or run.topic not in self._allowed:
+            if not self._may_publish(run):
+                return
+            vhost = self._vhost
+        elif self._expires_ms > 0 and self._is_expired(run):
+            return
+        assert vhost is not None
+        self.has_published = True
+        publishing = self.publishing
+        if self.gate != "" or publishing.credit.balance <= 0 or publishing.has_held():
+            publishing.hold(run)
+        else:
+            publishing.publish(vhost, run, self._now_ms)
+
+    def _may_publish(self, run: PublishRun) -> bool:
+        """False: not yet; raises Invalid."""
+        self._check_tls(run.verb.encode())
+        if not self._is_authorized(run, run.verb, run.topic, ""):
+            return False
+        vhost = self._vhost
+        rights = self._rights
+        assert vhost is not None
+        assert rights is not None
+        try:
+            check_publish(rights, vhost, run.topic)
+        except AccessRefused:
+            raise unauthorized(run.verb, run.topic, "") from None
+        if run.topic not in vhost.topics.topics:
+            if not self._take_share(run):
+                return False
+            try:
+                self._agree(partial(self._make_topic, vhost, run.topic))
+            except BrokerError as error:
+                raise Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed {error}") from None
+        self.publishing.open_topic(vhost, run)
+        if vhost.epoch != self._allowed_epoch or len(self._allowed) > 1024:
+            self._allowed.clear()
+            self._allowed_epoch = vhost.epoch
+        self._allowed.add(run.topic)
+        return True
+
+    def _make_topic(self, vhost: Vhost, topic: str) -> None:
+        """In a cluster that is to be agreed on before something is published to it."""
+        if self.shared.broker.changes.proposes:
+            vhost.topics.topic(topic)
+
+    def _take_share(self, command: Command) -> bool:
+        """For a new topic or channel; False: in the next turn."""
+        if self._share > 0:
+            self._share -= 1
+            return True
+        self.has_more = True
+        self._wait_with(command)
+        return False
+
+    def resume(self, now_ms: i64) -> None:
+        vhost = self._vhost
+        if vhost is not None and not self.closed:
+            self._now_ms = now_ms
+            self.publishing.publish_held(vhost, now_ms)
+            self._said()
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    def _subscribe(self, request: Request) -> None:
+        params = request.params
+        if self.state != INIT:
+            raise Invalid("E_INVALID", "cannot SUB in current state")
+        if self.identity.heartbeat_ms == 0:
+            raise Invalid("E_INVALID", "cannot SUB with heartbeats disabled")
+        if len(params) < 3:
+            raise Invalid("E_INVALID", "SUB insufficient number of parameters")
+        topic = text_of(params[1])
+        name = text_of(params[2])
+        if not is_name(topic):
+            raise Invalid("E_BAD_TOPIC", f"SUB topic name {quoted(params[1])} is not valid")
+        if not is_name(name):
+            raise Invalid("E_BAD_CHANNEL", f"SUB channel name {quoted(params[2])} is not valid")
+        if not self._is_authorized(request, "SUB", topic, name):
+            return
+        vhost = self._vhost
+        rights = self._rights
+        assert vhost is not None
+        assert rights is not None
+        try:
+            check_subscribe(rights, vhost, topic, name)
+        except AccessRefused:
+            raise unauthorized("SUB", topic, name) from None
+        try:
+            self._agree(partial(self._join, vhost, topic, name))
+        except BrokerError as error:
+            raise Invalid("E_SUB_FAILED", f"SUB failed {error}") from None
+        self.state = SUBSCRIBED
+        self._line.begun = True
+        self.publishing.answer(0, OK)
+
+    def _join(self, vhost: Vhost, topic: str, name: str) -> None:
+        found = vhost.topics.topic(topic)
+        self.consuming.subscribe(vhost, found, name)
+
+    def _agree(self, function: Callable[[], None]) -> None:
+        """What it makes has to be agreed on in a cluster; raises Away until that is so."""
+        changes = self.shared.broker.changes
+        if not changes.proposes:
+            function()
+            return
+        if self._cluster_ask is None:
+            self._cluster_ask = changes.ask()
+        self._cluster_ask.run(function)
+
+    def _ready(self, params: list[bytes]) -> None:
+        if self.state == CLOSING:
+            return
+        if self.state != SUBSCRIBED:
+            raise Invalid("E_INVALID", "cannot RDY in current state")
+        count = 1
+        if len(params) > 1:
+            count = decimal(params[1])
+            if count < 0:
+                raise Invalid("E_INVALID", "RDY could not parse count " + text_of(params[1]))
+            if count >= 1 << 63:
+                count -= 1 << 64
+        largest = int(self.shared.identify_limits.max_ready_count)
+        if not 0 <= count <= largest:
+            raise Invalid("E_INVALID", f"RDY count {count} out of range 0-{largest}")
+        self.consuming.set_ready(count)
+
+    def _finish(self, keys: list[bytes]) -> None:
+        self._check_tls(b"FIN")
+        self._check_subscribed("FIN")
+        for failure in self.consuming.finish(keys):
+            self._tell(failure)
+
+    def _tell(self, failure: tuple[str, str] | None) -> None:
+        """Something failed that does not end the connection."""
+        if failure is not None:
+            self.publishing.answer(0, error_frame(failure[0], failure[1]))
+
+    def drained(self) -> None:
+        self.consuming.wake()
+
+    def rights_changed(self) -> None:
+        channel = self.consuming.channel
+        rights = self._rights
+        if channel is None or rights is None or self._ended:
+            return
+        topic = channel.topic.name
+        if not rights.may_read("queue", queue_name(topic, channel.name)):
+            self._fault(unauthorized("SUB", topic, channel.name))
+            self._said()
+
+    # -- for people who watch ------------------------------------------------------------------
+
+    def client_row(self) -> dict[str, object]:
+        """As nsqd shows a client, in its order."""
+        identity = self.identity
+        consuming = self.consuming
+        identified = self.identified
+        counts = self.publishing.counts
+        host, port = self.peer
+        row: dict[str, object] = {
+            "client_id": identity.client_id,
+            "hostname": identity.hostname,
+            "version": "V2",
+            "remote_address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            "state": int(self.state),
+            "ready_count": int(consuming.ready_count),
+            "in_flight_count": int(consuming.in_flight_count),
+            "message_count": int(consuming.message_count),
+            "finish_count": int(consuming.finish_count),
+            "requeue_count": int(consuming.requeue_count),
+            "connect_ts": int(self.connected_at_ms // 1000),
+            "sample_rate": int(identity.sample_rate),
+            "deflate": DEFLATE in self.layers,
+            "snappy": SNAPPY in self.layers,
+            "user_agent": identity.user_agent,
+        }
+        if identified is not None:
+            row["authed"] = True
+            row["auth_identity"] = identified.identity
+            row["auth_identity_url"] = identified.url
+        if counts:
+            row["pub_counts"] = [{"topic": topic, "count": counts[topic]} for topic in counts]
+        row["tls"] = TLS in self.layers
+        row["tls_cipher_suite"] = self.tls_cipher
+        row["tls_version"] = self.tls_version
+        row["tls_negotiated_protocol"] = ""
+        row["tls_negotiated_protocol_is_mutual"] = False
+        return row
+
+    # -- endings -------------------------------------------------------------------------------
+
+    def _said(self) -> None:
+        """Let go of answers whose time has come, and see what comes then."""
+        publishing = self.publishing
+        if publishing.flush():
+            self._end()
+            self.closed = True
+        self.awaiting_disk = publishing.awaits_disk()
+        if self._layers_due and publishing.all_said() and not self.closed:
+            self.swaps_carrier = True
+
+    def confirm(self, durable_position: i64) -> None:
+        self._said()
+
+    def lost(self, now_ms: i64) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        left(self.shared.broker.events, self)
+        self._end()
+        self.closed = True
+        self.waiting_head = False
+        self.drop_ticket()
+        if self._inquiry is not None:
+            self._inquiry.wanted = False
+        self.shared.sessions.pop(self, None)
+        self.publishing.close()
+        vhost = self._vhost
+        user = self.user
+        if vhost is None or user is None:
+            return
+        lost = self.consuming.leave(vhost, now_ms)
+        if lost:
+            self.shared.tell_cancelled(lost)
+        self.shared.broker.churn.connections_closed += 1
+        self.shared.broker.connection_count -= 1
+        vhost.connection_count -= 1
+        user.connection_count -= 1
+
+    def shut_down(self) -> None:
+        """As nsqd, which only hangs up."""
+        self._end()
+        self.closed = True
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def sent(self, count: i64, now_ms: i64) -> None:
+        self.sent_bytes += count
+        self.sent_count += 1
+        self.traffic.send(count)
+        if self.clogged:
+            self._silent_ms = 0
+
+    def tick(self, now_ms: i64) -> None:
+        elapsed_ms = min(max(now_ms - self._ticked_at_ms, 0), TICK_MAX_MS)
+        self._ticked_at_ms = now_ms
+        self.look_at_user()
+        if self._must_log_in():
+            self._unknown_ms += elapsed_ms
+            if self._unknown_ms > self.shared.opening_timeout_ms:
+                self._opening_failed("no AUTH in time")
+                self.shut_down()
+        interval_ms = self.identity.heartbeat_ms
+        if self.closed or interval_ms == 0 or self._magic_due:
+            return
+        if not self.unread:
+            self._silent_ms += elapsed_ms
+        self._beat_ms += elapsed_ms
+        if self._silent_ms >= 2 * interval_ms:
+            self.abandoned = True
+            self.closed = True
+        elif self._beat_ms >= interval_ms and not self._layers_due:
+            self._beat_ms = 0
+            self.out.write(HEARTBEAT)

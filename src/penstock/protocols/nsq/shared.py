@@ -1,0 +1,120 @@
+"""What all NSQ sessions of a node share: the broker, the limits, and how to do what they cannot.
+
+Made once, of the settings.  Sessions know no dice, threads and sockets: ``dice`` throws for
+samples, ``authority`` asks who a client is, ``layers`` puts TLS and compression on its socket.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import User
+from penstock.broker.rules.log_ins import Source
+from penstock.core.errors import AccessRefused, AuthRequired
+from penstock.core.traffic import NSQ
+from penstock.protocols.nsq.codec.identify import IdentifyLimits
+from penstock.protocols.nsq.codec.ids import IdFactory
+from penstock.protocols.nsq.codec.reader import ReaderLimits
+from penstock.protocols.nsq.rights import Inquiry
+from penstock.queues.consumers import Consumer
+from penstock.runtime.session import Session
+
+TLS: Final = "tls"
+SNAPPY: Final = "snappy"
+DEFLATE: Final = "deflate"
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Authority:
+    """Whoever knows what clients with a secret may do; asked elsewhere, answered later."""
+
+    def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> Inquiry:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The node stops: what has not been asked is not asked any more."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Layers:
+    """Puts a layer on a session's socket, and tells the session once it is up."""
+
+    def over(self, kind: str, sock: object, rest: bytes, session: Session) -> object:
+        """``rest``: what was read of the socket already."""
+        raise NotImplementedError
+
+
+@final
+class Visitor:
+    """An NSQ client before its log-in: its address, and the name and password it sends, if any."""
+
+    __slots__ = ("is_local", "name", "password", "source")
+
+    def __init__(self, address: str, is_local: bool, name: str = "", password: str = "") -> None:
+        self.source: Source = Source(NSQ, NSQ, address, is_local)
+        self.is_local: bool = is_local
+        self.name: str = name
+        self.password: str = password
+
+
+class NsqShared:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        reader_limits: ReaderLimits,
+        identify_limits: IdentifyLimits,
+        ids: IdFactory,
+        tell_cancelled: Callable[[list[Consumer]], None],
+        dice: Callable[[], int],
+    ) -> None:
+        self.broker = broker
+        self.reader_limits = reader_limits
+        self.identify_limits = identify_limits
+        self.ids = ids
+        self.tell_cancelled = tell_cancelled
+        self.dice = dice  # 0 to 99
+        self.layers: Layers = Layers()
+        self.authority: Authority | None = None
+        self.vhost_name: str = "/"
+        self.user_name: str = "guest"  # of clients that do not log in
+        self.is_user_named: bool = True  # by a setting; else it is the broker's default user
+        self.opening_timeout_ms: i64 = 10_000  # until AUTH, of clients that must log in
+        self.fast: bool = False
+        self.requeue_on_disconnect: bool = False
+        self.tls_required: bool = False
+        self.max_channel_consumers: i64 = 0
+        self.sessions: dict[Session, None] = {}  # in the order they came
+
+    def user_of(self, visitor: Visitor) -> User:
+        """The user whose rights hold, over TCP and HTTP alike.  Raises AccessRefused, and logs it.
+
+        A client that does not log in acts as ``nsq_user``.  Where no setting names that user, a
+        client of this machine acts as the default user, and one of another machine is refused: a
+        listener on a public address is no decision to serve anonymous clients.
+        """
+        users = self.broker.users
+        source = visitor.source
+        if visitor.name != "":
+            return users.authenticate(visitor.name, visitor.password, source)
+        try:
+            self._check_guest(visitor)
+        except AccessRefused as error:
+            users.refuse(source, "", error)
+            raise
+        return users.trust(self.user_name, source)
+
+    def _check_guest(self, visitor: Visitor) -> None:
+        """Is a client that does not log in served at all?  Raises AccessRefused."""
+        # A callback that says what TCP clients may do says nothing of HTTP, as with nsqd.
+        asks_only_tcp = self.authority is not None and visitor.is_local
+        if self.identify_limits.auth_required and not asks_only_tcp:
+            raise AuthRequired("authentication is required")
+        if not self.is_user_named and not visitor.is_local:
+            raise AccessRefused(
+                "NSQ clients of other machines must authenticate, or act as a user that"
+                " nsq_user names"
+            )

@@ -1,0 +1,110 @@
+"""What proves that a node belongs to a cluster: the secret, and certificates where TLS is wanted.
+
+The secret is the same on all nodes.  It is read from a file that nobody but its owner may read,
+because whoever has it is a node: he may send any message into any queue.
+"""
+
+import os
+import platform
+import ssl
+import stat
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import SettingInvalid
+from penstock.protocols.peers.codec.hello import SECRET_MIN_BYTES
+from penstock.runtime.certificate_dates import expiry_dates
+from penstock.runtime.listener import Listener, tcp_socket, unix_socket
+from penstock.runtime.secure_socket import TlsOptions
+from penstock.settings.listener_table import PEER
+from penstock.settings.settings import Settings
+
+UNIX_MODE: Final = 0o600
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+
+def read_secret(key: str, path: str) -> bytes:
+    """``key``: the setting that named the file.  White space around the secret does not count."""
+    try:
+        mode = os.stat(path).st_mode
+        secret = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise SettingInvalid(f"{key} = {path!r}: {error.strerror}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        allowed = f"{stat.S_IMODE(mode):04o}"
+        raise SettingInvalid(
+            f"{key} = {path!r} may be read or changed by others (mode {allowed}); chmod 600 it"
+        )
+    return check_secret(f"{key} = {path!r}", secret)
+
+
+def check_secret(where: str, secret: bytes) -> bytes:
+    """One who hears two nodes shake hands may try out guesses at leisure: it has to be long."""
+    if len(secret) < SECRET_MIN_BYTES:
+        raise SettingInvalid(
+            f"{where}: a secret of {len(secret)} bytes, at least {SECRET_MIN_BYTES} are needed; "
+            "`openssl rand -hex 32` makes a good one"
+        )
+    return secret
+
+
+def tls_between_nodes(settings: Settings) -> tuple[TlsOptions, TlsOptions] | None:
+    """For being called and for calling; None = no TLS was asked for.  Raises SettingInvalid."""
+    keys = [f"cluster_tls_{what}" for what in ("certfile", "keyfile", "cacertfile")]
+    missing = [key for key in keys if not settings.value_of(key)]
+    if len(missing) == len(keys):
+        return None
+    if missing:
+        raise SettingInvalid(f"TLS between nodes needs {', '.join(keys)}; not set: {missing[0]}")
+    return peer_tls(
+        settings.cluster_tls_certfile,
+        settings.cluster_tls_keyfile,
+        settings.cluster_tls_cacertfile,
+    )
+
+
+def peer_tls(certificate: str, key: str, authority: str) -> tuple[TlsOptions, TlsOptions]:
+    """For being called and for calling; both sides must show a certificate of this authority.
+
+    Raises SettingInvalid.
+    """
+    try:
+        listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        calling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        for context in (listening, calling):
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            context.load_cert_chain(certificate, key, password=lambda: "")
+            context.load_verify_locations(authority)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as error:
+        text = f"{certificate!r}, {key!r} and {authority!r} are no certificate, its key and an"
+        raise SettingInvalid(f"{text} authority in PEM for TLS between nodes: {error}") from error
+    dates = {"certfile": expiry_dates(certificate), "cacertfile": expiry_dates(authority)}
+    return TlsOptions(listening, "", expiry_dates=dates), TlsOptions(calling, "")
+
+
+def peer_listener(
+    address: str = "", port: int = 0, tls: TlsOptions | None = None, unix_path: str = ""
+) -> Listener:
+    """Where other nodes come in; raises OSError that names the place."""
+    if unix_path:
+        return Listener(unix_socket(os.path.abspath(unix_path), UNIX_MODE), protocol=PEER)
+    return Listener(tcp_socket(address, port), tls, protocol=PEER)
+
+
+def unix_address(path: str) -> str:
+    """How a node names its Unix socket to others: with the machine on which it is one."""
+    return f"{_machine()}:{os.path.abspath(path)}"
+
+
+def unix_path_of(address: str) -> str:
+    """The path, if it is on this machine and can be seen from here (not from another container)."""
+    machine, _, path = address.partition(":")
+    return path if machine == _machine() and os.path.exists(path) else ""
+
+
+def _machine() -> str:
+    try:
+        return Path(BOOT_ID).read_text().strip()
+    except OSError:
+        return platform.node()

@@ -1,0 +1,1 @@
+"""The protocol between nodes on the line: frames, hello, requests about queues and mirrors."""

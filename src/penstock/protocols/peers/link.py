@@ -1,0 +1,248 @@
+"""``PeerLink``: the way to one other member, as long as both live; connections come and go.
+
+    owner ─► send ─► LinkSession ─► the connection of the moment
+    the connection ─► came ─► (held while the owner may not take) ─► LinkSession ─► owner
+
+One of two nodes calls the other, the one whose name is lower.  So two connections of one pair can
+only mean that the caller has given up on the first one, and the newer one always wins: with both
+calling, each could take the other's for the newer one and end its own.  The price is that a
+node which can be called, and cannot call, is reached only by nodes with lower names; nodes of a
+cluster are expected to reach each other both ways.
+
+What its owner cannot take yet waits here as frames, not received as far as the session goes: it is
+not acknowledged, so the other side's session fills up and says so, while acknowledgements and
+heartbeats go on.  Above ``HELD_MAX_BYTES``, which only a peer reaches that ignores its own limit,
+the connection is not read at all.
+
+Invariants (``check``):
+  W1  frames wait here only while there is a connection
+  W2  the bytes held are the sum over the frames that wait
+  W3  a connection belongs to the link exactly while the link's session says it is connected
+"""
+
+from copy import copy
+from typing import TYPE_CHECKING, Final
+
+from penstock.clocks import wall_ms
+from penstock.cluster.remote.link_session import Delivery, LinkFault, LinkSession
+from penstock.protocols.peers.codec.frames import (
+    MALFORMED,
+    NOT_A_MEMBER,
+    PARCEL_MAX_BYTES,
+    STREAM_MAX,
+    Parcels,
+    Wrong,
+    encode_parcels,
+)
+from penstock.protocols.peers.codec.hello import Hello
+from penstock.protocols.peers.session import PeerSession
+from penstock.runtime.connection import Connection
+
+if TYPE_CHECKING:
+    from penstock.protocols.peers.peers import PeerOwner, Peers
+
+HELD_MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+class Member:
+    """One life of a node, and where it can be called: host and port, or a Unix socket's path."""
+
+    __slots__ = ("host", "incarnation", "name", "port", "unix_path")
+
+    def __init__(
+        self, name: str, incarnation: str, host: str = "", port: int = 0, unix_path: str = ""
+    ) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.host = host
+        self.port = port
+        self.unix_path = unix_path
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.incarnation}"
+
+    def life(self) -> tuple[str, str]:
+        return self.name, self.incarnation
+
+    def address(self) -> str:
+        return self.unix_path or f"{self.host}:{self.port}"
+
+
+class LinkFacts:
+    """For people and for metrics; times are the wall clock's."""
+
+    def __init__(self, member: Member) -> None:
+        self.name = member.name
+        self.incarnation = member.incarnation
+        self.address = member.address()
+        self.is_connected = False
+        self.is_caller = False  # it is this node that calls
+        self.connected_at_ms = 0
+        self.connections = 0  # in all
+        self.peer_address = ""
+        self.last_error = ""
+        self.last_error_at_ms = 0
+        self.parcels_in = 0
+        self.parcels_out = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.waiting_bytes = 0
+        self.held_bytes = 0
+        self.resent_count = 0
+        self.is_full = False
+
+
+class PeerLink:
+    """See the head of this file."""
+
+    def __init__(self, peers: "Peers", member: Member, owner: "PeerOwner") -> None:
+        self.member = member
+        self.session = LinkSession(peers.clock(), peers.limits.waiting_bytes)
+        self.connection: PeerSession | None = None
+        self.calls = peers.own.name < member.name
+        self.calling: object = None  # while a call is under way: which
+        self.call_at_ms = 0  # not before this
+        self.delay_ms = 0
+        self.facts = LinkFacts(member)
+        self.facts.is_caller = self.calls
+        self._peers = peers
+        self._owner = owner
+        self._held: list[Parcels] = []
+        self._held_bytes = 0
+
+    def moved(self, member: Member) -> None:
+        """The same life; it may have another address."""
+        if member.address() != self.member.address():
+            self.call_at_ms = self.delay_ms = 0
+        self.member = member
+        self.facts.address = member.address()
+
+    # -- connections ---------------------------------------------------------------------
+
+    def check_answer(self, hello: Hello) -> None:
+        """Is it the one we called?"""
+        if (hello.name, hello.incarnation) != self.member.life():
+            text = f"{hello.name}/{hello.incarnation} answers, called was {self.member}"
+            raise Wrong(text, NOT_A_MEMBER)
+
+    def received(self) -> int:
+        """The last parcel that need not be sent again."""
+        return int(self.session.last_received)
+
+    def connected(self, connection: PeerSession, their_received: int) -> None:
+        assert self.connection is None
+        try:
+            self.session.connected(their_received)
+        except LinkFault as fault:
+            raise Wrong(str(fault)) from None
+        self.connection = connection
+        facts = self.facts
+        facts.connected_at_ms = wall_ms()
+        facts.connections += 1
+        facts.peer_address = connection.where
+
+    def disconnected(self, connection: PeerSession, reason: str) -> None:
+        assert connection is self.connection
+        self._count(connection)
+        self.connection = None
+        self._held = []
+        self._held_bytes = 0
+        self.session.disconnected()
+        self.failed(reason)
+
+    def let_go(self, code: int, reason: str) -> None:
+        if self.connection is not None:
+            self.connection.leave(code, reason)
+
+    def failed(self, reason: str) -> None:
+        """Why it is not connected, in words."""
+        self.facts.last_error = reason
+        self.facts.last_error_at_ms = wall_ms()
+
+    # -- in ------------------------------------------------------------------------------
+
+    def came(self, frame: Parcels) -> None:
+        """A batch, while the sockets are read; handed on in the turn."""
+        if self._held and frame.parcels[0][0] == 0:
+            self._receive(frame)  # a mere acknowledgement does not wait behind the others
+            return
+        self._held.append(frame)
+        self._held_bytes += frame.size_bytes
+        if self.is_overfull():
+            assert self.connection is not None
+            self.connection.waiting_head = True
+
+    def is_overfull(self) -> bool:
+        return self._held_bytes > HELD_MAX_BYTES
+
+    def has_deliveries(self) -> bool:
+        return len(self._held) > 0 and self._owner.may_take(self.member)
+
+    def deliver(self) -> None:
+        """To the owner, as much as it may take."""
+        while self._held and self._owner.may_take(self.member):
+            frame = self._held.pop(0)
+            self._held_bytes -= frame.size_bytes
+            deliveries = self._receive(frame)
+            if deliveries:
+                self.facts.parcels_in += len(deliveries)
+                self._owner.arrived(self.member, deliveries)
+
+    def _receive(self, frame: Parcels) -> list[Delivery]:
+        deliveries = self.session.receive(frame.parcels)
+        if self.session.fault and self.connection is not None:
+            self.connection.refuse(MALFORMED, self.session.fault)
+        return deliveries
+
+    # -- out -----------------------------------------------------------------------------
+
+    def send(self, stream: int, payload: bytes) -> None:
+        assert 0 <= stream <= STREAM_MAX
+        assert len(payload) <= PARCEL_MAX_BYTES
+        self.session.send(stream, payload)
+
+    def has_outgoing(self) -> bool:
+        return self.session.has_outgoing()
+
+    def take_outgoing(self, max_bytes: int) -> list[bytes]:
+        parcels = self.session.take_outgoing(max_bytes)
+        if parcels[0][0] > 0:
+            self.facts.parcels_out += len(parcels)
+        return encode_parcels(parcels)
+
+    def flush(self) -> None:
+        """At the end of a turn."""
+        connection = self.connection
+        if connection is not None and self.session.has_outgoing():
+            connection.fill()
+            self._peers.touch(connection)
+
+    def can_flush(self) -> bool:
+        connection = self.connection
+        return connection is not None and self.session.has_outgoing() and connection.is_idle()
+
+    # -- for people ----------------------------------------------------------------------
+
+    def describe(self) -> LinkFacts:
+        facts = self.facts
+        if self.connection is not None:
+            self._count(self.connection)
+        facts.is_connected = self.connection is not None
+        facts.waiting_bytes = int(self.session.waiting_bytes)
+        facts.held_bytes = self._held_bytes
+        facts.resent_count = int(self.session.resent_count)
+        facts.is_full = self.session.is_full()
+        return copy(facts)
+
+    def _count(self, connection: PeerSession) -> None:
+        """Take over the bytes since the last time."""
+        self.facts.bytes_in += connection.take_received_bytes()
+        self.facts.bytes_out += connection.take_sent_bytes()
+
+    def check(self) -> None:
+        assert not self._held or self.connection is not None, "W1"
+        assert self._held_bytes == sum(frame.size_bytes for frame in self._held), "W2"
+        assert self.session.is_connected == (self.connection is not None), "W3"
+        carrier = None if self.connection is None else self.connection.carrier
+        assert carrier is None or isinstance(carrier, Connection)
+        self.session.check()

@@ -1,0 +1,1 @@
+"""The range protocol on the line: frames, requests and replies."""

@@ -1,0 +1,268 @@
+"""One Spark program's connection, without its socket: range frames in, range frames out.
+
+The listener saw ``range_frames.MAGIC`` and made a ``RangeSession``; it passes on every byte it
+reads, the magic included, like to any ``Session``.  One thing more: while ``has_waiters`` the
+session wants a ``tick`` every few tens of milliseconds, else new messages are noticed late.
+
+Requests are answered in order, by desks (``ranges.desk``).  While the peer does not read its
+replies (``OUTPUT_MAX_BYTES``), its requests wait here; a peer that keeps sending nevertheless is
+cut off (``REQUESTS_MAX``).  What waits is ``held_bytes``, as of other sessions: it makes the loop
+read no more of it, and the flow knows what all of them hold.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+import penstock
+from penstock.broker.broker import Broker
+from penstock.broker.rules.access import User
+from penstock.broker.rules.log_ins import NO_CREDENTIALS, RANGES, Source
+from penstock.broker.topology.vhost import Vhost
+from penstock.core.errors import (
+    AccessRefused,
+    BrokerError,
+    LoginRefused,
+    NoMaster,
+    NotFound,
+    QueueElsewhere,
+    ResourceLocked,
+)
+from penstock.protocols.ranges.codec import frames as range_frames
+from penstock.protocols.ranges.codec.frames import LOGIN, MalformedFrame
+from penstock.protocols.ranges.leases import Fenced, LeaseGone, RangeLeases
+from penstock.protocols.ranges.reading import ReadRequests
+from penstock.protocols.ranges.reporting import ReportRequests
+from penstock.protocols.ranges.request_handler import RequestHandler
+from penstock.protocols.ranges.staging import StagingRequests
+from penstock.protocols.ranges.subscribing import SubscriptionRequests
+from penstock.runtime.session import Session
+from penstock.runtime.session_events import entered, left
+
+OPEN_TIMEOUT_MS: Final = 10_000
+"""Who has not said who he is by then is not a reader."""
+OUTPUT_MAX_BYTES: Final = 16 * 1024 * 1024
+REQUESTS_MAX: Final = 64
+LOGIN_MAX_BYTES: Final = 4096
+"""Of a request before the log-in: three names and a password."""
+
+
+@final
+class RangeSession(Session):
+    """See the top of this file."""
+
+    def __init__(self, broker: Broker, leases: RangeLeases, peer: tuple[str, bool]) -> None:
+        super().__init__(broker.flow.book)
+        self.now_ms = 0
+        self._broker = broker
+        self._source = Source(RANGES, RANGES, *peer)
+        self._peer: tuple[User, Vhost] | None = None
+        self._greeting = b""
+        self._greeted = False
+        self._splitter = range_frames.FrameSplitter(LOGIN_MAX_BYTES)
+        self._requests: list[tuple[int, bytes]] = []
+        reading = ReadRequests(self, broker, leases)
+        self._desks: list[RequestHandler] = [
+            reading,
+            SubscriptionRequests(self, broker, leases, reading),
+            StagingRequests(self, broker),
+            ReportRequests(self, broker),
+        ]
+        self._by_kind = {kind: desk for desk in self._desks for kind in desk.kinds}
+        self._at: RequestHandler = self._desks[0]  # who has the last request
+        self._came_at_ms = 0
+
+    # -- what the listener calls -----------------------------------------------------------
+
+    @property
+    def has_waiters(self) -> bool:
+        """Somebody waits for messages or for time to pass: tick often."""
+        return self._at.busy and not self.closed
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        self.now_ms = int(now_ms)
+        if self.closed:
+            return
+        try:
+            if not self._greeted:
+                data = self._take_greeting(data)
+            self._requests.extend(self._splitter.feed(data))
+        except MalformedFrame as error:
+            self._fail(range_frames.MALFORMED, str(error))
+            return
+        if len(self._requests) > REQUESTS_MAX:
+            self._fail(range_frames.MALFORMED, "too many requests without reading their replies")
+            return
+        self._work()
+        self._count_held()
+
+    def tick(self, now_ms: i64) -> None:
+        """Answer what has waited for a message or for time."""
+        self.now_ms = int(now_ms)
+        if not self.closed:
+            for desk in self._desks:
+                self._guarded(desk.tick)
+        self._go_on()
+        if self._came_at_ms == 0:
+            self._came_at_ms = self.now_ms
+        self.look_at_user()
+        if self._peer is None and self.now_ms - self._came_at_ms > OPEN_TIMEOUT_MS:
+            self.closed = True
+
+    def drained(self) -> None:
+        self._go_on()
+
+    def sent(self, count: i64, now_ms: i64) -> None:
+        """Output has left: there is room for more replies."""
+        self._go_on()
+
+    def confirm(self, durable_position: i64) -> None:
+        position = int(durable_position)
+        for desk in self._desks:
+            self._guarded(lambda desk=desk: desk.confirm(position))  # type: ignore[misc]
+        self._go_on()
+
+    def lost(self, now_ms: i64) -> None:
+        self.now_ms = int(now_ms)
+        self.closed = True
+        self._requests.clear()
+        self._count_held()
+        left(self._broker.events, self)
+        for desk in self._desks:
+            desk.lost()
+
+    def rights_changed(self) -> None:
+        for desk in self._desks:
+            self._guarded(desk.rights_changed)
+
+    def shut_down(self) -> None:
+        """Say nothing: a reader whose line breaks comes back, one that is refused does not."""
+        self.closed = True
+
+    # -- what desks call -------------------------------------------------------------------
+
+    def log_in(self, user: str, password: str, vhost: str) -> tuple[User, Vhost]:
+        """Once for a connection; raises what ``LogIns.authenticate`` and ``Broker.enter`` raise.
+
+        What it has begun (a set, a lease) was judged by the rights of this one.
+        """
+        if self._peer is not None:
+            raise MalformedFrame("this connection has logged in already")
+        found = self._broker.users.authenticate(user, password, self._source)
+        self._peer = (found, self._broker.enter(found, vhost))
+        self.log_in_as(found)
+        self._splitter.max_bytes = range_frames.REQUEST_MAX_BYTES
+        entered(self._broker.events, self, user, vhost, "ranges")
+        return self._peer
+
+    @property
+    def vhost_name(self) -> str:
+        """Empty before it has logged in."""
+        return "" if self._peer is None else self._peer[1].name
+
+    def peer(self) -> tuple[User, Vhost]:
+        if self._peer is None:
+            self._broker.users.refuse(self._source, "", AccessRefused(NO_CREDENTIALS))
+            raise MalformedFrame("OPEN or LOGIN comes first")
+        return self._peer
+
+    def send(self, frame: bytes) -> None:
+        self.out.write(frame)
+
+    # -- moves -----------------------------------------------------------------------------
+
+    def _take_greeting(self, data: bytes) -> bytes:
+        """Check the eight bytes of MAGIC; returns what follows them."""
+        self._greeting += data
+        if len(self._greeting) < len(range_frames.MAGIC):
+            return b""
+        greeting, rest = self._greeting[:8], self._greeting[8:]
+        if greeting != range_frames.MAGIC:
+            raise MalformedFrame(
+                f"this broker speaks the range protocol {range_frames.MAGIC!r}, not {greeting!r}"
+            )
+        self._greeted = True
+        self._greeting = b""
+        return rest
+
+    def _work(self) -> None:
+        while self._requests and not self.closed and self._has_room():
+            if self._at.busy:
+                self._guarded(self._at.hurry)
+                if self._at.busy:
+                    return
+            else:
+                self._guarded(self._next_request)
+
+    def _guarded(self, move: Callable[[], None]) -> None:
+        try:
+            move()
+        except MalformedFrame as error:
+            self._fail(range_frames.MALFORMED, str(error))
+        except LoginRefused as error:
+            self.mute_until_ms = self.now_ms + error.delay_ms
+            self._fail(range_frames.ACCESS_REFUSED, str(error))
+        except BrokerError as error:
+            self._fail(_code_of(error), str(error))
+
+    def _next_request(self) -> None:
+        kind, payload = self._requests.pop(0)
+        if kind == LOGIN:
+            self._welcome(payload)
+            return
+        desk = self._by_kind.get(kind)
+        if desk is None:
+            raise MalformedFrame(f"unknown request {kind}")
+        if kind not in desk.logs_in:
+            self.peer()
+        self._at = desk
+        desk.request(kind, payload)
+
+    def _welcome(self, payload: bytes) -> None:
+        self.log_in(*range_frames.decode_login(payload))
+        self.send(range_frames.encode_welcome(penstock.__version__))
+
+    def _go_on(self) -> None:
+        """With what waits, if anything does."""
+        if self._requests:
+            self._work()
+            self._count_held()
+
+    # -- helpers ---------------------------------------------------------------------------
+
+    def _count_held(self) -> None:
+        held = sum(len(payload) for _, payload in self._requests)
+        flow = self._broker.flow
+        flow.held_bytes += held - self.held_bytes
+        self.held_bytes = held
+
+    def _has_room(self) -> bool:
+        return self.outlet.open and len(self.out) < OUTPUT_MAX_BYTES
+
+    def _fail(self, code: int, text: str) -> None:
+        for desk in self._desks:
+            desk.failed()
+        self._requests.clear()
+        self._count_held()
+        self.send(range_frames.encode_error(code, text))
+        self.closed = True
+
+
+def _code_of(error: BrokerError) -> int:
+    """The wire code of a kind of error; the only such table for range_frames."""
+    if isinstance(error, NoMaster):
+        return range_frames.NO_MASTER
+    if isinstance(error, QueueElsewhere):
+        return range_frames.ELSEWHERE
+    if isinstance(error, AccessRefused):
+        return range_frames.ACCESS_REFUSED
+    if isinstance(error, NotFound):
+        return range_frames.NOT_FOUND
+    if isinstance(error, ResourceLocked):
+        return range_frames.LOCKED
+    if isinstance(error, Fenced):
+        return range_frames.FENCED
+    if isinstance(error, LeaseGone):
+        return range_frames.LEASE_GONE
+    return range_frames.REFUSED

@@ -1,0 +1,415 @@
+"""Writing batches: the requests of ``codec.staging``, answered from ``broker.transfers.staging``.
+
+    STAGE_BLOCK, PUBLISH ─► AMQP decoder ─► runs ─► judged like publishes of AMQP ─► set, or queues
+
+The decoder is that of AMQP sessions, so a message that gets in here is as sound as any other: its
+frames, its properties, who its user-id names, how large it is.  What has no meaning without
+a channel is refused: further routing keys (CC, BCC), answers without a queue.  The firehose does
+not show what comes this way.
+
+Blocks wait (nothing is answered) while the disk does not keep up, and are not taken while an
+alarm or a budget holds publishers: then the peer is told why, and sends them again.
+"""
+
+from typing import TYPE_CHECKING, ClassVar, Final, final
+
+from penstock.broker.broker import UNSTAMPED, Broker
+from penstock.broker.rules.rights import Rights
+from penstock.broker.transfers.batch_claims import PENDING, PUBLISHED
+from penstock.broker.transfers.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
+from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
+from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
+from penstock.protocols.amqp.codec.decoder import AmqpDecoder
+from penstock.protocols.amqp.codec.encoder import short_bytes
+from penstock.protocols.amqp.codec.events import ChannelFailed, ConnectionFailed, PublishRun
+from penstock.protocols.amqp.codec.methods import CHANNEL_OPEN, encode_method
+from penstock.protocols.amqp.codec.property_scan import ANYBODY
+from penstock.protocols.amqp.stamping import stamped
+from penstock.protocols.ranges.codec import staging as frames
+from penstock.protocols.ranges.codec.frames import MalformedFrame
+from penstock.protocols.ranges.leases import Fenced
+from penstock.protocols.ranges.request_handler import RequestHandler
+
+if TYPE_CHECKING:
+    from penstock.protocols.ranges.session import RangeSession
+
+FRAME_MAX: Final = 131_072
+FULL_LOOK_MS: Final = 50
+MOVED: Final = "a queue got another master while this was published, which may lack some of it"
+
+
+@final
+class _Publish:
+    """A PUBLISH under way: what no queue has taken yet, and how long that may last."""
+
+    def __init__(self, runs: list[PublishRun], deadline_ms: int) -> None:
+        self.runs = runs
+        self.deadline_ms = deadline_ms
+        self.unroutable = 0
+        self.full_at_ms = 0
+        self.position = 0
+        self.waits: list[PendingConfirm] = []
+
+
+@final
+class StagingRequests(RequestHandler):
+    """One connection's sets, commits and publishes."""
+
+    kinds: ClassVar = frozenset(range(frames.STAGE_BEGIN, frames.TARGET + 1))
+
+    def __init__(self, session: "RangeSession", broker: Broker) -> None:
+        super().__init__(session, broker)
+        self._decoder: AmqpDecoder | None = None
+        self._staged: StagedSet | None = None
+        self._max_bytes = 0
+        self._must_route = False
+        self._ending = False
+        self._batch: Batch | None = None
+        self._deadline_ms = 0
+        # While the disk does not keep up, or the cluster decides who commits.
+        self._held: tuple[int, bytes] | None = None
+        self._publish: _Publish | None = None
+
+    @property
+    def busy(self) -> bool:
+        return (
+            self._ending
+            or self._batch is not None
+            or self._held is not None
+            or self._publish is not None
+        )
+
+    def request(self, kind: int, payload: bytes) -> None:
+        try:
+            self._request(kind, payload)
+        except RunFenced as error:
+            raise Fenced(str(error)) from None
+
+    def _request(self, kind: int, payload: bytes) -> None:
+        staging = self.broker.staging
+        if kind == frames.STAGE_BEGIN:
+            self._begin(frames.decode_begin(payload))
+        elif kind in (frames.STAGE_BLOCK, frames.PUBLISH):
+            self._take(kind, payload)
+        elif kind == frames.STAGE_END:
+            self._end(frames.decode_end(payload))
+        elif kind == frames.TXN_COMMIT:
+            self._ask_to_commit(payload)
+        elif kind == frames.TXN_ABORT:
+            count = staging.abort(self.vhost(), self.user().name, frames.decode_abort(payload))
+            self.session.send(frames.encode_aborted(count))
+        elif kind == frames.TXN_LAST:
+            batch = staging.last_batch(self.vhost(), frames.decode_last(payload))
+            self.session.send(frames.encode_last_batch(batch))
+        else:
+            self._target(*frames.decode_target(payload))
+
+    def tick(self) -> None:
+        self._look()
+
+    def confirm(self, durable_position: int) -> None:
+        self._look()
+
+    def failed(self) -> None:
+        self._leave()
+
+    def lost(self) -> None:
+        self._leave()
+
+    # -- staging -----------------------------------------------------------------------------
+
+    def _begin(self, request: frames.BeginRequest) -> None:
+        if self._staged is not None:
+            raise MalformedFrame("this connection has not ended the set it stages")
+        staging = self.broker.staging
+        if staging.claims.is_published(self.vhost().name, request.producer, request.batch):
+            self.session.send(frames.encode_begun(""))
+            return
+        staged = staging.begin(
+            self.vhost(),
+            self.user().name,
+            request.producer,
+            request.run,
+            request.batch,
+            self.session.now_ms,
+        )
+        if staged is not None:
+            staged.watcher = self.session
+        self._staged = staged
+        self._max_bytes = request.max_bytes
+        self._must_route = request.must_route
+        self._decoder = None
+        self.session.send(frames.encode_begun("" if staged is None else staged.name))
+
+    def _take(self, kind: int, payload: bytes) -> None:
+        reason = self.broker.admission.reason(self.vhost().name)
+        if reason:
+            refused = frames.encode_taken(reason)
+            if kind == frames.PUBLISH:
+                refused = frames.encode_published(reason, 0)
+            self.session.send(refused)
+            return
+        flow = self.broker.flow
+        if flow.journal_behind or flow.paging_behind:
+            self._held = (kind, payload)
+        elif kind == frames.PUBLISH:
+            self._begin_publish(payload)
+        else:
+            self._block(payload)
+
+    def _block(self, payload: bytes) -> None:
+        staged = self._open_set()
+        for run in self._runs(payload, self._must_route):
+            self.broker.staging.stage(staged, run.address, run.messages, self.session.now_ms)
+        if staged.record.size_bytes > self._max_bytes:
+            raise PreconditionFailed(
+                f"the staged set is larger than the {self._max_bytes} bytes it was begun for:"
+                " make batches smaller, or raise stageMaxBytes"
+            )
+        self.session.send(frames.encode_taken(""))
+
+    def _end(self, messages: int) -> None:
+        staged = self._open_set()
+        if staged.record.messages != messages:
+            raise MalformedFrame(
+                f"STAGE_END of {messages} messages, {staged.record.messages} whole ones have come"
+            )
+        self.broker.staging.end(staged)
+        self._ending = True
+        self.session.awaiting_disk = True
+
+    def _open_set(self) -> StagedSet:
+        if self._staged is None:
+            raise MalformedFrame("STAGE_BEGIN comes first")
+        return self._staged
+
+    def _leave(self) -> None:
+        """What was not ended nobody can commit."""
+        self.session.awaiting_disk = False
+        staged, self._staged = self._staged, None
+        batch, self._batch = self._batch, None
+        self._held = None
+        self._publish = None
+        self._ending = False
+        if staged is not None:
+            staged.watcher = None
+            if staged.state != FINISHED:
+                self.broker.staging.drop(staged)
+        if batch is not None:
+            batch.watchers.remove(self.session)
+
+    # -- committing --------------------------------------------------------------------------
+
+    def _ask_to_commit(self, payload: bytes) -> None:
+        """No other node of the cluster may publish it, nor have done so."""
+        request = frames.decode_commit(payload)
+        vhost, staging = self.vhost(), self.broker.staging
+        user, producer, batch = self.user().name, request.producer, request.batch
+        staging.enter(vhost, user, producer, request.run, self.session.now_ms)
+        published = staging.claims.is_published(vhost.name, producer, batch)
+        if not published and batch > staging.last_batch(vhost, producer):
+            staging.finished(vhost, user, producer, batch, request.sets)
+        claimed = staging.claims.claim(vhost.name, producer, batch, self.session)
+        if claimed == PENDING:
+            self._held = (frames.TXN_COMMIT, payload)
+        elif claimed == PUBLISHED and staging.last_batch(vhost, producer) < batch:
+            staging.abort(vhost, user, request.sets)
+            told = frames.Committed(frames.DUPLICATE, 0, 0, "")
+            self.session.send(frames.encode_committed(told))
+        else:
+            self._commit(request)
+
+    def _commit(self, request: frames.CommitRequest) -> None:
+        batch = self.broker.staging.commit(
+            self.vhost(),
+            self.user().name,
+            request.producer,
+            request.run,
+            request.batch,
+            request.sets,
+            lambda staged: self._judge_set(staged, request.must_route),
+            self.session.now_ms,
+        )
+        batch.watchers.append(self.session)
+        self._batch = batch
+        self._deadline_ms = self.session.now_ms + request.patience_ms
+        self._look()
+
+    def _judge_set(self, staged: StagedSet, must_route: bool) -> None:
+        for address in staged.addresses.values():
+            self._judge(address)
+            if must_route and not self.vhost().route(address).needs_headers:
+                self._must_lead_somewhere(address, [])
+
+    # -- publishing without a set ------------------------------------------------------------
+
+    def _begin_publish(self, payload: bytes) -> None:
+        must_route, patience_ms, data = frames.decode_publish(payload)
+        if self._staged is not None:
+            raise MalformedFrame("PUBLISH while a set is staged")
+        runs = self._runs(data, must_route)
+        self._publish = _Publish(runs, self.session.now_ms + patience_ms)
+        self._go_on_publishing(self._publish)
+
+    def _go_on_publishing(self, publish: _Publish) -> None:
+        session = self.session
+        pouring = self.broker.staging.pouring
+        # A clock that was set back must not stop it.
+        while publish.runs and not 0 <= session.now_ms - publish.full_at_ms < FULL_LOOK_MS:
+            run = publish.runs[0]
+            count = pouring.pour(self.vhost(), run.messages, session.now_ms, False)
+            publish.unroutable += pouring.unroutable
+            self._note_waits(publish)
+            if count == len(run.messages):
+                publish.runs.pop(0)
+                continue
+            del run.messages[:count]
+            publish.full_at_ms = session.now_ms
+            if session.now_ms >= publish.deadline_ms:
+                raise PreconditionFailed(
+                    f"{pouring.trouble()}: consume from it, or raise its limit"
+                )
+        if publish.runs:
+            return
+        if any_lost(publish.waits):
+            raise PreconditionFailed(f"{MOVED}: publish it again")
+        journal = self.broker.engine.journal
+        if publish.position == 0:
+            publish.position = int(journal.position)
+        if publish.position <= journal.durable_position and all_done(publish.waits):
+            self._publish = None
+            self._wait_no_more()
+            session.send(frames.encode_published("", publish.unroutable))
+        else:
+            session.awaiting_disk = True
+
+    def _note_waits(self, publish: _Publish) -> None:
+        """What goes to another node is sent again if that is lost: there is no "no" half way."""
+        for wait in self.broker.waits.take():
+            wait.resend = True
+            publish.waits.append(wait)
+
+    def _target(self, exchange: str, routing_key: str) -> None:
+        wire = short_bytes(exchange) + short_bytes(routing_key)
+        address = Address(exchange, routing_key, wire, False)
+        self._judge(address)
+        route = self.vhost().route(address)
+        leads = frames.HERE if route.needs_headers or route.queues else frames.NOWHERE
+        if any(queue.remote for queue in route.queues):
+            leads = frames.ELSEWHERE
+        self.session.send(frames.encode_targeted(leads))
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Has what this desk waits for happened?"""
+        if self._held is not None:
+            (kind, payload), self._held = self._held, None
+            if kind == frames.TXN_COMMIT:
+                self.request(kind, payload)
+            else:
+                self._take(kind, payload)
+        if self._ending:
+            self._look_at_set(self._open_set())
+        if self._batch is not None:
+            self._look_at_batch(self._batch)
+        if self._publish is not None:
+            self._go_on_publishing(self._publish)
+
+    def _look_at_set(self, staged: StagedSet) -> None:
+        if staged.state == GONE:
+            raise NotFound(f"staged set '{staged.name}' was dropped: run the batch again")
+        if staged.state == FINISHED:
+            self._ending = False
+            self._staged = None
+            staged.watcher = None
+            self._wait_no_more()
+            self.session.send(frames.encode_ended(staged.record.size_bytes))
+
+    def _look_at_batch(self, batch: Batch) -> None:
+        if not batch.done and self.session.now_ms < self._deadline_ms:
+            # Before all is poured a sync would be one of many.
+            self.session.awaiting_disk = batch.is_poured()
+            return
+        self._batch = None
+        batch.watchers.remove(self.session)
+        self._wait_no_more()
+        outcome = frames.DUPLICATE if batch.duplicate else frames.DONE
+        if not batch.done:
+            outcome = frames.UNDER_WAY
+        self.session.send(
+            frames.encode_committed(
+                frames.Committed(outcome, batch.poured, batch.unroutable, batch.why_waiting())
+            )
+        )
+
+    def _wait_no_more(self) -> None:
+        self.session.awaiting_disk = False
+
+    # -- what comes in -----------------------------------------------------------------------
+
+    def _runs(self, data: bytes, must_route: bool) -> list[PublishRun]:
+        """The whole messages of a block, each of which may be published here."""
+        runs: list[PublishRun] = []
+        now_ms = self.session.now_ms
+        decoder = self._the_decoder()
+        events = decoder.receive(data, now_ms)
+        while decoder.is_full():
+            events += decoder.receive(b"", now_ms)
+        for event in events:
+            if isinstance(event, ChannelFailed):
+                raise event.error
+            if isinstance(event, ConnectionFailed):
+                raise MalformedFrame(f"{event.violation.name}: {event.violation}")
+            if not isinstance(event, PublishRun) or event.channel != frames.CHANNEL:
+                raise MalformedFrame("a block has basic.publish and contents on channel 1 only")
+            if event.address.route_epoch != self.vhost().epoch:
+                self._judge(event.address)
+            for message in event.messages:
+                if message.flags & (COPIES | ASKS_REPLY):
+                    raise PreconditionFailed(
+                        "CC, BCC and direct reply-to are not supported here: publish them by AMQP"
+                    )
+            if must_route:
+                self._must_lead_somewhere(event.address, event.messages)
+            if self.broker.stamping != UNSTAMPED:
+                event.messages = stamped(event.messages, now_ms, self.broker.stamping)
+            runs.append(event)
+        self._spend(sum(len(run.messages) for run in runs))
+        return runs
+
+    def _the_decoder(self) -> AmqpDecoder:
+        decoder = self._decoder
+        if decoder is None:
+            decoder = AmqpDecoder(FRAME_MAX, self.broker.staging.message_bytes_max)
+            decoder.opened = True
+            user = self.user()
+            decoder.user_id = ANYBODY if user.may_impersonate else user.name.encode()
+            decoder.receive(encode_method(frames.CHANNEL, CHANNEL_OPEN, [""]), 0)
+            self._decoder = decoder
+        return decoder
+
+    def _judge(self, address: Address) -> None:
+        """May its user publish there?  Raises AccessRefused or NotFound."""
+        vhost = self.vhost()
+        exchange = vhost.exchanges.get(address.exchange)
+        rights = Rights(self.user(), vhost.name)
+        rights.publish(exchange, address.exchange, address.routing_key)
+        vhost.route(address)
+
+    def _must_lead_somewhere(self, address: Address, messages: list[Message]) -> None:
+        vhost = self.vhost()
+        pouring = self.broker.staging.pouring
+        if not pouring.leads_somewhere(vhost, address, messages, self.session.now_ms):
+            what = vhost.exchange_text(address.exchange)
+            raise PreconditionFailed(
+                f"messages for {what} with routing key '{address.routing_key}' reach no queue:"
+                " bind one, or let them be dropped with mandatory=drop or mandatory=count"
+            )
+
+    def _spend(self, count: int) -> None:
+        budget = self.vhost().budget
+        budget.allowance -= count
+        if budget.allowance <= 0:
+            self.broker.budgets.spent(self.vhost())

@@ -1,0 +1,244 @@
+"""Which queues a pipeline reads, and where it begins: the requests of ``codec.subscriptions``.
+
+**A group of an exchange** reads a queue of its own, called ``spark.EXCHANGE:GROUP``, durable and
+bound by the keys of the subscription: live consumers of the exchange notice nothing.  **A channel
+of a topic** is NSQ's, and its queue is called as ``topology.topics`` says.  Both are made when a
+stream asks for them, as often as it likes; asking needs the rights that a client needs for what
+has to be made, and to read the queue.
+
+**Keys that are bound but not asked for** are refused: either they are left over from another
+wish, and the table would hold messages nobody wants, or they are meant, and are to be named.
+
+**Where a reader begins** is kept (``_start``) because Spark asks again after a crash as long as
+nothing was committed.  Until then nothing is acknowledged either, not even what the position
+skips (``ReadRequests``): who asked for the wrong position may ask for another one.
+"""
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, final
+
+from penstock.broker.broker import Broker
+from penstock.broker.rules.rights import READ, Rights
+from penstock.broker.topology.changes import Ask
+from penstock.broker.topology.topics import is_name, queue_name
+from penstock.core.away import Away
+from penstock.core.errors import NotFound, PreconditionFailed, QueueElsewhere
+from penstock.protocols.nsq.rights import check_subscribe
+from penstock.protocols.ranges.codec import ranges, subscriptions
+from penstock.protocols.ranges.codec.frames import MalformedFrame
+from penstock.protocols.ranges.leases import RangeLeases, named
+from penstock.protocols.ranges.reading import ReadRequests
+from penstock.protocols.ranges.request_handler import RequestHandler
+from penstock.queues.queue import Queue
+from penstock.routing.exchanges import Exchange
+
+if TYPE_CHECKING:
+    from penstock.protocols.ranges.session import RangeSession
+
+GROUP_PREFIX: Final = "spark."
+GROUP_SEPARATOR: Final = ":"
+QUEUE_NAME_BYTES_MAX: Final = 255
+LOOKS_MAX: Final = 4
+"""Steps of one search by time; each may read a block of a segment."""
+
+ALL_KEYS: Final = {"topic": "#", "fanout": "", "headers": "", "x-nsq-topic": ""}
+"""What a binding must be called that gets everything, of exchanges that have such a thing."""
+
+
+def group_queue_name(exchange: str, group: str) -> str:
+    """Raises PreconditionFailed when no group may be called so."""
+    if group == "" or GROUP_SEPARATOR in group:
+        raise PreconditionFailed(f"a group has a name without colons, not '{group}'")
+    name = f"{GROUP_PREFIX}{exchange}{GROUP_SEPARATOR}{group}"
+    if len(name.encode()) > QUEUE_NAME_BYTES_MAX:
+        raise PreconditionFailed(
+            f"the queue of group '{group}' would be called '{name}', which is more than"
+            f" {QUEUE_NAME_BYTES_MAX} bytes: shorten the group's name"
+        )
+    return name
+
+
+@final
+class SubscriptionRequests(RequestHandler):
+    """What is read is known to ``reading``."""
+
+    kinds: ClassVar = frozenset(
+        (subscriptions.SUBSCRIBE, subscriptions.START, subscriptions.OFFSET_AT)
+    )
+
+    def __init__(
+        self, session: "RangeSession", broker: Broker, leases: RangeLeases, reading: ReadRequests
+    ) -> None:
+        super().__init__(session, broker)
+        self._leases = leases
+        self._reading = reading
+        # What waits for its turn, or for a cluster to agree on what it makes.
+        self._put_off: tuple[int, bytes] | None = None
+        self._ask: Ask | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._put_off is not None
+
+    def request(self, kind: int, payload: bytes) -> None:
+        if kind == subscriptions.SUBSCRIBE:
+            self._subscribe(payload)
+        elif kind == subscriptions.START:
+            self._start(*subscriptions.decode_start(payload))
+        else:
+            self._offset_at(payload)
+
+    def tick(self) -> None:
+        put_off, self._put_off = self._put_off, None
+        if put_off is not None:
+            self.request(*put_off)
+
+    def failed(self) -> None:
+        self._put_off = None
+
+    # -- which queues ----------------------------------------------------------------------
+
+    def _subscribe(self, payload: bytes) -> None:
+        if self._ask is None:
+            self._ask = self.broker.changes.ask()
+        try:
+            names = self._ask.run(partial(self._found, *subscriptions.decode_subscribe(payload)))
+        except Away:
+            self._put_off = (subscriptions.SUBSCRIBE, payload)
+        else:
+            self.session.send(subscriptions.encode_subscribed(names))
+
+    def _found(self, make: bool, by: int, names: list[str]) -> list[str]:
+        rights = Rights(self.user(), self.vhost().name)
+        if by == subscriptions.BY_QUEUES:
+            queues = [self._queue(rights, name) for name in names]
+        elif by == subscriptions.BY_EXCHANGE:
+            queues = [self._queue_of_group(rights, names[0], names[1], names[2:], make)]
+        else:
+            queues = [self._queue_of_channel(rights, names[0], names[1], make)]
+        for queue in queues:
+            queue.check_owner(self.session)
+            with suppress(QueueElsewhere):  # then its master's node says whether it has positions
+                queue.backing.floor_seq_id()
+        return [queue.name for queue in queues]
+
+    def _queue(self, rights: Rights, name: str) -> Queue:
+        rights.read("queue", name)
+        return self.vhost().queue(name)
+
+    def _queue_of_group(
+        self, rights: Rights, source: str, group: str, keys: list[str], make: bool
+    ) -> Queue:
+        vhost = self.vhost()
+        if source == "":
+            raise PreconditionFailed(
+                "the default exchange has no groups: read its queues by option queue"
+            )
+        name = group_queue_name(source, group)
+        rights.read("queue", name)
+        queue = vhost.queues.get(name)
+        if queue is None and not make:
+            raise NotFound(
+                f"group '{group}' of exchange '{source}' has no queue yet ('{name}' in vhost"
+                f" '{vhost.name}'): a stream makes it when it first starts, a batch read does not"
+            )
+        exchange = vhost.exchange(source)
+        if queue is None:
+            rights.configure("queue", name)
+        wanted = keys or _all_keys(exchange)
+        missing = _missing(exchange, queue, wanted, make)
+        for key in missing:
+            rights.bind("queue", name, source)
+            rights.topic(READ, exchange, key)
+        if queue is None:
+            queue = vhost.declare_queue(name, True, None, False, {})
+        for key in missing:
+            vhost.bind_queue(queue, source, key, {})
+        return queue
+
+    def _queue_of_channel(self, rights: Rights, topic: str, channel: str, make: bool) -> Queue:
+        vhost = self.vhost()
+        for what, name in (("topic", topic), ("channel", channel)):
+            if not is_name(name):
+                raise PreconditionFailed(f"'{name}' is no name of a {what}")
+        check_subscribe(rights, vhost, topic, channel)
+        found = vhost.topics.topics.get(topic)
+        if not make and (found is None or channel not in found.channels):
+            raise NotFound(
+                f"topic '{topic}' has no channel '{channel}' yet"
+                f" ('{queue_name(topic, channel)}' in vhost '{vhost.name}'): a stream makes it when"
+                " it first starts, a batch read does not"
+            )
+        if found is None:
+            found = vhost.topics.topic(topic)
+        return vhost.topics.channel(found, channel).queue
+
+    # -- from where ------------------------------------------------------------------------
+
+    def _start(self, request: str, seq_id: int) -> None:
+        vhost, queue = self._reading.opened()
+        if self._reading.mode != ranges.READ:
+            raise MalformedFrame("only the reader that owns the lease says where it begins")
+        if seq_id < 0 or seq_id > queue.backing.next_seq_id():
+            raise MalformedFrame(f"START at {seq_id}, which does not exist yet")
+        stored = self._leases.start(vhost, queue)
+        if request == "":
+            if stored is not None:
+                self._leases.forget_start(vhost, queue)
+        elif stored is not None and stored[0] == request:
+            seq_id = stored[1]
+        else:
+            self._leases.store_start(vhost, queue, request, seq_id)
+        self.session.send(subscriptions.encode_started(seq_id))
+
+    def _offset_at(self, payload: bytes) -> None:
+        timestamp_ms, low, high = subscriptions.decode_offset_at(payload)
+        _, queue = self._reading.opened()
+        if not 0 <= low <= high <= queue.backing.next_seq_id():
+            raise MalformedFrame(f"OFFSET_AT between {low} and {high}, which is no range here")
+        budget = self._leases.budget
+        if not budget.is_open(self.session.now_ms):
+            self._put_off = (subscriptions.OFFSET_AT, payload)
+            queue.wake()  # so that the loop comes back at once
+            return
+        for _ in range(LOOKS_MAX):
+            if low == high:
+                break
+            middle = (low + high) // 2
+            found = queue.backing.peek_range(middle, high, 1, 1)
+            if not found or found[0].enqueued_at_ms >= timestamp_ms:
+                high = middle
+            else:
+                low = int(found[0].seq_id) + 1
+        budget.spend(int(queue.backing.take_looked_bytes()))
+        self.session.send(subscriptions.encode_offset(low, high))
+
+
+def _all_keys(exchange: Exchange) -> list[str]:
+    key = ALL_KEYS.get(exchange.type)
+    if key is None:
+        raise PreconditionFailed(
+            f"exchange '{exchange.name}' is of type '{exchange.type}', which has no binding that"
+            " gets everything: name the keys with option routingKey"
+        )
+    return [key]
+
+
+def _missing(exchange: Exchange, queue: Queue | None, wanted: list[str], make: bool) -> list[str]:
+    """Keys that have to be bound; raises when that is not all there is to do."""
+    ways = {} if queue is None else exchange.bound.get(id(queue), {})
+    bound = {binding.routing_key for binding in ways.values()}
+    surplus = sorted(bound - set(wanted))
+    if queue is not None and surplus:
+        raise PreconditionFailed(
+            f"{named(queue)} is bound to exchange '{exchange.name}' by '{surplus[0]}', too, which"
+            " is not in routingKey: name it, unbind it, or read under another group"
+        )
+    missing = [key for key in dict.fromkeys(wanted) if key not in bound]
+    if queue is not None and missing and not make:
+        raise PreconditionFailed(
+            f"{named(queue)} is not bound to exchange '{exchange.name}' by '{missing[0]}':"
+            " a batch read leaves bindings as they are"
+        )
+    return missing

@@ -1,0 +1,157 @@
+"""A socket and the session behind it, as the loop keeps them."""
+
+import contextlib
+import select
+import socket
+from typing import Any, Final, Protocol
+
+from penstock.runtime.secure_socket import SecureSocket
+from penstock.runtime.session import Session
+from penstock.settings.listener_table import PEER
+
+READ_MIN_BYTES: Final = 16 * 1024
+LAST_READS_MAX: Final = 64
+LAST_READ_BYTES: Final = 256 * 1024
+UNIX: Final = "unix"
+"""As a peer's host: it is on this machine, and its port is only a number of ours."""
+
+
+class Carrier(Protocol):
+    """What the loop asks of a socket; ``socket.socket`` has all of it."""
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def send(self, data: memoryview, /) -> int: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+    def getsockname(self) -> Any: ...
+
+
+class SessionFactory(Protocol):
+    """Makes the session once the first bytes tell which protocol it is."""
+
+    def choose(
+        self,
+        first: bytes,
+        peer: tuple[str, int],
+        now_ms: int,
+        login: str | None = None,
+        protocol: str = "",
+    ) -> Session | None:
+        """None = not enough bytes yet to tell.
+
+        ``login``: whom a certificate names, if asked; ``protocol``: its listener's.
+        """
+
+    def is_overdue(self, connection: "Connection", now_ms: int) -> bool:
+        """The bytes that tell its protocol have not come in time; that is noted."""
+
+    def tick(self, now_ms: int) -> None:
+        """Some time has passed: end what nobody stands behind any more."""
+
+
+class Connection:
+    """A socket and the session behind it."""
+
+    __slots__ = (
+        "closed_at_ms",
+        "fd",
+        "first",
+        "gone",
+        "known_name",
+        "mask",
+        "opened_at_ms",
+        "own",
+        "paused",
+        "peer",
+        "protocol",
+        "read_bytes",
+        "session",
+        "sock",
+        "unsent",
+    )
+
+    def __init__(
+        self, sock: Carrier, peer: tuple[str, int], now_ms: int, protocol: str = ""
+    ) -> None:
+        self.sock = sock
+        self.protocol = protocol
+        self.fd = sock.fileno()
+        self.peer = peer
+        self.own: tuple[str, int] | None = None  # our address, where a proxy says another
+        self.opened_at_ms = now_ms
+        self.session: Session | None = None
+        self.known_name = ""  # once it has a session: to ask again costs a system call
+        self.first = b""
+        self.unsent: memoryview = memoryview(b"")
+        self.mask = select.EPOLLIN
+        self.read_bytes = READ_MIN_BYTES
+        self.paused = False
+        self.gone = False
+        self.closed_at_ms = 0  # when the session was first seen closed
+
+    def carry(self, session: Session) -> None:
+        """From now on what comes in is for this session."""
+        session.carrier = self
+        self.session = session
+
+    def is_stranger(self) -> bool:
+        """No user has logged in on it yet; links between nodes have a bound of their own."""
+        session = self.session
+        return self.protocol != PEER and (session is None or session.user is None)
+
+    @property
+    def login(self) -> str | None:
+        """The user whom the client's certificate names, "" = none; None: nobody asked for it."""
+        sock = self.sock
+        return sock.login if isinstance(sock, SecureSocket) else None
+
+    def slim(self) -> None:
+        """While the peer does not read, keep no more than what it has not read."""
+        session = self.session
+        if session is None or not self.unsent:
+            return
+        if 2 * self.unsent.nbytes < memoryview(self.unsent.obj).nbytes:
+            self.unsent = memoryview(bytes(self.unsent))
+        if len(session.out) == 0:
+            session.renew_output()  # its buffer is as large as it ever was
+
+    def say_goodbye(self) -> None:
+        """Unread input would turn our close into a reset and destroy our last words.
+
+        A peer that goes on sending gets the reset: it is not worth the loop's time.
+        """
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+            for _ in range(LAST_READS_MAX):
+                if not self.sock.recv(LAST_READ_BYTES):
+                    break
+
+    def own_address(self) -> tuple[str, int]:
+        """Where the client came in."""
+        if self.own is not None:
+            return self.own
+        name = self.sock.getsockname()
+        return (name, 0) if isinstance(name, str) else (name[0], name[1])
+
+    @property
+    def name(self) -> str:
+        """As RabbitMQ names connections."""
+        if self.known_name:
+            return self.known_name
+        name = self._make_name()
+        if self.session is not None:
+            self.known_name = name
+        return name
+
+    def _make_name(self) -> str:
+        peer_host, peer_port = self.peer
+        host, port = self.own_address()
+        if peer_host == UNIX:
+            return f"{peer_host}:{peer_port} -> {host}"
+        return f"{peer_host}:{peer_port} -> {host}:{port}"

@@ -1,0 +1,499 @@
+"""The event loop: sockets in, sockets out, and one broker turn in between.
+
+    poll ─► read every ready socket once ─► turn ─► write every touched socket once
+
+A connection is read and written at most once per turn: a turn is short, and what it produced leaves
+in one system call.  A peer that does not take its bytes is not read from either, above a limit.
+"""
+
+import logging
+import select
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, cast
+
+from penstock.clocks import mono_ms, wall_ms
+from penstock.runtime.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
+from penstock.runtime.descriptors import Descriptors
+from penstock.runtime.listener import Listener
+from penstock.runtime.session import Session
+from penstock.runtime.thread_calls import T, ThreadCalls
+from penstock.runtime.turn import Turn
+from penstock.settings.listener_table import PEER
+
+READ_MAX_BYTES: Final = 256 * 1024
+OUTPUT_KEPT_BYTES: Final = 1024 * 1024
+"""An output buffer that grew larger is not kept for the next turn."""
+LINGER_MAX_MS: Final = 35_000
+"""A closed session whose last words are not taken is given up; longer than any session waits."""
+OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
+"""Above this much unsent output a connection is not read."""
+HOLD_MS: Final = 5
+"""How long the loop sleeps at most while a queue keeps publishers waiting."""
+TICK_MS: Final = 250
+"""Also the precision of heartbeats: the shortest are sent every half second."""
+WAITERS_MS: Final = 20
+"""How often sessions that wait for messages to come are asked again."""
+ACCEPTS_MAX: Final = 64
+
+_IN: Final = select.EPOLLIN
+_OUT: Final = select.EPOLLOUT
+
+logger = logging.getLogger("penstock.loop")
+
+
+class Loop:
+    """Listeners, connections, calls from other threads, and time."""
+
+    def __init__(self, turn: Turn, sessions: SessionFactory) -> None:
+        self.turn = turn
+        self.connections: dict[int, Connection] = {}
+        self.stopping = False
+        self._sessions = sessions
+        self._descriptors = Descriptors()
+        self._epoll = select.epoll()
+        self.listeners: dict[int, Listener] = {}
+        self._listeners_rest = False  # until the next tick
+        self._calls = ThreadCalls(turn.answers)
+        self._epoll.register(self._calls.fd, _IN)
+        self._flow = turn.flow
+        self._received_ns = 0  # of a measured turn
+        self._admission = turn.admission
+        self._gate = ""  # why nobody may publish for now
+        self._gates: dict[str, str] = {}  # and why not to some virtual hosts
+        self._full: list[Connection] = []  # hold so many publishes that they are not read
+        self._full_at_bytes = 0  # held by all, when those were last looked at
+        self._heads: list[Connection] = []  # while what they asked for comes from the disk
+        self._tick_at_ms = 0
+        self._waiters: list[Session] = []  # range readers waiting for messages
+
+    # -- from other threads --------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Make the loop turn; safe from any thread and from signal handlers."""
+        self._calls.ring()
+
+    def call(self, function: Callable[[], T]) -> "Future[T]":
+        """Run ``function`` between two turns; safe from any thread."""
+        return self._calls.add(function)
+
+    # -- listening -----------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> None:
+        """Accept connections there."""
+        fd = listener.sock.fileno()
+        self.listeners[fd] = listener
+        self._epoll.register(fd, _IN)
+
+    def stop_listening(self, to_peers: bool = True) -> None:
+        """Nobody is let in any more; ``to_peers``: nor are other nodes."""
+        for fd, listener in list(self.listeners.items()):
+            if to_peers or listener.protocol != PEER:
+                self._epoll.unregister(fd)
+                listener.close()
+                del self.listeners[fd]
+
+    def _accept(self, listener: Listener, now_ms: int) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                sock, peer = listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue  # it has already gone
+            except OSError as error:
+                self._rest_listeners(error)
+                return
+            if not self._descriptors.has_room(sock.fileno(), peer[0], self.connections, now_ms):
+                sock.close()
+                continue
+            self._add(listener.connection(sock, peer, now_ms))
+
+    def _add(self, connection: Connection) -> None:
+        self.connections[connection.fd] = connection
+        self._epoll.register(connection.fd, _IN)
+
+    def adopt(self, connection: Connection, session: Session) -> None:
+        """One that we have opened to somebody else."""
+        connection.carry(session)
+        self._add(connection)
+        self.turn.touch(session)
+
+    def _rest_listeners(self, error: OSError) -> None:
+        """Out of descriptors or memory: who waits at the door must not wake us all the time."""
+        logger.warning("cannot accept connections: %s; trying again soon", error.strerror)
+        for fd in self.listeners:
+            self._epoll.modify(fd, 0)
+        self._listeners_rest = True
+
+    # -- the loop ------------------------------------------------------------------------
+
+    def run_once(self, timeout_ms: int) -> None:
+        """Wait for something to do, do it, write what came of it."""
+        turn = self.turn
+        if turn.has_work() or self._calls.waiting:
+            timeout_ms = 0
+        elif self._flow.is_someone_behind():
+            timeout_ms = min(timeout_ms, HOLD_MS)
+        ready = self._epoll.poll(timeout_ms / 1000)
+        now_ms = wall_ms()
+        turn.begin(now_ms, mono_ms())
+        if self._flow.book.freed:
+            since = time.perf_counter_ns()
+            self._go_on_publishing(now_ms)
+            self._received_ns += time.perf_counter_ns() - since
+        for fd, mask in ready:
+            connection = self.connections.get(fd)
+            if connection is None:
+                self._other(fd, now_ms)
+                continue
+            if mask & ~_OUT:
+                self._read(connection, now_ms)
+            if mask & _OUT and not connection.gone:
+                self._write(connection, now_ms)
+        self._calls.run()
+        self._calls.run_again()
+        if not 0 < self._tick_at_ms - now_ms <= TICK_MS:
+            self._tick(now_ms)
+        self._run_turn(now_ms, not ready)
+        if self._waiters:
+            self._tick_waiters(now_ms)
+        if self._heads:
+            self._go_on(now_ms)
+        if turn.blocked_reason() != self._gate or self._admission.vhost_reasons != self._gates:
+            self._move_gate()
+        self.flush(now_ms)
+        self._flow.end_turn(wall_ms())  # waits are as long as the turn
+        if self._full and self._flow.held_bytes != self._full_at_bytes:
+            self._full_at_bytes = self._flow.held_bytes
+            self._read_those_with_room()
+
+    def _run_turn(self, now_ms: int, idle: bool) -> None:
+        if not self._flow.measuring:
+            self.turn.run(now_ms, idle)
+            self._received_ns = 0
+            return
+        since = time.perf_counter_ns()
+        self.turn.run(now_ms, idle)
+        self._flow.measured(self._received_ns, time.perf_counter_ns() - since, now_ms)
+        self._received_ns = 0
+
+    def wait_ms(self) -> int:
+        """How long the loop may sleep."""
+        longest = WAITERS_MS if self._waiters else TICK_MS
+        return int(self.turn.wait_ms(longest, wall_ms(), mono_ms()))
+
+    def _other(self, fd: int, now_ms: int) -> None:
+        listener = self.listeners.get(fd)
+        if listener is not None:
+            self._accept(listener, now_ms)
+        elif fd == self._calls.fd:
+            self._calls.heard()
+
+    def _tick(self, now_ms: int) -> None:
+        self._tick_at_ms = now_ms + TICK_MS
+        if self._listeners_rest:
+            self._listeners_rest = False
+            for fd in self.listeners:
+                self._epoll.modify(fd, _IN)
+        self._sessions.tick(now_ms)
+        self.turn.output.tick()
+        for connection in list(self.connections.values()):
+            session = connection.session
+            if session is None:
+                if self._sessions.is_overdue(connection, now_ms):
+                    self._drop(connection, now_ms)
+                continue
+            session.unread = connection.paused
+            connection.slim()
+            self.turn.output.limit(session.outlet)
+            session.clogged = not connection.paused and connection.mask & _IN == 0
+            if not self._ticked(connection, session, now_ms):
+                self._drop(connection, now_ms)
+            elif session.closed or len(session.out) > 0:
+                self.turn.touch(session)
+
+    def _ticked(self, connection: Connection, session: Session, now_ms: int) -> bool:
+        """False when there is nobody left to be polite to."""
+        try:
+            session.tick(now_ms)
+        except Exception:  # as in ``_read``
+            logger.exception("internal error, closing connection %s", connection.peer)
+            return False
+        if session.closed and connection.closed_at_ms == 0:
+            connection.closed_at_ms = now_ms
+        lingers = session.closed and now_ms - connection.closed_at_ms > LINGER_MAX_MS
+        return not session.abandoned and not lingers
+
+    def _tick_waiters(self, now_ms: int) -> None:
+        for session in self._waiters:
+            connection = session.carrier
+            if isinstance(connection, Connection):
+                if self._ticked(connection, session, now_ms):
+                    self.turn.touch(session)
+                else:
+                    self._drop(connection, now_ms)
+        self._waiters = [session for session in self._waiters if session.has_waiters]
+
+    # -- reading -------------------------------------------------------------------------
+
+    def _read(self, connection: Connection, now_ms: int) -> None:
+        try:
+            data = connection.sock.recv(connection.read_bytes)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(connection, now_ms)
+            return
+        if not data:
+            session = connection.session
+            if session is None or not session.hung_up(now_ms):
+                self._drop(connection, now_ms)
+                return
+            connection.paused = True
+            self.turn.fed(session)
+            return
+        size = len(data)
+        if size == connection.read_bytes and size < READ_MAX_BYTES:
+            connection.read_bytes = size * 2
+        elif size * 4 < connection.read_bytes and connection.read_bytes > READ_MIN_BYTES:
+            connection.read_bytes //= 2
+        session = connection.session
+        if session is None:
+            session = self._choose(connection, data, now_ms)
+            if session is None:
+                return
+            data, connection.first = connection.first, b""
+        since = time.perf_counter_ns() if self._flow.measuring else 0
+        try:
+            session.receive(data, now_ms)
+        except Exception:  # a fault of ours costs one connection, not the broker
+            logger.exception("internal error, closing connection %s", connection.peer)
+            self._drop(connection, now_ms)
+            return
+        if self._flow.measuring:
+            self._received_ns += time.perf_counter_ns() - since
+        self.turn.fed(session)
+        if session.has_waiters and session not in self._waiters:
+            self._waiters.append(session)
+        if session.waiting_head:
+            self._await_head(connection)
+        elif not self._flow.may_read_on(session.held_bytes):
+            connection.paused = True
+            self._full.append(connection)
+            self._watch(connection)
+
+    def _choose(self, connection: Connection, data: bytes, now_ms: int) -> Session | None:
+        connection.first += data
+        session = self._sessions.choose(
+            connection.first, connection.peer, now_ms, connection.login, connection.protocol
+        )
+        if session is not None:
+            connection.carry(session)
+        return session
+
+    def _move_gate(self) -> None:
+        """Memory or disk has become short, or is not any more."""
+        self._gate = self.turn.blocked_reason()
+        self._gates = dict(self._admission.vhost_reasons)
+        for connection in self.connections.values():
+            session = connection.session
+            if session is not None:
+                session.look_at_gate()
+                self.turn.touch(session)
+
+    def _go_on_publishing(self, now_ms: int) -> None:
+        """Readers that have credit again: first what they hold, then what else comes."""
+        for stage in self._flow.book.take_freed():
+            session = stage.owner
+            assert isinstance(session, Session)
+            connection = session.carrier
+            if session.held_bytes == 0 or not isinstance(connection, Connection):
+                continue
+            try:
+                session.resume(now_ms)
+            except Exception:  # as in ``_read``
+                logger.exception("internal error, closing connection %s", connection.peer)
+                self._drop(connection, now_ms)
+                continue
+            self.turn.fed(session)
+            if session.waiting_head:
+                self._await_head(connection)
+
+    def _await_head(self, connection: Connection) -> None:
+        """Whatever else it is not read for, it goes on when the head is there."""
+        connection.paused = True
+        self._heads.append(connection)
+        self._watch(connection)
+
+    def _read_those_with_room(self) -> None:
+        full, self._full = self._full, []
+        for connection in full:
+            session = connection.session
+            if session is None or session.waiting_head:
+                continue
+            if self._flow.may_read_on(session.held_bytes):
+                self._read_again(connection)
+            else:
+                self._full.append(connection)
+
+    def _go_on(self, now_ms: int) -> None:
+        """Sessions that asked for the head of a queue: is it there?"""
+        waiting, self._heads = self._heads, []
+        for connection in waiting:
+            session = connection.session
+            if session is None or connection.gone:
+                continue
+            try:
+                session.go_on(now_ms)
+            except Exception:  # as in ``_read``
+                logger.exception("internal error, closing connection %s", connection.peer)
+                self._drop(connection, now_ms)
+                continue
+            self.turn.fed(session)
+            if session.waiting_head:
+                self._heads.append(connection)
+            else:
+                self._read_again(connection)
+
+    def _read_again(self, connection: Connection) -> None:
+        connection.paused = False
+        if not connection.gone:
+            self._watch(connection)
+
+    # -- writing -------------------------------------------------------------------------
+
+    def flush(self, now_ms: int) -> None:
+        """Write what the touched sessions have to say."""
+        touched = self.turn.touched
+        if not touched:
+            return
+        self.turn.touched = []
+        stood_still = self.turn.stood_still(now_ms)
+        for session in touched:
+            session.touched = False
+            connection = session.carrier
+            if not isinstance(connection, Connection) or connection.gone:
+                continue
+            if stood_still:
+                self._drop(connection, now_ms)  # what it would be told may not be true any more
+            else:
+                self._write(connection, now_ms)
+
+    def _write(self, connection: Connection, now_ms: int) -> None:
+        session = connection.session
+        if session is None or now_ms < session.mute_until_ms:
+            return
+        try:
+            self._send(connection, session, now_ms)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(connection, now_ms)
+            return
+        except Exception:  # as in ``_read``
+            logger.exception("internal error, closing connection %s", connection.peer)
+            self._drop(connection, now_ms)
+            return
+        left = len(connection.unsent)
+        self.turn.output.wrote(session.outlet, left)
+        if left == 0:
+            if session.closed:
+                self._close(connection, session, now_ms)
+                return
+            if session.swaps_carrier:
+                self._swap_carrier(connection, session, now_ms)
+                return
+            if not session.outlet.open:
+                session.outlet.open = True
+                session.drained()
+        self._watch(connection)
+
+    def _send(self, connection: Connection, session: Session, now_ms: int) -> None:
+        out = session.out
+        while True:
+            if not connection.unsent:
+                if len(out) == 0:
+                    return
+                connection.unsent = memoryview(out.getvalue())
+                if len(connection.unsent) > OUTPUT_KEPT_BYTES:
+                    session.renew_output()
+                    out = session.out
+                else:
+                    out.truncate(0)
+            count = connection.sock.send(connection.unsent)
+            session.sent(count, now_ms)
+            connection.unsent = connection.unsent[count:]
+
+    def _swap_carrier(self, connection: Connection, session: Session, now_ms: int) -> None:
+        """What it said has left the old way; from now on it speaks through the new one."""
+        try:
+            sock = session.next_carrier(connection.sock, lambda: self.turn.touch(session))
+        except Exception:  # as in ``_read``
+            logger.exception("internal error, closing connection %s", connection.peer)
+            self._drop(connection, now_ms)
+            return
+        connection.sock = cast(Carrier, sock)
+        self._read(connection, now_ms)  # what came early lies in it already
+        if not connection.gone:
+            self._write(connection, now_ms)
+
+    def _watch(self, connection: Connection) -> None:
+        """Ask for exactly the events we can use."""
+        session = connection.session
+        left = len(connection.unsent)
+        waiting = left + (0 if session is None else len(session.out))
+        mask = _IN if not connection.paused and waiting <= OUTPUT_LIMIT_BYTES else 0
+        if left > 0:
+            mask |= _OUT
+        if mask != connection.mask:
+            connection.mask = mask
+            self._epoll.modify(connection.fd, mask)
+
+    def shut_down_sessions(self) -> None:
+        """The broker stops: let every session say so."""
+        now_ms = wall_ms()
+        for connection in list(self.connections.values()):
+            session = connection.session
+            if session is None:
+                self._drop(connection, now_ms)
+            else:
+                session.shut_down()
+                self.turn.touch(session)
+        self.flush(now_ms)
+
+    # -- endings -------------------------------------------------------------------------
+
+    def _close(self, connection: Connection, session: Session, now_ms: int) -> None:
+        """The session is done: say goodbye so that the peer reads our last words."""
+        if now_ms < session.close_after_ms:
+            self._watch(connection)
+            return
+        connection.say_goodbye()
+        self._drop(connection, now_ms)
+
+    def _drop(self, connection: Connection, now_ms: int) -> None:
+        if connection.gone:
+            return
+        connection.gone = True
+        self._epoll.unregister(connection.fd)
+        del self.connections[connection.fd]
+        connection.sock.close()
+        session = connection.session
+        if session is not None:
+            self.turn.output.wrote(session.outlet, 0)
+            session.carrier = None
+            try:
+                session.lost(now_ms)
+            except Exception:  # as above
+                logger.exception("internal error after the loss of %s", connection.peer)
+
+    def drop_all(self) -> None:
+        for connection in list(self.connections.values()):
+            self._drop(connection, wall_ms())
+
+    def close(self) -> None:
+        self.stop_listening()
+        self._epoll.close()
+        self._calls.close()

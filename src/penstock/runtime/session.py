@@ -1,0 +1,177 @@
+"""What the loop knows of a connection's protocol: bytes in, bytes out, and the time.
+
+A session is sans-IO.  The loop feeds it, asks for its output once per turn, and tells
+it when the peer is gone; the session says when it wants to be closed.
+"""
+
+from collections.abc import Callable
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.broker.rules.access import User
+from penstock.core.away import Answers, Ticket
+from penstock.core.credit import READER, FlowBook, FlowPeer
+from penstock.core.errors import BrokerError
+from penstock.core.message import Message
+from penstock.queues.allocator import Delivery
+from penstock.queues.consumers import Consumer, OutputWindow
+from penstock.queues.queue import Queue
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Session:
+    """One peer, whatever it speaks."""
+
+    def __init__(self, book: FlowBook) -> None:
+        self.reader = FlowPeer(book, READER, self)
+        self.out = BytesWriter()
+        self.outlet = OutputWindow()
+        self.closed: bool = False  # nothing more to say: close once the output has left
+        self.awaiting_disk: bool = False  # some confirm waits for the journal
+        self.abandoned: bool = False  # closed, and nobody is there to read our last words
+        self.unread: bool = False  # the loop does not read it just now: its silence is ours
+        self.clogged: bool = False  # not read because it does not read: sending proves it lives
+        self.gate: str = ""  # why it may not publish for now
+        self.received_bytes: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.received_count: i64 = 0  # times that something came in, or left
+        self.sent_count: i64 = 0
+        self.held_bytes: i64 = 0  # publishes that came in, and wait
+        self.has_published: bool = False  # others are never held up for lack of room
+        self.waiting_head: bool = False  # what it asked for is on its way (``core/away.py``)
+        self.ticket: Ticket | None = None  # and is not to be asked for before this is done
+        self.has_more: bool = False  # and waits only until others had their turn
+        self.touched: bool = False  # listed for flushing
+        self.waiting_listed: bool = False  # listed for confirms
+        self.carrier: object = None  # the loop's connection
+        self.user: User | None = None  # once it has logged in
+        self._rights_lost: i64 = 0  # of that user, when it was last looked at
+        self.event_name: str = ""  # in the event log, once somebody has logged in
+        self.entered_at_ms: i64 = 0
+        self.swaps_carrier: bool = False  # as soon as what it has said has left
+        self.close_after_ms: i64 = 0  # and not before this time
+        self.mute_until_ms: i64 = 0  # what it says waits until then (a refused login)
+
+    @property
+    def has_waiters(self) -> bool:
+        """Wants ``tick`` more often, because a peer waits for something to happen."""
+        return False
+
+    def log_in_as(self, user: User) -> None:
+        self.user = user
+        self._rights_lost = user.rights_lost
+
+    def look_at_user(self) -> None:
+        """The user may be deleted, or may have lost rights on which something here rests."""
+        user = self.user
+        if user is None or self.closed:
+            return
+        if user.deleted:
+            self.user_deleted()
+        elif user.rights_lost != self._rights_lost:
+            self._rights_lost = user.rights_lost
+            self.rights_changed()
+
+    def user_deleted(self) -> None:
+        """End, and say why where the protocol has words for it."""
+        self.shut_down()
+
+    def rights_changed(self) -> None:
+        """End what the user may not have any more."""
+
+    def next_carrier(self, sock: object, touch: Callable[[], None]) -> object:
+        """The socket ``swaps_carrier`` asked for; ``touch`` tells the loop of output later."""
+        raise NotImplementedError
+
+    def renew_output(self) -> None:
+        """Begin a new output buffer; the old one grew too large to be kept."""
+        self.out = BytesWriter()
+
+    def may_ask_again(self, answers: Answers) -> bool:
+        """Is there an answer to what it waits for?  Then that is shown to who is asked again."""
+        ticket = self.ticket
+        if ticket is not None and not ticket.done:
+            return False
+        answers.shown = ticket
+        self.ticket = None
+        return True
+
+    def drop_ticket(self) -> None:
+        if self.ticket is not None:
+            self.ticket.drop()
+            self.ticket = None
+
+    def go_on(self, now_ms: i64) -> None:
+        """``waiting_head`` may be over: try again, then do what came in behind."""
+
+    def look_at_gate(self) -> None:
+        """Whether it may publish may have changed."""
+
+    def resume(self, now_ms: i64) -> None:
+        """It may publish again: go on with what was held."""
+
+    def hung_up(self, now_ms: i64) -> bool:
+        """The peer says no more; True while something is still to be said to it."""
+        return False
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Bytes came in."""
+        raise NotImplementedError
+
+    def channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
+        """Something went wrong for which a channel, or the connection, is to be closed."""
+        raise NotImplementedError
+
+    def tick(self, now_ms: i64) -> None:
+        """About a second has passed: heartbeats, time-outs."""
+        raise NotImplementedError
+
+    def drained(self) -> None:
+        """The way out is free again after it was full."""
+        raise NotImplementedError
+
+    def confirm(self, durable_position: i64) -> None:
+        """The journal is on disk up to here."""
+        raise NotImplementedError
+
+    def sent(self, count: i64, now_ms: i64) -> None:
+        """So many bytes have left."""
+
+    def lost(self, now_ms: i64) -> None:
+        """The peer is gone, or was told to go: give back everything it held."""
+        raise NotImplementedError
+
+    def shut_down(self) -> None:
+        """The broker stops: say so to the peer."""
+        raise NotImplementedError
+
+
+class Subscriber:
+    """Whoever stands behind a consumer as its ``holder``: where deliveries go.
+
+    ``number`` tells it from others of its session.
+    """
+
+    def __init__(self, session: Session, number: i64) -> None:
+        self.session = session
+        self.number: i64 = number
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Messages for one of its consumers."""
+        raise NotImplementedError
+
+    def answer(self, answers: list[Message]) -> None:
+        """Direct replies for its reply consumer; raises PreconditionFailed if they cannot leave."""
+        raise NotImplementedError
+
+    def queue_lost(self, consumer: Consumer) -> None:
+        """The consumer's queue is gone."""
+        raise NotImplementedError
+
+    def send_away(self, consumer: Consumer, why: str) -> None:
+        """This node cannot serve its queue, another one may: its client is to go there."""
+
+    def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
+        """Its queue has another master: this one took its place.  Who cannot follow has lost it."""
+        self.queue_lost(consumer)

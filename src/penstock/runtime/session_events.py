@@ -1,0 +1,63 @@
+"""When connections and channels come, fail and go, for the event log.
+
+In: a session on which somebody has just logged in, or that is about to be forgotten.  A session
+keeps the name it came in by, because later there is no socket to ask.
+"""
+
+from penstock.core.event_book import EventBook
+from penstock.runtime.connection import Connection
+from penstock.runtime.session import Session
+
+
+def entered(
+    book: EventBook,
+    session: Session,
+    user: str,
+    vhost: str,
+    protocol: str,
+    given_name: object = None,
+) -> None:
+    """A client has logged in; ``given_name``: what it calls its connection, if that is a text."""
+    carrier = session.carrier
+    if book.on and isinstance(carrier, Connection) and session.entered_at_ms == 0:
+        session.event_name = carrier.name
+        session.entered_at_ms = book.now_ms
+        name = given_name if isinstance(given_name, str) else None
+        book.note("connection_opened", (session.event_name, user, vhost, protocol, name))
+
+
+def left(book: EventBook, session: Session) -> None:
+    """It is over, whoever ended it; only the first time counts."""
+    if session.entered_at_ms != 0:
+        lasted_ms = int(book.now_ms - session.entered_at_ms)
+        book.note("connection_closed", (session.event_name, lasted_ms))
+        session.entered_at_ms = 0
+
+
+def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> None:
+    """``kind`` is channel_opened or channel_closed."""
+    if session.event_name != "":
+        book.note(kind, (session.event_name, number))
+
+
+def failed(
+    book: EventBook,
+    kind: str,
+    session: Session,
+    number: int,
+    who: tuple[str, str],
+    operation: str | None,
+    code: int,
+    reason: str,
+) -> None:
+    """``kind`` is channel_failed or connection_failed, ``who`` the user and the virtual host."""
+    if book.on:
+        book.note(kind, (connection_name(session), number, *who, operation, code, reason))
+
+
+def connection_name(session: Session) -> str:
+    """Before log-in it has none of its own."""
+    carrier = session.carrier
+    if session.event_name == "" and isinstance(carrier, Connection):
+        return carrier.name
+    return session.event_name

@@ -1,0 +1,193 @@
+"""``LISTENERS``: every listener, and what a client may do there without a log-in.
+
+The one table for the sockets that are opened, the start screen, ``penstock config check``, the
+table of SECURITY.md (a test compares) and the test that asks each of them from another machine.
+"""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from penstock.settings.settings import DECLARED, Settings
+
+NOTHING: Final = "nothing"
+BIND: Final = ("bind",)
+
+
+class ListenerKind(NamedTuple):
+    """A row.  ``place_key`` is the setting of its port, or of the path of its Unix socket."""
+
+    protocol: str
+    """As ``rabbitmqctl status`` names it; a Unix socket has that of its TCP sibling."""
+    place_key: str
+    binds: tuple[str, ...]
+    """Settings of its address, the first that is not empty counts; none: a Unix socket."""
+    title: str
+    url: str
+    """On the start screen; ``{}`` is the host and the port, or the path."""
+    purpose: str
+    here: str = NOTHING
+    """What a client of this machine may do without a log-in."""
+    elsewhere: str = NOTHING
+    """The same of a client of another machine."""
+    opened_by: str = ""
+    """A setting without which it is closed, whatever its port."""
+    takes_free_port: bool = False
+    """Port 0 is a free one; otherwise the door is closed then."""
+    widened_by: str = ""
+    """A setting with which ``widened`` holds for every client."""
+    widened: str = ""
+    log_in_by: tuple[str, ...] = ()
+    """Settings with which a client of this machine, too, may do no more than the others."""
+
+    @property
+    def is_unix(self) -> bool:
+        return not self.binds
+
+    def address(self, settings: Settings) -> str:
+        """Of its TCP port."""
+        return next(str(settings.value_of(key)) for key in self.binds if settings.value_of(key))
+
+    def port(self, settings: Settings) -> int:
+        """That is to be bound."""
+        return int(str(settings.value_of(self.place_key)))
+
+    def is_open(self, settings: Settings) -> bool:
+        if self.opened_by and not settings.value_of(self.opened_by):
+            return False
+        return self.takes_free_port or bool(settings.value_of(self.place_key))
+
+    def place(self, settings: Settings) -> str:
+        """Host and port, or the path."""
+        where = settings.value_of(self.place_key)
+        return str(where) if self.is_unix else host_and_port(self.address(settings), where)
+
+    def is_wide_open(self, settings: Settings) -> bool:
+        """May clients of other machines do there, without a log-in, what others should not?"""
+        if self.is_unix or stays_here(self.address(settings)):
+            return False
+        return self.without_log_in(settings) not in (NOTHING, PING, PAGES, SUMS)
+
+    def without_log_in(self, settings: Settings) -> str:
+        """What a client may do there, of the machines that the address lets in."""
+        if any(settings.value_of(key) for key in self.log_in_by):
+            return self.elsewhere
+        if self.widened_by and settings.value_of(self.widened_by):
+            return self.widened
+        if self.is_unix or stays_here(self.address(settings)):
+            return self.here
+        return self.elsewhere
+
+
+AMQP: Final = "amqp"
+AMQP_SSL: Final = "amqp/ssl"
+HTTP: Final = "http"
+METRICS: Final = "http/prometheus"
+NSQ: Final = "nsq"
+NSQ_HTTP: Final = "nsq/http"
+NSQ_HTTPS: Final = "nsq/https"
+LOOKUP: Final = "nsqlookupd"
+LOOKUP_HTTP: Final = "nsqlookupd/http"
+PEER: Final = "peer"
+"""Other nodes: a node that is drained goes on with them."""
+AS_DEFAULT: Final = "everything the default user may"
+AS_NSQ_USER: Final = "everything that user may"
+PAGES: Final = "pages of the UI, `/healthz/*`, three health checks, the description of the API"
+PING: Final = "`/ping`"
+SUMS: Final = "sums over queues"
+NAMES: Final = "also names of queues, connections and virtual hosts"
+REGISTRY: Final = "everything: look up and change the registry"
+
+LISTENERS: Final = (
+    ListenerKind(AMQP, "amqp_port", BIND, "AMQP", "amqp://{}", "AMQP, and Spark's protocol",
+         opened_by="amqp_listener", takes_free_port=True),
+    ListenerKind(AMQP_SSL, "ssl_port", ("ssl_bind", "bind"), "AMQP", "amqps://{}",
+         "the same over TLS", opened_by="ssl_certfile", takes_free_port=True),
+    ListenerKind(AMQP, "unix_socket", (), "AMQP", "{} (Unix socket)", "the same as `amqp_port`"),
+    ListenerKind(HTTP, "http_port", ("http_bind", "bind"), "management", "http://{}/",
+         "management API and UI",
+         here=PAGES,
+         elsewhere=PAGES,
+         takes_free_port=True),
+    ListenerKind(METRICS, "prometheus_port", ("http_bind", "bind"), "metrics", "http://{}/metrics",
+         "metrics", here=f"{SUMS}; {NAMES}", elsewhere=SUMS,
+         widened_by="prometheus_objects_open", widened=f"{SUMS}; {NAMES}"),
+    ListenerKind(NSQ, "nsq_port", BIND, "NSQ", "{}", "NSQ",
+         here=AS_DEFAULT, widened_by="nsq_user", widened=AS_NSQ_USER,
+         log_in_by=("nsq_auth_required", "nsq_auth_http_addresses")),
+    ListenerKind(NSQ_HTTP, "nsq_http_port", BIND, "NSQ", "http://{}/", "NSQ over HTTP",
+         here=AS_DEFAULT, elsewhere=PING, widened_by="nsq_user", widened=AS_NSQ_USER,
+         log_in_by=("nsq_auth_required",)),
+    ListenerKind(NSQ_HTTPS, "nsq_https_port", BIND, "NSQ", "https://{}/", "NSQ over HTTPS",
+         here=AS_DEFAULT, elsewhere=PING, opened_by="ssl_certfile",
+         widened_by="nsq_user", widened=AS_NSQ_USER, log_in_by=("nsq_auth_required",)),
+    ListenerKind(LOOKUP, "nsqlookupd_tcp_port", ("nsqlookupd_bind",), "nsqlookupd", "{}",
+         "nsqlookupd, for nodes", here=REGISTRY, elsewhere=REGISTRY),
+    ListenerKind(LOOKUP_HTTP, "nsqlookupd_http_port", ("nsqlookupd_bind",), "nsqlookupd", "http://{}/",
+         "nsqlookupd, for consumers", here=REGISTRY, elsewhere=REGISTRY),
+    ListenerKind(PEER, "cluster_port", ("cluster_bind", "bind"), "cluster", "{}",
+         "other nodes, which show the cluster's secret",
+         opened_by="cluster_etcd_endpoints", takes_free_port=True),
+    ListenerKind(PEER, "cluster_unix_socket", (), "cluster", "{} (Unix socket)",
+         "the same as `cluster_port`", opened_by="cluster_etcd_endpoints"),
+)  # fmt: skip
+
+
+def door_at(place_key: str) -> ListenerKind:
+    """The row whose port, or path, this setting says."""
+    return next(door for door in LISTENERS if door.place_key == place_key)
+
+
+def door_of(protocol: str) -> ListenerKind:
+    """The row of a protocol over TCP.  Raises StopIteration for one that none serves."""
+    return next(door for door in LISTENERS if door.protocol == protocol and not door.is_unix)
+
+
+def open_doors(settings: Settings) -> Iterator[ListenerKind]:
+    """Those that these settings open."""
+    return (door for door in LISTENERS if door.is_open(settings))
+
+
+def host_and_port(host: str, port: object) -> str:
+    """As in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(address: str) -> bool:
+    """Does a peer at this address sit on this machine?"""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return bool((mapped or parsed).is_loopback)
+
+
+def stays_here(bound: str) -> bool:
+    """Can only clients of this machine reach a listener at this address?"""
+    return bound == "localhost" or is_loopback(bound)
+
+
+def security_rows() -> list[str]:
+    """The rows of SECURITY.md's table."""
+    return [f"| {' | '.join(_security_row(door))} |" for door in LISTENERS]
+
+
+def _security_row(door: ListenerKind) -> tuple[str, ...]:
+    default = DECLARED[door.place_key].default
+    allowed = door.here if door.here == door.elsewhere else f"{door.here} (this machine)"
+    if door.here != door.elsewhere:
+        allowed += f"; {door.elsewhere} (other machines)"
+    if door.widened_by:
+        allowed += f"; with `{door.widened_by}`: {door.widened} (all)"
+    if door.log_in_by:
+        keys = " or ".join(f"`{key}`" for key in door.log_in_by)
+        allowed += f"; with {keys}: {door.elsewhere} (all)"
+    return (
+        "path" if door.is_unix else str(default),
+        f"`{door.place_key}`",
+        ", else ".join(f"`{key}`" for key in door.binds) or "none",
+        door.purpose,
+        f"`{door.opened_by}`" if door.opened_by else "",
+        allowed,
+    )

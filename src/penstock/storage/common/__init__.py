@@ -1,0 +1,1 @@
+"""Files, disk jobs and SQLite's errors: what all of storage stands on."""

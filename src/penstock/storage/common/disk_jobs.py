@@ -1,0 +1,101 @@
+"""Disk work that is not the journal's: asked for here, done by threads, finished here again.
+
+A quiet room cannot have a thread.  What takes time on the disk it writes down as a
+``DiskJob`` and puts on the ``JobBoard``; whoever owns the threads takes the jobs off, lets
+``run`` happen in one of them and calls ``finish`` back in the thread of the queues.
+
+Two lanes, each in order:
+
+    writes   segment blocks, syncs, store files, compaction
+    reads    what consumers wait for, and removals: they never wait behind a write
+
+A job that fails for want of space (ENOSPC) is run again later: ``run`` must therefore write
+to places, not append.  Any other ``OSError``, and ``Corrupt``, is kept in ``error``; then
+``finish`` is called all the same and must look at it.
+"""
+
+from typing import final
+
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.storage.common.files import FileSystem
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DiskJob:
+    """One piece of work.  ``run`` touches files and the job's own fields, nothing else."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.cancelled: bool = False
+        self.done: bool = False
+        self.reader_id: int = -1
+
+    def run(self, files: FileSystem) -> None:
+        """In a worker's thread; may run again after ENOSPC."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """In the owner's thread, once, after ``run``."""
+        self.done = True
+
+
+@final
+class JobBoard:
+    """Jobs asked for and not yet taken; queues whose reads have arrived."""
+
+    def __init__(self) -> None:
+        self.writes: list[DiskJob] = []
+        self.reads: list[DiskJob] = []
+        self.arrived: list[int] = []
+
+    def submit_read(self, job: DiskJob, reader_id: i64) -> None:
+        """A read for that queue, which is on ``arrived`` when it is done."""
+        job.reader_id = int(reader_id)
+        self.reads.append(job)
+
+    def take_back(self, reader_id: i64) -> list[DiskJob]:
+        """Reads for that queue that nobody has taken off yet."""
+        mine = [job for job in self.reads if job.reader_id == reader_id]
+        if mine:
+            self.reads = [job for job in self.reads if job.reader_id != reader_id]
+        return mine
+
+    def take_arrived(self) -> list[int]:
+        """Queues for which something was read since the last time."""
+        arrived = self.arrived
+        self.arrived = []
+        return arrived
+
+    def finish(self, job: DiskJob) -> None:
+        """The job has run: tell its owner."""
+        job.finish()
+        if job.reader_id >= 0 and job.done:
+            self.arrived.append(job.reader_id)
+
+    def take_writes(self) -> list[DiskJob]:
+        jobs = self.writes
+        self.writes = []
+        return jobs
+
+    def take_reads(self) -> list[DiskJob]:
+        jobs = self.reads
+        self.reads = []
+        return jobs
+
+    def run_all(self, files: FileSystem) -> None:
+        """Do everything here and now: for stops, recovery and tests."""
+        while self.writes or self.reads:
+            for job in self.take_writes() + self.take_reads():
+                if not job.cancelled:
+                    run_job(job, files)
+                self.finish(job)
+
+
+def run_job(job: DiskJob, files: FileSystem) -> None:
+    """``run``, with what goes wrong kept in ``error`` (ENOSPC too)."""
+    try:
+        job.error = None
+        job.run(files)
+    except Exception as error:  # noqa: BLE001 - the owner looks at it in ``finish``
+        job.error = error

@@ -1,0 +1,1 @@
+"""Definitions: virtual hosts, users, exchanges, queues and bindings in one SQLite file."""

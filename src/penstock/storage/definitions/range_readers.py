@@ -1,0 +1,79 @@
+"""What must be known after a crash of who reads queues by ranges: where they begin, their tokens.
+
+**Starts.**  Spark does not keep the position at which a new query starts: it asks for it again when
+the first batch was not committed.  "The newest message" must then mean what it meant before.
+
+**Tokens.**  A pipeline whose broker comes back goes on where it was: its tasks show the token they
+were started with, and consumers find the queue taken, as before.
+
+Rows are about one incarnation of a durable queue and go with it; those of a queue declared again
+are not found.
+"""
+
+from typing import final
+
+from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.values import name_in_cell, name_to_cell
+
+
+@final
+class RangeReaders:
+    """The tables ``range_starts`` and ``ranges.leases``; read when asked, about once per batch."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+
+    def start(self, vhost: str, queue: str, incarnation: str) -> tuple[str, int] | None:
+        """(what was asked for, the position that was)"""
+        rows = self._definitions.rows(
+            "SELECT request, seq_id FROM range_starts"
+            " WHERE vhost = ? AND queue = ? AND incarnation = ?",
+            name_to_cell(vhost),
+            name_to_cell(queue),
+            incarnation,
+        )
+        return (str(rows[0][0]), int(rows[0][1])) if rows else None
+
+    def put_start(
+        self, vhost: str, queue: str, incarnation: str, request: str, seq_id: int
+    ) -> None:
+        self._definitions.change(
+            "INSERT OR REPLACE INTO range_starts VALUES (?, ?, ?, ?, ?)",
+            name_to_cell(vhost),
+            name_to_cell(queue),
+            incarnation,
+            request,
+            seq_id,
+        )
+
+    def delete_start(self, vhost: str, queue: str) -> None:
+        self._delete("range_starts", vhost, queue)
+
+    def tokens(self) -> list[tuple[str, str, str, int]]:
+        """(vhost, queue, incarnation, token) of all leases there were."""
+        rows = self._definitions.rows("SELECT vhost, queue, incarnation, token FROM range_leases")
+        return [(_name(row[0]), _name(row[1]), str(row[2]), int(row[3])) for row in rows]
+
+    def put_token(self, vhost: str, queue: str, incarnation: str, token: int) -> None:
+        self._definitions.change(
+            "INSERT OR REPLACE INTO range_leases VALUES (?, ?, ?, ?)",
+            name_to_cell(vhost),
+            name_to_cell(queue),
+            incarnation,
+            token,
+        )
+
+    def delete_token(self, vhost: str, queue: str) -> None:
+        self._delete("range_leases", vhost, queue)
+
+    def _delete(self, table: str, vhost: str, queue: str) -> None:
+        self._definitions.change(
+            f"DELETE FROM {table} WHERE vhost = ? AND queue = ?",  # noqa: S608
+            name_to_cell(vhost),
+            name_to_cell(queue),
+        )
+
+
+def _name(cell: str | bytes | int) -> str:
+    assert not isinstance(cell, int)
+    return name_in_cell(cell)

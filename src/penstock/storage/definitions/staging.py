@@ -1,0 +1,169 @@
+"""What the definitions keep of staged sets: which there are, and what was decided about them.
+
+    staged_sets        a set's messages are in the hidden queue of its name; ``place`` is where it
+                       stands in the batch that was committed, -1 = nothing was decided
+    staged_producers   who commits batches: the run that may, those that may not any more, and
+                       the last batch that was committed
+
+A row is written in the turn in which a promise depends on it and is on disk before that promise
+leaves, as with everything in ``definitions``.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from typing import Final, final
+
+from penstock.storage.definitions.values import name_in_cell, name_to_cell
+
+STAGING: Final = """
+CREATE TABLE staged_sets (
+    vhost TEXT, name TEXT, producer TEXT NOT NULL, run TEXT NOT NULL, batch INTEGER NOT NULL,
+    user TEXT NOT NULL, messages INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    finished INTEGER NOT NULL, place INTEGER NOT NULL,
+    began_at_ms INTEGER NOT NULL, PRIMARY KEY (vhost, name)) WITHOUT ROWID;
+CREATE TABLE staged_producers (
+    vhost TEXT, producer TEXT, user TEXT NOT NULL, run TEXT NOT NULL, fenced TEXT NOT NULL,
+    batch INTEGER NOT NULL, seen_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (vhost, producer)) WITHOUT ROWID;
+"""
+
+UNDECIDED: Final = -1
+NO_BATCH: Final = -1
+
+Change = Callable[..., int]
+"""(statement, values...): part of the turn's transaction."""
+
+
+@final
+class StagedSetRecord:
+    """``finished``: all of it was on disk when this was written."""
+
+    __slots__ = (
+        "batch",
+        "began_at_ms",
+        "finished",
+        "messages",
+        "name",
+        "place",
+        "producer",
+        "run",
+        "size_bytes",
+        "user",
+        "vhost",
+    )
+
+    def __init__(
+        self, vhost: str, name: str, producer: str, run: str, batch: int, user: str, now_ms: int
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.producer = producer
+        self.run = run
+        self.batch = batch
+        self.user = user
+        self.messages = 0
+        self.size_bytes = 0
+        self.finished = False
+        self.place = UNDECIDED
+        self.began_at_ms = now_ms
+
+
+@final
+class ProducerRecord:
+    """``fenced``: runs that came before ``run``, the newest last."""
+
+    __slots__ = ("batch", "fenced", "producer", "run", "seen_at_ms", "user", "vhost")
+
+    def __init__(
+        self,
+        vhost: str,
+        producer: str,
+        user: str,
+        run: str,
+        fenced: list[str],
+        batch: int,
+        seen_at_ms: int,
+    ) -> None:
+        self.vhost = vhost
+        self.producer = producer
+        self.user = user
+        self.run = run
+        self.fenced = fenced
+        self.batch = batch
+        self.seen_at_ms = seen_at_ms
+
+
+@final
+class StagingTables:
+    """The two tables; ``change`` is how the definitions change a row."""
+
+    def __init__(self, database: sqlite3.Connection, change: Change) -> None:
+        self._db = database
+        self._change = change
+
+    def put_set(self, record: StagedSetRecord) -> None:
+        self._change(
+            "INSERT OR REPLACE INTO staged_sets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            name_to_cell(record.vhost),
+            record.name,
+            name_to_cell(record.producer),
+            name_to_cell(record.run),
+            record.batch,
+            name_to_cell(record.user),
+            record.messages,
+            record.size_bytes,
+            int(record.finished),
+            record.place,
+            record.began_at_ms,
+        )
+
+    def delete_set(self, record: StagedSetRecord) -> None:
+        self._change(
+            "DELETE FROM staged_sets WHERE vhost = ? AND name = ?",
+            name_to_cell(record.vhost),
+            record.name,
+        )
+
+    def put_producer(self, record: ProducerRecord) -> None:
+        self._change(
+            "INSERT OR REPLACE INTO staged_producers VALUES (?, ?, ?, ?, ?, ?, ?)",
+            name_to_cell(record.vhost),
+            name_to_cell(record.producer),
+            name_to_cell(record.user),
+            name_to_cell(record.run),
+            json.dumps(record.fenced),
+            record.batch,
+            record.seen_at_ms,
+        )
+
+    def delete_producer(self, record: ProducerRecord) -> None:
+        self._change(
+            "DELETE FROM staged_producers WHERE vhost = ? AND producer = ?",
+            name_to_cell(record.vhost),
+            name_to_cell(record.producer),
+        )
+
+    def load_sets(self) -> list[StagedSetRecord]:
+        found: list[StagedSetRecord] = []
+        order = "vhost, producer, batch, place"
+        for row in self._db.execute(f"SELECT * FROM staged_sets ORDER BY {order}"):  # noqa: S608
+            vhost, producer, run, user = [name_in_cell(row[place]) for place in (0, 2, 3, 5)]
+            record = StagedSetRecord(
+                vhost, str(row[1]), producer, run, int(row[4]), user, int(row[10])
+            )
+            record.messages, record.size_bytes = int(row[6]), int(row[7])
+            record.finished = bool(row[8])
+            record.place = int(row[9])
+            found.append(record)
+        return found
+
+    def load_producers(self) -> list[ProducerRecord]:
+        found: list[ProducerRecord] = []
+        for row in self._db.execute("SELECT * FROM staged_producers ORDER BY seen_at_ms"):
+            vhost, producer, user, run = [name_in_cell(cell) for cell in row[:4]]
+            fenced = [str(one) for one in json.loads(row[4])]
+            found.append(
+                ProducerRecord(vhost, producer, user, run, fenced, int(row[5]), int(row[6]))
+            )
+        return found

@@ -1,0 +1,342 @@
+"""Opens the engine on a data directory, and closes it.
+
+    DIR/journal/N.jif             journal.py
+    DIR/queues/<queue>/N.idx      queue_index.py, durable queues
+    DIR/transient/<queue>/N.idx   other queues; emptied at every start
+    DIR/store/persistent/N.rdq    message_store.py
+    DIR/store/transient/N.rdq     emptied at every start
+    DIR/terms                     terms.py; only after a clean stop
+
+**After a clean stop** the terms say how everything stood: nothing is read but them.  They are
+used up before anything is changed.
+
+**After any other stop**, in this order, each step repeatable:
+
+    1  read the journal; write again and sync what of it may not be on disk
+    2  read the segments of every queue and the store's files; segments are cut and written
+       again where a crash may have left them unsafe, and go when nothing in them lives
+    3  count who needs which content; write again and sync the end of the store
+    4  what only the journal knows goes into segments, settled marks too; all are synced
+    5  contents that nobody needs go
+    6  a new journal file begins, which carries the queues' numbers
+    7  the old journal files go
+
+What a step does because of something it read is done only when that is durable: else a power
+cut after a kill could take the reason and leave the deed (an old place settled, and the record
+of the new one lost).  So whoever dies in between finds at the next start what this one found,
+or more in segments and the same in the journal, which is the same.  All that survived is
+marked redelivered.
+
+A queue of which something lives must be in the definitions, unless its deletion is recorded there
+or in the journal: else they are damaged, and nothing is removed (``unknown_queues``).
+
+A content that a living record names must be in the store: the store is on disk before the
+journal, and both before a segment.  So a missing one is damage and refused, except where the
+record is in the end of the journal that was never known to be synced: that one was not
+confirmed, and goes.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import Corrupt
+from penstock.core.message import STORED, Message
+from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
+from penstock.storage.common.failpoints import reach
+from penstock.storage.common.files import FileSystem
+from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.storage.engine.engine import Engine, EngineLimits
+from penstock.storage.engine.resting_queue import RestingQueue
+from penstock.storage.engine.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
+from penstock.storage.engine.unknown_queues import QueueDirectories, refusal
+from penstock.storage.index.queue_index import QueueIndex
+from penstock.storage.index.recovery import IndexScan
+from penstock.storage.index.segment_codec import segment_file_name
+from penstock.storage.journal.codec import SPARE_SUFFIX, journal_file_name, journal_file_no
+from penstock.storage.journal.journal import JOURNAL_FILE_BYTES, Journal
+from penstock.storage.journal.recovery import SEQ_ID_STEP, JournalRecovery
+from penstock.storage.store.message_store import MessageStore
+
+RunJobs = Callable[[list[DiskJob]], None]
+"""Runs jobs, in any order, perhaps several at a time, and returns when all have run."""
+Progress = Callable[[str], None]
+WRITES_AT_ONCE: Final[i64] = 64 * 1024 * 1024
+STORE_FILE_BYTES: Final[i64] = 16 * 1024 * 1024
+
+
+@final
+class FoundQueue:
+    """A durable queue as the disk remembers it."""
+
+    __slots__ = ("expiring", "index", "next_seq_id")
+
+    def __init__(self, index: QueueIndex | None, next_seq_id: i64, expiring: bool) -> None:
+        self.index: QueueIndex | None = index
+        self.next_seq_id: i64 = next_seq_id
+        self.expiring: bool = expiring
+
+    def count(self) -> i64:
+        return 0 if self.index is None else self.index.live_count
+
+
+@final
+class Opening:
+    """One start; ``run`` it, then look at ``engine``, ``queues`` and the counters."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        limits: EngineLimits,
+        entries: dict[int, int],
+        journal_file_bytes: i64 = JOURNAL_FILE_BYTES,
+        store_file_bytes: i64 = STORE_FILE_BYTES,
+        deleted: SeqRanges | None = None,
+    ) -> None:
+        """``entries``: the durable queues that exist, and their segment sizes.
+
+        ``deleted``: ids of queues whose deletion the definitions have recorded.
+        """
+        self.queues: dict[int, FoundQueue] = {}
+        self.clean: bool = False
+        self.new: bool = False  # the data directory had nothing in it
+        self.bytes_read: i64 = 0
+        self.bytes_cut: i64 = 0
+        self.messages: i64 = 0
+        self.dropped: i64 = 0  # records never confirmed, whose content had not been written
+        self._files: FileSystem = files
+        self._directory: str = directory
+        self._entries: dict[int, int] = entries
+        self._deleted: SeqRanges = SeqRanges() if deleted is None else deleted
+        board = JobBoard()
+        store = MessageStore(files, f"{directory}/store/persistent", board, store_file_bytes)
+        transient = MessageStore(
+            files, f"{directory}/store/transient", board, store_file_bytes, durable=False
+        )
+        journal = Journal(files, f"{directory}/journal", journal_file_bytes)
+        self.engine: Engine = Engine(
+            files, directory, journal, store, transient, board, limits, 2 * store_file_bytes
+        )
+
+    def run(self, run_jobs: RunJobs, progress: Progress) -> None:
+        files = self._files
+        for name in ("journal", "queues", "transient", "store/persistent", "store/transient"):
+            files.makedirs(f"{self._directory}/{name}")
+        terms = read_terms(files, self._directory)
+        known = set(self._entries.keys())
+        journal = JournalRecovery(files, self.engine.journal.directory, known, self._deleted)
+        left = QueueDirectories(files, self._directory, known)
+        if terms is not None:
+            left.judge_terms(terms, self._deleted)
+        else:
+            journal.run()
+            left.judge_journal(journal.unknown, self._deleted)
+        if left.unknown:
+            raise Corrupt(refusal(self._directory, left.unknown))
+        # Here the changes begin.
+        for name in files.listdir(f"{self._directory}/transient"):
+            files.remove_dir(f"{self._directory}/transient/{name}")
+        self.engine.transient_store.clear()
+        if terms is not None:
+            left.remove_dead(self._deleted)
+            self._open_cleanly(terms)
+        else:
+            remove_terms(files, self._directory)
+            journal.secure()
+            left.remove_dead(self._deleted)
+            self._recover(journal, run_jobs, progress)
+        for found in self.queues.values():
+            self.messages += found.count()
+
+    # -- after a clean stop ----------------------------------------------------------------
+
+    def _open_cleanly(self, terms: Terms) -> None:
+        self.clean = True
+        self.engine.store.load_table(terms.store_table)
+        next_seq_ids: dict[int, int] = {}
+        for queue in terms.queues:
+            if int(queue.queue_id) in self._entries:
+                self._open_queue(queue)
+                next_seq_ids[int(queue.queue_id)] = int(queue.next_seq_id)
+        remove_terms(self._files, self._directory)
+        self._begin_journal(terms.journal_file_no + 1, next_seq_ids)
+
+    def _open_queue(self, terms: QueueTerms) -> None:
+        index = self.engine.make_index(terms.queue_id, True, terms.entries)
+        index.redelivered_below = terms.redelivered_below
+        for segment in terms.segments:
+            path = index.path(segment.number)
+            if not self._files.exists(path) or self._files.size(path) < segment.synced:
+                raise Corrupt(
+                    f"{path}: is missing, or shorter than the {int(segment.synced)} bytes"
+                    " that were on disk when the broker stopped"
+                )
+            # Behind that is an attestation, not synced itself: it is written over.
+            segment.size = segment.synced
+            index.adopt(segment)
+        self.queues[int(terms.queue_id)] = FoundQueue(index, terms.next_seq_id, terms.expiring)
+
+    def _begin_journal(self, file_no: i64, next_seq_ids: dict[int, int]) -> None:
+        """The old files are of no use as soon as the new one is on disk."""
+        journal = self.engine.journal
+        journal.begin(file_no, next_seq_ids)
+        for name in self._files.listdir(journal.directory):
+            if 0 < journal_file_no(name) < file_no or name.endswith(SPARE_SUFFIX):
+                self._files.remove(f"{journal.directory}/{name}")
+
+    # -- after a crash ---------------------------------------------------------------------
+
+    def _recover(self, journal: JournalRecovery, run_jobs: RunJobs, progress: Progress) -> None:
+        reach("recovery.journal_read")
+        self.bytes_read += journal.bytes_read
+        self.bytes_cut += journal.bytes_cut
+        self.new = self.clean = not journal.numbers
+        if journal.numbers:
+            progress(
+                f"journal: {int(journal.messages_read)} messages in {len(journal.numbers)} files"
+            )
+        scans: list[IndexScan] = []
+        for queue_id, entries in self._entries.items():
+            directory = f"{self._directory}/queues/{queue_id}"
+            scans.append(IndexScan(directory, queue_id, entries, journal.queues[queue_id]))
+        store = self.engine.store
+        store_scans = store.scan_jobs()
+        jobs: list[DiskJob] = []
+        jobs.extend(store_scans)
+        jobs.extend(scans)
+        if jobs:
+            progress(f"reading {len(scans)} queues and {len(store_scans)} store files")
+        run_jobs(jobs)
+        for job in jobs:
+            if job.error is not None:
+                raise job.error
+            job.finish()
+        store.scanned()
+        reach("recovery.segments_read")
+        for scan in scans:
+            self._count_references(scan)
+        store.secure()
+        next_seq_ids: dict[int, int] = {}
+        for scan in scans:
+            next_seq_ids[int(scan.queue_id)] = self._join(scan)
+        self._settle_segments(progress)
+        reach("recovery.flushed")
+        store.finish_recovery()
+        self._begin_journal(journal.last_file_no + 1, next_seq_ids)
+        reach("recovery.ready")
+
+    def _count_references(self, scan: IndexScan) -> None:
+        """What lives needs its content; what never was confirmed and has none goes."""
+        for record in scan.stored:
+            if not self.engine.store.count_reference(record.msg_id):
+                raise Corrupt(
+                    f"{scan.directory}/{segment_file_name(int(record.segment.number))}: the"
+                    f" content of the message at position {int(record.position)}"
+                    f" (message {int(record.msg_id)} of the store) is missing"
+                )
+        scan.missing = [
+            message for message in scan.missing if self._has_content(message, scan.queue_id)
+        ]
+
+    def _join(self, scan: IndexScan) -> int:
+        """Segments and journal of one queue become its index; its next seq_id."""
+        self.bytes_read += scan.bytes_read
+        self.bytes_cut += scan.bytes_cut
+        index = self.engine.make_index(scan.queue_id, True, scan.entries)
+        for segment in scan.segments:
+            index.adopt(segment)
+        if scan.missing:
+            # On a mirror a younger record may be of an older place.
+            scan.missing.sort(key=_seq_id)
+            index.append(scan.missing)
+            for message in scan.missing:
+                until_ms = scan.journalled.delays.get(int(message.seq_id), 0)
+                if until_ms > 0:
+                    index.set_delay(message.seq_id, until_ms)
+            self._run_writes(WRITES_AT_ONCE)
+        next_seq_id = scan.journalled.safe_next_seq_id()
+        if next_seq_id < scan.next_seq_id:
+            next_seq_id = (scan.next_seq_id + SEQ_ID_STEP - 1) // SEQ_ID_STEP * SEQ_ID_STEP
+        index.redelivered_below = next_seq_id
+        self.queues[int(scan.queue_id)] = FoundQueue(index, next_seq_id, scan.expiring)
+        return int(next_seq_id)
+
+    def _has_content(self, message: Message, queue_id: i64) -> bool:
+        if not message.flags & STORED or self.engine.store.count_reference(message.msg_id):
+            return True
+        if message.file_no > 0:
+            raise Corrupt(
+                f"{self.engine.journal.directory}/{journal_file_name(int(message.file_no))}: the"
+                f" content of message {int(message.seq_id)} of queue {int(queue_id)}"
+                f" (message {int(message.msg_id)} of the store) is missing"
+            )
+        self.dropped += 1
+        return False
+
+    def _settle_segments(self, progress: Progress) -> None:
+        """What the journal knew is in segments now; bring them to the disk."""
+        for found in self.queues.values():
+            index = found.index
+            if index is not None:
+                index.flush_marks()
+                index.sync()
+        if self.queues:
+            progress("writing what only the journal had into segments")
+        self._run_writes(0)
+
+    def _run_writes(self, above_bytes: i64) -> None:
+        if self.engine.account.waiting_bytes < above_bytes:
+            return
+        run_waiting(self.engine, self._files)
+
+
+def _seq_id(message: Message) -> int:
+    return int(message.seq_id)
+
+
+def run_waiting(engine: Engine, files: FileSystem) -> None:
+    """Do all work on the board here and now; raises what goes wrong."""
+    board = engine.board
+    while board.writes or board.reads:
+        for job in board.take_writes() + board.take_reads():
+            if not job.cancelled:
+                run_job(job, files)
+            board.finish(job)
+            if job.error is not None and not job.cancelled:
+                raise job.error
+
+
+def close_engine(
+    engine: Engine, queues: list[RestingQueue], next_seq_ids: dict[int, int], files: FileSystem
+) -> None:
+    """After the last group was committed and no job is under way: write everything down.
+
+    ``queues``: the backings of durable queues.
+    """
+    everything: i64 = engine.journal.current.number
+    terms_queues: list[QueueTerms] = []
+    run_waiting(engine, files)
+    for queue in queues:
+        queue.note_delivered()
+        while not queue.flush_file(everything, 4096):
+            run_waiting(engine, files)
+        run_waiting(engine, files)
+    for queue in queues:
+        index = queue.index_or_none()
+        if index is not None:
+            index.shed_transient(files)
+            index.flush_marks()
+            index.sync()
+    run_waiting(engine, files)
+    for queue in queues:
+        queue_id = int(queue.queue_id)
+        index = queue.index_or_none()
+        terms = QueueTerms(queue_id, queue.segment_entries(), next_seq_ids[queue_id])
+        if index is not None:
+            terms.redelivered_below = index.redelivered_below
+            terms.expiring = queue.expiring()
+            terms.segments = list(index.segments.values())
+        terms_queues.append(terms)
+    write_terms(files, engine.directory, Terms(everything, engine.store.save_table(), terms_queues))

@@ -1,0 +1,94 @@
+"""``RestingQueue``: what the engine may ask of a queue's backing.
+
+The backings live one room up and know the engine; the engine knows them by this class only.
+In: files that are to be given up, targets, the time.  Out: what is still needed, how much is in
+memory, how fast it leaves.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.storage.index.queue_index import QueueIndex
+
+INFINITE: Final[i64] = -1
+"""As a target: keep everything in memory."""
+
+
+class RestingQueue:
+    """A queue as the engine sees it.
+
+    ``reader`` is who wants to know that something arrived, a name the engine only passes on.
+    """
+
+    queue_id: i64
+
+    def __init__(self) -> None:
+        self.reader: object = None
+        self.target_ram_bytes: i64 = INFINITE  # what it may keep in memory
+        self.paged_bytes: i64 = 0  # since memory became short
+        self.paging_since_ms: i64 = 0
+
+    def set_reader(self, reader: object) -> None:
+        self.reader = reader
+
+    def needs_file(self, file_no: i64) -> bool:
+        """May something of journal files up to this one be needed after a crash?"""
+        raise NotImplementedError
+
+    def flush_file(self, file_no: i64, quota: i64) -> bool:
+        """Write to segments what lives only in journal files up to this one.
+
+        At most about ``quota`` messages; True = nothing is left, the index may be synced.
+        """
+        raise NotImplementedError
+
+    def flush_safe(self, quota: i64) -> bool:
+        """As ``flush_file`` of all files, but for what a segment may not speak of yet."""
+        raise NotImplementedError
+
+    def journal_only_count(self) -> i64:
+        """Living messages that are in the journal, and rest in no segment."""
+        raise NotImplementedError
+
+    def flushed(self, file_no: i64) -> None:
+        """All that was found by ``flush_file`` is on its way to the disk, and will be synced."""
+        raise NotImplementedError
+
+    def ram_bytes(self) -> i64:
+        """What of it is in memory, contents and objects, unacknowledged ones too."""
+        raise NotImplementedError
+
+    def disk_bytes(self) -> i64:
+        """Contents of its messages that are on disk, or on their way there."""
+        raise NotImplementedError
+
+    def byte_rate(self) -> i64:
+        """How many of these bytes leave in a second, on the average of the last ones."""
+        raise NotImplementedError
+
+    def page(self, target_bytes: i64, quota: i64) -> bool:
+        """Let go of memory over the target, about ``quota`` messages; True = there is more."""
+        raise NotImplementedError
+
+    def tick(self, now_ms: i64) -> None:
+        """Some time has passed: averages move."""
+        raise NotImplementedError
+
+    def converting(self) -> bool:
+        """Is a change of mode under way that ``page`` goes on with?"""
+        raise NotImplementedError
+
+    def index_or_none(self) -> QueueIndex | None:
+        raise NotImplementedError
+
+    def segment_entries(self) -> i64:
+        raise NotImplementedError
+
+    def note_delivered(self) -> None:
+        """Before a clean stop: what was handed out is to be marked so after the start."""
+        raise NotImplementedError
+
+    def expiring(self) -> bool:
+        """May a message here have a time to die?"""
+        raise NotImplementedError

@@ -1,0 +1,227 @@
+"""The *terms* of a clean stop: what the next start needs so that it reads no data file.
+
+For each durable queue its numbers and the directory of its segments (blocks, counts, settled
+and delivered positions), for the message store its table.  Written last of all, to another
+name and renamed; used up by the start that reads it, before anything is changed, so terms
+that are there describe the data directory exactly.  docs/formats/terms.md is the page.
+
+    file     magic "PST" 02 | size u64 | crc u32 | payload
+
+Terms that are damaged are no loss: the start then reads everything, as after a crash.
+"""
+
+from typing import Final, final
+from zlib import crc32
+
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
+
+from penstock.storage.common.failpoints import reach
+from penstock.storage.common.files import FileSystem
+from penstock.storage.index.segment import Block, Segment
+
+TERMS_FILE: Final = "terms"
+MAGIC_BYTES: Final = b"PST\x02"
+HEADER_BYTES: Final[i64] = 16
+
+
+@final
+class QueueTerms:
+    """How one queue stood."""
+
+    __slots__ = ("entries", "expiring", "next_seq_id", "queue_id", "redelivered_below", "segments")
+
+    def __init__(self, queue_id: i64, entries: i64, next_seq_id: i64) -> None:
+        self.queue_id: i64 = queue_id
+        self.entries: i64 = entries
+        self.next_seq_id: i64 = next_seq_id
+        self.redelivered_below: i64 = 0
+        self.expiring: bool = False
+        self.segments: list[Segment] = []
+
+
+@final
+class Terms:
+    __slots__ = ("journal_file_no", "queues", "store_table")
+
+    def __init__(self, journal_file_no: i64, store_table: bytes, queues: list[QueueTerms]) -> None:
+        self.journal_file_no: i64 = journal_file_no
+        self.store_table: bytes = store_table
+        self.queues: list[QueueTerms] = queues
+
+
+def write_terms(files: FileSystem, directory: str, terms: Terms) -> None:
+    """Durable, all or nothing."""
+    payload = _encode(terms)
+    head = MAGIC_BYTES + len(payload).to_bytes(8, "big") + crc32(payload).to_bytes(4, "big")
+    path = f"{directory}/{TERMS_FILE}"
+    unfinished = f"{path}.unfinished"
+    if files.exists(unfinished):
+        files.remove(unfinished)
+    handle = files.open_write(unfinished)
+    try:
+        files.pwrite_parts(handle, 0, [head, payload])
+        files.sync(handle)
+    finally:
+        files.close(handle)
+    files.rename(unfinished, path)
+    files.sync_dir(directory)
+    reach("terms.written")
+
+
+def read_terms(files: FileSystem, directory: str) -> Terms | None:
+    """None = there are none, or none that can be believed."""
+    path = f"{directory}/{TERMS_FILE}"
+    if not files.exists(path):
+        return None
+    data = files.read(path)
+    if len(data) < HEADER_BYTES or data[:4] != MAGIC_BYTES:
+        return None
+    payload = data[HEADER_BYTES:]
+    if read_i64_be(data, 4) != len(payload):
+        return None
+    if crc32(payload) != i64(read_i32_be(data, 12)) & 0xFFFFFFFF:
+        return None
+    return _decode(payload)
+
+
+def remove_terms(files: FileSystem, directory: str) -> None:
+    """Use them up, for good.
+
+    Also when there are none to be seen: the start before may have died between the two steps,
+    and a power cut would bring them back when they have long become untrue.
+    """
+    path = f"{directory}/{TERMS_FILE}"
+    found = files.exists(path)
+    if found:
+        files.remove(path)
+    files.sync_dir(directory)
+    if found:
+        reach("terms.removed")
+
+
+def _encode(terms: Terms) -> bytes:
+    writer = BytesWriter()
+    write_i64_be(writer, terms.journal_file_no)
+    _write_bytes(writer, terms.store_table)
+    write_i32_be(writer, i32(len(terms.queues)))
+    for queue in terms.queues:
+        write_i64_be(writer, queue.queue_id)
+        write_i64_be(writer, queue.entries)
+        write_i64_be(writer, queue.next_seq_id)
+        write_i64_be(writer, queue.redelivered_below)
+        writer.append(i64(1) if queue.expiring else i64(0))
+        write_i32_be(writer, i32(len(queue.segments)))
+        for segment in queue.segments:
+            _write_segment(writer, segment)
+    return writer.getvalue()
+
+
+def _write_bytes(writer: BytesWriter, data: bytes) -> None:
+    write_i64_be(writer, i64(len(data)))
+    writer.write(data)
+
+
+def _write_segment(writer: BytesWriter, segment: Segment) -> None:
+    write_i64_be(writer, segment.number)
+    write_i64_be(writer, segment.size)
+    write_i64_be(writer, segment.synced)
+    write_i64_be(writer, segment.live_count)
+    write_i64_be(writer, segment.live_bytes)
+    write_i64_be(writer, segment.record_bytes)
+    writer.append(i64(1) if segment.has_stored else i64(0))
+    _write_bytes(writer, b"" if segment.settled is None else bytes(segment.settled))
+    _write_bytes(writer, b"" if segment.delivered is None else bytes(segment.delivered))
+    write_i32_be(writer, i32(len(segment.delays)))
+    for position, until_ms in segment.delays.items():
+        write_i64_be(writer, i64(position))
+        write_i64_be(writer, i64(until_ms))
+    write_i32_be(writer, i32(len(segment.attempts)))
+    for position, attempts in segment.attempts.items():
+        write_i64_be(writer, i64(position))
+        write_i32_be(writer, i32(attempts))
+    write_i32_be(writer, i32(len(segment.blocks)))
+    for block in segment.blocks:
+        write_i64_be(writer, block.first)
+        write_i64_be(writer, block.last)
+        write_i64_be(writer, block.count)
+        write_i64_be(writer, block.offset)
+        write_i64_be(writer, block.size)
+        write_i64_be(writer, block.content_bytes)
+
+
+@final
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data: bytes = data
+        self.at: i64 = 0
+
+    def number(self) -> i64:
+        self.at += 8
+        return read_i64_be(self.data, self.at - 8)
+
+    def count(self) -> i64:
+        self.at += 4
+        return i64(read_i32_be(self.data, self.at - 4))
+
+    def flag(self) -> bool:
+        self.at += 1
+        return i64(self.data[self.at - 1]) == 1
+
+    def bytes(self) -> bytes:
+        size = self.number()
+        start = self.at
+        self.at += size
+        return self.data[start : self.at]
+
+
+def _decode(payload: bytes) -> Terms:
+    reader = _Reader(payload)
+    journal_file_no = reader.number()
+    store_table = reader.bytes()
+    queues: list[QueueTerms] = []
+    for _ in range(reader.count()):
+        queue_id = reader.number()
+        entries = reader.number()
+        queue = QueueTerms(queue_id, entries, reader.number())
+        queue.redelivered_below = reader.number()
+        queue.expiring = reader.flag()
+        for _segment in range(reader.count()):
+            queue.segments.append(_read_segment(reader, queue_id, entries))
+        queues.append(queue)
+    return Terms(journal_file_no, store_table, queues)
+
+
+def _read_segment(reader: _Reader, queue_id: i64, entries: i64) -> Segment:
+    segment = Segment(queue_id, reader.number(), entries)
+    size = reader.number()
+    segment.synced = reader.number()
+    segment.named = True
+    live_count = reader.number()
+    live_bytes = reader.number()
+    record_bytes = reader.number()
+    segment.has_stored = reader.flag()
+    settled = reader.bytes()
+    delivered = reader.bytes()
+    if settled:
+        segment.settled = bytearray(settled)
+    if delivered:
+        segment.delivered = bytearray(delivered)
+    for _ in range(reader.count()):
+        position = reader.number()
+        segment.delays[int(position)] = int(reader.number())
+    for _ in range(reader.count()):
+        position = reader.number()
+        segment.attempts[int(position)] = int(reader.count())
+    for _ in range(reader.count()):
+        first = reader.number()
+        last = reader.number()
+        count = reader.number()
+        offset = reader.number()
+        block_size = reader.number()
+        segment.add_block(Block(first, last, count, offset, block_size, reader.number()))
+    segment.size = size
+    segment.live_count = live_count
+    segment.live_bytes = live_bytes
+    segment.record_bytes = record_bytes
+    return segment

@@ -1,0 +1,496 @@
+"""``QueueIndex``: the segments of one queue, where its messages rest on disk.
+
+Positions are seq_ids; segment N holds [N * E, (N + 1) * E).  Small messages lie here whole
+(embedded), of large ones the record names the message store's number.
+
+**What it is not.**  RabbitMQ's index writes every publish, deliver and ack of a queue to a
+``journal.jif`` of the queue and later to segments.  Here the journal is one for the node
+(journal.py), and a segment is written only when a message *rests*: when it is paged out of
+memory, or when the journal file that holds it is to be retired.  A message that passes
+through costs one journal record and never meets a segment.  If more messages of one queue than
+``queue_index_max_journal_entries`` are in the journal alone, all of them are written to segments.
+
+**Write.**  ``append`` takes messages in ascending order, makes blocks of some hundred
+kilobytes and puts jobs on the board.  A block that is still being written is read from
+memory.  ``settle`` sets a bit; a segment without a living message loses its file at once,
+whatever was never flushed to it.  ``flush_marks`` writes the bits down, which is needed
+before the journal file with the acknowledgements goes.
+
+**Read.**  ``plan_read`` names the blocks that make the next stretch of positions complete;
+a thread reads and checks them; ``decode`` makes messages of what still lives.
+
+**Deliver marks.**  RabbitMQ writes one for each delivery.  After a crash all that survived
+is marked redelivered anyhow, so here a mark is written only when a delivered message goes
+back to rest on disk, and at a clean stop.
+
+A file that is being removed may not be written again until it is gone (``can_append``):
+removals overtake writes, since on a full disk they must; writes to it that still wait are
+cancelled.  Nor may one that is being rewritten (segment_rewriting.py).
+
+Invariants (``check``):
+  X1  a segment is here exactly while a message lives in it
+  X2  live_count, live_bytes and transient_count are the sums over the segments
+  X3  segments being removed are not here
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core.message import INDEXED, PERSISTENT, STORED, Message
+from penstock.storage.common.disk_jobs import DiskJob, JobBoard
+from penstock.storage.common.failpoints import reach
+from penstock.storage.common.files import FileSystem
+from penstock.storage.common.message_record import message_record_size, write_message_head
+from penstock.storage.index.segment import Block, Segment
+from penstock.storage.index.segment_codec import (
+    BLOCK_BYTES,
+    HEADER_BYTES,
+    MARKS,
+    MESSAGES,
+    BlockHeader,
+    encode_marks,
+)
+from penstock.storage.index.segment_jobs import (
+    ContentReleaser,
+    ReleaseContentsJob,
+    RemoveDirectory,
+    SegmentSync,
+    SegmentWrite,
+    WriteAccount,
+)
+from penstock.storage.index.segment_rewriting import IndexRewriting
+
+READ_ALL_BYTES: Final[i64] = 1 << 50
+
+
+@final
+class _Removal(DiskJob):
+    """Removes the file of one segment, for good; then its number may be written again."""
+
+    def __init__(self, index: "QueueIndex", number: i64) -> None:
+        super().__init__()
+        self._index: QueueIndex = index
+        self._number: int = int(number)
+        self._path: str = index.path(number)
+        self._unfinished: str = index.unfinished_path(number)
+
+    def run(self, files: FileSystem) -> None:
+        if files.exists(self._unfinished):
+            files.remove(self._unfinished)
+        if files.exists(self._path):
+            files.remove(self._path)
+            reach("segment.removed")
+        # Else a power cut could bring it back when the journal has forgotten why it went.
+        directory = self._path.rpartition("/")[0]
+        if files.exists(directory):
+            files.sync_dir(directory)
+
+    def finish(self) -> None:
+        self.done = True
+        self._index.removed(self._number, self.error)
+
+
+@final
+class QueueIndex(IndexRewriting):
+    """``directory`` is the queue's own; it is made when the first segment is written."""
+
+    def __init__(
+        self,
+        board: JobBoard,
+        account: WriteAccount,
+        undertaker: ContentReleaser,
+        directory: str,
+        queue_id: i64,
+        entries: i64,
+        durable: bool,
+    ) -> None:
+        super().__init__(board, account, directory, queue_id, entries, durable)
+        self.removing: dict[int, Segment] = {}  # dead, their files not surely gone
+        self.live_count: i64 = 0
+        self.live_bytes: i64 = 0
+        self.transient_count: i64 = 0  # living ones that are not to outlive the process
+        self.blocks_written: i64 = 0
+        self._deleted: bool = False
+        self._undertaker: ContentReleaser = undertaker
+        self._nowhere: Segment = Segment(queue_id, -1, entries)
+        self._near: Segment = self._nowhere  # the one used last
+        self._syncs: list[SegmentSync] = []
+        self._dropping: list[Segment] = []  # dead, with a job still under way
+
+    def adopt(self, segment: Segment) -> None:
+        """One that was found at start."""
+        self.segments[int(segment.number)] = segment
+        self.live_count += segment.live_count
+        self.live_bytes += segment.live_bytes
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def can_append(self, seq_id: i64) -> bool:
+        number = int(seq_id // self.entries)
+        segment = self.segments.get(number)
+        return number not in self.removing and (segment is None or not segment.rewriting)
+
+    def append(self, messages: list[Message]) -> None:
+        """Records for these; ascending, not INDEXED, contents at hand; they become INDEXED."""
+        count: i64 = len(messages)
+        first: i64 = 0
+        while first < count:
+            number = messages[first].seq_id // self.entries
+            end = first + 1
+            while end < count and messages[end].seq_id // self.entries == number:
+                end += 1
+            self._append_to(self._segment(number), messages, first, end)
+            first = end
+
+    def note_expiry(self, seq_id: i64, expires_at_ms: i64) -> None:
+        """A message with a record here is ready again."""
+        self.segments[int(seq_id // self.entries)].note_expiry(expires_at_ms)
+
+    def _segment(self, number: i64) -> Segment:
+        segment = self.segments.get(int(number))
+        if segment is None:
+            assert int(number) not in self.removing
+            segment = Segment(self.queue_id, number, self.entries)
+            self.segments[int(number)] = segment
+        return segment
+
+    def _append_to(self, segment: Segment, messages: list[Message], first: i64, end: i64) -> None:
+        write = SegmentWrite(self, segment, self.path(segment.number), self._account)
+        base = segment.number * self.entries
+        writer = BytesWriter()
+        content_bytes: i64 = 0
+        for i in range(first, end):
+            message = messages[i]
+            write_message_head(writer, self.queue_id, message)
+            if not message.flags & STORED:
+                writer.write(message.content)
+            else:
+                segment.has_stored = True
+            if not message.flags & PERSISTENT:
+                segment.transient_count += 1
+                self.transient_count += 1
+            message.flags |= INDEXED
+            content_bytes += message.size
+            if message.expires_at_ms > 0:
+                segment.note_expiry(message.expires_at_ms)
+            if len(writer) >= BLOCK_BYTES or i == end - 1:
+                payload = writer.getvalue()
+                writer.truncate(0)
+                header = self._header(segment, MESSAGES)
+                header.first = messages[first].seq_id - base
+                header.last = message.seq_id - base
+                header.count = i - first + 1
+                size: i64 = len(payload)
+                segment.add_block(
+                    Block(
+                        header.first, header.last, header.count, header.offset, size, content_bytes
+                    )
+                )
+                self.live_count += header.count
+                self.live_bytes += content_bytes
+                write.add(header, payload)
+                self.blocks_written += 1
+                content_bytes = 0
+                first = i + 1
+        self._submit(write)
+
+    def _header(self, segment: Segment, kind: i64) -> BlockHeader:
+        assert not segment.rewriting
+        return BlockHeader(self.queue_id, segment.number, kind, segment.size, segment.synced)
+
+    def _submit(self, write: SegmentWrite) -> None:
+        self._writes.append(write)
+        self._board.writes.append(write)
+
+    def mark_delivered(self, seq_id: i64) -> None:
+        """It goes back to rest and was handed out before."""
+        number = seq_id // self.entries
+        self.segments[int(number)].mark_delivered(seq_id - number * self.entries)
+
+    def set_delay(self, seq_id: i64, until_ms: i64) -> None:
+        """A living message is not to be ready before that time; 0 = it may."""
+        number = seq_id // self.entries
+        segment = self.segments[int(number)]
+        position = int(seq_id - number * self.entries)
+        if until_ms > 0:
+            segment.delays[position] = int(until_ms)
+        else:
+            segment.delays.pop(position, None)
+        segment.marks_dirty = True
+
+    def set_attempts(self, seq_id: i64, attempts: i64) -> None:
+        """A living message was handed out so often; its record may say less."""
+        number = seq_id // self.entries
+        segment = self.segments[int(number)]
+        segment.attempts[int(seq_id - number * self.entries)] = int(attempts)
+        segment.marks_dirty = True
+
+    def delays(self) -> dict[int, int]:
+        """seq_id → not before, of all that are delayed."""
+        found: dict[int, int] = {}
+        for segment in self.segments.values():
+            base = int(segment.number * self.entries)
+            for position, until_ms in segment.delays.items():
+                found[base + position] = until_ms
+        return found
+
+    def flush_marks(self) -> None:
+        """Write down what was settled and delivered; segments first, journal last."""
+        for segment in self.segments.values():
+            if segment.marks_dirty:
+                self._write_marks(segment)
+
+    def _write_marks(self, segment: Segment) -> None:
+        nothing = bytes(segment.bitmap_bytes())
+        settled = nothing if segment.settled is None else bytes(segment.settled)
+        delivered = nothing if segment.delivered is None else bytes(segment.delivered)
+        header = self._header(segment, MARKS)
+        header.count = len(segment.delays)
+        header.first = len(segment.attempts)
+        payload = encode_marks(settled, delivered, segment.delays, segment.attempts)
+        segment.size += HEADER_BYTES + len(payload)
+        segment.marks_dirty = False
+        write = SegmentWrite(self, segment, self.path(segment.number), self._account)
+        write.add(header, payload)
+        self._submit(write)
+
+    def sync(self) -> list[SegmentSync]:
+        """Bring to the disk all that was written so far; the jobs are on the board."""
+        jobs: list[SegmentSync] = []
+        for segment in self.segments.values():
+            assert not segment.rewriting
+            if segment.size > segment.synced + HEADER_BYTES:
+                job = SegmentSync(self, segment, self.path(segment.number), self.queue_id)
+                self._board.writes.append(job)
+                self._syncs.append(job)
+                jobs.append(job)
+        return jobs
+
+    def write_over(self, segment: Segment, error: Exception | None) -> None:
+        """A write or sync of this segment is done; an error is fatal, like the journal's."""
+        if error is not None:
+            self._account.note_error(error)
+        if segment.writing > 0:
+            return
+        self._writes = [write for write in self._writes if write.segment is not segment]
+        self._syncs = [sync for sync in self._syncs if sync.segment is not segment]
+        for i in range(len(self._dropping)):
+            if self._dropping[i] is segment:
+                del self._dropping[i]
+                self._remove(segment)
+                break
+        if self._deleted:
+            self._remove_directory()
+
+    def writing(self) -> bool:
+        return len(self._writes) > 0
+
+    # -- the end of messages ---------------------------------------------------------------
+
+    def settle(self, messages: list[Message]) -> None:
+        """Those INDEXED are done; segments in which nothing lives lose their file."""
+        entries = self.entries
+        segment = self._near
+        for message in messages:
+            if message.flags & INDEXED:
+                seq_id = message.seq_id
+                number = seq_id // entries
+                if number != segment.number:
+                    segment = self.segments[int(number)]
+                self._settle(segment, seq_id - number * entries, message)
+                if segment.live_count == 0:
+                    segment = self._nowhere
+        self._near = segment
+
+    def _settle(self, segment: Segment, position: i64, message: Message) -> None:
+        transient = not message.flags & PERSISTENT
+        segment.settle(position, message.size, message_record_size(message), transient)
+        self.live_count -= 1
+        self.live_bytes -= message.size
+        if transient:
+            self.transient_count -= 1
+        if segment.live_count == 0:
+            self._drop(segment)
+
+    def _drop(self, segment: Segment) -> None:
+        """Nothing lives in it."""
+        number = int(segment.number)
+        if self._near is segment:
+            self._near = self._nowhere
+        del self.segments[number]
+        self.removing[number] = segment
+        if segment.writing == 0:
+            self._remove(segment)
+            return
+        self._dropping.append(segment)
+        for write in self._writes:
+            if write.segment is segment:
+                write.cancelled = True
+        for sync in self._syncs:
+            if sync.segment is segment:
+                sync.cancelled = True  # it must not attest what was not written
+        for rewrite in self._rewrites:
+            if rewrite.segment is segment:
+                rewrite.cancelled = True
+
+    def _remove(self, segment: Segment) -> None:
+        if not self._deleted:
+            self._board.reads.append(_Removal(self, segment.number))
+
+    def removed(self, number: int, error: Exception | None) -> None:
+        """The file of that segment is gone for good."""
+        if error is not None:
+            if not self._deleted:
+                self._account.note_error(error)
+            return
+        segment = self.removing.pop(number, None)
+        if segment is not None:
+            segment.gone = True
+
+    def drop_segments(self, start: i64, end: i64, kept: list[Message]) -> i64:
+        """All living messages but ``kept`` of the whole segments within [start, end) are done.
+
+        For "everything below": no message is looked at, but for contents in the store.  Returns
+        how many are done.
+        """
+        count = self.live_count
+        first = (start + self.entries - 1) // self.entries
+        by_segment = self._by_segment(kept)
+        for segment in list(self.segments.values()):
+            if first <= segment.number and (segment.number + 1) * self.entries <= end:
+                self._lose(segment, by_segment.get(int(segment.number), []))
+        return count - self.live_count
+
+    def forget_now(self, segment: Segment, files: FileSystem) -> None:
+        """Right after a start: its file is removed here and now, and its number may be used again.
+
+        Whoever calls has given up what lived in it.
+        """
+        assert segment.writing == 0
+        number = int(segment.number)
+        del self.segments[number]
+        self._near = self._nowhere
+        self.live_count -= segment.live_count
+        self.live_bytes -= segment.live_bytes
+        self.transient_count -= segment.transient_count
+        segment.gone = True
+        files.remove(self.path(number))
+        files.sync_dir(self.directory)
+
+    def clear(self, kept: list[Message]) -> None:
+        """Everything is done but these, which may have a record, or get one later."""
+        by_segment = self._by_segment(kept)
+        for segment in list(self.segments.values()):
+            self._lose(segment, by_segment.get(int(segment.number), []))
+
+    def _by_segment(self, messages: list[Message]) -> dict[int, list[Message]]:
+        by_segment: dict[int, list[Message]] = {}
+        for message in messages:
+            number = int(message.seq_id // self.entries)
+            by_segment.setdefault(number, []).append(message)
+        return by_segment
+
+    def _lose(self, segment: Segment, kept: list[Message]) -> None:
+        """Of this segment only these go on living."""
+        positions: set[int] = set()
+        count: i64 = 0
+        size: i64 = 0
+        record_bytes: i64 = 0
+        transient_count: i64 = 0
+        for message in kept:
+            positions.add(int(message.seq_id - segment.number * self.entries))
+            if message.flags & INDEXED:
+                count += 1
+                size += message.size
+                record_bytes += message_record_size(message)
+                if not message.flags & PERSISTENT:
+                    transient_count += 1
+        if segment.live_count == count:
+            return
+        if segment.has_stored:
+            self._bury(segment, positions)
+        self.live_count -= segment.live_count - count
+        self.live_bytes -= segment.live_bytes - size
+        segment.settle_all_but(positions)
+        segment.live_count = count
+        segment.live_bytes = size
+        segment.record_bytes = record_bytes
+        self.transient_count -= segment.transient_count - transient_count
+        segment.transient_count = transient_count
+        if count == 0:
+            self._drop(segment)
+
+    def _bury(self, segment: Segment, kept: set[int]) -> None:
+        """Contents in the store are to be given up one by one: a thread reads which they are."""
+        base = segment.number * self.entries
+        job = self._plan_in(segment, base, base + self.entries, READ_ALL_BYTES)
+        if job is not None:
+            settled = None if segment.settled is None else bytes(segment.settled)
+            self._board.reads.append(
+                ReleaseContentsJob(job, settled, kept, base, self.durable, self._undertaker)
+            )
+
+    def delete(self) -> None:
+        """The queue is gone, and its directory goes when nothing works in it any more."""
+        self._deleted = True
+        for segment in self.segments.values():
+            if segment.has_stored:
+                self._bury(segment, set())
+            segment.gone = True
+        for segment in self.removing.values():
+            segment.gone = True
+        for write in self._writes:
+            write.cancelled = True
+        for sync in self._syncs:
+            sync.cancelled = True
+        for rewrite in self._rewrites:
+            rewrite.cancelled = True
+        self.segments = {}
+        self._near = self._nowhere
+        self.live_count = 0
+        self.live_bytes = 0
+        self.transient_count = 0
+        self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        if not self._writes and not self._syncs and not self._rewrites:
+            self._board.reads.append(RemoveDirectory(self.directory))
+
+    def shed_transient(self, files: FileSystem) -> None:
+        """Before a clean stop: what is not to outlive the process is done.  Reads here and now,
+        but only segments that hold both kinds.
+        """
+        for segment in list(self.segments.values()):
+            if segment.transient_count == segment.live_count:
+                self._drop(segment)
+                self.live_count -= segment.live_count
+                self.live_bytes -= segment.live_bytes
+                self.transient_count -= segment.transient_count
+            elif segment.transient_count > 0:
+                base = segment.number * self.entries
+                job = self._plan_in(segment, base, base + self.entries, READ_ALL_BYTES)
+                assert job is not None
+                job.run(files)
+                assert job.upto >= base + segment.blocks[len(segment.blocks) - 1].last
+                found = self.decode(job)
+                self.settle([message for message in found if not message.flags & PERSISTENT])
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        count: i64 = 0
+        size: i64 = 0
+        transient_count: i64 = 0
+        for number, segment in self.segments.items():
+            assert number == segment.number
+            assert number not in self.removing, "X3"
+            assert segment.live_count > 0, "X1"
+            segment.check()
+            count += segment.live_count
+            size += segment.live_bytes
+            transient_count += segment.transient_count
+        assert count == self.live_count, "X2"
+        assert size == self.live_bytes, "X2"
+        assert transient_count == self.transient_count, "X2"

@@ -1,0 +1,326 @@
+"""What is done to segment files, by threads: write blocks, sync, read, remove.
+
+Each job carries all it needs; ``finish`` tells the segment, in the queues' thread.
+A sync is followed by a small attestation block, not synced itself: whoever finds damage
+before the place it names knows that no crash did it.  So after a write or a sync that failed
+no later sync of that segment may say anything: ``Segment.failed`` is the one thing that the
+jobs of a lane tell each other.
+"""
+
+import errno
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import Corrupt
+from penstock.storage.common.disk_jobs import DiskJob
+from penstock.storage.common.failpoints import reach
+from penstock.storage.common.files import NO_SPACE, FileSystem
+from penstock.storage.common.message_record import (
+    message_record_end,
+    record_is_persistent,
+    record_msg_id,
+    record_seq_id,
+)
+from penstock.storage.index.segment import Segment, has_bit
+from penstock.storage.index.segment_codec import (
+    ATTEST,
+    HEADER_BYTES,
+    BlockHeader,
+    damage,
+    read_block,
+)
+
+READ_GAP_BYTES: Final[i64] = 64 * 1024
+"""Blocks this near to each other are read in one go."""
+
+
+@final
+class WriteAccount:
+    """Bytes that wait for the disk in segment writes, over all queues: they are memory too.
+
+    ``error`` is what a write, sync or removal met; the node cannot go on.  ``rewriting`` counts
+    segments that are being rewritten, ``rewritten`` and ``bytes_reclaimed`` what came of it.
+    """
+
+    def __init__(self) -> None:
+        self.waiting_bytes: i64 = 0
+        self.rewriting: i64 = 0
+        self.rewritten: i64 = 0
+        self.bytes_reclaimed: i64 = 0
+        self.error: Exception | None = None
+
+    def note_error(self, error: Exception) -> None:
+        if self.error is None:
+            self.error = error
+
+
+class SegmentOwner:
+    """Who hears that a job on one of its segments is over (a queue index)."""
+
+    def write_over(self, segment: Segment, error: Exception | None) -> None:
+        raise NotImplementedError
+
+
+def must_be_whole(segment: Segment, path: str) -> None:
+    if segment.failed:
+        raise OSError(errno.EIO, "an earlier write or sync of this segment failed", path)
+
+
+def note_failure(segment: Segment, error: OSError) -> None:
+    """A full disk is waited for and the same job run again; anything else is for good."""
+    if error.errno not in NO_SPACE:
+        segment.failed = True
+
+
+@final
+class SegmentWrite(DiskJob):
+    """Puts blocks of one segment to their places."""
+
+    def __init__(
+        self, owner: SegmentOwner, segment: Segment, path: str, account: WriteAccount
+    ) -> None:
+        super().__init__()
+        self.segment: Segment = segment
+        self._owner: SegmentOwner = owner
+        self.path: str = path
+        self.headers: list[BlockHeader] = []
+        self.payloads: list[bytes] = []
+        self.waiting_bytes: i64 = 0
+        self._account: WriteAccount = account
+        segment.writing += 1
+
+    def add(self, header: BlockHeader, payload: bytes) -> None:
+        self.headers.append(header)
+        self.payloads.append(payload)
+        self.waiting_bytes += len(payload)
+        self._account.waiting_bytes += len(payload)
+
+    def payload_at(self, offset: i64) -> bytes | None:
+        """A block that may not be on disk yet, by its place."""
+        for i in range(len(self.headers)):
+            if self.headers[i].offset == offset:
+                return self.payloads[i]
+        return None
+
+    def run(self, files: FileSystem) -> None:
+        must_be_whole(self.segment, self.path)
+        try:
+            files.makedirs(self.path.rpartition("/")[0])
+            handle = files.open_write(self.path)
+            try:
+                self._write(files, handle)
+            finally:
+                files.close(handle)
+        except OSError as error:
+            note_failure(self.segment, error)
+            raise
+        reach("segment.written")
+
+    def _write(self, files: FileSystem, handle: int) -> None:
+        for i in range(len(self.headers)):
+            header = self.headers[i]
+            payload = self.payloads[i]
+            files.pwrite_parts(handle, int(header.offset), [header.encode(payload), payload])
+
+    def finish(self) -> None:
+        self.done = True
+        self.segment.writing -= 1
+        self._account.waiting_bytes -= self.waiting_bytes
+        self._owner.write_over(self.segment, None if self.cancelled else self.error)
+
+
+@final
+class SegmentSync(DiskJob):
+    """Brings a segment to the disk as far as it was written before this job."""
+
+    def __init__(self, owner: SegmentOwner, segment: Segment, path: str, queue_id: i64) -> None:
+        super().__init__()
+        self.segment: Segment = segment
+        self.path: str = path
+        self._owner: SegmentOwner = owner
+        self.size: i64 = segment.size
+        self._named: bool = segment.named
+        self._header: BlockHeader = BlockHeader(
+            queue_id, segment.number, ATTEST, segment.size, segment.size
+        )
+        segment.size += HEADER_BYTES
+        segment.writing += 1
+
+    def run(self, files: FileSystem) -> None:
+        must_be_whole(self.segment, self.path)
+        try:
+            handle = files.open_write(self.path)
+            try:
+                files.sync(handle)
+                if not self._named:
+                    files.sync_dir(self.path.rpartition("/")[0])
+                reach("segment.synced")
+                files.pwrite_parts(handle, int(self._header.offset), [self._header.encode(b"")])
+            finally:
+                files.close(handle)
+        except OSError as error:
+            note_failure(self.segment, error)
+            raise
+
+    def finish(self) -> None:
+        self.done = True
+        self.segment.writing -= 1
+        if self.error is None and not self.cancelled:
+            self.segment.named = True
+            if self.size > self.segment.synced:
+                self.segment.synced = self.size
+        self._owner.write_over(self.segment, None if self.cancelled else self.error)
+
+    def is_synced(self) -> bool:
+        return self.done and self.error is None and not self.cancelled
+
+
+@final
+class SegmentRead(DiskJob):
+    """Brings some blocks of one segment, checked.
+
+    ``start`` and ``upto`` are the seq_ids [start, upto) for which the blocks are complete:
+    every living message of the segment in between is in ``payloads``.  ``unfinished``: the
+    name the file may have still, see segment_rewriting.py.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        path: str,
+        unfinished: str,
+        queue_id: i64,
+        start: i64,
+        upto: i64,
+    ) -> None:
+        super().__init__()
+        self.segment: Segment = segment
+        self.start: i64 = start
+        self.upto: i64 = upto
+        self.payloads: list[bytes] = []
+        self.missing: list[int] = []  # places in payloads that are to be read
+        self.size: i64 = 0
+        self._path: str = path
+        self._unfinished: str = unfinished
+        self._queue_id: i64 = queue_id
+        self._offsets: list[int] = []
+        self._sizes: list[int] = []
+
+    def add_known(self, payload: bytes) -> None:
+        self.payloads.append(payload)
+        self.size += len(payload)
+
+    def add_block(self, offset: i64, size: i64) -> None:
+        self.missing.append(len(self.payloads))
+        self.payloads.append(b"")
+        self._offsets.append(int(offset))
+        self._sizes.append(int(HEADER_BYTES + size))
+        self.size += size
+
+    def run(self, files: FileSystem) -> None:
+        i = 0
+        while i < len(self.missing):
+            # Neighbours are read together.
+            first = i
+            end = self._offsets[i] + self._sizes[i]
+            while i + 1 < len(self.missing) and 0 <= self._offsets[i + 1] - end <= READ_GAP_BYTES:
+                i += 1
+                end = self._offsets[i] + self._sizes[i]
+            i += 1
+            start = self._offsets[first]
+            data = self._pread(files, start, end - start)
+            for place in range(first, i):
+                self._take(place, data, self._offsets[place] - start, start)
+
+    def _pread(self, files: FileSystem, start: int, size: int) -> bytes:
+        if self._unfinished:
+            try:
+                return files.pread(self._unfinished, start, size)
+            except FileNotFoundError:
+                self._unfinished = ""
+        return files.pread(self._path, start, size)
+
+    def _take(self, place: i64, data: bytes, at: i64, base: i64) -> None:
+        header = read_block(data, at, base, self._queue_id, self.segment.number)
+        size = self._sizes[place]
+        if header is None or header.size + HEADER_BYTES != size:
+            raise self._damage(self._offsets[place], size)
+        payload = at + HEADER_BYTES
+        self.payloads[self.missing[place]] = data[payload : at + size]
+
+    def _damage(self, offset: int, size: int) -> Corrupt:
+        return damage(self._path, offset, size)
+
+
+class ContentReleaser:
+    """Who gives up contents of the message store for messages nobody will read."""
+
+    def give_up(self, msg_id: i64, persistent: bool) -> None:
+        raise NotImplementedError
+
+
+@final
+class ReleaseContentsJob(DiskJob):
+    """Reads which contents in the store belonged to the messages of a segment, and gives
+    them up.  The file may be removed only behind this, which the order of the lane sees to.
+    """
+
+    def __init__(
+        self,
+        read: SegmentRead,
+        settled: bytes | None,
+        kept: set[int],
+        base: i64,
+        durable: bool,
+        undertaker: ContentReleaser,
+    ) -> None:
+        super().__init__()
+        self._durable: bool = durable  # the queue; else all its contents are transient
+        self._read: SegmentRead = read
+        self._settled: bytes | None = settled  # as it was
+        self._kept: set[int] = kept  # positions that go on living
+        self._base: i64 = base
+        self._undertaker: ContentReleaser = undertaker
+
+    def run(self, files: FileSystem) -> None:
+        self._read.run(files)
+
+    def finish(self) -> None:
+        self.done = True
+        if self.error is not None:
+            return  # what is damaged keeps its contents until the next start counts again
+        for payload in self._read.payloads:
+            at: i64 = 0
+            size: i64 = len(payload)
+            while at < size:
+                end = message_record_end(payload, at, size)
+                msg_id = record_msg_id(payload, at)
+                position = record_seq_id(payload, at) - self._base
+                if msg_id > 0 and self._dies(position):
+                    durable = self._durable and record_is_persistent(payload, at)
+                    self._undertaker.give_up(msg_id, durable)
+                at = end
+
+    def _dies(self, position: i64) -> bool:
+        if int(position) in self._kept:
+            return False
+        settled = self._settled
+        return settled is None or not has_bit(settled, position)
+
+
+@final
+class RemoveDirectory(DiskJob):
+    """Removes the directory of a queue that is no more; nothing else may work in it then.
+
+    Not made durable: what comes back is of a queue recorded as deleted; the next start removes it.
+    """
+
+    def __init__(self, directory: str) -> None:
+        super().__init__()
+        self._directory: str = directory
+
+    def run(self, files: FileSystem) -> None:
+        if files.exists(self._directory):
+            files.remove_dir(self._directory)
+            reach("queue.removed")

@@ -1,0 +1,1 @@
+"""The journal: a write-ahead log of all durable queues of a node."""

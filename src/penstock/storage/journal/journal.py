@@ -1,0 +1,359 @@
+"""``Journal``: what happened to durable queues, in order, for all queues of a node.
+
+In: publishes, acknowledgements, requeues to the tail, delays and attempts, in batches, of queues
+known by number.  Out: sealed groups of bytes for ``disk.committer``, which writes and syncs them.
+The journal is read only at start (``journal.recovery``).
+
+**The walk.**  ``publish`` and ``ack`` append records to a buffer; ``position`` counts the
+bytes ever appended.  ``seal`` freezes the buffer into one group, which becomes one block of
+the current file.  When the committer has done a group, ``committed`` moves
+``durable_position``; a publisher's confirm waits until that has reached the ``position`` of
+right after its ``publish``.
+
+**Retirement.**  The journal is the way to the disk, not a place to rest.  When its files are
+larger than the limit, the oldest is *retired*: the queues write whatever of it still lives
+into their segments (``queue_index``), those are synced, then ``retire`` lets the file go.
+Queues whose messages are gone by then, which is most of them, write nothing.  Segments
+first, journal last: a crash in between finds some things twice, never not at all.  That a
+file is gone is a record of its own in a synced group, and the file is removed after that
+sync; a file missing without such a record is damage.
+
+**One for all queues**, where RabbitMQ has a ``journal.jif`` for each: there a turn that
+touches fifty queues costs fifty syncs, here one.  The price is that one file holds entries
+of many queues, so retiring it asks all of them.  The files are numbered, because one that
+is being retired cannot be written to: ``journal.jif`` has become ``<N>.jif``.
+
+**Room.**  A file is allocated at its full size when it is begun, so an acknowledgement finds
+room even on a full disk (with the store's help consumers can empty a full disk).
+
+**Numbers.**  Every file begins with the queues' next seq_ids, so no number is lost with an
+old file.  Numbers of transient messages are never written; ``reserve`` records an upper
+bound instead, and recovery from a crash goes on at the next multiple of 16,384 above all it
+saw.
+
+Rejected: compacting the journal by appending live messages again (that was the first
+engine: everything that rests was copied whenever a neighbour died); acks in a file of their
+own (two syncs per group).
+
+Invariants (``check``):
+  J1  durable_position <= sealed position <= position; the buffer holds the difference
+  J2  file numbers ascend; the current file is the last
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core.message import LOGGED, PERSISTENT, STORED, Message, attempts_of
+from penstock.storage.common.files import FileSystem
+from penstock.storage.common.message_record import write_message_head
+from penstock.storage.journal.codec import (
+    BLOCK_HEADER_BYTES,
+    FILES,
+    QUEUES,
+    JournalGroup,
+    journal_file_name,
+    write_ack,
+    write_attempts,
+    write_delay,
+    write_drop,
+    write_forget,
+    write_reserve,
+    write_table,
+    write_to_tail,
+)
+
+JOURNAL_FILE_BYTES: Final[i64] = 16 * 1024 * 1024
+BUFFER_KEPT_BYTES: Final[i64] = 4 * 1024 * 1024
+"""A buffer that one huge batch made larger is not kept."""
+
+
+@final
+class JournalFile:
+    __slots__ = ("number", "size")
+
+    def __init__(self, number: i64, size: i64) -> None:
+        self.number: i64 = number
+        self.size: i64 = size
+
+
+@final
+class Journal:
+    """Call ``begin`` once, before anything else."""
+
+    def __init__(
+        self, files: FileSystem, directory: str, file_size_bytes: i64 = JOURNAL_FILE_BYTES
+    ) -> None:
+        self.position: i64 = 0
+        self.durable_position: i64 = 0
+        self.directory: str = directory
+        self.file_size_bytes: i64 = file_size_bytes
+        self.current: JournalFile = JournalFile(0, 0)
+        self.files: list[JournalFile] = []
+        self.files_retired: i64 = 0
+        self._fs: FileSystem = files
+        self._buffer: BytesWriter = BytesWriter()
+        self._next_seq_ids: dict[int, int] = {}
+        self._retired: list[int] = []  # since the last synced group
+        self._written_file: JournalFile = self.current  # of the last group sealed
+        self._sealed_position: i64 = 0
+        self._sync_position: i64 = 0  # end of the last group sealed with sync
+        self._synced_file_no: i64 = 0
+        self._synced_offset: i64 = 0
+        self._groups_sealed: i64 = 0
+
+    def path(self, file_no: int) -> str:
+        return f"{self.directory}/{journal_file_name(file_no)}"
+
+    # -- start -----------------------------------------------------------------------------
+
+    def begin(self, file_no: int, next_seq_ids: dict[int, int]) -> None:
+        """Start a new file and put its first block on disk; older files may go after that."""
+        self._fs.makedirs(self.directory)
+        self._next_seq_ids = dict(next_seq_ids)
+        self.current = JournalFile(file_no, 0)
+        self.files = [self.current]
+        self._written_file = self.current
+        group = JournalGroup(file_no, 0, 0, [self._tables()], True, 0, [])
+        handle = self._fs.open_write(self.path(file_no))
+        try:
+            self._fs.allocate(handle, int(self.file_size_bytes))
+            self._fs.pwrite_parts(handle, 0, [group.header(), *group.parts])
+            self._fs.sync(handle)
+        finally:
+            self._fs.close(handle)
+        self._fs.sync_dir(self.directory)
+        self._note_sealed(group)
+        self.committed(group)
+
+    # -- queues append ---------------------------------------------------------------------
+
+    def publish(self, queue_id: i64, messages: list[Message]) -> i64:
+        """A record for each PERSISTENT message, which becomes LOGGED; others are skipped.
+
+        Returns how many records were written.
+        """
+        file_no = self.current.number
+        buffer = self._buffer
+        before: i64 = len(buffer)
+        next_seq_id: i64 = 0
+        count: i64 = 0
+        for message in messages:
+            flags = message.flags
+            if flags & PERSISTENT:
+                write_message_head(buffer, queue_id, message)
+                if not flags & STORED:
+                    buffer.write(message.content)
+                message.flags = flags | LOGGED
+                message.file_no = file_no
+                next_seq_id = message.seq_id + 1
+                count += 1
+        if count > 0:
+            self.position += len(buffer) - before
+            self._used(queue_id, next_seq_id)
+        return count
+
+    def ack(self, queue_id: i64, messages: list[Message]) -> None:
+        """A record for each run of LOGGED messages, which cease to be LOGGED."""
+        start: i64 = 0
+        end: i64 = -1  # the run of seq_ids is [start, end)
+        for message in messages:
+            if message.flags & LOGGED:
+                message.flags -= LOGGED
+                if message.seq_id != end:
+                    if end > start:
+                        self.ack_run(queue_id, start, end)
+                    start = message.seq_id
+                end = message.seq_id + 1
+        if end > start:
+            self.ack_run(queue_id, start, end)
+
+    def ack_run(self, queue_id: i64, start: i64, end: i64) -> None:
+        """All seq_ids from ``start`` up to and without ``end``, whatever they were, are done."""
+        before: i64 = len(self._buffer)
+        write_ack(self._buffer, queue_id, start, end)
+        self.position += len(self._buffer) - before
+
+    def to_tail(self, queue_id: i64, message: Message, old_seq_id: i64) -> None:
+        """The message was renumbered: its old place is settled, at once with the new one."""
+        before: i64 = len(self._buffer)
+        write_to_tail(self._buffer, queue_id, old_seq_id, message.seq_id)
+        self.position += len(self._buffer) - before
+        self.publish(queue_id, [message])
+
+    def delay(self, queue_id: i64, seq_id: i64, until_ms: i64) -> None:
+        """The message is not to be ready before that time; 0 = it is due."""
+        before: i64 = len(self._buffer)
+        write_delay(self._buffer, queue_id, seq_id, until_ms)
+        self.position += len(self._buffer) - before
+
+    def note_attempts(self, queue_id: i64, messages: list[Message]) -> i64:
+        """How often the LOGGED ones were handed out; returns how many records it took."""
+        before: i64 = len(self._buffer)
+        start: i64 = 0
+        end: i64 = -1  # the run of seq_ids is [start, end)
+        attempts: i64 = 0
+        count: i64 = 0
+        for message in messages:
+            if message.flags & LOGGED:
+                own = attempts_of(message)
+                if message.seq_id != end or own != attempts:
+                    if end > start:
+                        write_attempts(self._buffer, queue_id, start, end, attempts)
+                        count += 1
+                    start = message.seq_id
+                    attempts = own
+                end = message.seq_id + 1
+        if end > start:
+            write_attempts(self._buffer, queue_id, start, end, attempts)
+            count += 1
+        self.position += len(self._buffer) - before
+        return count
+
+    def reserve(self, queue_id: i64, upto_seq_id: i64) -> None:
+        """Once this is durable, no start ever gives the queue a next seq_id below that."""
+        before: i64 = len(self._buffer)
+        write_reserve(self._buffer, queue_id, upto_seq_id)
+        self.position += len(self._buffer) - before
+        self._used(queue_id, upto_seq_id)
+
+    def forget_queue(self, queue_id: i64) -> None:
+        """The queue is deleted.
+
+        The deletion must be committed in the definitions before the group that holds this
+        record is submitted, else a crash between the two brings the queue back empty.
+        """
+        self._next_seq_ids.pop(int(queue_id), None)
+        before: i64 = len(self._buffer)
+        write_forget(self._buffer, queue_id)
+        self.position += len(self._buffer) - before
+
+    def _used(self, queue_id: i64, next_seq_id: i64) -> None:
+        known = self._next_seq_ids.get(int(queue_id))
+        if known is None or next_seq_id > known:
+            assert 0 <= queue_id < 0x7FFFFFFF
+            self._next_seq_ids[int(queue_id)] = int(next_seq_id)
+
+    # -- groups ----------------------------------------------------------------------------
+
+    def pending_bytes(self) -> i64:
+        """Appended and not yet sealed."""
+        return len(self._buffer)
+
+    def seal(self, sync: bool) -> JournalGroup | None:
+        """Freeze what was appended since the last seal; None when there is nothing to do.
+
+        With ``sync`` the group also covers unsynced ones before it; when only those are
+        left it comes without data.
+        """
+        dropped: list[int] = []
+        if sync and self._retired:
+            dropped = self._retired
+            self._retired = []
+            before: i64 = len(self._buffer)
+            for file_no in dropped:
+                write_drop(self._buffer, file_no)
+            self.position += len(self._buffer) - before
+        size: i64 = len(self._buffer)
+        if size == 0 and (not sync or self._sync_position == self._sealed_position):
+            return None
+        parts: list[bytes] = []
+        file = self._written_file
+        if size > 0:
+            parts.append(self._buffer.getvalue())
+            if size > BUFFER_KEPT_BYTES:
+                self._buffer = BytesWriter()
+            else:
+                self._buffer.truncate(0)
+            file = self.current
+            if file.size == 0:
+                parts.insert(0, self._tables())
+        synced = self._synced_offset if self._synced_file_no == file.number else 0
+        group = JournalGroup(file.number, file.size, synced, parts, sync, self.position, dropped)
+        self._note_sealed(group)
+        return group
+
+    def _note_sealed(self, group: JournalGroup) -> None:
+        self._groups_sealed += 1
+        self._sealed_position = group.end_position
+        if group.sync:
+            self._sync_position = group.end_position
+        if group.size == 0:
+            return
+        file = self.current
+        self._written_file = file
+        file.size += BLOCK_HEADER_BYTES + group.size
+        # The next file is created when its first group comes.
+        if file.size * 8 >= self.file_size_bytes * 7:
+            self.current = JournalFile(file.number + 1, 0)
+            self.files.append(self.current)
+
+    def _tables(self) -> bytes:
+        """Every file begins with what must outlive the files before it."""
+        sizes: dict[int, int] = {}
+        for file in self.files:
+            if file is not self.current:
+                sizes[int(file.number)] = int(file.size)
+        writer = BytesWriter()
+        write_table(writer, FILES, sizes)
+        write_table(writer, QUEUES, self._next_seq_ids)
+        return writer.getvalue()
+
+    def committed(self, group: JournalGroup) -> None:
+        """The committer has done the group, and all before it."""
+        if group.sync:
+            self.durable_position = group.end_position
+            self._synced_file_no = group.file_no
+            self._synced_offset = group.end_offset()
+
+    # -- retirement ------------------------------------------------------------------------
+
+    def total_bytes(self) -> i64:
+        total: i64 = 0
+        for file in self.files:
+            total += file.size
+        return total
+
+    def oldest(self) -> JournalFile:
+        return self.files[0]
+
+    def is_finished(self, file: JournalFile) -> bool:
+        """It is on disk to its end, and a newer one is in use."""
+        return file.number < self._synced_file_no
+
+    def retire(self, file: JournalFile) -> None:
+        """Nothing needs this file any more: what lived in it is on disk elsewhere."""
+        assert file is self.files[0]
+        assert self.is_finished(file)
+        del self.files[0]
+        self._retired.append(int(file.number))
+        self.files_retired += 1
+
+    def has_retired(self) -> bool:
+        """Files wait to be removed behind the next synced group."""
+        return len(self._retired) > 0
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def next_seq_ids(self) -> dict[int, int]:
+        return dict(self._next_seq_ids)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "files": len(self.files),
+            "bytes": int(self.total_bytes()),
+            "pending_bytes": int(self.pending_bytes()),
+            "position": int(self.position),
+            "durable_position": int(self.durable_position),
+            "groups_sealed": int(self._groups_sealed),
+            "files_retired": int(self.files_retired),
+        }
+
+    def check(self) -> None:
+        """Assert the numbered invariants."""
+        assert self.durable_position <= self._sealed_position <= self.position, "J1"
+        assert self.position - self._sealed_position == self.pending_bytes(), "J1"
+        for i in range(1, len(self.files)):
+            assert self.files[i - 1].number < self.files[i].number, "J2"
+        assert self.files[len(self.files) - 1] is self.current, "J2"

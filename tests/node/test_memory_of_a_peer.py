@@ -1,0 +1,195 @@
+"""One hostile peer that begins much and ends nothing: what the node keeps is within the limit of
+memory and a tenth, and gone with the peer.
+
+What is kept is the account of memory, held publishes, output, and the parts of commands and frames
+that the readers of NSQ and of the range protocol have, which the account does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.protocols.ranges.codec import ranges, staging
+from tests.helpers import raw_codec as codec
+from tests.helpers.connection_pair import ClientEnd, QuietBroker
+from tests.helpers.nsq_pair import NsqBroker
+from tests.helpers.range_pair import StagingEnd
+from tests.helpers.raw_nsq import identify, pub
+
+MIB: Final = 1024 * 1024
+LIMIT_BYTES: Final = 8 * MIB
+MOST_BYTES: Final = LIMIT_BYTES * 11 // 10
+PIECE: Final = b"z" * 100_000
+CHANNELS: Final = 20
+
+NUMBER = st.integers(1, CHANNELS)
+COUNT = st.integers(1, 60)
+AMQP = st.one_of(
+    st.tuples(st.just("begin"), NUMBER, COUNT),
+    st.tuples(st.just("part"), NUMBER, COUNT),
+    st.tuples(st.just("publish"), NUMBER, COUNT),
+    st.tuples(st.just("get"), NUMBER, COUNT),
+    st.tuples(st.just("consume"), NUMBER, COUNT),
+    st.tuples(st.just("bind"), NUMBER, COUNT),
+    st.tuples(st.just("transaction"), NUMBER, COUNT),
+    st.tuples(st.just("block"), NUMBER, COUNT),
+    st.tuples(st.just("over"), NUMBER, COUNT),
+)
+NSQ = st.tuples(
+    st.sampled_from(["publish", "part of a publish", "part of many", "identify", "over", "block"]),
+    NUMBER,
+    COUNT,
+)
+RANGES = st.tuples(
+    st.sampled_from(["part of a frame", "wait", "range", "begin", "block of a set", "block"]),
+    NUMBER,
+    COUNT,
+)
+
+
+class Judge:
+    """Adds up what the node keeps for this peer, and compares."""
+
+    def __init__(self, node: QuietBroker, end: ClientEnd) -> None:
+        self.node, self.end = node, end
+        node.broker.engine.ram.limit_bytes = LIMIT_BYTES
+        node.broker.engine.ram.paging_bytes = LIMIT_BYTES // 2
+
+    def send(self, data: bytes) -> None:
+        """As the loop does: one whose publishers are held, and what is over, is not read."""
+        session = self.end.session
+        if session.closed or self.end.lost or session.gate or session.waiting_head:
+            return
+        if len(session.out) > 4 * MIB or self.node.turn.blocked_reason():
+            return
+        self.end.send(data)
+        assert self.kept_bytes() <= MOST_BYTES, self.kept_bytes()
+
+    def kept_bytes(self) -> int:
+        session: Any = self.end.session
+        ram, flow = self.node.broker.engine.ram, self.node.broker.flow
+        kept = ram.used_bytes() + flow.held_bytes + len(session.out)
+        for reader in ("_line", "_splitter"):
+            rest = getattr(getattr(session, reader, None), "_rest", [])
+            kept += sum(len(part) for part in rest)
+        assert flow.held_bytes == sum(one.session.held_bytes for one in self.node.clients)
+        return int(kept)
+
+    def over(self) -> None:
+        """Nothing of it is left, when it is gone."""
+        if not self.end.lost:
+            self.end.drop()
+        self.node.tick(1000)
+        assert self.node.broker.flow.held_bytes == 0
+        assert self.node.broker.engine.ram.input_bytes == 0
+        assert self.node.broker.engine.ram.uncommitted_bytes == 0
+
+
+def hold(node: QuietBroker) -> None:
+    """Publishers wait from now on."""
+    node.broker.admission.vhost_reasons["/"] = "over budget"
+    node.run()
+
+
+@settings(deadline=None)
+@given(st.lists(AMQP, max_size=25))
+def test_of_an_amqp_client(acts: list[tuple[str, int, int]]) -> None:
+    node = QuietBroker()
+    end = node.client()
+    end.call("queue.declare", queue="q")
+    judge = Judge(node, end)
+    for number in range(2, CHANNELS + 1):
+        end.call("channel.open", number)
+    for act, channel, count in acts:
+        publish = codec.method_frame(channel, "basic.publish", routing_key="q")
+        if act == "begin":
+            judge.send(publish + codec.header_frame(channel, count * len(PIECE), {}))
+        elif act == "part":
+            for _ in range(count):
+                judge.send(codec.encode_frame(codec.BODY, channel, PIECE))
+        elif act == "publish":
+            for _ in range(count):
+                judge.send(publish + codec.content_frames(channel, PIECE, {}))
+        elif act == "get":
+            for _ in range(count):
+                judge.send(codec.method_frame(channel, "basic.get", queue="q"))
+        elif act == "consume":
+            for number in range(count):
+                tag, table = f"{channel}-{number}", {"k" * 100: "v" * 10_000}
+                judge.send(
+                    codec.method_frame(
+                        channel, "basic.consume", queue="q", consumer_tag=tag, arguments=table
+                    )
+                )
+        elif act == "bind":
+            for number in range(count):
+                table = {"x": "v" * 10_000, "n": channel * 100 + number}
+                judge.send(
+                    codec.method_frame(
+                        channel, "queue.bind", queue="q", exchange="amq.headers", arguments=table
+                    )
+                )
+        elif act == "transaction":
+            judge.send(codec.method_frame(channel, "tx.select"))
+        elif act == "block":
+            end.blocked = not end.blocked
+        else:
+            hold(node)
+    node.broker.admission.vhost_reasons.clear()
+    judge.over()
+
+
+@settings(deadline=None)
+@given(st.lists(NSQ, max_size=25))
+def test_of_an_nsq_client(acts: list[tuple[str, int, int]]) -> None:
+    node = NsqBroker()
+    end = node.nsq_client()
+    judge = Judge(node, end)
+    for act, number, count in acts:
+        if act == "publish":
+            for _ in range(count):
+                judge.send(pub(f"t{number}", PIECE))
+        elif act == "part of a publish":
+            judge.send(b"PUB t\n" + (1_000_000).to_bytes(4, "big") + PIECE[: 1000 * count])
+        elif act == "part of many":
+            judge.send(b"MPUB t\n" + (5_000_000).to_bytes(4, "big") + (count).to_bytes(4, "big"))
+            for _ in range(count):
+                judge.send(len(PIECE).to_bytes(4, "big") + PIECE)
+        elif act == "identify":
+            judge.send(identify(client_id="x" * 1000 * count, hostname="y" * 1000 * number))
+        elif act == "block":
+            end.blocked = not end.blocked
+        else:
+            hold(node)
+    node.broker.admission.vhost_reasons.clear()
+    judge.over()
+
+
+@settings(deadline=None)
+@given(st.lists(RANGES, max_size=25))
+def test_of_a_range_client(acts: list[tuple[str, int, int]]) -> None:
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="q", durable=True)
+    end = StagingEnd(node)
+    judge = Judge(node, end)
+    for act, number, count in acts:
+        if act == "part of a frame":
+            judge.send((1000 * count).to_bytes(4, "big") + PIECE[: 500 * count])
+        elif act == "wait":
+            judge.send(ranges.encode_wait(number, 60_000) * count)
+        elif act == "range":
+            judge.send(ranges.encode_range(0, number, 1 << 20, True) * count)
+        elif act == "begin":
+            judge.send(staging.encode_begin(staging.BeginRequest("p", "r", number, 1 << 30, False)))
+        elif act == "block of a set":
+            frames = codec.method_frame(1, "basic.publish", routing_key="q")
+            content = codec.content_frames(1, PIECE, {})
+            for _ in range(count):
+                judge.send(staging.encode_block(frames + content))
+        else:
+            end.blocked = not end.blocked
+    judge.over()

@@ -1,0 +1,107 @@
+"""The HTTP API of NSQ in pieces: durations, queries and JSON as Go has them, bodies of MPUB."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import AccessRefused
+from penstock.protocols.nsq.http.admin import NsqAdmin
+from penstock.protocols.nsq.http.answers import Refused, go_json, parse_query
+from penstock.protocols.nsq.http.routes import binary_bodies, lines
+from penstock.protocols.nsq.http.stats import StatsView, go_duration
+from penstock.protocols.nsq.shared import Visitor
+from tests.helpers.nsq_pair import NsqBroker as NodeInProcess
+
+
+@pytest.mark.parametrize(
+    "duration_ns, text",
+    [
+        (0, "0s"),
+        (1, "1ns"),
+        (1_500, "1.5µs"),
+        (2_000_000, "2ms"),
+        (727_965_719, "727.965719ms"),
+        (1_000_000_000, "1s"),
+        (61_500_000_000, "1m1.5s"),
+        (3_600_000_000_000, "1h0m0s"),
+        (90_061_000_000_000, "25h1m1s"),
+    ],
+)
+def test_durations(duration_ns: int, text: str) -> None:
+    assert go_duration(duration_ns) == text
+
+
+def test_a_stalled_disk_is_bad_health() -> None:
+    for stalled, health in (("", "OK"), ("no space", "NOK - no space")):
+        loop = SimpleNamespace(turn=SimpleNamespace(disk_stalled=lambda text=stalled: text))
+        view = StatsView(cast(Any, loop), cast(Any, None), cast(Any, None), ())
+        assert view.health() == health
+
+
+def test_json_as_go_writes_it() -> None:
+    value = {"a": 2.0, "b": [0.5, None, True], "c": "<é&>"}
+    assert go_json(value) == '{"a":2,"b":[0.5,null,true],"c":"\\u003cé\\u0026\\u003e"}'
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("", {}),
+        ("a=1&a=2&&b", {"a": "1", "b": ""}),
+        ("a=%23e+f&=x", {"a": "#e f", "": "x"}),
+        ("a=%zz", None),
+        ("a=%4", None),
+        ("a=1;b=2", None),
+    ],
+)
+def test_queries_as_go_reads_them(text: str, found: dict[str, str] | None) -> None:
+    assert parse_query(text) == found
+
+
+def packed(bodies: list[bytes]) -> bytes:
+    parts = [len(body).to_bytes(4, "big") + body for body in bodies]
+    return len(bodies).to_bytes(4, "big") + b"".join(parts)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=20), st.binary())
+def test_a_binary_mpub_is_read_as_it_was_written(bodies: list[bytes], more: bytes) -> None:
+    assert binary_bodies(packed(bodies) + more, 50, 5000) == bodies
+
+
+@given(st.binary(max_size=200) | st.lists(st.binary(max_size=9), max_size=9).map(packed))
+def test_whatever_comes_is_messages_or_refused(body: bytes) -> None:
+    try:
+        found = binary_bodies(body, 8, 500)
+    except Refused:
+        return
+    assert body.startswith(packed(found))
+    assert all(1 <= len(one) <= 8 for one in found)
+
+
+@given(st.binary(max_size=200))
+def test_lines_are_what_is_between_line_feeds(body: bytes) -> None:
+    assert b"\n".join(lines(body, 200)).split() == body.split()
+    assert b"" not in lines(body, 200)
+
+
+def test_options_are_changed_by_who_may_configure_everything() -> None:
+    node = NodeInProcess()
+    desk = NsqAdmin(node.nsq, node.turn)
+    guest = node.broker.users.users["guest"]
+    here, elsewhere = Visitor("127.0.0.1", True), Visitor("10.0.0.1", False)
+    desk.check_manager(here)
+    with pytest.raises(AccessRefused):
+        desk.check_manager(elsewhere)
+    guest.tags = []
+    guest.vhosts["/"] = (".*", "", "")
+    desk.check_manager(here)
+    guest.vhosts["/"] = ("^nsq", ".*", ".*")
+    with pytest.raises(AccessRefused):
+        desk.check_manager(here)
+    guest.tags = ["administrator"]
+    desk.check_manager(here)

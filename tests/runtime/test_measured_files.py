@@ -1,0 +1,60 @@
+"""How often the disk is asked, and how long it takes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.runtime.disk.measured_files import MeasuredFiles
+
+
+def test_each_call_counts_once(tmp_path: Path) -> None:
+    files = MeasuredFiles()
+    path = str(tmp_path / "file")
+    handle = files.open_append(path)
+    files.write(handle, b"one")
+    files.write_parts(handle, [b"two", b"three"])
+    files.sync(handle)
+    files.close(handle)
+    handle = files.open_write(path)
+    files.pwrite_parts(handle, 0, [b"O"])
+    files.close(handle)
+    assert (files.read(path), files.pread(path, 3, 3)) == (b"Onetwothree", b"two")
+    files.truncate(path, 3)
+    files.sync_dir(str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        files.read(str(tmp_path / "none"))
+    found = files.counts.fields()
+    assert [found[f"io_{what}_count"] for what in ("write", "read", "sync")] == [3, 2, 3]
+    assert all(0 < found[f"io_{what}_avg_time"] < 10_000 for what in ("write", "read", "sync"))
+
+
+def test_the_time_is_that_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MeasuredFiles()
+    handle = files.open_append(str(tmp_path / "file"))
+    assert files.counts.fields()["io_sync_avg_time"] == 0
+    monkeypatch.setattr(os, "fdatasync", lambda _: time.sleep(0.02))
+    files.sync(handle)
+    files.close(handle)
+    assert 20 <= files.counts.fields()["io_sync_avg_time"] < 2000
+
+
+def test_threads_do_not_lose_counts(tmp_path: Path) -> None:
+    files = MeasuredFiles()
+    path = str(tmp_path / "file")
+    Path(path).write_bytes(b"x")
+
+    def ask() -> None:
+        for _ in range(500):
+            files.pread(path, 0, 1)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert files.counts.fields()["io_read_count"] == 2000

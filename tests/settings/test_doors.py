@@ -1,0 +1,78 @@
+"""The table of the listeners: it has them all, and SECURITY.md says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.settings.listener_table import (
+    AS_NSQ_USER,
+    LISTENERS,
+    NAMES,
+    NOTHING,
+    door_at,
+    open_doors,
+    security_rows,
+    stays_here,
+)
+from penstock.settings.settings import DECLARED, load_settings
+
+SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
+HEAD = "|---|---|---|---|---|---|\n"
+
+
+def test_every_setting_of_a_place_is_in_the_table() -> None:
+    places = {key for key in DECLARED if key.endswith(("_port", "unix_socket"))}
+    assert {door.place_key for door in LISTENERS} == places
+    binds = {key for key in DECLARED if key == "bind" or key.endswith("_bind")}
+    assert {key for door in LISTENERS for key in door.binds} == binds
+    named = {
+        key for door in LISTENERS for key in (door.opened_by, door.widened_by, *door.log_in_by)
+    }
+    assert named - {""} <= set(DECLARED)
+
+
+def test_the_table_of_security_is_this_one() -> None:
+    text = SECURITY.read_text()
+    shown = text.partition(HEAD)[2].partition("\n\n")[0]
+    assert shown.splitlines() == security_rows()
+
+
+def test_on_a_public_address_only_what_names_nothing_needs_no_log_in() -> None:
+    settings = load_settings(None, {}, {"bind": "0.0.0.0"})
+    may = {door.place_key: door.without_log_in(settings) for door in open_doors(settings)}
+    public = {key for key in may if not stays_here(door_at(key).address(settings))}
+    assert public == {"amqp_port", "http_port", "prometheus_port", "nsq_port", "nsq_http_port"}
+    assert may["amqp_port"] == may["nsq_port"] == NOTHING
+    assert may["nsq_http_port"] == "`/ping`"
+    assert NAMES not in may["prometheus_port"]
+
+
+@pytest.mark.parametrize(
+    "text, key, may",
+    [
+        ('nsq_user = "ann"', "nsq_port", AS_NSQ_USER),
+        ('nsq_user = "ann"\nnsq_auth_required = true', "nsq_port", NOTHING),
+        ("nsq_auth_required = true", "nsq_http_port", "`/ping`"),
+    ],
+)
+def test_settings_widen_and_narrow_what_needs_no_log_in(text: str, key: str, may: str) -> None:
+    assert door_at(key).without_log_in(load_settings(text, {}, {})) == may
+
+
+@pytest.mark.parametrize(
+    "text, key, is_open",
+    [
+        ("", "ssl_port", False),
+        ('ssl_certfile = "c"', "ssl_port", True),
+        ('ssl_certfile = "c"\nssl_port = 0', "ssl_port", True),
+        ('ssl_certfile = "c"\nnsq_https_port = 0', "nsq_https_port", False),
+        ("amqp_listener = false", "amqp_port", False),
+        ("nsq_port = 0", "nsq_port", False),
+        ("", "unix_socket", False),
+        ("", "cluster_port", False),
+    ],
+)
+def test_a_door_is_open_by_its_port_and_what_it_needs(text: str, key: str, is_open: bool) -> None:
+    assert door_at(key).is_open(load_settings(text, {}, {})) is is_open
