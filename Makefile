@@ -11,7 +11,7 @@ CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
 QUIET  := $(addprefix tests/,core settings routing queues backing storage broker) $(wildcard tests/protocols/*/codec)
 
 .PHONY: help setup run quick test spark test-exactly-once test-cluster test-losses test-peers nightly lint types fmt bench
-.PHONY: wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
+.PHONY: lock wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
 
 help:
 	@echo "make setup   everything into .venv, hot files compiled; then .venv/bin/penstock is the program"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench   compare with the RabbitMQ that is installed here"
 	@echo "make wheel   dist/*.whl for this Python, compiled, for any Linux of this age or newer"
 	@echo "make sdist   dist/*.tar.gz;  make sbom  the list of all packages of an installation"
+	@echo "make lock    requirements.lock from pyproject.toml; ARGS=--upgrade: with the newest versions"
 	@echo "make release-check  wheels, image, chart and Debian package built and tried, as root"
 	@echo "make clean   remove everything the other words made"
 
@@ -119,6 +120,10 @@ fmt: deps-lint
 bench: setup
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
 
+lock:
+	@$(SETUP) extras release
+	@tools/lock.sh $(ARGS)
+
 # setuptools would pack what an earlier build left in build/lib.
 wheel: setup
 	@$(SETUP) extras release
@@ -144,7 +149,9 @@ release-check: wheel sdist
 # What an installation with pipelines consists of, with versions and licences (CycloneDX).
 sbom: wheel
 	@rm -rf build/sbom && $(BIN)/python -m venv build/sbom
-	@build/sbom/bin/pip install -q --no-compile -c constraints.txt "$$(ls -t dist/*.whl | head -1)[spark-jre]"
+	@$(BIN)/python tools/requirements.py program spark-jre >build/requirements.txt
+	@build/sbom/bin/pip install -q --no-compile --require-hashes --no-deps -r build/requirements.txt
+	@build/sbom/bin/pip install -q --no-compile --no-deps "$$(ls -t dist/*.whl | head -1)"
 	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --of JSON \
 		-o dist/penstock_broker.cdx.json build/sbom
 	@ls dist/*.cdx.json

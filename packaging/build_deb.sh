@@ -58,8 +58,11 @@ install_libraries() {
     local pip=("$PYTHON" -m pip)
     "${pip[@]}" --version >/dev/null 2>&1 || pip=(.venv/bin/python -m pip)
     "${pip[@]}" --version >/dev/null 2>&1 || die "no pip: apt-get install python3-pip, or make setup"
-    "${pip[@]}" --python "$STAGE/$HOME_DIR/bin/python" install --quiet --no-compile \
-        --disable-pip-version-check --only-binary :all: --constraint constraints.txt "$wheel"
+    python3 tools/requirements.py program >build/requirements.txt
+    pip+=(--python "$STAGE/$HOME_DIR/bin/python" install --quiet --no-compile --no-deps
+        --disable-pip-version-check --only-binary :all:)
+    "${pip[@]}" --require-hashes --requirement build/requirements.txt
+    "${pip[@]}" "$wheel"
 }
 
 # What only pip needs, and what differs from one build to the next.

