@@ -121,7 +121,7 @@ bench: setup
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
 
 lock:
-	@$(SETUP) extras release
+	@$(SETUP) extras lock
 	@tools/lock.sh $(ARGS)
 
 # setuptools would pack what an earlier build left in build/lib.
