@@ -50,6 +50,7 @@ def requirements(part: str) -> list[str]:
 
 def locked() -> dict[str, Locked]:
     found: dict[str, Locked] = {}
+    last = ""
     for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines():
         if line.startswith("    #"):
             parent = line.strip("# ").removeprefix("via").strip()
@@ -64,7 +65,7 @@ def locked() -> dict[str, Locked]:
 
 
 def closure(parts: list[str]) -> list[Locked]:
-    """What the parts name, and what that needs; raises ``KeyError`` for a name that is not locked."""
+    """What the parts name and all they need; raises ``KeyError`` for a name that is not locked."""
     lock = locked()
     wanted: set[str] = set()
     more = {plain(line) for part in parts for line in requirements(part)}
