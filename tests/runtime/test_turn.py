@@ -326,7 +326,7 @@ def test_after_a_pause_within_a_turn_nothing_is_said(node: QuietBroker, *, pause
     """What that turn had for clients may come from a copy that another node has replaced."""
     part = Lease(node.client())
     node.turn.part = part
-    loop = Loop(node.turn, cast(Any, None), 1000)
+    loop = Loop(node.turn, cast(Any, None))
     ours, theirs = socket.socketpair()
     connection = Connection(ours, ("127.0.0.1", 1), node.now_ms)
     loop.adopt(connection, part.client.session)

@@ -13,7 +13,7 @@ from penstock.core.errors import Corrupt
 from penstock.storage.audit.audit import DataAudit, QueueFacts
 from penstock.storage.audit.files import JournalWalk, SegmentWalk, StoreWalk, walk_file
 from penstock.storage.common.seq_ranges import ranges_of
-from penstock.storage.journal.journal import codec as journal_codec
+from penstock.storage.journal import codec as journal_codec
 from tests.backing.engine_tools import DIRECTORY, OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
