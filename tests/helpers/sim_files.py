@@ -198,6 +198,7 @@ class SimFileSystem(FileSystem):
         self._capacity = UNLIMITED
         self._next_handle = 3
         self._failures: dict[str, tuple[int, int]] = {}
+        self.has_failed = False  # a verb, since the last kill
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SimFileSystem:
         """By hand, since the class above may be a compiled one, which hides our attributes."""
@@ -224,6 +225,7 @@ class SimFileSystem(FileSystem):
                 self._failures[verb] = (number, after - 1)
                 return
             del self._failures[verb]
+            self.has_failed = True
             raise OSError(number, os.strerror(number), what)
 
     @property
@@ -243,6 +245,7 @@ class SimFileSystem(FileSystem):
         self.handles = {}
         self._appending = set()
         self._failures = {}
+        self.has_failed = False
 
     def power_cut(self, rng: random.Random) -> None:
         self.kill()

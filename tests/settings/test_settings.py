@@ -252,6 +252,7 @@ def test_the_reference_page_is_fresh_and_its_example_loads() -> None:
             assert face in page
 
 
+TABLE = "listener_table.py"
 DECLARING = ("src/penstock/settings/settings.py", "src/penstock/management/start_screen.py")
 
 
@@ -264,7 +265,7 @@ def test_every_setting_is_used_by_the_program(key: str) -> None:
         path
         for path in (ROOT / "src" / "penstock").rglob("*.py")
         if path.relative_to(ROOT).as_posix() not in DECLARING
-        and (named if path.name == "listener_table.py" else read).search(path.read_text(encoding="utf-8"))
+        and (named if path.name == TABLE else read).search(path.read_text(encoding="utf-8"))
     ]
     assert users
 

@@ -5,7 +5,9 @@ there survives, as SQLite promises), and two programs.  A program is a Spark que
 has a checkpoint, computes batch after batch, stages each in some sets, commits, and notes the
 answer; it may die between any two of these steps and starts again from its checkpoint, as a new
 run.  The power goes, or the process dies, between any two turns of the broker, also in the middle
-of a batch, while groups are with the committer; memory is short, so sets and queues page.
+of a batch, while groups are with the committer; memory is short, so sets and queues page.  In
+every other life any verb of the disk may fail, once or from then on: the broker dies of it, and
+starts again.
 
 In the end every batch that was noted as committed, or that the broker knows as the last, is in the
 queue once, whole and in order; nothing of any other is there.
@@ -13,6 +15,7 @@ queue once, whole and in order; nothing of any other is there.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -26,6 +29,7 @@ from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 
 LIVES = int(os.environ.get("PENSTOCK_STAGING_LIVES", "20"))
 STEPS = 250
+DISK_VERBS = ("pwrite", "sync", "rename", "remove", "sync_dir", "open_write", "pread", "read")
 KINDS: dict[str, dict[str, object]] = {
     "plain": {},
     "lazy": {"x-queue-mode": "lazy"},
@@ -68,7 +72,8 @@ class Program:
         try:
             self.move(node)
         except Answered as error:
-            if "was dropped" not in error.text and "no finished" not in error.text:
+            known = "was dropped" in error.text or "no finished" in error.text
+            if not known and not node.files.has_failed:
                 raise
             self.die()  # a task failed: the query starts again
 
@@ -123,6 +128,9 @@ class Life:
         self.programs = [Program(name, name, self.rng) for name in self.rng.sample(list(KINDS), 2)]
         self.crashes = 0
         self.halves = 0  # crashes in the middle of a batch
+        self.trouble = seed % 2 == 1
+        self.failing = ""  # this verb of the disk, whenever it is called
+        self.failures = 0  # the broker died of
         self.node = QuietBroker(definitions=self.definitions, memory_bytes=self.memory)
         client = self.node.client()
         for program in self.programs:
@@ -140,15 +148,27 @@ class Life:
             (4, lambda: self.node.tick(self.rng.choice((1, 300, 2000)))),
             (30, self.turns),
             (3, self.crash),
+            (1 if self.trouble else 0, self.make_fail),
         ]
         weights = [weight for weight, _ in verbs]
         for _ in range(STEPS):
+            if self.failing:
+                self.node.files.fail(self.failing)
             self.rng.choices([verb for _, verb in verbs], weights)[0]()
+            if self.node.engine.disk_error() or self.node.committer.error:
+                self.failures += 1
+                self.crash()
             self.node.broker.staging.check()
             self.node.engine.check()
         self.crash()
         self.node.tick(1000)
         self.judge()
+
+    def make_fail(self) -> None:
+        """Once, or from now on."""
+        verb = self.rng.choice(DISK_VERBS)
+        self.node.files.fail(verb, errno.EIO, self.rng.randint(0, 5))
+        self.failing = verb if self.rng.random() < 0.5 else ""
 
     def turns(self) -> None:
         """A few: not enough for all of a batch, mostly."""
@@ -178,6 +198,7 @@ class Life:
     def crash(self) -> None:
         """Between two turns; what is with the committer may have got anywhere."""
         self.crashes += 1
+        self.failing = ""
         self.halves += self.is_halfway()
         for program in self.programs:
             program.die()
@@ -210,14 +231,17 @@ def test_each_batch_is_published_once_and_in_order(
     tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rules, "POURED_AT_ONCE", 5)
-    crashes = batches = halves = 0
+    crashes = batches = halves = failures = 0
     for seed in range(part, LIVES, 4):
         life = Life(seed, tmp_path)
         life.live()
         crashes += life.crashes
         halves += life.halves
+        failures += life.failures
         batches += sum(program.noted + 1 for program in life.programs)
         life.node.definitions.close()
     print(f"{crashes} crashes, {halves} in the middle of a batch, {batches} batches")
+    print(f"{failures} of them by a failure of the disk")
     assert halves > 0
+    assert failures > 0 or part % 2 == 0
     assert batches > LIVES // 4
