@@ -217,6 +217,10 @@ class SimFileSystem(FileSystem):
         """
         self._failures[verb] = (number, after)
 
+    def heal(self) -> None:
+        """Nothing fails any more."""
+        self._failures = {}
+
     def _call(self, verb: str, what: str = "") -> None:
         self.calls.append(f"{verb} {what}".strip())
         if verb in self._failures:

@@ -1,9 +1,10 @@
 """Random lives of a mirrored queue: a master, its mirrors, what is between them, and a judge.
 
 Each node has a disk of its own.  Parcels travel in order to every mirror, each as fast as it likes;
-questions and chunks of synchronisations travel as they like.  Nodes are killed or lose their power
-and come back with what their disk has; masters die, and the eldest synchronised mirror goes on with
-all that any survivor has heard, as the ring promises (K6); masters hand over, or come back alone.
+questions and chunks of synchronisations travel as they like.  Nodes are killed, lose power, or
+die of a disk that fails (``trouble``), and come back with what their disk has; masters die, and the
+eldest synchronised mirror goes on with all that any survivor has heard, as the ring promises (K6);
+masters hand over, or come back alone.
 
 The judge knows every message by its name, the number its body begins with, and asks:
 
@@ -32,6 +33,7 @@ from tests.helpers.sim_files import SimFileSystem
 ENTRIES = 16
 NODES = 3
 FIRST_ID = 3
+DISK_VERBS = ("pwrite", "sync", "rename", "remove", "sync_dir", "open_write", "pread", "read")
 
 
 class Node:
@@ -84,8 +86,9 @@ class Node:
 
 
 class MirrorLife:
-    def __init__(self, seed: int, steps: int = 120) -> None:
+    def __init__(self, seed: int, steps: int = 120, *, trouble: bool = False) -> None:
         self.rng = random.Random(seed)
+        self.trouble = trouble
         self.counts: Counter[str] = Counter()
         self.steps = steps
         self.now_ms = 1_000_000
@@ -340,8 +343,31 @@ class MirrorLife:
 
     # -- machines --------------------------------------------------------------------------
 
+    def alive(self) -> list[Node]:
+        return [node for node in self.nodes if node.opened is not None]
+
     def work(self) -> None:
-        node = self.rng.choice([one for one in self.nodes if one.opened is not None])
+        self.work_at(self.rng.choice(self.alive()))
+
+    def fail_disk(self) -> None:
+        """A node dies of the first verb that its disk refuses."""
+        node = self.rng.choice(self.alive())
+        node.files.fail(self.rng.choice(DISK_VERBS), after=self.rng.choice((0, 0, 1, 3)))
+        try:
+            for _ in range(12):
+                self.work_at(node)
+        except OSError:
+            assert node.files.has_failed
+        if not node.files.has_failed:
+            node.files.heal()
+        elif node is self.master:
+            self.lose_master()
+            self.counts["disks of masters failed"] += 1
+        else:
+            self.lose(node)
+            self.counts["disks of mirrors failed"] += 1
+
+    def work_at(self, node: Node) -> None:
         how = self.rng.randrange(4)
         if how == 0:
             node.engine.commit()
@@ -366,7 +392,9 @@ class MirrorLife:
         mirrors = self.mirrors()
         if not mirrors:
             return
-        node = self.rng.choice(mirrors)
+        self.lose(self.rng.choice(mirrors))
+
+    def lose(self, node: Node) -> None:
         self.stop_machine(node)
         if node in self.synced:
             self.synced.remove(node)
@@ -466,6 +494,8 @@ class MirrorLife:
         for _ in range(self.steps):
             self.now_ms += rng.choice([0, 1, 10])
             rng.choice(rare if rng.random() < 0.035 else steps)()
+            if self.trouble and rng.random() < 0.04:
+                self.fail_disk()
         self.lose_master()
         while any(node.opened is None for node in self.nodes):
             self.come_back()
