@@ -360,12 +360,12 @@ class MirrorLife:
             assert node.files.has_failed
         if not node.files.has_failed:
             node.files.heal()
-        elif node is self.master:
+            return
+        self.counts["disks failed"] += 1
+        if node is self.master:
             self.lose_master()
-            self.counts["disks of masters failed"] += 1
         else:
             self.lose(node)
-            self.counts["disks of mirrors failed"] += 1
 
     def work_at(self, node: Node) -> None:
         how = self.rng.randrange(4)

@@ -34,8 +34,7 @@ WANTED = (
     "masters lost",
     "mirrors lost",
     "handed over",
-    "disks of masters failed",
-    "disks of mirrors failed",
+    "disks failed",
 )
 
 
