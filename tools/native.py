@@ -40,7 +40,6 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -393,8 +392,10 @@ class Compiler:
     def shims(self, modules: Iterable[str]) -> dict[str, Step]:
         """Module -> its shim; the modules of one package have copies of one file."""
         made: dict[str, Step] = {}
-        for package, group in groupby(sorted(modules), lambda module: module.rpartition(".")[0]):
-            members = list(group)
+        packages: dict[str, list[str]] = {}
+        for module in sorted(modules):
+            packages.setdefault(module.rpartition(".")[0], []).append(module)
+        for package, members in packages.items():
             lines = (
                 f'SHIM({module.rpartition(".")[2]}, "{LIBRARY}.init_{exported(module)}")'
                 for module in members

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ rabbit, [
 }
 ].
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the machine would have warnings of their own."""
+    for name in [name for name in os.environ if name.startswith(("PENSTOCK_", "RABBITMQ_"))]:
+        monkeypatch.delenv(name)
 
 
 def check(path: Path, *lines: str) -> tuple[Settings, str]:
