@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from penstock.broker.rules.equivalence import COMPARED_QUEUE_ARGUMENTS
+from penstock.broker.rules.queue_options import QUEUE_ARGUMENTS
 from penstock.cli.main import COMMANDS, LazyGroup, cli
 from penstock.ctl.verbs import VERBS
 
@@ -155,4 +155,4 @@ def test_other_shells_get_a_script_of_their_own(shell: str) -> None:
 
 def test_the_guide_names_every_argument_of_a_queue() -> None:
     guide = (ROOT / "docs" / "guide" / "queues.md").read_text("utf-8")
-    assert [name for name in COMPARED_QUEUE_ARGUMENTS if f"`{name}`" not in guide] == []
+    assert [name for name in QUEUE_ARGUMENTS if f"`{name}`" not in guide] == []

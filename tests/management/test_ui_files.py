@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.rules.equivalence import COMPARED_QUEUE_ARGUMENTS
-from penstock.broker.rules.ha_policy import HA_KEYS
-from penstock.broker.rules.policies import POLICY_KEYS
+from penstock.broker.rules.queue_options import POLICY_KEYS, QUEUE_ARGUMENTS
 from penstock.management.http.ui_files import FOLDER
 from tests.management.conftest import Served
 
@@ -136,8 +134,8 @@ def rows_of(table: str) -> list[str]:
 @pytest.mark.parametrize(
     "table, keys",
     [
-        ("POLICY_KEYS", (*POLICY_KEYS, *HA_KEYS)),
-        ("QUEUE_ARGUMENTS", COMPARED_QUEUE_ARGUMENTS),
+        ("POLICY_KEYS", tuple(POLICY_KEYS)),
+        ("QUEUE_ARGUMENTS", tuple(QUEUE_ARGUMENTS)),
     ],
 )
 def test_the_forms_offer_each_option_of_a_queue_once(table: str, keys: tuple[str, ...]) -> None:
