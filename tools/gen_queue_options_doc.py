@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 from penstock.broker.rules.queue_options import (
-    MILLISECONDS,
-    NUMBER,
     OPTIONS,
     OTHER_TYPES_ARGUMENTS,
     OTHER_TYPES_KEYS,
@@ -57,7 +55,7 @@ def value(option: Option) -> str:
     """What may be written."""
     if option.words:
         return ", ".join(f"`{word}`" for word in option.words)
-    if option.kind not in (NUMBER, MILLISECONDS):
+    if not option.is_number:
         return option.kind
     if option.highest is None:
         return f"{option.kind}, from {option.lowest}"

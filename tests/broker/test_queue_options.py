@@ -46,10 +46,10 @@ def named(option: Option) -> str:
 
 
 def good(option: Option) -> list[object]:
-    """The least, the greatest, and all words."""
+    """The example, all words, and the bounds of a number."""
     bounds = [bound for bound in (option.lowest, option.highest) if bound is not None]
-    numbers = option.kind in (NUMBER, MILLISECONDS) and not option.words
-    return [option.example, *option.words, *(bounds if numbers else [])]
+    is_range = option.is_number and not option.words
+    return [option.example, *option.words, *(bounds if is_range else [])]
 
 
 def bad(option: Option) -> list[object]:

@@ -13,7 +13,6 @@ from penstock.broker.rules.queue_options import (
     EXCHANGE,
     FLAG,
     MILLISECONDS,
-    NUMBER,
     OTHER_TYPES_ARGUMENTS,
     QUEUE_ARGUMENTS,
     Option,
@@ -48,7 +47,7 @@ def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bo
 
 def _check_value(option: Option, value: object, what: str) -> None:
     key = str(option.argument)
-    if option.kind in (NUMBER, MILLISECONDS):
+    if option.is_number:
         _check_number(option, value, what)
     elif option.kind == EXCHANGE:
         _check_text(key, value, what)

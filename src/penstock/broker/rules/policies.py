@@ -26,8 +26,6 @@ from penstock.broker.rules.queue_options import (
     ARGUMENTS,
     LIMIT,
     LOWER,
-    MILLISECONDS,
-    NUMBER,
     OTHER_TYPES_KEYS,
     POLICY_KEYS,
     Option,
@@ -272,7 +270,7 @@ def _check_definition(definition: dict[str, object], operator: bool) -> None:
 
 
 def _check_value(option: Option, value: object) -> None:
-    if option.kind in (NUMBER, MILLISECONDS):
+    if option.is_number:
         good = is_integer(value) and isinstance(value, int) and option.lowest <= value <= VALUE_MAX
     else:
         good = isinstance(value, str)

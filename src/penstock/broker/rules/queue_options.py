@@ -59,6 +59,10 @@ class Option(NamedTuple):
         return "x-" + self.name if self.applies_to == "queue" else self.name
 
     @property
+    def is_number(self) -> bool:
+        return self.kind in (NUMBER, MILLISECONDS)
+
+    @property
     def in_policies(self) -> bool:
         return self.merge != ARGUMENT
 
