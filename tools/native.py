@@ -98,7 +98,7 @@ ROOMS: Final = [
     Room("storage/index", SMALL),
     Room("storage/engine", SMALL),
     Room("broker", SMALL, only="broker budgets lookup"),
-    Room("broker/rules", SMALL, leave="erlang_terms ha_policy"),
+    Room("broker/rules", SMALL, leave="erlang_terms ha_policy queue_options"),
     Room("broker/topology", SMALL, leave="changes declaring"),
     Room("broker/transfers", SMALL, only="dead_letters delays replies"),
     Room(

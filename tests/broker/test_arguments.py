@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.rules.arguments import EXPIRES_MAX_MS, check_queue_arguments
+from penstock.broker.rules.arguments import check_queue_arguments
 from penstock.core.errors import PreconditionFailed
 from penstock.routing.headers import float_term
 
@@ -69,10 +69,6 @@ def test_a_locator_that_nobody_knows(value: object, why: str) -> None:
         check_queue_arguments({LOCATOR: value}, what)
     assert str(refusal.value) == f"invalid arg '{LOCATOR}' for {what}: {why}"
     check_queue_arguments({LOCATOR: value}, what, exclusive=True)
-
-
-def test_the_limit_is_the_one_messages_have() -> None:
-    assert EXPIRES_MAX_MS == TEN_YEARS_MS
 
 
 def test_refusals_name_types_by_values_and_not_by_widths() -> None:

@@ -13,16 +13,15 @@ import pytest
 from penstock.broker.administration import Administration, left_out_at_start
 from penstock.broker.rules.ha_policy import NO_MIRRORS
 from penstock.broker.rules.policies import (
-    OPERATOR_KEYS,
     Policy,
     PolicyBook,
     QueueSettings,
     check_policy,
-    effective,
 )
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
+from penstock.routing.exchanges import Exchange
 from tests.helpers.connection_pair import QuietBroker
 
 NUMBERS = {
@@ -53,7 +52,7 @@ def shown(settings: QueueSettings) -> dict[str, object]:
     return {name: getattr(settings, name) for name in names}
 
 
-NOTHING = shown(QueueSettings())
+NOTHING = shown(QueueSettings({}))
 
 
 @pytest.mark.parametrize("key", NUMBERS)
@@ -62,7 +61,7 @@ def test_of_numbers_the_smallest_holds(key: str) -> None:
     values = (None, 0, 1, 5)
     for argument, own, operators in product(values, repeat=3):
         given = [value for value in (argument, own, operators) if value is not None]
-        merged = effective(
+        merged = QueueSettings(
             {} if argument is None else {"x-" + key: argument},
             policy(None if own is None else {key: own}),
             policy(None if operators is None else {key: operators}),
@@ -74,7 +73,7 @@ def test_of_numbers_the_smallest_holds(key: str) -> None:
 def test_of_texts_the_argument_holds(key: str) -> None:
     field, absent, values = TEXTS[key]
     for argument, own in product((None, *values), repeat=2):
-        merged = effective(
+        merged = QueueSettings(
             {} if argument is None else {"x-" + key: argument},
             policy({} if own is None else {key: own}),
             policy({key: "operators have no say"}),
@@ -84,7 +83,7 @@ def test_of_texts_the_argument_holds(key: str) -> None:
 
 
 def test_keys_do_not_disturb_each_other() -> None:
-    merged = effective(
+    merged = QueueSettings(
         {"x-message-ttl": 9, "x-overflow": "reject-publish", "x-other": 1},
         policy({"message-ttl": 8, "expires": 7, "dead-letter-exchange": "d"}),
         policy({"max-length": 6, "expires": 5}),
@@ -127,12 +126,22 @@ def test_one_policy_applies_and_no_other() -> None:
     assert book().queue_policy("q") is None
 
 
-def test_an_alternate_exchange_by_argument_or_policy() -> None:
-    made = book(policy({"alternate-exchange": "p"}, pattern="^x"))
-    assert made.alternate_exchange("x", {}) == "p"
-    assert made.alternate_exchange("x", {"alternate-exchange": "a"}) == "a"
-    assert made.alternate_exchange("y", {}) is None
-    assert book().alternate_exchange("x", {"alternate-exchange": "a"}) == "a"
+@pytest.mark.parametrize(
+    "name, arguments, holds",
+    [
+        ("x", {}, "p"),
+        ("x", {"alternate-exchange": "a"}, "a"),
+        ("y", {"alternate-exchange": "a"}, "a"),
+        ("y", {}, None),
+    ],
+)
+def test_an_alternate_exchange_by_argument_or_policy(
+    name: str, arguments: dict[str, object], holds: str | None
+) -> None:
+    exchange = Exchange("/", name, "direct", True, False, False, arguments)
+    made = book(policy({"alternate-exchange": "p", "nsq-publish-mode": "fast"}, pattern="^x"))
+    made.apply_to_exchanges([exchange])
+    assert (exchange.alternate, exchange.publish_mode) == (holds, "fast" if name == "x" else "")
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -218,7 +227,7 @@ def test_every_key_is_taken() -> None:
 def test_operators_may_set_limits_only() -> None:
     for key, value in GOOD_VALUES.items():
         operators = Policy("p", "^q", "all", 0, {key: value})
-        if key not in OPERATOR_KEYS:
+        if key not in NUMBERS:
             with pytest.raises(PreconditionFailed, match="are not recognised policy settings"):
                 check_policy(operators, True)
         else:

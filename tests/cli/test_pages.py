@@ -15,7 +15,6 @@ from pathlib import Path
 import click
 import pytest
 
-from penstock.broker.rules.equivalence import COMPARED_QUEUE_ARGUMENTS
 from penstock.cli.main import COMMANDS, LazyGroup, cli
 from penstock.ctl.verbs import VERBS
 
@@ -151,8 +150,3 @@ def test_other_shells_get_a_script_of_their_own(shell: str) -> None:
     assert "list_queues" in text
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=30)
-
-
-def test_the_guide_names_every_argument_of_a_queue() -> None:
-    guide = (ROOT / "docs" / "guide" / "queues.md").read_text("utf-8")
-    assert [name for name in COMPARED_QUEUE_ARGUMENTS if f"`{name}`" not in guide] == []

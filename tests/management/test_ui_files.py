@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.rules.equivalence import COMPARED_QUEUE_ARGUMENTS
-from penstock.broker.rules.ha_policy import HA_KEYS
-from penstock.broker.rules.policies import POLICY_KEYS
 from penstock.management.http.ui_files import FOLDER
 from tests.management.conftest import Served
 
@@ -124,21 +121,3 @@ def test_the_package_takes_every_file_along() -> None:
         name = path.relative_to(FOLDER.parent).as_posix()
         fits = (fnmatch(name, one) and name.count("/") == one.count("/") for one in patterns)
         assert any(fits), f"{name} would not be installed"
-
-
-def rows_of(table: str) -> list[str]:
-    """The keys of a table of ``lib/tables.js``, in its order."""
-    text = (FOLDER / "lib" / "tables.js").read_text()
-    rows = text.split(f"export const {table} = [")[1].split("\n];")[0]
-    return re.findall(r'^  \["([^"]+)", ', rows, re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    "table, keys",
-    [
-        ("POLICY_KEYS", (*POLICY_KEYS, *HA_KEYS)),
-        ("QUEUE_ARGUMENTS", COMPARED_QUEUE_ARGUMENTS),
-    ],
-)
-def test_the_forms_offer_each_option_of_a_queue_once(table: str, keys: tuple[str, ...]) -> None:
-    assert sorted(rows_of(table)) == sorted(keys)

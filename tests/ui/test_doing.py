@@ -191,6 +191,38 @@ def test_definitions_go_out_and_in(visit: Visit, life: Life) -> None:
     visit.check()
 
 
+def test_forms_offer_the_options_of_the_broker(visit: Visit, life: Life) -> None:
+    rows = life.api("/api/penstock/options")
+    page = visit.page
+
+    def offered() -> dict[str, str | None]:
+        buttons = page.locator(".hints button").all()
+        return {str(one.text_content()): one.get_attribute("title") for one in buttons}
+
+    def options(name: str, **wanted: object) -> dict[str, str]:
+        """Of the rows that have all these values: the name of each -> its tooltip."""
+        return {
+            row[name]: f"{row['doc']} ({', '.join(map(str, row['words'])) or row['kind']})"
+            for row in rows
+            if row[name] and wanted.items() <= row.items()
+        }
+
+    visit.go("/queues")
+    page.get_by_text("Declare a queue", exact=True).click()
+    page.get_by_role("button", name="x-queue-version").wait_for()
+    assert offered() == options("argument", applies_to="queue")
+    visit.go("/exchanges")
+    page.get_by_text("Declare an exchange", exact=True).click()
+    page.get_by_role("button", name="alternate-exchange").wait_for()
+    assert offered() == options("argument", applies_to="exchange")
+    visit.go("/policies")
+    page.get_by_role("button", name="ha-mode").wait_for()
+    assert offered() == options("name", policy=True)
+    visit.tab("Operator policies")
+    page.get_by_role("button", name="Set operator policy").wait_for()
+    assert offered() == options("name", operator_policy=True)
+
+
 def test_a_policy_is_set_changed_and_deleted(visit: Visit, life: Life) -> None:
     page = visit.page
     visit.go("/policies")

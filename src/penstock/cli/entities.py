@@ -45,7 +45,7 @@ def arguments_of(pairs: tuple[str, ...]) -> dict[str, object]:
 
 def warn_of_unknown(arguments: dict[str, object]) -> None:
     """The broker keeps an unknown argument of a queue without effect, as RabbitMQ does."""
-    from penstock.broker.rules.equivalence import COMPARED_QUEUE_ARGUMENTS as KNOWN
+    from penstock.broker.rules.queue_options import QUEUE_ARGUMENTS as KNOWN
 
     for name in arguments:
         if name.startswith("x-") and name not in KNOWN:

@@ -4,8 +4,10 @@ Of the optional arguments only known ones are compared.  Integers of all widths 
 same kind, and so are texts and byte arrays; an integer is no float: 10 is not 10.0.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+from penstock.broker.rules.queue_options import QUEUE_ARGUMENTS
 from penstock.core.errors import PreconditionFailed, ResourceLocked
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -13,25 +15,6 @@ from penstock.routing.headers import as_bytes, term, type_name
 
 MISSING: Final[object] = object()
 """Stands for an argument that was not given."""
-
-COMPARED_QUEUE_ARGUMENTS: Final = (
-    "x-consumer-timeout",
-    "x-expires",
-    "x-message-ttl",
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-delivery-limit",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-overflow",
-    "x-max-priority",
-    "x-message-deduplication",
-    "x-single-active-consumer",
-    "x-queue-mode",
-    "x-queue-type",
-    "x-queue-master-locator",
-    "x-queue-version",
-)
 
 COMPARED_EXCHANGE_ARGUMENTS: Final = (
     "alternate-exchange",
@@ -59,7 +42,7 @@ def check_same_queue(
         )
     check_equivalent("durable", what, durable, queue.durable, MISSING)
     check_equivalent("auto_delete", what, auto_delete, queue.auto_delete, MISSING)
-    check_same_arguments(COMPARED_QUEUE_ARGUMENTS, what, arguments, queue.arguments)
+    check_same_arguments(QUEUE_ARGUMENTS, what, arguments, queue.arguments)
 
 
 def check_same_exchange(
@@ -85,7 +68,7 @@ def _type(kind: str) -> str:
 
 
 def check_same_arguments(
-    keys: tuple[str, ...], what: str, received: dict[str, object], current: dict[str, object]
+    keys: Iterable[str], what: str, received: dict[str, object], current: dict[str, object]
 ) -> None:
     for key in keys:
         one, other = received.get(key, MISSING), current.get(key, MISSING)

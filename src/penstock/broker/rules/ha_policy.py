@@ -1,13 +1,7 @@
 """What a policy says of mirrored queues: its ``ha-`` keys, read and checked.
 
 In: a policy's definition.  Out: its ``HaPolicy``, or a refusal in the words of RabbitMQ 3.10.8.
-
-    ha-mode                   all, exactly, nodes; without it no other of these keys is taken
-    ha-params                 exactly: how many copies there are; nodes: a list of names; all: none
-    ha-sync-mode              manual, automatic
-    ha-sync-batch-size        messages in a step of a synchronisation
-    ha-promote-on-shutdown    when-synced, always
-    ha-promote-on-failure     when-synced, always
+``queue_options`` says what the keys are and may hold.
 
 ``ha-promote-on-failure`` is ``when-synced`` where nothing is said.  RabbitMQ's is ``always``: it
 makes a mirror master that lacks messages which were confirmed (K3 of docs/design/clusters.md).
@@ -18,23 +12,16 @@ Which queue goes by which is ``PolicyBook``'s (``ha_policy``); where its copies 
 from typing import Final, final
 
 from penstock.broker.rules.erlang_terms import term
+from penstock.broker.rules.queue_options import POLICY_KEYS
 from penstock.core.errors import PreconditionFailed
 
-HA_MODES: Final = ("all", "exactly", "nodes")
 ALWAYS: Final = "always"
 WHEN_SYNCED: Final = "when-synced"
 SYNC_BATCH: Final = 4096
 COUNT_MAX: Final = 1 << 31
 """More copies, or messages at once, than anybody has: a larger number is this one."""
 
-_OTHER_KEYS: Final = (
-    "ha-params",
-    "ha-sync-mode",
-    "ha-sync-batch-size",
-    "ha-promote-on-shutdown",
-    "ha-promote-on-failure",
-)
-HA_KEYS: Final = ("ha-mode", *_OTHER_KEYS)
+HA_KEYS: Final = tuple(key for key in POLICY_KEYS if key.startswith("ha-"))
 
 
 @final
@@ -58,7 +45,7 @@ NO_MIRRORS: Final = HaPolicy()
 def read_ha_policy(definition: dict[str, object]) -> HaPolicy:
     """Of a policy's definition, whose other keys are others' business."""
     if "ha-mode" not in definition:
-        if any(key in definition for key in _OTHER_KEYS):
+        if any(key in definition for key in HA_KEYS):
             raise PreconditionFailed(
                 "ha-mode must be specified to specify ha-params, ha-sync-mode or"
                 " ha-promote-on-shutdown"
@@ -66,7 +53,7 @@ def read_ha_policy(definition: dict[str, object]) -> HaPolicy:
         return NO_MIRRORS
     policy = HaPolicy()
     mode = definition["ha-mode"]
-    if not isinstance(mode, str) or mode not in HA_MODES:
+    if not isinstance(mode, str) or mode not in POLICY_KEYS["ha-mode"].words:
         raise PreconditionFailed(f"{term(mode)} is not a valid ha-mode value")
     policy.mode = mode
     if mode == "all":
@@ -76,12 +63,12 @@ def read_ha_policy(definition: dict[str, object]) -> HaPolicy:
         policy.copies = _positive(definition, "ha-params", 'ha-mode="exactly" takes an integer')
     else:
         policy.nodes = _names(definition)
-    policy.automatic = _word(definition, "ha-sync-mode", ("manual", "automatic"), 0) == "automatic"
+    policy.automatic = _word(definition, "ha-sync-mode", "manual") == "automatic"
     if "ha-sync-batch-size" in definition:
         what = "ha-sync-batch-size takes an integer greater than 0"
         policy.batch_messages = _positive(definition, "ha-sync-batch-size", what)
-    policy.on_shutdown = _word(definition, "ha-promote-on-shutdown", (ALWAYS, WHEN_SYNCED), 1)
-    policy.on_failure = _word(definition, "ha-promote-on-failure", (ALWAYS, WHEN_SYNCED), 1)
+    policy.on_shutdown = _word(definition, "ha-promote-on-shutdown", WHEN_SYNCED)
+    policy.on_failure = _word(definition, "ha-promote-on-failure", WHEN_SYNCED)
     return policy
 
 
@@ -111,8 +98,8 @@ def _given(definition: dict[str, object], key: str) -> str:
     return term(definition[key]) if key in definition else "none"
 
 
-def _word(definition: dict[str, object], key: str, words: tuple[str, str], absent: int) -> str:
-    value = definition.get(key, words[absent])
+def _word(definition: dict[str, object], key: str, absent: str) -> str:
+    value, words = definition.get(key, absent), POLICY_KEYS[key].words
     if not isinstance(value, str) or value not in words:
         raise PreconditionFailed(f'{key} must be "{words[0]}" or "{words[1]}", got {term(value)}')
     return value

@@ -5,6 +5,7 @@
                         {"pattern": "^a", "definition": {"max-length": 10},
                          "priority": 0, "apply-to": "queues", "exchanges" or "all"}
     ...              /api/operator-policies...    the same, which policies cannot loosen
+    GET              /api/penstock/options        the options of queues, exchanges and policies
 
 Policies are for administrators and policymakers in the virtual hosts they may enter; operator
 policies may be looked at by everybody there and changed by administrators.  A change holds at once.
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.policies import Policy, PolicyBook
+from penstock.broker.rules.queue_options import OPTIONS, Option
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
@@ -34,6 +36,7 @@ from penstock.management.http.lists import ListEndpoints
 
 TAG: Final = "policies"
 OPERATOR: Final = "/api/operator-policies"
+OPTIONS_PATH: Final = "/api/penstock/options"
 PRIORITY_BITS: Final = 31
 
 
@@ -41,7 +44,7 @@ class PoliciesApi(ListEndpoints):
     """See the head of this file."""
 
     def routes(self) -> list[Route]:
-        routes = []
+        routes = [Route(OPTIONS_PATH, {"GET": self.options}, "Options of queues", TAG)]
         for path, what in (("/api/policies", "policies"), (OPERATOR, "operator policies")):
             looking: dict[str, Endpoint] = {"GET": self.policies}
             one: dict[str, Endpoint] = {"GET": self.policy, "PUT": self.put, "DELETE": self.delete}
@@ -53,6 +56,9 @@ class PoliciesApi(ListEndpoints):
         return routes
 
     # -- looking -------------------------------------------------------------------------
+
+    async def options(self, request: web.Request, visitor: Visitor) -> web.Response:
+        return json_response([option_row(option) for option in OPTIONS])
 
     async def policies(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhosts = await self.asked_vhosts(request, visitor)
@@ -132,6 +138,15 @@ def policy_row(vhost: str, policy: Policy) -> Row:
         "definition": policy.definition,
         "priority": policy.priority,
     }
+
+
+def option_row(option: Option) -> Row:
+    """Without the words of refusals."""
+    row = option._asdict()
+    del row["called"], row["odd"]
+    row["argument"] = option.argument
+    row["policy"], row["operator_policy"] = option.in_policies, option.in_operator_policies
+    return row
 
 
 def policy_in(name: str, asked: dict[str, Any]) -> Policy:

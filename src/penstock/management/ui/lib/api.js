@@ -24,6 +24,8 @@ export class ApiError extends Error {
 
 /** The user as /api/whoami says, or null. */
 export const user = signal(null);
+/** The options of queues, exchanges and policies, as the broker declares them. */
+export const options = signal([]);
 /** "live", "paused" or "lost". */
 export const line = signal("live");
 /** Milliseconds between two looks; 0 = paused. */
@@ -69,6 +71,7 @@ export async function logIn(name, password) {
 export async function comeBack() {
   if (!authorization) return false;
   const who = await get("/api/whoami");
+  options.value = await get("/api/penstock/options");
   const tags = typeof who.tags === "string" ? who.tags.split(",") : who.tags;
   user.value = { ...who, tags };
   return true;

@@ -7,7 +7,7 @@ import { Listing, useNames } from "../lib/listing.js";
 import { rate } from "../lib/format.js";
 import { go, link } from "../lib/router.js";
 import { rateOf } from "../lib/stats.js";
-import { EXCHANGE_ARGUMENTS, TableField, parseTable } from "../lib/tables.js";
+import { TableField, argumentHints, labelOf, parseTable } from "../lib/tables.js";
 
 const COLUMNS = [
   { id: "name", title: "Name", sort: "name", fields: ["name", "vhost"],
@@ -26,7 +26,7 @@ export function ExchangeFeatures({ exchange }) {
     ${exchange.auto_delete && html`<${Tag} title="deleted with its last binding">AD<//>`}
     ${exchange.internal && html`<${Tag} title="internal: nobody publishes to it">I<//>`}
     ${Object.entries(exchange.arguments ?? {}).map(([key, value]) => html`
-      <${Tag} key=${key} title=${`${key}: ${JSON.stringify(value)}`}>${key === "alternate-exchange" ? "AE" : "Args"}<//>`)}`;
+      <${Tag} key=${key} title=${`${key}: ${JSON.stringify(value)}`}>${labelOf(key)}<//>`)}`;
 }
 
 export default function Exchanges() {
@@ -53,6 +53,6 @@ function Declare() {
       <${Field} label="Durable" name="durable" kind="checkbox" value=${true} />
       <${Field} label="Auto-delete" name="auto_delete" kind="checkbox" />
       <${Field} label="Internal" name="internal" kind="checkbox" hint="only other exchanges publish to it" />
-      <${TableField} label="Arguments" name="arguments" hints=${EXCHANGE_ARGUMENTS} />
+      <${TableField} label="Arguments" name="arguments" hints=${argumentHints("exchange")} />
     <//>`;
 }

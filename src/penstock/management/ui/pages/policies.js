@@ -7,9 +7,8 @@ import { Card, Field, Form, Problem, Table, Tabs, attempt, confirm, say } from "
 import { useNames } from "../lib/listing.js";
 import { count } from "../lib/format.js";
 import { route } from "../lib/router.js";
-import { POLICY_KEYS, ShownTable, TableField, parseTable } from "../lib/tables.js";
+import { ShownTable, TableField, parseTable, policyHints } from "../lib/tables.js";
 
-const OPERATOR_KEYS = new Set(["message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"]);
 const TYPING_MS = 250;
 
 export default function Policies() {
@@ -66,7 +65,6 @@ function Edit({ kind, what, edited }) {
     await send("PUT", at(kind, values.vhost, values.name), body);
     say(`The ${what} ${values.name} holds.`);
   };
-  const hints = kind === "policies" ? POLICY_KEYS : POLICY_KEYS.filter(([key]) => OPERATOR_KEYS.has(key));
   if (vhosts.length === 0) return null;
   return html`
     <${Card} title=${edited ? `Change ${edited.name}` : `Set ${what === "policy" ? "a policy" : "an operator policy"}`}>
@@ -78,7 +76,7 @@ function Edit({ kind, what, edited }) {
           <${Field} label="Applies to" name="apply_to" kind="select" value=${start.apply_to}
             options=${kind === "policies" ? ["queues", "exchanges", "all"] : ["queues"]} />
           <${Field} label="Priority" name="priority" kind="number" value=${edited?.priority ?? 0} hint="the highest that matches applies alone" />
-          <${TableField} label="Definition" name="definition" value=${edited?.definition} hints=${hints} />
+          <${TableField} label="Definition" name="definition" value=${edited?.definition} hints=${policyHints(kind === "policies" ? "policy" : "operator_policy")} />
         <//>
         <${Preview} vhost=${typed.vhost ?? vhosts[0]} pattern=${typed.pattern} applyTo=${typed.apply_to} />
       </div>

@@ -7,14 +7,7 @@ import { Listing, useNames } from "../lib/listing.js";
 import { bytes, count, missing, percent, rate } from "../lib/format.js";
 import { go, link } from "../lib/router.js";
 import { rateOf } from "../lib/stats.js";
-import { QUEUE_ARGUMENTS, TableField, parseTable } from "../lib/tables.js";
-
-const FEATURES = {
-  "x-message-ttl": "TTL", "x-expires": "Exp", "x-max-length": "Lim", "x-max-length-bytes": "Lim B",
-  "x-overflow": "Ovfl", "x-dead-letter-exchange": "DLX", "x-dead-letter-routing-key": "DLK",
-  "x-max-priority": "Pri", "x-single-active-consumer": "SAC", "x-queue-mode": "Mode",
-  "x-delivery-limit": "DL",
-};
+import { TableField, argumentHints, labelOf, parseTable } from "../lib/tables.js";
 
 export function Features({ queue }) {
   const tags = [];
@@ -22,7 +15,7 @@ export function Features({ queue }) {
   if (queue.auto_delete) tags.push(html`<${Tag} key="AD" title="deleted with its last consumer">AD<//>`);
   if (queue.exclusive) tags.push(html`<${Tag} key="Excl" title="exclusive to one connection">Excl<//>`);
   for (const [key, value] of Object.entries(queue.arguments ?? {})) {
-    tags.push(html`<${Tag} key=${key} title=${`${key}: ${JSON.stringify(value)}`}>${FEATURES[key] ?? "Args"}<//>`);
+    tags.push(html`<${Tag} key=${key} title=${`${key}: ${JSON.stringify(value)}`}>${labelOf(key)}<//>`);
   }
   return html`${tags}<${MirrorTags} queue=${queue} />`;
 }
@@ -99,6 +92,6 @@ function Declare() {
       <${Field} label="Name" name="name" required />
       <${Field} label="Durable" name="durable" kind="checkbox" value=${true} hint="outlives a restart" />
       <${Field} label="Auto-delete" name="auto_delete" kind="checkbox" hint="goes with its last consumer" />
-      <${TableField} label="Arguments" name="arguments" hints=${QUEUE_ARGUMENTS} />
+      <${TableField} label="Arguments" name="arguments" hints=${argumentHints("queue")} />
     <//>`;
 }

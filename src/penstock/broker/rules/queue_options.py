@@ -1,0 +1,161 @@
+"""Every option of queues, and of exchanges and NSQ topics where policies reach them, declared once.
+
+``OPTIONS`` has a row for each.  The checks of arguments (``arguments``), the comparison with what
+exists (``equivalence``), policies (``policies``, ``ha_policy``), ``GET /api/penstock/options`` and
+with it the forms of the web UI, ``penstock queue declare`` and docs/reference/queue-options.md read
+it.  The order is RabbitMQ's: where several arguments are wrong, the first of them is refused.
+"""
+
+from typing import Final, NamedTuple
+
+from penstock.queues.limits import OVERFLOWS
+from penstock.settings.cluster import MASTER_LOCATORS
+
+# What a value is.
+NUMBER: Final = "whole number"
+MILLISECONDS: Final = "milliseconds"
+FLAG: Final = "true or false"
+WORD: Final = "word"
+TEXT: Final = "text"
+EXCHANGE: Final = "name of an exchange"
+COUNT_OR_NODES: Final = "number or list of nodes"
+
+# Which value holds; so also where the option may be given.
+LIMIT: Final = "the lowest of argument, policy and operator policy"
+LOWER: Final = "the lower of argument and policy"
+FIRST: Final = "the argument, else the policy"
+ARGUMENT: Final = "the argument"
+POLICY: Final = "the policy"
+
+TEN_YEARS_MS: Final = 10 * 365 * 86_400_000
+"""RabbitMQ's limit of times in arguments."""
+
+
+class Option(NamedTuple):
+    """``words``: all values there are, if they are few.  ``lowest`` and ``highest``: of a number.
+
+    ``called`` and ``odd`` are parts of refusals: what RabbitMQ calls the value in a policy, and
+    what it says of an argument that is none of ``words``.
+    """
+
+    name: str  # the key of a policy
+    kind: str
+    merge: str
+    example: object
+    called: str
+    doc: str
+    label: str = "Args"  # in a list of queues
+    words: tuple[object, ...] = ()
+    lowest: int = 0
+    highest: int | None = None  # of an argument
+    odd: str = ""
+    applies_to: str = "queue"  # or "exchange", "NSQ topic", "NSQ channel"
+
+    @property
+    def argument(self) -> str | None:
+        """Its name as an argument; None = it is none."""
+        if self.merge == POLICY:
+            return None
+        return "x-" + self.name if self.applies_to == "queue" else self.name
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in (NUMBER, MILLISECONDS)
+
+    @property
+    def in_policies(self) -> bool:
+        return self.merge != ARGUMENT
+
+    @property
+    def in_operator_policies(self) -> bool:
+        return self.merge == LIMIT
+
+
+# fmt: off
+OPTIONS: Final = (
+    Option("expires", MILLISECONDS, LIMIT, 1_800_000, "queue expiry",
+           "time after which an unused queue is deleted: no consumer, no get, no new declaration",
+           "Exp", lowest=1, highest=TEN_YEARS_MS),
+    Option("message-ttl", MILLISECONDS, LIMIT, 60_000, "message TTL",
+           "time after which a message expires; it is dropped, or becomes a dead letter",
+           "TTL", highest=TEN_YEARS_MS),
+    Option("dead-letter-exchange", EXCHANGE, FIRST, "dlx", "dead letter exchange name",
+           "where messages go that expire, are rejected or are dropped", "DLX"),
+    Option("dead-letter-routing-key", TEXT, FIRST, "dead", "dead letter routing key",
+           "the routing key of dead letters; without it they keep their own", "DLK"),
+    Option("max-length", NUMBER, LIMIT, 10_000, "maximum length",
+           "how many messages may be ready; at that limit overflow decides", "Lim"),
+    Option("max-length-bytes", NUMBER, LIMIT, 104_857_600, "maximum length in bytes",
+           "how many bytes of bodies may be ready; at that limit overflow decides", "Lim B"),
+    Option("max-priority", NUMBER, ARGUMENT, 10, "",
+           "priorities from 0 to that number", "Pri", highest=255),
+    Option("overflow", WORD, FIRST, "reject-publish", "overflow value",
+           "what a full queue does: drops the oldest, refuses new messages, or buries them",
+           "Ovfl", words=OVERFLOWS, odd="invalid_overflow"),
+    Option("queue-mode", WORD, FIRST, "lazy", "queue-mode value",
+           "lazy: messages rest on disk", "Mode",
+           words=("default", "lazy"), odd="\"unsupported queue mode '{value}'\""),
+    Option("queue-version", NUMBER, FIRST, 2, "queue-version value",
+           "RabbitMQ's formats of classic queues; no effect here",
+           words=(1, 2), odd="\"unsupported queue version '{value}'\""),
+    Option("single-active-consumer", FLAG, ARGUMENT, True, "",
+           "one consumer at a time gets messages; when it goes, the next one does", "SAC"),
+    Option("queue-type", WORD, ARGUMENT, "classic", "",
+           "the type of queue; others are refused",
+           words=("classic",), odd="\"unsupported queue type '{value}'\""),
+    Option("delivery-limit", NUMBER, LIMIT, 5, "delivery limit",
+           "how often a message may come back before it is a dead letter", "DL"),
+    Option("consumer-timeout", MILLISECONDS, LOWER, 1_800_000, "consumer timeout",
+           "time a consumer may hold a delivery; then its channel is closed",
+           lowest=1, highest=TEN_YEARS_MS),
+    Option("message-deduplication", FLAG, ARGUMENT, True, "",
+           "a message whose x-deduplication-header is in the queue is dropped"),
+    Option("queue-master-locator", WORD, FIRST, "min-masters", "queue-master-locator value",
+           "on which node of a cluster a new queue is",
+           words=MASTER_LOCATORS, odd='"{term} invalid queue-master-locator value"'),
+    Option("alternate-exchange", EXCHANGE, FIRST, "unrouted", "alternate exchange name",
+           "gets the messages that no binding wants", "AE", applies_to="exchange"),
+    Option("ha-mode", WORD, POLICY, "exactly", "",
+           "how many copies a queue has; without it no other key of mirrors is taken",
+           words=("all", "exactly", "nodes")),
+    Option("ha-params", COUNT_OR_NODES, POLICY, 2, "",
+           "with exactly: how many copies; with nodes: a list of names; with all: none"),
+    Option("ha-sync-mode", WORD, POLICY, "automatic", "",
+           "automatic: a new mirror fetches what was there before",
+           words=("manual", "automatic")),
+    Option("ha-sync-batch-size", NUMBER, POLICY, 4096, "",
+           "messages in a step of a synchronisation", lowest=1),
+    Option("ha-promote-on-shutdown", WORD, POLICY, "when-synced", "",
+           "always: a mirror that lacks messages may follow a master that stops",
+           words=("always", "when-synced")),
+    Option("ha-promote-on-failure", WORD, POLICY, "when-synced", "",
+           "always: a mirror that lacks messages may follow a master that fails; they are lost",
+           words=("always", "when-synced")),
+    Option("nsq-publish-mode", WORD, POLICY, "fast", "publish mode of a topic",
+           "fast: a publish is answered before it is on disk",
+           words=("durable", "fast"), applies_to="NSQ topic"),
+    Option("nsq-on-disconnect", WORD, POLICY, "requeue", "choice for what a lost consumer held",
+           "when messages of a lost consumer come back: after their timeout, or at once",
+           words=("timeout", "requeue"), applies_to="NSQ channel"),
+)
+# fmt: on
+ARGUMENTS: Final = {option.argument: option for option in OPTIONS if option.argument is not None}
+QUEUE_ARGUMENTS: Final = {
+    key: option for key, option in ARGUMENTS.items() if option.applies_to == "queue"
+}
+POLICY_KEYS: Final = {option.name: option for option in OPTIONS if option.in_policies}
+
+OTHER_TYPES_KEYS: Final = (
+    "dead-letter-strategy",
+    "initial-cluster-size",
+    "max-age",
+    "max-in-memory-bytes",
+    "max-in-memory-length",
+    "queue-leader-locator",
+    "stream-max-segment-size-bytes",
+)
+"""Of policies, for quorum queues and streams: refused by name."""
+OTHER_TYPES_ARGUMENTS: Final = (
+    "x-quorum-initial-group-size",
+    *("x-" + key for key in OTHER_TYPES_KEYS),
+)
