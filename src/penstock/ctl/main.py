@@ -20,8 +20,7 @@ from penstock.ctl.call import Call
 from penstock.ctl.faults import USAGE, Fault, Invalid
 from penstock.ctl.options import COMMON, Parsed, parse
 from penstock.ctl.output import FORMATTERS, printed
-from penstock.ctl.verb import Verb
-from penstock.ctl.verbs import ALIASES, VERBS
+from penstock.ctl.verbs import ALIASES, VERBS, Verb
 
 BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130
