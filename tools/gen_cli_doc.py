@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.main import COMMANDS, LazyGroup, cli
+from penstock.cli.main import COMMANDS, cli
 from penstock.cli.pipelines.group import Pipelines
 from penstock.ctl.verbs import VERBS
 
@@ -135,7 +135,7 @@ def _commands() -> Iterator[str]:
         if entry.section != section:
             section = entry.section
             yield f"## {section}\n"
-        command = LazyGroup().get_command(context, name)
+        command = cli.get_command(context, name)
         assert command is not None
         yield from _command(command, f"penstock {name}", context, 3)
 
