@@ -18,9 +18,11 @@ import pytest
 
 from penstock import __version__
 from penstock.client.local_node import choose_place, find_control
+from penstock.client.requests import REQUESTS
 from penstock.core.control import CONTROL_FILE, Control, read, written
 from penstock.ctl.main import run
 from penstock.ctl.options import FLAG, NUMBER, TEXT, parse
+from penstock.ctl.plain import ROWS
 from penstock.ctl.verbs import VERBS
 from penstock.management.http.access import shows_token
 from penstock.node.startup_progress import StartingPage, StartProgress
@@ -54,6 +56,7 @@ def test_every_verb_has_somebody_who_carries_it_out(name: str) -> None:
     module, _, function = VERBS[name].target.partition(":")
     found = __import__(f"penstock.ctl.{module}", fromlist=[function])
     assert callable(getattr(found, function))
+    assert module != "plain" or {name} <= set(ROWS) & set(REQUESTS)
 
 
 def test_verbs_of_daily_use_that_rabbitmqctl_has_are_here() -> None:

@@ -17,6 +17,7 @@ from penstock.client.management import (
     TooLate,
     path_of,
 )
+from penstock.client.requests import REQUESTS
 from penstock.ctl.faults import NOT_YET, UNAVAILABLE, USAGE, Fault, Invalid
 from penstock.ctl.options import Value
 
@@ -133,6 +134,14 @@ class Node:
     def post(self, path: str, body: object) -> Any:
         return self.must(self.ask("POST", path, body)).json()
 
+    def do(self, verb: str, given: Mapping[str, object]) -> Answer:
+        """A request of the table; the answer may be 404 for a GET or DELETE.  Raises Fault."""
+        request = REQUESTS[verb]
+        answer = self.ask(request.method, request.path_of(given), request.body_of(given))
+        if answer.status == 404 and request.method in ("GET", "DELETE"):
+            return answer
+        return self.must(answer)
+
     def delete(self, path: str, headers: dict[str, str] | None = None) -> bool:
         """False when there was nothing to delete."""
         answer = self.ask("DELETE", path, None, headers)
@@ -229,6 +238,10 @@ class Call:
             self._node = Node(place, self.text("node"), timeout_s, self.verb)
             self._node.check_name()
         return self._node
+
+    def do(self, verb: str, /, **given: object) -> Answer:
+        """``Node.do`` in the virtual host that is named."""
+        return self.node.do(verb, {"vhost": self.vhost, **given})
 
     def forget_node(self) -> None:
         """The next question looks for it again."""

@@ -98,10 +98,6 @@ def _found(call: Call, queue: str) -> Mapping[str, Any]:
     return dict(found)
 
 
-def _act(call: Call, queue: str, action: str) -> None:
-    call.node.post(path_of("queues", call.vhost, queue, "actions"), {"action": action})
-
-
 def sync_queue(call: Call) -> None:
     (queue,) = call.take(1)
     call.say(f"Synchronising queue '{queue}' in vhost '{call.vhost}' ...")
@@ -110,7 +106,7 @@ def sync_queue(call: Call) -> None:
         raise Refused("not_mirrored", UNAVAILABLE)
     if found.get("state") == "down":
         raise Refused("the queue has no master: it is down", UNAVAILABLE)
-    _act(call, queue, "sync")
+    call.do("sync_queue", queue=queue, action="sync")
 
 
 def cancel_sync_queue(call: Call) -> str | None:
@@ -118,7 +114,7 @@ def cancel_sync_queue(call: Call) -> str | None:
     call.say(f"Stopping synchronising queue '{queue}' in vhost '{call.vhost}' ...")
     if _found(call, queue).get("state") != "syncing":
         return "not_syncing"
-    _act(call, queue, "cancel_sync")
+    call.do("sync_queue", queue=queue, action="cancel_sync")
     return None
 
 
@@ -142,11 +138,8 @@ def _rebalanced(call: Call, kind: str) -> list[tuple[str, int, int]]:
     """How many masters each node that runs is to have, where there is one to be moved or left."""
     if kind == "quorum":
         return []
-    asked = {
-        "vhost_pattern": call.text("vhost-pattern", ".*"),
-        "queue_pattern": call.text("queue-pattern", ".*"),
-    }
-    moves = call.node.post("/api/rebalance/queues?moves=true", asked)
+    asked = {f"{one}_pattern": call.text(f"{one}-pattern", ".*") for one in ("vhost", "queue")}
+    moves = call.do("rebalance", **asked).json()
     masters = {
         node["name"]: node["masters"] for node in call.node.get(CLUSTER)["nodes"] if node["running"]
     }

@@ -17,7 +17,6 @@ PING_TIMEOUT_S: Final = 60
 WAIT_S: Final = 300
 STARTUP_S: Final = 300
 LOOK_EVERY_S: Final = 0.05
-DRAIN_PATH: Final = "/api/penstock/drain"
 
 
 def ping(call: Call) -> object:
@@ -142,35 +141,8 @@ def drain(call: Call) -> None:
         f"Will put node {call.node.name} into maintenance mode. The node will no longer serve any"
         " client traffic!"
     )
-    call.node.post(DRAIN_PATH, {})
+    call.do("drain")
     close_everything(call, "Node was put into maintenance mode")
-
-
-def suspend_listeners(call: Call) -> None:
-    call.take(0)
-    call.say(
-        f"Will suspend client connection listeners on node {call.node.name}. The node will no"
-        " longer accept client connections!"
-    )
-    call.node.post(DRAIN_PATH, {})
-
-
-def resume_listeners(call: Call) -> None:
-    call.take(0)
-    call.say(
-        f"Will resume client connection listeners on node {call.node.name}. The node will now"
-        " accept client connections"
-    )
-    call.node.post("/api/penstock/revive", {})
-
-
-def revive(call: Call) -> None:
-    call.take(0)
-    call.say(
-        f"Will put node {call.node.name} back into regular operating mode. The node will again"
-        " serve client traffic and host primary queue replicas."
-    )
-    call.node.post("/api/penstock/revive", {})
 
 
 def shutdown(call: Call) -> None:

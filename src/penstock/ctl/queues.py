@@ -1,20 +1,8 @@
-"""Purging and deleting queues."""
+"""Deleting queues."""
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
-from penstock.ctl.faults import UNAVAILABLE, USAGE, Refused
-
-
-def must_be_there(call: Call, queue: str) -> None:
-    if call.node.found(path_of("queues", call.vhost, queue) + "?columns=name") is None:
-        raise Refused("not_found", UNAVAILABLE)
-
-
-def purge_queue(call: Call) -> None:
-    (queue,) = call.take(1)
-    call.say(f"Purging queue '{queue}' in vhost '{call.vhost}' ...")
-    if not call.node.delete(path_of("queues", call.vhost, queue) + "/contents"):
-        raise Refused("not_found", UNAVAILABLE)
+from penstock.ctl.faults import USAGE, Refused
 
 
 def delete_queue(call: Call) -> str:

@@ -18,7 +18,6 @@ from penstock.ctl.health import (
     listeners_of,
     memory_of,
 )
-from penstock.ctl.limits import MEMORY_PATH
 from penstock.ctl.output import BOLD, PLAIN, Facts
 
 NONE: Final = "(none)"
@@ -90,7 +89,7 @@ def _facts(call: Call) -> dict[str, Any]:
 
 def _watermark(call: Call) -> dict[str, Any]:
     """The limit as it was set: ``{"relative": 0.4}`` or ``{"absolute": bytes}``."""
-    found = call.node.get(MEMORY_PATH)
+    found = call.node.get("/api/penstock/vm-memory-high-watermark")
     return {
         name: found[ours]
         for name, ours in (("relative", "fraction"), ("absolute", "absolute"))

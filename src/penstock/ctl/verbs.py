@@ -79,7 +79,7 @@ Users
   clear_user_limits <username> <limit_type> | all
     users: Clears limits of a user
   delete_user <username>
-    users: Deletes a user
+    plain: Deletes a user
   list_user_limits [--user <username>] [--global]
     users: Lists limits of a user, or of all
   list_users [--no-table-headers] [--timeout <timeout>]
@@ -90,21 +90,21 @@ Users
     users: Sets the tags of a user
 Access Control
   clear_permissions [--vhost <vhost>] <username>
-    permissions: Revokes user permissions for a vhost
+    plain: Revokes user permissions for a vhost
   clear_topic_permissions [--vhost <vhost>] <username> [<exchange>]
-    permissions: Clears user topic permissions for a vhost or exchange
+    users: Clears user topic permissions for a vhost or exchange
   list_permissions [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
-    permissions: Lists user permissions in a virtual host
+    plain: Lists user permissions in a virtual host
   list_topic_permissions [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
-    permissions: Lists topic permissions in a virtual host
+    plain: Lists topic permissions in a virtual host
   list_user_permissions [--no-table-headers] <username> [--timeout <timeout>]
-    permissions: Lists permissions of a user across all virtual hosts
+    plain: Lists permissions of a user across all virtual hosts
   list_user_topic_permissions [--no-table-headers] <username> [--timeout <timeout>]
-    permissions: Lists user topic permissions
+    plain: Lists user topic permissions
   set_permissions [--vhost <vhost>] <username> <conf> <write> <read>
-    permissions: Sets user permissions for a vhost
+    plain: Sets user permissions for a vhost
   set_topic_permissions [--vhost <vhost>] <username> <exchange> <write> <read>
-    permissions: Sets user topic permissions for an exchange
+    plain: Sets user topic permissions for an exchange
   list_vhosts [--no-table-headers] [<column> ...] [--timeout <timeout>]
     vhosts: Lists virtual hosts
 Monitoring
@@ -183,26 +183,26 @@ Health checks
     health: Deprecated: use the check_ verbs
 Parameters
   clear_global_parameter <name>
-    policies: Clears a global runtime parameter
+    plain: Clears a global runtime parameter
   clear_parameter [--vhost <vhost>] <component_name> <name>
-    policies: Clears a runtime parameter
+    plain: Clears a runtime parameter
   list_global_parameters [--no-table-headers] [--timeout <timeout>]
-    policies: Lists global runtime parameters
+    plain: Lists global runtime parameters
   list_parameters [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
     policies: Lists runtime parameters for a virtual host
   set_global_parameter <name> <value>
-    policies: Sets a runtime parameter
+    plain: Sets a runtime parameter
   set_parameter [--vhost <vhost>] <component_name> <name> <value>
-    policies: Sets a runtime parameter
+    plain: Sets a runtime parameter
 Policies
   clear_operator_policy [--vhost <vhost>] <name>
-    policies: Clears an operator policy
+    plain: Clears an operator policy
   clear_policy [--vhost <vhost>] <name>
-    policies: Clears (removes) a policy
+    plain: Clears (removes) a policy
   list_operator_policies [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
-    policies: Lists operator policy overrides for a virtual host
+    plain: Lists operator policy overrides for a virtual host
   list_policies [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
-    policies: Lists all policies in a virtual host
+    plain: Lists all policies in a virtual host
   set_operator_policy [--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> \
       <pattern> <definition>
     policies: Sets a policy that limits what other policies may say
@@ -233,7 +233,7 @@ Configuration
   eval <expression>
     environment:evaluate: Looks up a setting: application:get_env(rabbit, NAME).
   set_cluster_name <name>
-    policies: Sets the cluster name
+    plain: Sets the cluster name
   set_disk_free_limit <disk_limit> | mem_relative <fraction>
     limits: Sets the disk_free_limit setting
   set_log_level <log_level>
@@ -262,11 +262,11 @@ Operations
   drain
     nodes: Puts the node into maintenance: clients are sent away, masters handed over
   revive
-    nodes: Ends what drain began
+    plain: Ends what drain began
   suspend_listeners
-    nodes: Closes the doors: no new clients are let in
+    plain: Closes the doors: no new clients are let in
   resume_listeners
-    nodes: Opens them again
+    plain: Opens them again
   force_gc [--timeout <timeout>]
     refused: Refused: nothing is collected here
   await_online_quorum_plus_one
@@ -277,7 +277,7 @@ Queues
   delete_queue <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
     queues: Deletes a queue
   purge_queue <queue> [--timeout <timeout>]
-    queues: Purges a queue (removes all messages in it)
+    plain: Purges a queue (removes all messages in it)
 Deprecated
   hipe_compile <directory>
     refused: Deprecated, does nothing
@@ -299,7 +299,8 @@ Not here
 """
 """A section, and in it of each verb its usage, the file with its function, and what it does.
 
-``file:function`` stands where the function has another name than the verb.
+``file:function`` stands where the function has another name than the verb; ``plain`` has rows, not
+functions.
 """
 ALIASES: Final[Mapping[str, str]] = {
     "list_node_auth_attempts": "list_node_auth_attempt_stats",
@@ -349,7 +350,7 @@ def _verbs(table: str) -> dict[str, Verb]:
         if line.startswith("    "):
             target, _, summary = line.strip().partition(": ")
             if ":" not in target:
-                target = f"{target}:{name}"
+                target += ":plain" if target == "plain" else f":{name}"
             found[name] = Verb(section, target, usage, summary, _switches(name, usage))
         elif line.startswith("  "):
             name, _, usage = " ".join(line.split()).partition(" ")
