@@ -62,11 +62,10 @@ class CannotCheck(Failure):
 
 
 @click.command(
-    short_help="Check a data directory offline.",
     epilog="\b\nExit codes:\n  0  sound (torn tails, which the next start cuts off, are none)\n"
     "  1  damage found\n  2  cannot check: no data directory, in use, unreadable\n\n"
     "\b\nExamples:\n  penstock audit /var/lib/penstock\n"
-    "  penstock audit --file /var/lib/penstock/journal/7.jif",
+    "  penstock audit --file /var/lib/penstock/journal/7.jif"
 )
 @click.argument("directory", metavar="[DIR]", required=False, default=None)
 @click.option("--file", "file", metavar="PATH", default=None, help="One file, block by block.")

@@ -8,16 +8,15 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command
 from penstock.cli.tables import say
 
 
-@click.command(
-    epilog="\b\nExample:\n  penstock close-connection '127.0.0.1:41000 -> 127.0.0.1:5672' moving",
+@command(
+    "close-connection '127.0.0.1:41000 -> 127.0.0.1:5672' moving",
+    NAME,
+    click.argument("reason", required=False),
 )
-@click.argument("name")
-@click.argument("reason", required=False)
-@connecting
 def close_connection(name: str, reason: str | None, management: Management, output: str) -> None:
     """Close a client's connection.
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
 from penstock.cli.queue.mirrors import progress_text
 from penstock.cli.refound import refound
 from penstock.cli.storage import many
@@ -32,10 +32,7 @@ def cluster() -> None:
 cluster.add_command(refound)
 
 
-@cluster.command(
-    short_help="Show nodes and links.", epilog="\b\nExample:\n  penstock cluster status -o json"
-)
-@connecting
+@command("cluster status -o json", of=cluster, short="Show nodes and links.")
 def status(management: Management, output: str) -> None:
     """Show the nodes of the cluster and its mirrored queues, as the node that is asked sees them.
 
@@ -49,13 +46,13 @@ def status(management: Management, output: str) -> None:
     click.echo(json.dumps(found, indent=2) if output == "json" else cluster_text(found))
 
 
-@cluster.command(
-    short_help="Spread the masters of mirrored queues.",
-    epilog="\b\nExample:\n  penstock cluster rebalance --queue-pattern '^orders'",
+@command(
+    "cluster rebalance --queue-pattern '^orders'",
+    click.option("--vhost-pattern", default=".*", show_default=True, help="Virtual hosts."),
+    click.option("--queue-pattern", default=".*", show_default=True, help="Queues."),
+    of=cluster,
+    short="Spread the masters of mirrored queues.",
 )
-@click.option("--vhost-pattern", default=".*", show_default=True, help="Virtual hosts.")
-@click.option("--queue-pattern", default=".*", show_default=True, help="Queues.")
-@connecting
 def rebalance(vhost_pattern: str, queue_pattern: str, management: Management, output: str) -> None:
     """Move masters from nodes with many to synchronised mirrors on nodes with few."""
     asked = {"vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}

@@ -11,17 +11,14 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
 from penstock.cli.tables import table
 
 PATH: Final = "/api/penstock/flow"
 WAITS_SHOWN: Final = 10
 
 
-@click.command(
-    short_help="Say who blocks whom, and why.", epilog="\b\nExample:\n  penstock flow -o json"
-)
-@connecting
+@command("flow -o json")
 def flow(management: Management, output: str) -> None:
     """Say who blocks whom, and why: the chain of credit over the last ten seconds."""
     found = management.get(PATH, absent=(404,))

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
 
 DRAIN: Final = "/api/penstock/drain"
 REVIVE: Final = "/api/penstock/revive"
@@ -21,12 +21,11 @@ POLL_S: Final = 0.2
 SAY_EVERY_S: Final = 1.0
 
 
-@click.command(
-    short_help="Let no new clients in.", epilog="\b\nExample:\n  penstock drain --wait --timeout 60"
+@command(
+    "drain --wait --timeout 60",
+    click.option("--wait", is_flag=True, help="Until all have left that can."),
+    click.option("--timeout", "timeout_s", default=300, show_default=True, help="Seconds to wait."),
 )
-@click.option("--wait", is_flag=True, help="Until all have left that can.")
-@click.option("--timeout", "timeout_s", default=300, show_default=True, help="Seconds to wait.")
-@connecting
 def drain(wait: bool, timeout_s: int, management: Management, output: str) -> None:
     """Let no new clients in; those that are connected go on.
 
@@ -68,8 +67,7 @@ def _left(state: dict[str, Any]) -> str:
     return " and ".join(left)
 
 
-@click.command(short_help="Let clients in again.", epilog="\b\nExample:\n  penstock revive")
-@connecting
+@command("revive")
 def revive(management: Management, output: str) -> None:
     """Let clients in again, after `penstock drain`."""
     _tell(management.post(REVIVE, {}), output)

@@ -24,6 +24,7 @@ from penstock.client.management import (
     NobodyAnswers,
     NotJson,
 )
+from penstock.client.requests import REQUESTS
 
 LONG_S: Final = 600.0
 TERMS: Final = (
@@ -67,6 +68,20 @@ class Management:
     def put(self, path: str, body: object) -> Any:
         """The JSON that answers, None when there is none."""
         return self._answer(path, [201, 204], self._request("PUT", path, body))
+
+    def do(self, verb: str, /, **given: object) -> Any:
+        """A request of the table in ``client.requests``: the JSON that answers, or None."""
+        request = REQUESTS[verb]
+        path = request.path_of(given)
+        answer = self._request(request.method, path, request.body_of(given))
+        return self._answer(path, [201, 204], answer)
+
+    def must_find(self, path: str, cause: str, fix: str) -> Any:
+        """The JSON at ``path``; a Failure of ``cause`` and ``fix`` when nothing is there."""
+        found = self.get(path, absent=(404,))
+        if found is None:
+            raise Failure(cause, fix)
+        return found
 
     def delete(self, path: str, headers: dict[str, str] | None = None) -> Any:
         return self._answer(path, [204], self._request("DELETE", path, None, headers))
@@ -156,3 +171,39 @@ def connecting(command: Callable[..., None]) -> Callable[..., None]:
         help="Form of the output.",
     )
     return asking(form(command))
+
+
+NAME: Final = click.argument("name")
+
+
+def example(*lines: str) -> str:
+    """The end of a help: what to type after ``penstock``."""
+    title = "Example" if len(lines) == 1 else "Examples"
+    return "\n".join([f"\b\n{title}:", *(f"  penstock {line}" for line in lines)])
+
+
+def command(
+    epilog: str,
+    *parameters: Callable[[Any], Any],
+    of: click.Group | None = None,
+    name: str | None = None,
+    short: str | None = None,
+    form: Callable[[Callable[..., None]], Callable[..., None]] = connecting,
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A command that asks a management API, with these parameters and the options of ``form``.
+
+    ``epilog``: an example, or the whole end of its help.  ``of``: its group; there ``short`` is its
+    line in the list.
+    """
+
+    def made(function: Callable[..., None]) -> click.Command:
+        decorated = form(function)
+        for parameter in reversed(parameters):
+            decorated = parameter(decorated)
+        end = epilog if epilog.startswith("\b") else example(epilog)
+        found = click.command(name, short_help=short, epilog=end)(decorated)
+        if of is not None:
+            of.add_command(found)
+        return found
+
+    return made

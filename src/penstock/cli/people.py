@@ -12,7 +12,7 @@ import click
 
 from penstock.cli.entities import VHOST
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command
 from penstock.cli.tables import say
 from penstock.client.management import path_of
 
@@ -24,10 +24,7 @@ TAGS: Final = click.option(
 )
 
 
-@click.group(
-    short_help="Add and change users.",
-    epilog="\b\nExample:\n  penstock user add anna --tag management",
-)
+@click.group(epilog="\b\nExample:\n  penstock user add anna --tag management")
 def user() -> None:
     """Add and change users, and what they may do."""
 
@@ -50,14 +47,7 @@ def _tags_of(name: str, management: Management) -> list[str]:
     return tags.split(",") if isinstance(tags, str) else list(tags)
 
 
-@user.command(
-    "add",
-    short_help="Make a user.",
-    epilog="\b\nExample:\n  penstock user add anna --tag management",
-)
-@click.argument("name")
-@TAGS
-@connecting
+@command("user add anna --tag management", NAME, TAGS, of=user, name="add", short="Make a user.")
 def add_user(name: str, tags: tuple[str, ...], management: Management, output: str) -> None:
     """Make a user; the password is asked for, or the first line of standard input."""
     if management.get(path_of("users", name), absent=(404,)) is not None:
@@ -67,9 +57,7 @@ def add_user(name: str, tags: tuple[str, ...], management: Management, output: s
     say({"user": name, "tags": list(tags)}, output, "")
 
 
-@user.command(short_help="Change a password.", epilog="\b\nExample:\n  penstock user password anna")
-@click.argument("name")
-@connecting
+@command("user password anna", NAME, of=user, short="Change a password.")
 def password(name: str, management: Management, output: str) -> None:
     """Change a password: it is asked for, or the first line of standard input."""
     tags = _tags_of(name, management)
@@ -77,11 +65,7 @@ def password(name: str, management: Management, output: str) -> None:
     say({"user": name, "tags": tags}, output, "")
 
 
-@user.command(
-    "delete", short_help="Delete a user.", epilog="\b\nExample:\n  penstock user delete anna"
-)
-@click.argument("name")
-@connecting
+@command("user delete anna", NAME, of=user, name="delete", short="Delete a user.")
 def delete_user(name: str, management: Management, output: str) -> None:
     """Delete a user."""
     _tags_of(name, management)
@@ -89,16 +73,16 @@ def delete_user(name: str, management: Management, output: str) -> None:
     say({"user": name, "deleted": True}, output, "")
 
 
-@user.command(
-    short_help="Say what a user may do.",
-    epilog="\b\nExample:\n  penstock user allow anna --vhost shop --configure '' --read '^orders'",
+@command(
+    "user allow anna --vhost shop --configure '' --read '^orders'",
+    NAME,
+    VHOST,
+    click.option("--configure", default=".*", show_default=True, help="Names they may declare."),
+    click.option("--write", default=".*", show_default=True, help="Names they may publish to."),
+    click.option("--read", default=".*", show_default=True, help="Names they may consume from."),
+    of=user,
+    short="Say what a user may do.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--configure", default=".*", show_default=True, help="Names they may declare.")
-@click.option("--write", default=".*", show_default=True, help="Names they may publish to.")
-@click.option("--read", default=".*", show_default=True, help="Names they may consume from.")
-@connecting
 def allow(
     name: str,
     vhost: str,
@@ -114,13 +98,9 @@ def allow(
     say({"user": name, "vhost": vhost, **wanted}, output, "")
 
 
-@user.command(
-    short_help="Keep a user out of a virtual host.",
-    epilog="\b\nExample:\n  penstock user deny anna --vhost shop",
+@command(
+    "user deny anna --vhost shop", NAME, VHOST, of=user, short="Keep a user out of a virtual host."
 )
-@click.argument("name")
-@VHOST
-@connecting
 def deny(name: str, vhost: str, management: Management, output: str) -> None:
     """Take away all permissions of a user in a virtual host."""
     path = path_of("permissions", vhost, name)
@@ -133,10 +113,7 @@ def deny(name: str, vhost: str, management: Management, output: str) -> None:
     say({"user": name, "vhost": vhost, "denied": True}, output, "")
 
 
-@click.group(
-    short_help="Set and take away policies.",
-    epilog="\b\nExample:\n  penstock policy set short '^tmp' '{\"message-ttl\": 60000}'",
-)
+@click.group(epilog="\b\nExample:\n  penstock policy set short '^tmp' '{\"message-ttl\": 60000}'")
 def policy() -> None:
     """Set and take away policies: what holds for queues and exchanges by their names."""
 
@@ -148,23 +125,25 @@ def _policy_path(operator: bool, vhost: str, name: str) -> str:
     return path_of("operator-policies" if operator else "policies", vhost, name)
 
 
-@policy.command(
-    "set",
-    short_help="Set a policy.",
-    epilog="\b\nExample:\n  penstock policy set short '^tmp' '{\"message-ttl\": 60000}'",
+@command(
+    "policy set short '^tmp' '{\"message-ttl\": 60000}'",
+    NAME,
+    click.argument("pattern"),
+    click.argument("definition"),
+    VHOST,
+    click.option(
+        "--priority", type=int, default=0, show_default=True, help="The highest one wins."
+    ),
+    click.option(
+        "--apply-to",
+        type=click.Choice(["all", "queues", "exchanges"]),
+        help="Default: all; queues for an operator policy.",
+    ),
+    OPERATOR,
+    of=policy,
+    name="set",
+    short="Set a policy.",
 )
-@click.argument("name")
-@click.argument("pattern")
-@click.argument("definition")
-@VHOST
-@click.option("--priority", type=int, default=0, show_default=True, help="The highest one wins.")
-@click.option(
-    "--apply-to",
-    type=click.Choice(["all", "queues", "exchanges"]),
-    help="Default: all; queues for an operator policy.",
-)
-@OPERATOR
-@connecting
 def set_policy(
     name: str,
     pattern: str,
@@ -191,15 +170,15 @@ def set_policy(
     say({"policy": name, "vhost": vhost, **wanted}, output, "")
 
 
-@policy.command(
-    "delete",
-    short_help="Take a policy away.",
-    epilog="\b\nExample:\n  penstock policy delete short",
+@command(
+    "policy delete short",
+    NAME,
+    VHOST,
+    OPERATOR,
+    of=policy,
+    name="delete",
+    short="Take a policy away.",
 )
-@click.argument("name")
-@VHOST
-@OPERATOR
-@connecting
 def delete_policy(
     name: str, vhost: str, operator: bool, management: Management, output: str
 ) -> None:

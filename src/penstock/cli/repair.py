@@ -22,12 +22,11 @@ FOUND = 1
 
 
 @click.command(
-    short_help="Give up queues that the definitions lost.",
     epilog="\b\nExit codes:\n  0  no such queues, or given up\n"
     "  1  there are such queues, and --delete-unknown-queues is not given\n"
     "  2  cannot tell: no data directory, in use, unreadable\n\n"
     "\b\nExamples:\n  penstock repair /var/lib/penstock\n"
-    "  penstock repair /var/lib/penstock --delete-unknown-queues",
+    "  penstock repair /var/lib/penstock --delete-unknown-queues"
 )
 @click.argument("directory", metavar="DIR")
 @click.option(

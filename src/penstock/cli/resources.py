@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
 from penstock.core.capacity import MEM_RELATIVE, parse_number, parse_size
 
 ABSOLUTE: Final = "absolute"
@@ -20,16 +20,13 @@ DISK_PATH: Final = "/api/penstock/disk-free-limit"
 BAD: Final = "Bad argument"
 
 
-@click.command(
-    "set-vm-memory-high-watermark",
-    short_help="Set how much memory a broker may use.",
-    epilog="""\b
+@command(
+    """\b
 Examples:
   penstock set-vm-memory-high-watermark 0.4
   penstock set-vm-memory-high-watermark absolute 2GB""",
+    click.argument("limit", nargs=-1, metavar="FRACTION | absolute LIMIT"),
 )
-@click.argument("limit", nargs=-1, metavar="FRACTION | absolute LIMIT")
-@connecting
 def set_vm_memory_high_watermark(
     limit: tuple[str, ...], management: Management, output: str
 ) -> None:
@@ -52,16 +49,13 @@ def set_vm_memory_high_watermark(
     _put("memory threshold", MEMORY_PATH, {kind: text}, to, management, output)
 
 
-@click.command(
-    "set-disk-free-limit",
-    short_help="Set how much disk is to stay free.",
-    epilog="""\b
+@command(
+    """\b
 Examples:
   penstock set-disk-free-limit 2GB
   penstock set-disk-free-limit mem_relative 1.0""",
+    click.argument("limit", nargs=-1, metavar="LIMIT | mem_relative FRACTION"),
 )
-@click.argument("limit", nargs=-1, metavar="LIMIT | mem_relative FRACTION")
-@connecting
 def set_disk_free_limit(limit: tuple[str, ...], management: Management, output: str) -> None:
     """Set how much of a broker's disk is to stay free, until it is restarted.
 

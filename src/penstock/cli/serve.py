@@ -90,9 +90,7 @@ class Serve(click.Command):
 
 
 @click.command(
-    cls=Serve,
-    epilog="\b\nExample:\n  penstock serve --config penstock.toml --amqp-port 5673",
-    short_help="Run a broker in the foreground.",
+    cls=Serve, epilog="\b\nExample:\n  penstock serve --config penstock.toml --amqp-port 5673"
 )
 @click.option(
     "--config",

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command
 from penstock.cli.tables import shown, table
 
 ROWS_SHOWN: Final = 20
@@ -38,13 +38,13 @@ def queue() -> None:
     """Work on one queue: look, pause, declare, delete, purge."""
 
 
-@queue.command(
-    short_help="Show where a queue's messages are.",
-    epilog="\b\nExample:\n  penstock queue show orders --vhost / -o json",
+@command(
+    "queue show orders --vhost / -o json",
+    NAME,
+    click.option("--vhost", default="/", show_default=True, help="The queue's virtual host."),
+    of=queue,
+    short="Show where a queue's messages are.",
 )
-@click.argument("name")
-@click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
-@connecting
 def show(name: str, vhost: str, management: Management, output: str) -> None:
     """Show where a queue's messages are: sub-queues, memory, rates, and the files on disk."""
     path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
@@ -63,10 +63,7 @@ def show(name: str, vhost: str, management: Management, output: str) -> None:
         click.echo("\n".join(_queue_lines(found, storage)))
 
 
-@click.command(
-    short_help="Show how a broker fares.", epilog="\b\nExample:\n  penstock status -o json"
-)
-@connecting
+@command("status -o json")
 def status(management: Management, output: str) -> None:
     """Show how a broker fares: memory, disk, journal, stores, the last start."""
     overview = management.get("/api/overview")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
 from penstock.cli.tables import say
 
 VHOST = click.option(
@@ -16,13 +16,7 @@ VHOST = click.option(
 )
 
 
-@click.command(
-    "trace-on",
-    short_help="Copy all messages to amq.rabbitmq.trace.",
-    epilog="\b\nExample:\n  penstock trace-on -p shop",
-)
-@VHOST
-@connecting
+@command("trace-on -p shop", VHOST)
 def trace_on(vhost: str, management: Management, output: str) -> None:
     """Copy all messages to amq.rabbitmq.trace.
 
@@ -36,13 +30,7 @@ def trace_on(vhost: str, management: Management, output: str) -> None:
     say({"vhost": vhost, "tracing": True}, output, f"Trace enabled for vhost {vhost}")
 
 
-@click.command(
-    "trace-off",
-    short_help="End what trace-on began.",
-    epilog="\b\nExample:\n  penstock trace-off -p shop",
-)
-@VHOST
-@connecting
+@command("trace-off -p shop", VHOST)
 def trace_off(vhost: str, management: Management, output: str) -> None:
     """End what trace-on began."""
     if output != "json":

@@ -58,7 +58,7 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     return names
 
 
-@click.command(epilog=EPILOG, short_help="Land a queue in a table, each message once.")
+@click.command(epilog=EPILOG)
 @subscription_options
 @click.option("--to", "directory", required=True, help="Directory of the table.")
 @click.option(

@@ -29,7 +29,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG, short_help="Make few large files of a table's many.")
+@click.command(epilog=EPILOG)
 @click.option("--table", "directory", required=True, help="Directory of the table.")
 @click.option(
     "--max-file-mb",

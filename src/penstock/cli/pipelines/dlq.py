@@ -38,10 +38,7 @@ Examples:
 """
 
 
-@click.group(
-    short_help="Look through dead letters, and send them back.",
-    epilog="\b\nExample:\n  penstock pipeline dlq report --help",
-)
+@click.group(epilog="\b\nExample:\n  penstock pipeline dlq report --help")
 def dlq() -> None:
     """Look through dead letters, and send them back."""
 

@@ -30,10 +30,6 @@ class Pipelines(LazyGroup):
     entries = PIPELINES
 
 
-@click.group(
-    cls=Pipelines,
-    short_help="Run pipelines on Spark.",
-    epilog="\b\nExample:\n  penstock pipeline archive --help",
-)
+@click.group(cls=Pipelines, epilog="\b\nExample:\n  penstock pipeline archive --help")
 def pipeline() -> None:
     """Run pipelines on Spark: queues into tables, and what is built on that."""

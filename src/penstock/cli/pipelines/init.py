@@ -15,7 +15,7 @@ Then:
 """
 
 
-@click.command(epilog=EPILOG, short_help="Write a project for Spark's Declarative Pipelines.")
+@click.command(epilog=EPILOG)
 @click.argument("directory")
 @click.option("--queue", default="orders", show_default=True, help="The queue it reads.")
 @click.option(

@@ -41,7 +41,7 @@ CHARTS_MAX = 24
 """So many queues of a page get charts, those with the most deliveries."""
 
 
-@click.command(epilog=EPILOG, short_help="How long messages took, per queue and window.")
+@click.command(epilog=EPILOG)
 @click.option(
     "--queues",
     metavar="PATTERN",

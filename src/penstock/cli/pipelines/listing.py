@@ -11,19 +11,14 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
 from penstock.cli.tables import table
 
 PATH: Final = "/api/penstock/pipelines"
 COLUMNS: Final = ("name", "kind", "state", "queues", "batch", "rows", "rows/s", "lag", "to drain")
 
 
-@click.command(
-    "list",
-    short_help="Pipelines that report to a broker.",
-    epilog="\b\nExample:\n  penstock pipeline list -o json",
-)
-@connecting
+@command("pipeline list -o json", name="list")
 def listing(management: Management, output: str) -> None:
     """Pipelines that report to a broker: batches, rates, lag, and when they will be through.
 

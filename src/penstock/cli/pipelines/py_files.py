@@ -12,7 +12,7 @@ Examples:
 """
 
 
-@click.command("py-files", epilog=EPILOG, short_help="Write the archive that clusters need.")
+@click.command("py-files", epilog=EPILOG)
 @click.option("--out", required=True, help="The file to write, a .zip.")
 def py_files(out: str) -> None:
     """Write the archive that clusters need, where the package is not installed.

@@ -66,7 +66,7 @@ def _number(unit: str) -> Any:
     return parse
 
 
-@click.command(epilog=EPILOG, short_help="Send a table's messages to a broker again.")
+@click.command(epilog=EPILOG)
 @click.option("--from", "lake", required=True, metavar="DIR", help="Directory of the table.")
 @click.option(
     "--since", callback=_moment, metavar="TIME", help="Taken by the broker then or later."

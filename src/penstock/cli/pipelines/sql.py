@@ -46,9 +46,7 @@ Examples:
 """
 
 
-@click.command(
-    epilog=EXIT_CODES + EXAMPLES, short_help="Ask queues a question in SQL; they stay as they are."
-)
+@click.command(epilog=EXIT_CODES + EXAMPLES)
 @click.argument("query")
 @click.option(
     "--format",

@@ -45,7 +45,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG, short_help="Sort messages by a schema: good ones here, bad there.")
+@click.command(epilog=EPILOG)
 @click.option("--queue", required=True, help="The queue whose messages are judged.")
 @click.option(
     "--schema", required=True, help="A file with a JSON Schema, or columns: 'id long, name string'."

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command
 from penstock.cli.storage import many, queue
 from penstock.cli.tables import say, shown
 
@@ -24,40 +24,34 @@ def _act(action: str, name: str, vhost: str, management: Management, output: str
     say({"queue": name, "vhost": vhost, "action": action}, output, "")
 
 
-@queue.command(
-    short_help="Let a queue take messages and give none.",
-    epilog="\b\nExample:\n  penstock queue pause orders",
+@command(
+    "queue pause orders", NAME, VHOST, of=queue, short="Let a queue take messages and give none."
 )
-@click.argument("name")
-@VHOST
-@connecting
 def pause(name: str, vhost: str, management: Management, output: str) -> None:
     """Let a queue take messages and give none, until it is resumed; over restarts too."""
     _act("pause", name, vhost, management, output)
 
 
-@queue.command(
-    short_help="Let a paused queue give messages again.",
-    epilog="\b\nExample:\n  penstock queue resume orders",
+@command(
+    "queue resume orders", NAME, VHOST, of=queue, short="Let a paused queue give messages again."
 )
-@click.argument("name")
-@VHOST
-@connecting
 def resume(name: str, vhost: str, management: Management, output: str) -> None:
     """Let a paused queue give messages again."""
     _act("resume", name, vhost, management, output)
 
 
-@queue.command(
-    short_help="Look at messages without taking them.",
-    epilog="\b\nExample:\n  penstock queue peek orders --from 120000 --count 3",
+@command(
+    "queue peek orders --from 120000 --count 3",
+    NAME,
+    VHOST,
+    click.option(
+        "--from", "start", type=click.IntRange(0), help="Position (seq_id) of the first one."
+    ),
+    click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True),
+    click.option("--priority", type=click.IntRange(0, 255), help="Of a queue with priorities."),
+    of=queue,
+    short="Look at messages without taking them.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--from", "start", type=click.IntRange(0), help="Position (seq_id) of the first one.")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option("--priority", type=click.IntRange(0, 255), help="Of a queue with priorities.")
-@connecting
 def peek(
     name: str,
     vhost: str,

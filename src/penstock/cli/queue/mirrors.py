@@ -12,7 +12,7 @@ from urllib.parse import quote
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command
 from penstock.cli.queue.actions import VHOST
 from penstock.cli.storage import duration, many, queue
 from penstock.cli.tables import say, shown, table
@@ -21,27 +21,22 @@ POLL_S: Final = 0.2
 SAY_EVERY_S: Final = 1.0
 
 
-@queue.command(
-    short_help="Show a queue's copies.", epilog="\b\nExample:\n  penstock queue mirrors orders"
-)
-@click.argument("name")
-@VHOST
-@connecting
+@command("queue mirrors orders", NAME, VHOST, of=queue, short="Show a queue's copies.")
 def mirrors(name: str, vhost: str, management: Management, output: str) -> None:
     """Show who has copies of a queue, how far they are, and the ring that joins them."""
     found = _mirrors(name, vhost, management)
     click.echo(json.dumps(found, indent=2) if output == "json" else mirrors_text(found))
 
 
-@queue.command(
-    short_help="Let mirrors fetch what they lack.",
-    epilog="\b\nExample:\n  penstock queue sync orders --wait --timeout 600",
+@command(
+    "queue sync orders --wait --timeout 600",
+    NAME,
+    VHOST,
+    click.option("--wait", is_flag=True, help="Until all mirrors are synchronised."),
+    click.option("--timeout", "timeout_s", default=600, show_default=True, help="Seconds to wait."),
+    of=queue,
+    short="Let mirrors fetch what they lack.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--wait", is_flag=True, help="Until all mirrors are synchronised.")
-@click.option("--timeout", "timeout_s", default=600, show_default=True, help="Seconds to wait.")
-@connecting
 def sync(
     name: str, vhost: str, wait: bool, timeout_s: int, management: Management, output: str
 ) -> None:
@@ -53,14 +48,7 @@ def sync(
     say({"queue": name, "vhost": vhost, "action": "sync"}, output, "")
 
 
-@queue.command(
-    "cancel-sync",
-    short_help="Let mirrors stop fetching.",
-    epilog="\b\nExample:\n  penstock queue cancel-sync orders",
-)
-@click.argument("name")
-@VHOST
-@connecting
+@command("queue cancel-sync orders", NAME, VHOST, of=queue, short="Let mirrors stop fetching.")
 def cancel_sync(name: str, vhost: str, management: Management, output: str) -> None:
     """Let a queue's mirrors stop fetching; what they have they keep."""
     _mirrors(name, vhost, management)
@@ -68,15 +56,14 @@ def cancel_sync(name: str, vhost: str, management: Management, output: str) -> N
     say({"queue": name, "vhost": vhost, "action": "cancel_sync"}, output, "")
 
 
-@queue.command(
-    "hand-over",
-    short_help="Make another copy the master.",
-    epilog="\b\nExample:\n  penstock queue hand-over orders --to penstock@b",
+@command(
+    "queue hand-over orders --to penstock@b",
+    NAME,
+    VHOST,
+    click.option("--to", "node", required=True, help="Node of a synchronised mirror."),
+    of=queue,
+    short="Make another copy the master.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--to", "node", required=True, help="Node of a synchronised mirror.")
-@connecting
 def hand_over(name: str, vhost: str, node: str, management: Management, output: str) -> None:
     """Make the synchronised copy on another node the queue's master."""
     _act(name, vhost, management, {"action": "hand_over", "node": node})
