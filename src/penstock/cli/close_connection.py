@@ -4,12 +4,11 @@ The client is told: 320 CONNECTION_FORCED with the reason given here.  Most clie
 once; who must not come back needs another password, or fewer permissions.
 """
 
-from urllib.parse import quote
-
 import click
 
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.tables import say
+from penstock.client.management import path_of
 
 
 @command(
@@ -23,5 +22,5 @@ def close_connection(name: str, reason: str | None, management: Management, outp
     NAME is what `penstock connections` shows, REASON what the client is told.
     """
     headers = {} if reason is None else {"X-Reason": " ".join(reason.split())}
-    management.delete(f"/api/connections/{quote(name, safe='')}", headers)
+    management.delete(path_of("connections", name), headers)
     say({"connection": name, "closed": True}, output, "")

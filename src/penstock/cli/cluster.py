@@ -4,14 +4,12 @@ An outside user of the management API; it needs the tag ``monitoring``.  Only ``
 a data directory.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 
-from penstock.cli.failure import Failure
 from penstock.cli.management import Management, command
 from penstock.cli.queue.mirrors import progress_text
 from penstock.cli.refound import refound
@@ -38,12 +36,11 @@ def status(management: Management, output: str) -> None:
 
     Of the queues those are listed that have no master, or a mirror that lacks messages.
     """
-    found = management.get(PATH, absent=(404,))
-    if found is None:
-        raise Failure(f"{management.url} says nothing of clusters", "ask a node of Penstock")
+    absent = f"{management.url} says nothing of clusters"
+    found = management.must_find(PATH, absent, "ask a node of Penstock")
     rows = management.get(MIRRORS)["items"] if found["mirrored_queues"] else []
     found["queues"] = [row for row in rows if row["why"]]
-    click.echo(json.dumps(found, indent=2) if output == "json" else cluster_text(found))
+    say(found, output, "" if output == "json" else cluster_text(found))
 
 
 @command(
@@ -53,10 +50,9 @@ def status(management: Management, output: str) -> None:
     of=cluster,
     short="Spread the masters of mirrored queues.",
 )
-def rebalance(vhost_pattern: str, queue_pattern: str, management: Management, output: str) -> None:
+def rebalance(management: Management, output: str, **patterns: str) -> None:
     """Move masters from nodes with many to synchronised mirrors on nodes with few."""
-    asked = {"vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
-    moves = management.post("/api/rebalance/queues?moves=true", asked)
+    moves = management.do("rebalance", **patterns)
     rows = [(one["vhost"], one["name"], one["from"], one["to"]) for one in moves]
     text = table(("vhost", "queue", "from", "to"), rows) if rows else "nothing to move"
     say(moves, output, text)

@@ -6,8 +6,7 @@ thing the broker could not honour and then fails with exit code 1; the rest is t
 
 import json
 import sys
-from typing import IO, Final
-from urllib.parse import quote
+from typing import IO
 
 import click
 
@@ -15,13 +14,12 @@ from penstock.cli.failure import Failure
 from penstock.cli.management import Management, asking, command
 from penstock.cli.storage import many
 from penstock.cli.tables import say
+from penstock.client.management import path_of
 from penstock.client.progress import Progress
-
-PATH: Final = "/api/definitions"
 
 
 def _where(vhost: str | None) -> str:
-    return PATH if vhost is None else f"{PATH}/{quote(vhost, safe='')}"
+    return path_of("definitions", *([] if vhost is None else [vhost]))
 
 
 @click.group(epilog="\b\nExample:\n  penstock definitions export backup.json")

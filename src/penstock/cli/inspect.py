@@ -8,7 +8,7 @@ import click
 
 from penstock import __version__
 from penstock.cli.management import Management, command
-from penstock.cli.tables import table
+from penstock.cli.tables import say, table
 
 
 @command("overview -o json")
@@ -16,7 +16,7 @@ def overview(management: Management, output: str) -> None:
     """Show a broker's totals: messages, objects, traffic since it started."""
     found = management.get("/api/overview")
     if output == "json":
-        click.echo(json.dumps(found, indent=2))
+        say(found, output, "")
         return
     rows: list[tuple[str, object]] = [
         ("node", found.get("node")),

@@ -16,7 +16,6 @@ from penstock.cli.failure import Failure
 from penstock.cli.management import Management, command
 
 DRAIN: Final = "/api/penstock/drain"
-REVIVE: Final = "/api/penstock/revive"
 POLL_S: Final = 0.2
 SAY_EVERY_S: Final = 1.0
 
@@ -35,7 +34,7 @@ def drain(wait: bool, timeout_s: int, management: Management, output: str) -> No
     last master that another node has or is fetching a copy of; the exit code is 1 when some are
     left.
     """
-    state = management.post(DRAIN, {})
+    state = management.do("drain")
     until_s = time.monotonic() + timeout_s
     said_s = 0.0
     while wait and _left(state) and time.monotonic() < until_s:
@@ -70,7 +69,7 @@ def _left(state: dict[str, Any]) -> str:
 @command("revive")
 def revive(management: Management, output: str) -> None:
     """Let clients in again, after `penstock drain`."""
-    _tell(management.post(REVIVE, {}), output)
+    _tell(management.do("revive"), output)
 
 
 def _tell(state: dict[str, Any], output: str) -> None:

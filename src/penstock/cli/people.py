@@ -6,7 +6,7 @@ the machine could read it: it is asked for, or read from standard input.
 
 import json
 import sys
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -15,6 +15,7 @@ from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.tables import say
 from penstock.client.management import path_of
+from penstock.client.requests import REQUESTS
 
 TAGS: Final = click.option(
     "--tag",
@@ -40,10 +41,9 @@ def _new_password() -> str:
 
 
 def _tags_of(name: str, management: Management) -> list[str]:
-    found = management.get(path_of("users", name), absent=(404,))
-    if found is None:
-        raise Failure(f"there is no user {name!r}", "`penstock users` lists them")
-    tags = found["tags"]
+    path = path_of("users", name)
+    absent = f"there is no user {name!r}"
+    tags = management.must_find(path, absent, "`penstock users` lists them")["tags"]
     return tags.split(",") if isinstance(tags, str) else list(tags)
 
 
@@ -52,8 +52,7 @@ def add_user(name: str, tags: tuple[str, ...], management: Management, output: s
     """Make a user; the password is asked for, or the first line of standard input."""
     if management.get(path_of("users", name), absent=(404,)) is not None:
         raise Failure(f"there is a user {name!r} already", "`penstock user password` changes them")
-    wanted = {"password": _new_password(), "tags": ",".join(tags)}
-    management.put(path_of("users", name), wanted)
+    management.do("add_user", user=name, password=_new_password(), tags=",".join(tags))
     say({"user": name, "tags": list(tags)}, output, "")
 
 
@@ -61,7 +60,7 @@ def add_user(name: str, tags: tuple[str, ...], management: Management, output: s
 def password(name: str, management: Management, output: str) -> None:
     """Change a password: it is asked for, or the first line of standard input."""
     tags = _tags_of(name, management)
-    management.put(path_of("users", name), {"password": _new_password(), "tags": ",".join(tags)})
+    management.do("add_user", user=name, password=_new_password(), tags=",".join(tags))
     say({"user": name, "tags": tags}, output, "")
 
 
@@ -69,7 +68,7 @@ def password(name: str, management: Management, output: str) -> None:
 def delete_user(name: str, management: Management, output: str) -> None:
     """Delete a user."""
     _tags_of(name, management)
-    management.delete(path_of("users", name))
+    management.do("delete_user", user=name)
     say({"user": name, "deleted": True}, output, "")
 
 
@@ -83,18 +82,9 @@ def delete_user(name: str, management: Management, output: str) -> None:
     of=user,
     short="Say what a user may do.",
 )
-def allow(
-    name: str,
-    vhost: str,
-    configure: str,
-    write: str,
-    read: str,
-    management: Management,
-    output: str,
-) -> None:
+def allow(name: str, vhost: str, management: Management, output: str, **wanted: str) -> None:
     """Say what a user may do in a virtual host, in regular expressions over names."""
-    wanted = {"configure": configure, "write": write, "read": read}
-    management.put(path_of("permissions", vhost, name), wanted)
+    management.do("set_permissions", user=name, vhost=vhost, **wanted)
     say({"user": name, "vhost": vhost, **wanted}, output, "")
 
 
@@ -103,13 +93,10 @@ def allow(
 )
 def deny(name: str, vhost: str, management: Management, output: str) -> None:
     """Take away all permissions of a user in a virtual host."""
+    absent = f"user {name!r} has no permissions in virtual host {vhost!r}"
     path = path_of("permissions", vhost, name)
-    if management.get(path, absent=(404,)) is None:
-        raise Failure(
-            f"user {name!r} has no permissions in virtual host {vhost!r}",
-            "`penstock permissions` lists them",
-        )
-    management.delete(path)
+    management.must_find(path, absent, "`penstock permissions` lists them")
+    management.do("clear_permissions", user=name, vhost=vhost)
     say({"user": name, "vhost": vhost, "denied": True}, output, "")
 
 
@@ -121,19 +108,13 @@ def policy() -> None:
 OPERATOR: Final = click.option("--operator", is_flag=True, help="An operator policy.")
 
 
-def _policy_path(operator: bool, vhost: str, name: str) -> str:
-    return path_of("operator-policies" if operator else "policies", vhost, name)
-
-
 @command(
     "policy set short '^tmp' '{\"message-ttl\": 60000}'",
     NAME,
     click.argument("pattern"),
     click.argument("definition"),
     VHOST,
-    click.option(
-        "--priority", type=int, default=0, show_default=True, help="The highest one wins."
-    ),
+    click.option("--priority", default=0, show_default=True, help="The highest one wins."),
     click.option(
         "--apply-to",
         type=click.Choice(["all", "queues", "exchanges"]),
@@ -145,15 +126,7 @@ def _policy_path(operator: bool, vhost: str, name: str) -> str:
     short="Set a policy.",
 )
 def set_policy(
-    name: str,
-    pattern: str,
-    definition: str,
-    vhost: str,
-    priority: int,
-    apply_to: str | None,
-    operator: bool,
-    management: Management,
-    output: str,
+    definition: str, operator: bool, management: Management, output: str, **given: Any
 ) -> None:
     """Set a policy for all whose names match PATTERN; DEFINITION is a JSON object."""
     try:
@@ -161,13 +134,14 @@ def set_policy(
     except ValueError as error:
         raise click.UsageError(f"DEFINITION is no JSON: {error}") from error
     wanted = {
-        "pattern": pattern,
+        "pattern": given["pattern"],
         "definition": parsed,
-        "priority": priority,
-        "apply-to": apply_to or ("queues" if operator else "all"),
+        "priority": given["priority"],
+        "apply-to": given["apply_to"] or ("queues" if operator else "all"),
     }
-    management.put(_policy_path(operator, vhost, name), wanted)
-    say({"policy": name, "vhost": vhost, **wanted}, output, "")
+    where = {"name": given["name"], "vhost": given["vhost"]}
+    management.do("set_operator_policy" if operator else "set_policy", **where, **wanted)
+    say({"policy": given["name"], "vhost": given["vhost"], **wanted}, output, "")
 
 
 @command(
@@ -183,11 +157,10 @@ def delete_policy(
     name: str, vhost: str, operator: bool, management: Management, output: str
 ) -> None:
     """Take a policy away."""
-    path = _policy_path(operator, vhost, name)
-    if management.get(path, absent=(404,)) is None:
-        raise Failure(
-            f"there is no policy {name!r} in virtual host {vhost!r}",
-            "`penstock policies` lists them",
-        )
-    management.delete(path)
+    kind = "operator_policy" if operator else "policy"
+    verb = f"clear_{kind}"
+    path = REQUESTS[verb].path_of({"name": name, "vhost": vhost})
+    absent = f"there is no policy {name!r} in virtual host {vhost!r}"
+    management.must_find(path, absent, "`penstock policies` lists them")
+    management.do(verb, name=name, vhost=vhost)
     say({"policy": name, "vhost": vhost, "deleted": True}, output, "")

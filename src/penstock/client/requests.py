@@ -40,7 +40,7 @@ delete_vhost                 DELETE  vhosts/{vhost}
 set_vhost_limits             PUT     vhost-limits/{vhost}/{limit}  value
 clear_vhost_limits           DELETE  vhost-limits/{vhost}/{limit}
 purge_queue                  DELETE  queues/{vhost}/{queue}/contents
-sync_queue                   POST    queues/{vhost}/{queue}/actions  action node
+queue_action                 POST    queues/{vhost}/{queue}/actions  action node
 rebalance                    POST    rebalance/queues?moves=true  vhost_pattern queue_pattern
 set_vm_memory_high_watermark PUT     penstock/vm-memory-high-watermark  fraction absolute
 set_disk_free_limit          PUT     penstock/disk-free-limit  mem_relative absolute

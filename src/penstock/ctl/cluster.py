@@ -106,7 +106,7 @@ def sync_queue(call: Call) -> None:
         raise Refused("not_mirrored", UNAVAILABLE)
     if found.get("state") == "down":
         raise Refused("the queue has no master: it is down", UNAVAILABLE)
-    call.do("sync_queue", queue=queue, action="sync")
+    call.do("queue_action", queue=queue, action="sync")
 
 
 def cancel_sync_queue(call: Call) -> str | None:
@@ -114,7 +114,7 @@ def cancel_sync_queue(call: Call) -> str | None:
     call.say(f"Stopping synchronising queue '{queue}' in vhost '{call.vhost}' ...")
     if _found(call, queue).get("state") != "syncing":
         return "not_syncing"
-    call.do("sync_queue", queue=queue, action="cancel_sync")
+    call.do("queue_action", queue=queue, action="cancel_sync")
     return None
 
 

@@ -26,6 +26,7 @@ PRIORITY: Final = click.option(
     "--priority", type=click.IntRange(0, 255), help="Of a queue with priorities."
 )
 SEQ_ID: Final = click.argument("seq_ids", nargs=-1, type=click.IntRange(0), metavar="[POSITION]…")
+TO: Final = click.option("--to", "target", required=True, help="The queue that gets them.")
 MATCHING: Final = click.option("--matching", metavar="TEXT", help="All in which a search finds it.")
 
 
@@ -130,7 +131,7 @@ def _work(
     NAME,
     SEQ_ID,
     MATCHING,
-    click.option("--to", "target", required=True, help="The queue that gets them."),
+    TO,
     VHOST,
     PRIORITY,
     of=queue,
@@ -146,7 +147,7 @@ def move(name: str, target: str, management: Management, output: str, **chosen: 
     NAME,
     SEQ_ID,
     MATCHING,
-    click.option("--to", "target", required=True, help="The queue that gets them."),
+    TO,
     VHOST,
     PRIORITY,
     of=queue,
